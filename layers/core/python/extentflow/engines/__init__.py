@@ -9,7 +9,6 @@
 Nothing of a paused or stopped connector is started: the driver neither plans nor sends its
 extents, and workers do not claim them. An extent in progress continues to its end. Extents that a
 run skipped stay skipped until the next run: later extents of an ordered job would wait for them.
-
 Selecting and closing jobs is left to `jobs`, delivering one extent to `delivery`.
 """
 
@@ -38,7 +37,6 @@ SMALL_TASK_BYTES = 8 << 20
 FIRST_POLL_SECONDS = 0.1
 POLL_GROWTH = 1.2
 MAX_POLL_SECONDS = 2.0
-MAX_GROWTHS = 20
 STOP_CHECK_SECONDS = 0.5
 
 
@@ -145,7 +143,7 @@ def run_until_final(
     then skipped once no worker holds it. A defect fails this extent only; any other error means
     that the worker cannot continue.
     """
-    polls = 0
+    poll_seconds = FIRST_POLL_SECONDS
     while True:
         if why := skip_reason(extent.connector):
             if work.stopping() or not _is_held(extent, work):
@@ -160,8 +158,9 @@ def run_until_final(
         if receipt.outcome is not Outcome.BUSY or work.stopping():
             return receipt
         log.info("%s is busy: %s", extent.uri, receipt.reason)
-        _wait(work, min(receipt.retry_after_seconds, FIRST_POLL_SECONDS * POLL_GROWTH**polls))
-        polls = min(polls + 1, MAX_GROWTHS)
+        # A holder may finish long before the time that the receipt names.
+        _wait(work, min(receipt.retry_after_seconds, poll_seconds))
+        poll_seconds = min(poll_seconds * POLL_GROWTH, MAX_POLL_SECONDS)
 
 
 def run_or_fail(
@@ -205,11 +204,9 @@ def _is_held(extent: Extent, work: DeliveryContext) -> bool:
 
 
 def _wait(work: DeliveryContext, seconds: float) -> None:
-    # A holder may finish long before the time that the receipt names.
-    left = min(seconds, MAX_POLL_SECONDS)
-    while left > 0 and not work.stopping():
-        work.clock.sleep(min(left, STOP_CHECK_SECONDS))
-        left -= STOP_CHECK_SECONDS
+    while seconds > 0 and not work.stopping():
+        work.clock.sleep(min(seconds, STOP_CHECK_SECONDS))
+        seconds -= STOP_CHECK_SECONDS
 
 
 def pack(extents: Iterable[Extent], ordered: Callable[[str], bool], cores: int) -> list[Task]:

@@ -74,7 +74,7 @@ class InlineEngine:
         while not self._stopping and (queue or any(m.todo for m in self._members)):
             wanted = min(self.cores, len(queue) + sum(1 for m in self._members if m.todo))
             while len(self._members) < wanted:
-                self._members.append(self._start_worker())
+                self._start_worker()
             for member in self._members:
                 if member.ready and not member.todo and queue:
                     task = queue.popleft()
@@ -108,7 +108,7 @@ class InlineEngine:
         self._members.clear()
         self._evict(self._spec.run)
 
-    def _start_worker(self) -> _Member:
+    def _start_worker(self) -> None:
         spawn = multiprocessing.get_context("spawn")
         ours, theirs = spawn.Pipe()
         owner = f"{self._spec.run}/{uuid4().hex}"
@@ -122,12 +122,11 @@ class InlineEngine:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        return _Member(process, ours, owner)
+        self._members.append(_Member(process, ours, owner))
 
     def _receive(self, queue: deque[Task], listener: RunListener) -> None:
-        by_pipe = {member.pipe: member for member in self._members}
-        for pipe in wait(list(by_pipe), timeout=POLL_SECONDS):
-            member = by_pipe[pipe]  # type: ignore[index]
+        ready = wait([member.pipe for member in self._members], timeout=POLL_SECONDS)
+        for member in [one for one in self._members if one.pipe in ready]:
             try:
                 answer = member.pipe.recv()
             except (EOFError, ConnectionResetError):

@@ -5,8 +5,7 @@
                 error of the library ──note with class and message──> driver raises the same class
 
 A Spark task returns only when its extents are final, or their connector is paused and no worker
-holds them: a speculative or retried copy waits for the original instead of overtaking it. Records
-never pass through the JVM.
+holds them: a speculative or retried copy waits for the original instead of overtaking it.
 
 A cancelled or failed Spark job leaves Python workers running for up to 4 s, and a fenced worker
 leases another slot. Such a run therefore ends its context first and settles the slots afterwards.
@@ -76,10 +75,7 @@ class SparkRunFailed(Retryable):
 
 @contextmanager
 def spark_task(spec: WorkerSpec[W]) -> Iterator[W]:
-    """Yield this process's worker to one Spark task; the body of every task of the library.
-
-    An error of the library gets a note with class and message for `typed_error` on the driver.
-    """
+    """Yield this process's worker to one Spark task; errors get a note for `typed_error`."""
     try:
         yield cached_worker(spec)
     except ExtentflowError as exc:
@@ -89,9 +85,9 @@ def spark_task(spec: WorkerSpec[W]) -> Iterator[W]:
 
 
 def cached_worker(spec: WorkerSpec[W]) -> W:
-    """Return this Python process's worker for `spec`, opened at first use and kept for later tasks.
+    """Return this process's worker for `spec`, kept for later tasks; called once per task.
 
-    Closes the previous worker if its settings or run differ. Called once per task.
+    Closes the previous worker if its settings or run differ.
     """
     global _cached, _tasks  # noqa: PLW0603 - the process is the scope: Spark reuses it
     pid = os.getpid()
@@ -112,10 +108,10 @@ def reduce_task_overhead() -> None:
     """Avoid 0.2 s of CPU that PySpark spends around each later task of this process.
 
     Call it when a task starts; `cached_worker` does. After each task PySpark collects garbage: the
-    objects of the first task (modules, clients, their models) are frozen, so that the collector
-    skips them. Before each task it invalidates all import caches, and every importer of a package
-    inside a zip file then reads the file's directory again while holding the GIL: dropping these
-    importers leaves one per file, and Python creates the others again on the next import.
+    objects of the first task (modules, clients) are frozen, so that the collector skips them.
+    Before each task it invalidates all import caches, and every importer of a package inside a zip
+    file reads the file's directory again while holding the GIL: one importer per file is left, and
+    Python creates the others again on the next import.
     """
     global _tasks  # noqa: PLW0603 - as above
     pid = os.getpid()
@@ -159,10 +155,7 @@ def local_context(cores: int) -> SparkContext:
 
 
 def silence_query_logs(sc: SparkContext) -> None:
-    """Turn off the log of failed queries on a driver with its own log settings.
-
-    The library's message names the cause. Log lines about lost tasks and executors remain.
-    """
+    """Turn off Spark's log of failed queries, whose cause our message names, on any driver."""
     log4j = sc._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
     for name in QUERY_LOGGERS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
@@ -191,10 +184,7 @@ def context(master: str | None, settings: dict[str, str]) -> SparkContext:
 
 @contextmanager
 def _defer_interrupt() -> Iterator[None]:
-    """Delay Ctrl-C until the JVM has started, because an interrupted start leaves it running.
-
-    The second Ctrl-C interrupts at once.
-    """
+    """Delay the first Ctrl-C until the JVM has started: an interrupted start leaves it running."""
     before = signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()
     if not main or before in (None, signal.SIG_IGN):
@@ -224,8 +214,6 @@ def is_running() -> bool:
 
 
 class _Receipts(AccumulatorParam[list[Receipt]]):
-    """Collects receipts on the driver as tasks finish."""
-
     def zero(self, value: list[Receipt]) -> list[Receipt]:  # noqa: ARG002 - Spark's signature
         return []
 
@@ -265,11 +253,9 @@ class SparkEngine:
         return max(1, min(int(self._sc.defaultParallelism), self._max_tasks))
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
-        if not tasks:
-            return
         self._idle.clear()  # before `stopping` is read, so that `stop` never misses a job
         try:
-            if not self._stopping.is_set():
+            if tasks and not self._stopping.is_set():
                 self._run(tasks, listener)
         finally:
             self._idle.set()
@@ -285,17 +271,15 @@ class SparkEngine:
             # A partition per task lets no core idle while another has tasks queued, and needs a
             # slot per core: executors of a cluster register late, come and go, so that only a local
             # master's `defaultParallelism` says how many cores there will be.
-            local, cores = self._is_local(), int(self._sc.defaultParallelism)
-            most = len(tasks) if local and cores <= self._max_tasks else self._max_tasks
-            shares = deal(tasks, min(len(tasks), most))
+            enough = self._is_local() and int(self._sc.defaultParallelism) <= self._max_tasks
+            shares = deal(tasks, len(tasks) if enough else min(len(tasks), self._max_tasks))
             rdd = self._sc.parallelize(shares, len(shares))
             rdd.foreachPartition(partial(_run_partition, self._spec, receipts))
             self._complete = True
         except (Py4JError, OSError) as exc:
             if not self._stopping.is_set():
-                cause = last_cause(str(exc)) or repr(exc)
-                lost = SparkRunFailed(f"Spark gave up a task: {cause}")
-                raise (typed_error(str(exc)) or lost) from exc
+                lost = f"Spark gave up a task: {last_cause(str(exc)) or exc!r}"
+                raise (typed_error(str(exc)) or SparkRunFailed(lost)) from exc
         finally:
             over.set()
             reporter.join()
@@ -304,7 +288,7 @@ class SparkEngine:
         return str(self._sc.master).startswith("local")
 
     def stop(self) -> None:
-        """See `Engine.stop`: cancels the tasks; `close` fences and settles their slots."""
+        """Cancel the tasks, as `Engine.stop`; `close` fences and settles their slots."""
         self._stopping.set()
         threading.Thread(target=self._cancel, daemon=True).start()
 
@@ -323,8 +307,7 @@ class SparkEngine:
             if not self._evict(self._spec.run):
                 return
 
-    def _cancel(self) -> None:
-        # Repeatedly, because the job may be about to start.
+    def _cancel(self) -> None:  # repeatedly, because the job may be about to start
         with suppress(Py4JError, OSError):  # the same signal has ended the JVM
             while not self._idle.is_set():
                 self._sc.cancelJobGroup(self._spec.run)
@@ -345,8 +328,7 @@ class SparkEngine:
 
 def _report(receipts: Any, over: threading.Event, listener: RunListener) -> None:  # noqa: ANN401
     """Pass new receipts to the listener while the job runs, and the last ones after its end."""
-    reported = 0
-    last = False
+    reported, last = 0, False
     while not last:
         last = over.wait(POLL_SECONDS)
         for receipt in receipts.value[reported : (count := len(receipts.value))]:

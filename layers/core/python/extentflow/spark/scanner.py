@@ -82,11 +82,7 @@ class JobScanner:
             self._runtime.connectors.latest(only)  # raises if there is none
             names = [only]
         self._runtime.random.shuffle(names)  # the first may fill the limit
-        before = (
-            recall(self._runtime.ledger, self._run)
-            if self._rounds is None
-            else self._rounds
-        )
+        before = recall(self._runtime.ledger, self._run) if self._rounds is None else self._rounds
         new = ListingProgress(goes=min((one.goes for one in before.values()), default=0))
         self._rounds = rounds = {name: before.get(name, new) for name in names}
         self._list_all(rounds)

@@ -1,7 +1,6 @@
 """Submitted Spark runs: the JobRuns port.
 
-Starting runs on EMR Serverless is left to `client`, following one run to `engine`, and which run
-owns which job to `submitted`.
+`client` starts runs on EMR Serverless, `engine` follows one, `submitted` notes which owns a job.
 """
 
 import enum
@@ -12,10 +11,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run to start: its subject, its number for this subject, and its command line.
+    """One run to start: its subject (a job's or a command's id) and its number for this subject.
 
-    `subject` is a job's id or a command's. `arguments` are those of `jobs/spark_ingest.py`. After
-    `timeout_minutes` the run is ended.
+    `arguments` are those of `jobs/spark_ingest.py`. After `timeout_minutes` the run is ended.
     """
 
     subject: str
@@ -40,7 +38,7 @@ class RunState(enum.StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended."""
+        """Whether the run has ended, in any way."""
         return self not in (RunState.WAITING, RunState.RUNNING)
 
 

@@ -1,11 +1,7 @@
 """Runs on EMR Serverless.
 
-StartJobRun   token         a repeated call starts nothing
-sparkSubmit   the entry point in S3, and its arguments
-properties    the archive, unpacked as ./environment in every process's folder;
-Python and its path, for driver and executors; settings and region
-GetJobRun     state, and what the service says about it
-CancelJobRun
+A repeated StartJobRun with the same token starts nothing. Spark's properties name the archive,
+which is unpacked as ./environment in every process's folder.
 """
 
 from collections.abc import Iterator, Mapping
@@ -66,8 +62,7 @@ STATES = {
 class Application:
     """An application of EMR Serverless, and what runs on it are started with.
 
-    `entry_point` and `archive` are addresses in S3. `environment` are variables of the driver;
-    `region` is the driver's and the executors'.
+    `entry_point` and `archive` are addresses in S3; `environment` are variables of the driver.
     """
 
     id: str
@@ -101,9 +96,8 @@ class EmrJobRuns:
                 client.cancel_job_run(applicationId=self.application.id, jobRunId=run_id)
             except ClientError as exc:
                 # The service refuses to cancel a run that has ended, with the code of bad input.
-                if exc.response["Error"].get("Code") != "ValidationException":
-                    raise
-                if not self.describe(run_id).state.ended:
+                refused = exc.response["Error"].get("Code") == "ValidationException"
+                if not refused or not self.describe(run_id).state.ended:
                     raise
 
     @contextmanager
@@ -140,10 +134,7 @@ def request(application: Application, run: Run) -> dict[str, Any]:
 
 
 def properties(application: Application) -> dict[str, str]:
-    """Return Spark's properties; a map, where a command line would want values quoted.
-
-    Misconfigured: a setting is longer than the service takes it, or refers to a variable.
-    """
+    """Return Spark's properties; Misconfigured: one is too long, or refers to a variable."""
     if absent := environments(application.environment):
         raise Misconfigured(
             f"{', '.join(absent)}: a run of EMR Serverless has none of these variables; keep the "

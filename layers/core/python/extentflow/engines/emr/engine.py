@@ -68,7 +68,7 @@ class SubmittedRunEngine:
             # Before the ledger is read, which then has all that an ended run did.
             ended = self._poll(self._id)
             self._see(left, before, listener)
-            if left and ended is not None:
+            if left and ended:
                 raise RunFailed(ended)
             rest = max(POLL_SECONDS, POLL_SHARE * self._took) if left else 0.0
             while rest > 0 and not self._stopping:
@@ -89,23 +89,22 @@ class SubmittedRunEngine:
         else:
             self._say(f"run {self._id} is cancelled; its extents are free when its leases end")
 
-    def _poll(self, run_id: str) -> str | None:
-        """Return how the run ended; None while it continues or its state is unknown."""
+    def _poll(self, run_id: str) -> str:
+        """Return how the run ended; "" while it continues or its state is unknown."""
         try:
             status = self._runs.describe(run_id)
         except Retryable as exc:
             log.info("run %s: %s", run_id, exc)
-            return None
+            return ""
         if status.state is not self._state:
             self._state = status.state
             self._say(f"run {run_id} is {status.state}")
-        if not status.state.ended:
-            return None
         why = f": {status.details}" if status.details else ""
-        return (
+        ended = (
             f"run {run_id} ended as {status.state} and has left extents{why}; its log says more, "
             "the same command resumes them"
         )
+        return ended if status.state.ended else ""
 
     def _items(self, extents: Iterable[Extent]) -> dict[tuple[str, int], ExtentItem]:
         begun = self._clock.monotonic()
