@@ -9,10 +9,8 @@
 Every query on `receipts` plans the objects on the driver, delivers on the executors what is not
 delivered yet, and returns a row per extent. What is DONE is only reported: an action that is
 executed twice, a task that Spark repeats or runs twice, delivers nothing twice. Rows of the objects
-never pass through the JVM; only receipts do. `options` lists options, `receipts` columns.
-
-`spark.readStream.format("extentflow").load()` does so continuously: it drains the extents queue, or
-lists connectors if there is no queue (`streaming`). Its checkpoint holds no progress.
+never pass through the JVM. `spark.readStream.format("extentflow").load()` does so continuously: it
+drains the extents queue, or lists connectors if there is no queue.
 """
 
 import shutil
@@ -37,10 +35,7 @@ def register(spark: SparkSession) -> None:
     """Register `format("extentflow")` in a session; idempotent.
 
     Executors need extentflow as well: installed there, or by `--py-files`, `spark.sparkContext
-    .addPyFile`.
-
-    Raises:
-        Misconfigured: Spark before 4.0, which has no data sources in Python.
+    .addPyFile`. Misconfigured: Spark before 4.0, which has no data sources in Python.
     """
     try:
         from extentflow.spark.source import ExtentflowSource  # noqa: PLC0415 - Spark 3.5 lacks it
@@ -58,14 +53,11 @@ def register(spark: SparkSession) -> None:
 
 def _share_with_streams(sc: SparkContext) -> None:
     """Copy the Python files that the application has now to the folder of streaming queries."""
-    names = list(sc._python_includes or ())  # noqa: SLF001 - there is no public way
     root = Path(SparkFiles.getRootDirectory())
-    found = [root / name for name in names if (root / name).is_file()] + sorted(root.glob("*.py"))
-    if not found:
-        return
+    names = sc._python_includes or ()  # noqa: SLF001 - there is no public way
     folder = root / STREAMING_FOLDER
-    folder.mkdir(exist_ok=True)
-    for file in found:
+    for file in [*(root / name for name in names if (root / name).is_file()), *root.glob("*.py")]:
+        folder.mkdir(exist_ok=True)
         # Renamed into place, because a process may be importing the previous copy.
         half = folder / f".{uuid4().hex}"
         shutil.copy2(file, half)

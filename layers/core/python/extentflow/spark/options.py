@@ -28,7 +28,7 @@ _PARALLELISM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of one read; `settings` are the settings of every worker."""
+    """The options of one read; `settings` are those of every worker."""
 
     connector: str = key(
         TEXT,
@@ -117,10 +117,9 @@ class StreamOptions:
         *,
         labels: Mapping[str, str] | None = None,
     ) -> Self:
-        """Return what options and environment say; `labels` are options as the user wrote them.
+        """Read options and environment; `labels` are options as the user wrote them.
 
-        Raises:
-            Misconfigured: every problem at once.
+        Misconfigured: every problem at once.
         """
         labels = labels or {}
         reading, addresses, settings = _read(STREAM, options, environ, labels)
@@ -158,32 +157,30 @@ def _read(
 ) -> tuple[Reading, tuple[str, ...], WorkerSettings]:
     """Return our options, the addresses that `load` was given, and the settings of workers."""
     given = {name.lower(): text for name, text in options.items()}  # names come in any case
+    one, several = (given.pop(name, "") for name in PATHS)
     names, worker = table.names(), worker_settings.TABLE
-    ours = {name: text for name, text in given.items() if name in names}
     usual = {name: f"option {name}" for name in names}
+    ours = {name: given.pop(name) for name in [*given] if name in names}
     reading = table.read(ours, labels={**usual, **(labels or {})})
     problems = list(reading.problems)
     variables = dict(environ)
-    for name in (name for name in given if name not in (*names, *PATHS)):
+    for name, text in given.items():
         # A family's own reader says which names below its prefix it takes.
-        if name in worker.names() or any(name.startswith(one.prefix) for one in worker.families):
-            variables[worker_settings.variable(name)] = given[name]
+        if name in worker.names() or any(name.startswith(each.prefix) for each in worker.families):
+            variables[worker_settings.variable(name)] = text
             continue
-        near = nearest(name, names, "") or nearest(
-            name, worker.names(), "docs/spark.md lists the options"
-        )
+        usual_docs = "docs/spark.md lists the options"
+        near = nearest(name, names, "") or nearest(name, worker.names(), usual_docs)
         problems.append(f"option {name}: no such option; {near}")
-    addresses: tuple[str, ...] = ()
-    settings = None
+    addresses, settings = [one] if one else [], None
     try:
-        one, several = (given.get(name) for name in PATHS)
-        addresses = (*((one,) if one else ()), *(json.loads(several) if several else ()))
+        addresses += json.loads(several) if several else ()
     except ValueError:
-        problems.append(f"option paths={given['paths']}: give addresses to `load`")
+        problems.append(f"option paths={several}: give addresses to `load`")
     try:
         settings = worker_settings.load(variables, read_text=read_if_present)
     except Misconfigured as exc:
         problems += exc.problems
     if problems or settings is None:
         raise Misconfigured(problems)
-    return reading, addresses, settings
+    return reading, tuple(addresses), settings

@@ -19,9 +19,8 @@ from extentflow.model import Extent, Job, Receipt
 class Row(NamedTuple):
     """One receipt; Spark matches its members to COLUMNS by place.
 
-    `state` is DONE or FAILED; PENDING where the connector was paused or stopped meanwhile; of a job
-    also SUPERSEDED or CANCELLED, or PLANNING and RUNNING where its store was unavailable when the
-    query was planned.
+    `state` is DONE or FAILED; PENDING if the connector was paused meanwhile; of a job also
+    SUPERSEDED, CANCELLED, or PLANNING and RUNNING if its store was unavailable.
     """
 
     job: str  # its id, as `extentflow status` shows it
@@ -38,12 +37,8 @@ class Row(NamedTuple):
     reason: str | None  # why it is not DONE
 
 
-_TEXT, _WHOLE = StringType(), LongType()
-_TYPES: tuple[DataType, ...] = (
-    *(_TEXT, _TEXT, IntegerType()),
-    *(_WHOLE, _WHOLE, _WHOLE, _WHOLE, _WHOLE, _WHOLE, DoubleType()),
-    *(_TEXT, _TEXT),
-)
+_TEXT, _WHOLES = StringType(), (LongType(),) * 6
+_TYPES: tuple[DataType, ...] = (_TEXT, _TEXT, IntegerType(), *_WHOLES, DoubleType(), _TEXT, _TEXT)
 COLUMNS = StructType([StructField(*column) for column in zip(Row._fields, _TYPES, strict=True)])
 
 
@@ -54,20 +49,8 @@ def describe_undelivered(row: Row) -> str:
 
 def known(job: str, uri: str, item: ExtentItem) -> Row:
     """Return the row of an extent as the ledger has it."""
-    return Row(
-        job,
-        uri,
-        item.ordinal,
-        item.start,
-        item.end,
-        item.position,
-        item.records,
-        item.bad,
-        bytes=0,
-        seconds=0.0,
-        state=item.state.value,
-        reason=item.error or None,
-    )
+    place = (item.ordinal, item.start, item.end, item.position, item.records, item.bad)
+    return Row(job, uri, *place, 0, 0.0, item.state.value, item.error or None)
 
 
 def delivered(extent: Extent, receipt: Receipt, item: ExtentItem, job: Job | None) -> Row:

@@ -6,8 +6,7 @@
     read()          executors, once per task and attempt: delivers extents, returns receipts
 
 Progress is in the ledger and in Kafka. No part of an offset is a position, so a checkpoint may be
-lost or older than what was delivered: no record is lost or doubled, only receipts are. After the
-first successful poll, an unavailable service is logged, polled again and ends no query.
+lost or older than what was delivered: no record is lost or doubled, only receipts are.
 """
 
 from __future__ import annotations
@@ -90,17 +89,17 @@ class WorkSource:
             )
         if self.runtime.clock.monotonic() < self._next or self.stop():
             return self._last
+        facts: Offset = {}
         try:
             facts = self.look()
         except ExtentflowError as exc:
             if not self._looked:
                 raise
             log.warning("cannot read the pending work; the next poll retries: %s", exc)
-            facts = None
         self._looked = True
         # From the end of the poll: a listing takes many seconds.
         self._next = self.runtime.clock.monotonic() + LOOK_SECONDS
-        if facts is not None:
+        if facts:
             # Above the offsets of earlier processes, which a checkpoint may contain.
             number = max(self._last["look"] + 1, int(self.runtime.clock.wall() * 1000))
             self._last = {"look": number, **facts}
@@ -111,8 +110,8 @@ class WorkSource:
         if offset.get("look", 0) > self._last["look"]:
             self._last = offset
 
-    def look(self) -> Offset | None:
-        """Return counts of the pending work, or None if there is none."""
+    def look(self) -> Offset:
+        """Return counts of the pending work; empty if there is none."""
         raise NotImplementedError
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -145,10 +144,10 @@ class QueueSource(WorkSource):
         self._queue = messages
         self._waiting: int | None = None
 
-    def look(self) -> Offset | None:
+    def look(self) -> Offset:
         depth = self._queue.depth()
         self._waiting = depth.waiting
-        return asdict(depth) if depth.waiting else None
+        return asdict(depth) if depth.waiting else {}
 
     def partitions(self) -> Sequence[InputPartition]:
         waiting, self._waiting = self._waiting, None
@@ -176,14 +175,14 @@ class ListingSource(WorkSource):
         self._scanner = JobScanner(runtime, options, stopping=self.stop)
         self._found: list[PendingWork] | None = None
 
-    def look(self) -> Offset | None:
+    def look(self) -> Offset:
         if not self._looked:
             self.runtime.require_app()
         self._found = self._scanner.look()
         waiting = sum(len(one.extents) for one in self._found)
         # A trigger without tasks reports an unfinished listing to a `--once` run.
         listing = {"listing": 1} if self._scanner.listing else {}
-        return {"waiting": waiting, **listing} if waiting or listing else None
+        return {"waiting": waiting, **listing} if waiting or listing else {}
 
     def partitions(self) -> Sequence[InputPartition]:
         found, self._found = self._found, None
@@ -224,11 +223,9 @@ class StreamReader(DataSourceStreamReader):
         self._open = open_source
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's
-        """Return the offset of a query without a checkpoint."""
         return dict(NOTHING)
 
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's
-        """Return a new offset if there is work. Raises as `WorkSource.latest`."""
         return dict(self._source.latest())
 
     def partitions(

@@ -7,9 +7,9 @@ from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
-from extentflow.spark.batch import Plan, _pending, plan
 from extentflow.spark.options import ReadOptions
 from extentflow.spark.receipts import describe_undelivered
+from extentflow.spark.source import Plan, _pending, plan
 from extentflow.spark.tasks import QueryWorker
 from extentflow.testing.stores import Fault, FaultyStore
 
