@@ -64,10 +64,9 @@ R_co = TypeVar("R_co", bound=CachedWorker, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec(Generic[R_co]):
-    """How another process opens a worker; can be pickled.
+    """How another process opens a worker: `open(settings, owner)` is a function of a module.
 
-    `open(settings, owner)` is a module-level function that returns a worker; `owner` begins with
-    `run`, so that the driver can take over the slots of all workers of its run.
+    `owner` begins with `run`, so that the driver can take over the slots of all workers of a run.
     """
 
     open: Callable[[dict[str, str], str], R_co]
@@ -170,10 +169,7 @@ def run_or_fail(
     message: str = "",
     fatal: tuple[type[ExtentflowError], ...] = (Defect, Misconfigured),
 ) -> Receipt:
-    """Run an extent once, as `run_extent`; errors of the classes `fatal` fail it, too.
-
-    Wrong settings are for workers without a driver, which could report them.
-    """
+    """Run an extent once, as `run_extent`; errors of the classes `fatal` fail it, too."""
     try:
         with contain_defects(extent.uri):
             return run_extent(extent, work, message=message)

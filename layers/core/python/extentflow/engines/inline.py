@@ -84,14 +84,15 @@ class InlineEngine:
 
     def stop(self) -> None:
         self._stopping = True
-        for member in self._members:
-            _signal(member.process, signal.SIGTERM)
+        for process in [member.process for member in self._members]:
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, signal.SIGTERM)
 
     def close(self) -> None:
         """Let the workers finish their chunk, end them, and settle their slots."""
         for member in self._members:
             _send(member.pipe, None)
-            _signal(member.process, signal.SIGTERM)
+        self.stop()
         deadline = time.monotonic() + STOP_SECONDS
         for member in self._members:
             # Until its pipe closes, a stopping worker sends the receipts of what it handed back.
@@ -140,8 +141,7 @@ class InlineEngine:
                     member.todo.popleft()
                 listener.on_receipt(answer)
             else:  # "ready"
-                member.ready = True
-                self._start_deaths = 0
+                member.ready, self._start_deaths = True, 0
 
     def _replace(self, member: _Member, queue: deque[Task]) -> None:
         member.process.join()
@@ -205,12 +205,5 @@ def _follow_driver(worker: Worker) -> None:
 
 
 def _send(pipe: Connection, value: object) -> None:
-    try:
+    with suppress(OSError):  # the peer has ended, which the next `recv` reports
         pipe.send(value)
-    except (BrokenPipeError, OSError):
-        log.debug("the peer has ended")  # the next `recv` reports it
-
-
-def _signal(process: BaseProcess, number: signal.Signals) -> None:
-    if process.pid is not None and process.is_alive():
-        os.kill(process.pid, number)

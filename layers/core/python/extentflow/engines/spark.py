@@ -85,10 +85,7 @@ def spark_task(spec: WorkerSpec[W]) -> Iterator[W]:
 
 
 def cached_worker(spec: WorkerSpec[W]) -> W:
-    """Return this process's worker for `spec`, kept for later tasks; called once per task.
-
-    Closes the previous worker if its settings or run differ.
-    """
+    """Return this process's worker for `spec`; another one is closed. Called once per task."""
     global _cached, _tasks  # noqa: PLW0603 - the process is the scope: Spark reuses it
     pid = os.getpid()
     if _cached is not None and _cached[:2] != (pid, spec):
@@ -162,10 +159,7 @@ def silence_query_logs(sc: SparkContext) -> None:
 
 
 def context(master: str | None, settings: dict[str, str]) -> SparkContext:
-    """Return the running context, or a new one; with `master` None spark-submit chooses it.
-
-    Misconfigured: Spark does not start there.
-    """
+    """Return the running context, or a new one; `master` None: spark-submit chooses it."""
     conf = SparkConf().setAppName("extentflow").setAll(list(settings.items()))
     if master is not None:
         conf = conf.setMaster(master)
@@ -342,10 +336,7 @@ def deal(tasks: Sequence[Task], parts: int) -> list[tuple[Task, ...]]:
 
 
 def typed_error(text: str) -> ExtentflowError | None:
-    """Return the last error of the library that Spark's report names, or None.
-
-    Its class is the one that the executor raised, or its nearest superclass in `extentflow.errors`.
-    """
+    """Return the last error of the library in Spark's report, or its nearest superclass."""
     notes = re.findall(rf"^\s*{ERROR_NOTE}(\{{.*\}})", text, re.MULTILINE)
     if not notes:
         return None

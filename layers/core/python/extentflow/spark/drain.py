@@ -79,10 +79,7 @@ class ListingProgress:
         return self.complete or self.failed >= FAILURES
 
     def listed(self, found: int, refused: Sequence[str], *, at: str | None) -> ListingProgress:
-        """Return the progress after a scan listed up to position `at`; None: to the last key.
-
-        It registered `found` jobs; `refused` are the reasons why objects were not registered.
-        """
+        """Return the progress after a scan up to position `at`, None: to the last key."""
         now = replace(
             self,
             at=f"{crc32(at.encode()):08x}" if at else "",  # tokens may be long
@@ -121,10 +118,7 @@ def brief(whys: Iterable[str]) -> str:
 
 
 class DrainTracker:
-    """Tracks the jobs of one connector, or of all, that were open when a run started.
-
-    `listing` names the run whose scans list objects; None if a queue holds all work.
-    """
+    """Tracks jobs open at a run's start; `listing` is the run that lists, None with a queue."""
 
     def __init__(self, ledger: Ledger, connector: str | None, *, listing: str | None) -> None:
         self._ledger = ledger
@@ -143,10 +137,7 @@ class DrainTracker:
         self._began = ledger.now()
 
     def left(self, *, ended: int) -> bool:
-        """Return whether to start another query, after one in which `ended` extents became final.
-
-        An unavailable ledger counts as no progress.
-        """
+        """Return whether to start another query after one in which `ended` extents got final."""
         unsettled = self._unsettled != set()
         try:
             moved = self._track_listed() if unsettled else self._check_progress()
@@ -204,22 +195,18 @@ class DrainTracker:
         )
 
     def _check_progress(self) -> bool:
-        still = self._still_open(self._tracked, self._list_open_jobs())
-        fewer, self._tracked = len(still) < len(self._tracked), still
-        if fewer:
+        tracked = len(self._tracked)
+        self._tracked = self._still_open(self._tracked, self._list_open_jobs())
+        if len(self._tracked) < tracked:
             # The next count is of other jobs: it cannot be compared with the last one.
             self._final_extents = None
             return True
-        progress = [self._ledger.jobs.progress(job) for job in still]
-        before = self._final_extents
-        self._final_extents = sum(one.done + one.failed for one in progress)
+        progress = [self._ledger.jobs.progress(job) for job in self._tracked]
+        before, self._final_extents = self._final_extents, sum(p.done + p.failed for p in progress)
         return before != self._final_extents
 
     def _still_open(self, jobs: Mapping[str, Job], listed: Mapping[str, Job]) -> dict[str, Job]:
-        """Return those of the jobs that are open; add the others that ended undelivered.
-
-        `listed` are the open jobs in the ledger's lists; the others are read one by one.
-        """
+        """Return which jobs are open, unlisted ones read by id; keep what ended undelivered."""
         found = {name: listed.get(name) or self._ledger.jobs.get(name) for name in jobs}
         self._add_undelivered(job for job in found.values() if job is not None)
         return {name: job for name, job in found.items() if job is not None and job.state.open}

@@ -53,8 +53,7 @@ class QueryFailed(Retryable):
 class Terms:
     """The settings of a query; `every_seconds` None: only the work that waits at its start.
 
-    `run` differs for every start. `options` are the data source's; receipts are appended to `sink`.
-    `checkpoint` holds no progress, but Spark needs one.
+    `run` differs for every start, `options` are the data source's, receipts are appended to `sink`.
     """
 
     run: str
@@ -230,8 +229,7 @@ def _observed(receipts: DataFrame) -> DataFrame:
 
 def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
     """Yield the triggers after batch `last` that did something."""
-    newest = query.lastProgress
-    if newest is None or newest.batchId <= last:
+    if (newest := query.lastProgress) is None or newest.batchId <= last:
         return  # reading all of `recentProgress` costs a second
     for progress in query.recentProgress:
         observed = progress.observedMetrics.get(OBSERVED)

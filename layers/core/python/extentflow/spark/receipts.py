@@ -54,10 +54,7 @@ def known(job: str, uri: str, item: ExtentItem) -> Row:
 
 
 def delivered(extent: Extent, receipt: Receipt, item: ExtentItem, job: Job | None) -> Row:
-    """Return an extent's row after it was run.
-
-    `item` is how the ledger has it now, `job` the job that ended before the extent did.
-    """
+    """Return an extent's row after a run; `job` is its job, if that ended before the extent."""
     row = known(extent.job, extent.version.uri, item)
     return row._replace(
         start=extent.start,

@@ -165,10 +165,7 @@ class JobScanner:
     def _collect(
         self, name: str, found: list[PendingWork], on_failure: Callable[[str], object]
     ) -> Report:
-        """Add the pending extents of a connector's jobs, the oldest first; cancel a stopped one's.
-
-        `on_failure` is called with the reason why a job fails.
-        """
+        """Add pending extents of a connector's jobs, the oldest first; cancel a stopped one's."""
         ledger, cluster = self._runtime.ledger, self._runtime.broker.cluster
         state = ledger.connectors.state(name)
         room = self._options.most_extents - sum(len(one.extents) for one in found)

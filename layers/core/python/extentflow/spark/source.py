@@ -197,10 +197,7 @@ def plan(options: ReadOptions, runtime: Runtime) -> Plan:
 
 
 def _plan_or_replay(runtime: Runtime, job: Job, *, replay: bool) -> tuple[list[Extent], list[Row]]:
-    """Plan a job, close it if all its extents are final; return pending extents and final rows.
-
-    With `replay`, FAILED extents are pending again.
-    """
+    """Plan a job, close it if it is complete; return pending extents and final rows."""
     final: list[ExtentItem] | None = None
     try:
         job = _planned(runtime, job)
@@ -233,10 +230,7 @@ def _final(runtime: Runtime, job: Job) -> list[ExtentItem]:
 
 
 def _pending(runtime: Runtime, job: Job, final: Collection[int]) -> tuple[Job, list[Extent], str]:
-    """Return a job with the extents that are not final, or why they are unknown.
-
-    A job that cannot be cut has ended.
-    """
+    """Return a job with its extents that are not final, or why they are unknown."""
     if job.state is not JobState.RUNNING:
         # Planning leaves a job PLANNING only when its store is unavailable.
         return job, [], "its store was unavailable" if job.state is JobState.PLANNING else ""

@@ -90,10 +90,7 @@ class QueryWorker:
         self._slots.release()
 
     def deliver(self, extents: Sequence[Extent]) -> Iterator[Row]:
-        """Run a task's extents until they or their jobs are final; yield a row for each.
-
-        An extent of a paused connector yields a PENDING row with the reason.
-        """
+        """Run extents until they or their jobs are final, or are paused; yield a row for each."""
         for extent, first in zip(extents, run_in_turn(extents, self._worker.run), strict=True):
             receipt = first
             while (row := self._final_row(extent, receipt)) is None:
@@ -146,10 +143,7 @@ class QueryWorker:
         return closed(job.id, ledger, states), why
 
     def drain(self, *, most: int, seconds: float) -> Iterator[Row]:
-        """Yield a row per extent that became final; an unavailable service ends this early.
-
-        Functions may consume the same queue.
-        """
+        """Yield a row per extent that became final; an unavailable service ends this early."""
         for message, answer in self._drain.answers(most=most, seconds=seconds):
             extent = read_extent(message.body)
             if extent is not None and answer.receipt is not None:
@@ -167,10 +161,7 @@ class QueryWorker:
         return QueueDrain(worker, self._runtime.clock.monotonic, self._stop)
 
     def run_once(self, extents: Iterable[Extent], *, seconds: float) -> Iterator[Row]:
-        """Yield a row per extent that became final; starts none after `seconds` or a stop request.
-
-        Never waits for an unavailable service or another worker: a later trigger retries.
-        """
+        """Yield a row per final extent; never wait; start none after `seconds` or a stop."""
         monotonic = self._runtime.clock.monotonic
         until = monotonic() + seconds
         for extent in extents:

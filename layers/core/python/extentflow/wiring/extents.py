@@ -203,10 +203,8 @@ def open_engine(
     """Return the engine called `name`; `cores` are its workers here (default: this machine's).
 
     `max_tasks` (`tasks.max`) bounds the extents in work at once on any engine. `master` None means
-    this machine for `spark`; SUBMITTED leaves it to spark-submit. `start_run` starts
-    a remote run, whose progress messages go to `say`.
-
-    Misconfigured: no such engine, pyspark is not installed, or no application is set.
+    this machine for `spark`; SUBMITTED leaves it to spark-submit. `start_run` starts a remote run,
+    whose progress messages go to `say`. Misconfigured: there is no such engine here.
     """
     known = (*RESERVED, *ENGINES.names())
     if name not in known:
@@ -279,17 +277,13 @@ def _emr_runs(runtime: Runtime) -> EmrJobRuns | None:
     settings = runtime.settings
     if settings.spark_application_id is None:
         return None
-    given = {
-        variable(name): text
-        for name, text in settings.to_map().items()
-        if not name.startswith(NOT_FOR_RUNS)
-    }
+    usable = {k: v for k, v in settings.to_map().items() if not k.startswith(NOT_FOR_RUNS)}
     application = Application(
         id=settings.spark_application_id,
         job_role_arn=settings.spark_job_role_arn or "",  # the rules of settings ask for all four
         entry_point=settings.spark_entry_point or "",
         archive=settings.spark_archive or "",
         region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-        environment=given,
+        environment={variable(name): text for name, text in usable.items()},
     )
     return EmrJobRuns(application)

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -56,14 +56,12 @@ class Deadline:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._end = monotonic()
+        self.start(0)
 
     def start(self, seconds: float) -> None:
-        """Begin an invocation that has `seconds`."""
         self._end = self._monotonic() + seconds
 
     def seconds_left(self) -> float:
-        """Return what is left of it."""
         return self._end - self._monotonic()
 
 
@@ -136,14 +134,9 @@ def open_arrival_handler(
 
 
 def open_job_admission(runtime: Runtime, connector: str) -> JobAdmission:
-    """Return the admission of one connector's objects that plans jobs but sends no extents.
-
-    Objects of other connectors are ignored.
-    """
+    """Return the admission of one connector's objects; it plans jobs, and sends no extents."""
     planner = runtime.planner()
-    return JobAdmission(
-        surroundings=RuntimeContext(runtime, connector), planner=planner, start=planner.plan
-    )
+    return JobAdmission(RuntimeContext(runtime, connector), planner, planner.plan)
 
 
 def open_queue_worker(
@@ -154,19 +147,15 @@ def open_queue_worker(
     margin_seconds: float,
     job_events: JobEvents | None = None,
 ) -> QueueWorker:
-    """Return a worker for messages: it hands back when fewer than `margin_seconds` are left.
+    """Return a worker for messages; with less than `margin_seconds` left, it hands back.
 
     The caller closes `job_events`; None opens some for the life of the process.
     """
     announce = (job_events or open_job_events(runtime)).publish_ended
-
-    def late() -> bool:
-        return seconds_left() < margin_seconds
-
     work = delivery_context(runtime, slots)
     limits = replace(work.limits, gives_up=False)  # SQS redelivers the message
     return QueueWorker(
-        work=replace(work, limits=limits, stopping=late),
+        work=replace(work, limits=limits, stopping=lambda: seconds_left() < margin_seconds),
         dispatch=dispatch(runtime),
         queue=queue(runtime.settings, "extents_queue_url"),
         dead=queue(runtime.settings, "extents_dlq_url"),
@@ -194,16 +183,13 @@ def open_reconciler(runtime: Runtime, *, late: Callable[[], bool] = lambda: Fals
     )
 
 
+@dataclass(slots=True)
 class RuntimeContext:
-    """`AdmissionContext` and `ReconcilerContext` over a runtime.
+    """`AdmissionContext` and `ReconcilerContext` of a process; `only` one connector, None: all."""
 
-    `only` names the one connector whose objects are received; None: all of them.
-    """
-
-    def __init__(self, runtime: Runtime, only: str | None = None) -> None:
-        self._runtime = runtime
-        self._only = only
-        self._prepared = False
+    _runtime: Runtime
+    _only: str | None = None
+    _prepared: bool = False
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | UnparsedConnector]:
         for stored in self._runtime.ledger.connectors.list():
@@ -226,9 +212,8 @@ class RuntimeContext:
         return self._runtime.ledger.connectors.state(config.name)
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
-        return self._runtime.objects.store(config, revision).head(
-            arrival.bucket, arrival.key, arrival.version_id
-        )
+        store = self._runtime.objects.store(config, revision)
+        return store.head(arrival.bucket, arrival.key, arrival.version_id)
 
     def request(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> JobRequest:
         if not self._prepared:  # before any job exists whose worker writes to the topic
@@ -245,10 +230,6 @@ class RuntimeContext:
         return self._runtime.broker.cluster
 
 
-class Late(Retryable):
-    """Too little time is left to begin."""
-
-
 def open_job_events(runtime: Runtime) -> JobEvents:
     """Return what publishes ends of jobs; nothing is connected before the first of them."""
     publishers: list[JobEventPublisher] = [KafkaJobEvents(runtime.open_event_sink, runtime.clock)]
@@ -258,11 +239,7 @@ def open_job_events(runtime: Runtime) -> JobEvents:
 
 
 def publish_pending(runtime: Runtime, limit: int) -> int:
-    """Publish at most `limit` job ends that are not published yet; return how many.
-
-    Retryable, Misconfigured: a publisher or the ledger is unavailable or refuses; the next sweep
-    publishes the rest.
-    """
+    """Publish at most `limit` ends of jobs; return how many. An error leaves the rest."""
     with closing(open_job_events(runtime)) as job_events:
         return job_events.sweep(limit)
 
@@ -275,7 +252,7 @@ def unless_late(
     def publish(ended: Ended) -> None:
         # Publishing would leave no time to delete the message, and SQS would redeliver it.
         if late():
-            raise Late("too little time is left")
+            raise Retryable("too little time is left")
         announce(ended)
 
     return publish

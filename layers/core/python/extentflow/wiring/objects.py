@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
@@ -36,10 +37,7 @@ class ConnectorCatalogue:
         self._revisions: dict[str, int] = {}
 
     def latest(self, name: str) -> tuple[ConnectorConfig, int]:
-        """Return a connector's latest configuration and its revision.
-
-        Misconfigured: there is no such connector, or this version cannot parse it.
-        """
+        """Return a connector's latest configuration and its revision; Misconfigured: none."""
         stored = self._ledger.connectors.get(name)
         if stored is None:
             put = "`extentflow connectors put FILE` stores one"
@@ -50,10 +48,7 @@ class ConnectorCatalogue:
         return self.revision(name, stored.revision), stored.revision
 
     def revision(self, name: str, revision: int) -> ConnectorConfig:
-        """Return one revision of a connector, as jobs pin it.
-
-        Misconfigured: the ledger does not have it, or this version cannot parse it.
-        """
+        """Return the revision that a job pins; Misconfigured if the ledger or parser lacks it."""
         if (name, revision) not in self._configs:
             stored = self._ledger.connectors.get(name, revision)
             if stored is None:
@@ -80,10 +75,7 @@ class ConnectorCatalogue:
         return self._revisions[extent.job]
 
     def topic_of(self, job: Job) -> str:
-        """Return the topic of a job's records; its template where that makes no legal name.
-
-        Misconfigured: the connector cannot be read.
-        """
+        """Return the topic of a job's records; its template where that makes no legal name."""
         config = self.revision(job.connector, job.revision)
         try:
             return config.topic_for(job.version)
@@ -92,10 +84,7 @@ class ConnectorCatalogue:
 
 
 class ObjectAccess:
-    """Opens the stores and formats of connectors when first used and keeps them.
-
-    Secrets are resolved in this process. A store whose secrets were rotated is opened again.
-    """
+    """Keeps the stores and formats of connectors; reopens a store whose secrets were rotated."""
 
     def __init__(
         self,
@@ -113,10 +102,7 @@ class ObjectAccess:
         self._formats: dict[tuple[str, int, str, str], Format] = {}
 
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
-        """Return the connector's object store; one client per revision and set of secrets.
-
-        CredentialsUnavailable, Misconfigured: a secret cannot be resolved.
-        """
+        """Return the connector's object store; one client per revision and set of secrets."""
         current = self._store_options(config)
         # Rotated secrets make another key, and so another client.
         key = (config.name, revision, current)
@@ -154,6 +140,7 @@ class ObjectAccess:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class RotatedStore:
     """An `ObjectStore` that turns AccessDenied into StoreUnavailable once its secrets changed.
 
@@ -161,13 +148,11 @@ class RotatedStore:
     The retry then opens a client with the new secrets.
     """
 
-    def __init__(self, store: ObjectStore, rotated: Callable[[], bool]) -> None:
-        self._store = store
-        self._rotated = rotated
+    _store: ObjectStore
+    _rotated: Callable[[], bool]
 
     @property
     def fetched_bytes(self) -> int:
-        """Bytes that the store returned so far, 0 where it does not count them."""
         return getattr(self._store, "fetched_bytes", 0)
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:

@@ -98,11 +98,11 @@ def ledger_options(settings: WorkerSettings, *, brief: bool = False) -> LedgerOp
     usual = LedgerOptions(
         settings.ledger_table, endpoint=settings.ledger_endpoint, region=settings.ledger_region
     )
-    if brief:
-        return replace(
-            usual, retry_seconds=BRIEF_SECONDS, connect_seconds=1.0, read_seconds=BRIEF_SECONDS
-        )
-    return replace(usual, retry_seconds=min(usual.retry_seconds, settings.retry_timeout_seconds))
+    if not brief:
+        tried = min(usual.retry_seconds, settings.retry_timeout_seconds)
+        return replace(usual, retry_seconds=tried)
+    most = BRIEF_SECONDS
+    return replace(usual, retry_seconds=most, connect_seconds=1.0, read_seconds=most)
 
 
 def sink_timeouts(retry_seconds: float) -> Timeouts:

@@ -37,10 +37,7 @@ TOPIC_SECONDS = REFRESH_SECONDS
 
 
 class Runtime:
-    """Holds the ledger, broker, connectors and object access of one process.
-
-    A driver has one for its commands; a worker process creates its own, never a forked copy.
-    """
+    """The ledger, broker, connectors and objects of one process; each process makes its own."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
@@ -88,12 +85,8 @@ class Runtime:
         return Planner(self.ledger, self.objects.source, self.clock)
 
     def topic(self, name: str) -> TopicFacts:
-        """Return a topic's facts; after TOPIC_SECONDS they are requested from the broker again.
-
-        An unavailable broker leaves the known facts in use.
-        """
-        known = self._topics.get(name)
-        now = self.clock.monotonic()
+        """Return a topic's facts, at most TOPIC_SECONDS old unless the broker is unavailable."""
+        known, now = self._topics.get(name), self.clock.monotonic()
         if known is not None and now - known[1] < TOPIC_SECONDS:
             return known[0]
         try:
@@ -117,10 +110,7 @@ class Runtime:
         return options.job_request(config, revision, version, self.broker.cluster, cores)
 
     def undeliverable_reason(self, job: Job) -> str:
-        """Return why the configuration that `job` pins does not work here, "" where it does.
-
-        Resolves the secrets of store and producer, once per revision; no object is read.
-        """
+        """Return why what `job` pins does not work here, its secrets for example; "" if it does."""
         if (job.connector, job.revision) in self._deliverable:
             return ""
         try:
@@ -135,10 +125,7 @@ class Runtime:
         return ""
 
     def require_app(self) -> None:
-        """Bind the ledger to this process's `app.id`.
-
-        Misconfigured: it belongs to another one, whose producers these workers do not fence.
-        """
+        """Bind the ledger to `app.id`; Misconfigured: another one's producers use it."""
         require_app(self.ledger, self.settings.app_id)
 
     def slots(self, owner: str) -> Slots:
@@ -146,10 +133,7 @@ class Runtime:
         return self._open_slots(self.ledger, self.broker, owner)
 
     def evict(self, owner_prefix: str) -> int:
-        """Settle and free the slots of terminated workers; return how many.
-
-        Best effort, within seconds: where broker or ledger is unavailable, the leases expire.
-        """
+        """Free the slots of terminated workers, where services are available; return how many."""
         try:
             return self._evictor.evict(owner_prefix)
         except Retryable as exc:

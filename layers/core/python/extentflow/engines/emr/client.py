@@ -28,13 +28,8 @@ _NAME_LENGTH = 256
 _VALUE_LENGTH = 1_024
 
 PASSING_CODES = frozenset(
-    {
-        "InternalServerException",
-        "ServiceQuotaExceededException",
-        "ServiceUnavailable",
-        "ThrottlingException",
-        "TooManyRequestsException",
-    }
+    {"InternalServerException", "ServiceQuotaExceededException", "ServiceUnavailable"}
+    | {"ThrottlingException", "TooManyRequestsException"}
 )
 REMEDIES = {
     "AccessDeniedException": (
@@ -49,13 +44,7 @@ REMEDIES = {
 }
 
 # Any other state counts as waiting.
-STATES = {
-    "RUNNING": RunState.RUNNING,
-    "CANCELLING": RunState.RUNNING,
-    "SUCCESS": RunState.SUCCESS,
-    "FAILED": RunState.FAILED,
-    "CANCELLED": RunState.CANCELLED,
-}
+STATES = {state.value: state for state in RunState} | {"CANCELLING": RunState.RUNNING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +100,8 @@ class EmrJobRuns:
 
 def connect(region: str | None) -> Any:  # noqa: ANN401 - boto3's clients have no types here
     """Return a client; the endpoint comes from the SDK's own settings, as does a region of None."""
-    config = Config(
-        retries={"total_max_attempts": 3, "mode": "standard"}, connect_timeout=2, read_timeout=10
-    )
+    retries: Any = {"total_max_attempts": 3, "mode": "standard"}
+    config = Config(retries=retries, connect_timeout=2, read_timeout=10)
     return new_session().client("emr-serverless", region_name=region, config=config)
 
 

@@ -26,10 +26,7 @@ OUTCOMES = {ExtentState.DONE: Outcome.DONE, ExtentState.FAILED: Outcome.FAILED}
 
 
 class SubmittedRunEngine:
-    """`Engine` over one run: `start` returns its id, `say` takes lines about its state.
-
-    `cores` is the least number of extents of a new job, as in any engine.
-    """
+    """`Engine` over one run: `start` returns its id, `say` takes lines about its state."""
 
     def __init__(
         self,
@@ -53,11 +50,7 @@ class SubmittedRunEngine:
         self._stopping = False
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
-        """See `Engine.run`; RunFailed: the run ended, and extents are left.
-
-        RunsUnavailable, LedgerUnavailable, Misconfigured: it could not be started or described, and
-        may continue.
-        """
+        """See `Engine.run`; RunFailed: it ended with extents left; other errors leave it."""
         left = {(one.job, one.ordinal): one for task in tasks for one in task.extents}
         before = self._items(left.values())
         self._see(left, before, listener)

@@ -35,17 +35,13 @@ CACHE_SECONDS = 60.0
 
 
 class RunOwnership(enum.Enum):
-    """Which kind of run owns a job.
-
-    OWN: the job's own run; SHARED: a run with other jobs, where it may wait for its turn. GONE: its
-    own run has ended. UNKNOWN: the state of its run cannot be read.
-    """
+    """Which kind of run owns a job."""
 
     NONE = enum.auto()
-    OWN = enum.auto()
-    SHARED = enum.auto()
-    GONE = enum.auto()
-    UNKNOWN = enum.auto()
+    OWN = enum.auto()  # the job's own run
+    SHARED = enum.auto()  # a run with other jobs, where it may wait for its turn
+    GONE = enum.auto()  # its own run, which has ended
+    UNKNOWN = enum.auto()  # the state of its run cannot be read
 
 
 class OnCompletion(enum.StrEnum):
@@ -58,10 +54,7 @@ class OnCompletion(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedRun:
-    """A noted run. `job` is the only job that it delivers; empty: all below `addresses`.
-
-    `begun` is in seconds since the epoch on the ledger's clock.
-    """
+    """A noted run of one `job`, or of all below `addresses`; `begun` at this time of the ledger."""
 
     id: str = ""
     subject: str
@@ -127,10 +120,7 @@ class SubmittedRuns:
     def begin_job(
         self, job: Job, *, subject: str = "", then: OnCompletion = OnCompletion.FUNCTIONS
     ) -> str:
-        """Start a run for one job, another one each time that it is reopened; return its id.
-
-        Raises as `JobRuns.start`; then the run may have started.
-        """
+        """Start a run for a job, another one after a reopening; raises as `JobRuns.start`."""
         name = subject or job.id
         run = SubmittedRun(
             subject=name, number=job.reopened, connector=job.connector, job=job.id, then=then
