@@ -123,9 +123,8 @@ class EngineFactory(Protocol):
     ) -> Engine:
         """Return an engine that runs at most `cores` workers of `spec` at once.
 
-        `evict(owner)` takes over the slots of a worker that has ended, or with `spec.run` those of
-        all workers of the run; the engine calls it before it runs the worker's extents again, and
-        in `close`.
+        It calls `evict(owner)` to take over the slots of a worker that has ended, before it runs
+        the worker's extents again, and in `close` `evict(spec.run)` for all workers.
         """
 
 

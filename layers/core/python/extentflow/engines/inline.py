@@ -41,8 +41,6 @@ class NoWorkers(Retryable):
 
 @dataclass(slots=True)
 class _Member:
-    """One worker process and its unfinished extents."""
-
     process: BaseProcess
     pipe: Connection
     owner: str
@@ -196,8 +194,7 @@ def _main(spec: WorkerSpec[Worker], owner: str, pipe: Connection) -> None:
 
 def _follow_driver(worker: Worker) -> None:
     """End this process soon after its driver, which no longer reads its receipts."""
-    driver = multiprocessing.parent_process()
-    if driver is not None:
+    if driver := multiprocessing.parent_process():
         driver.join()
         worker.stop()
         time.sleep(STOP_SECONDS)

@@ -105,9 +105,7 @@ class StreamOptions:
     @property
     def listing(self) -> bool:
         """Whether work is found by listing instead of in the queue."""
-        if self.work is None:
-            return self.settings.extents_queue_url is None
-        return self.work == LISTING
+        return self.work == LISTING or (not self.work and not self.settings.extents_queue_url)
 
     @classmethod
     def read(
@@ -117,24 +115,20 @@ class StreamOptions:
         *,
         labels: Mapping[str, str] | None = None,
     ) -> Self:
-        """Read options and environment; `labels` are options as the user wrote them.
-
-        Misconfigured: every problem at once.
-        """
+        """As `ReadOptions.read`; `labels` are options as the user wrote them."""
         labels = labels or {}
         reading, addresses, settings = _read(STREAM, options, environ, labels)
         made = STREAM.make(cls, reading, settings=settings)
         work, connector = labels.get("work", "work"), labels.get("connector", "option connector")
+        what = f"is not set, which {work}={QUEUE} needs; give the queue's URL, or {work}={LISTING}"
         problems = [
-            f"{name} is not set, which {work}={QUEUE} needs; give the queue's URL,"
-            f" or {work}={LISTING}"
+            f"{name} {what}"
             for name in ("extents.queue.url", "extents.dlq.url")
             if not made.listing and not getattr(settings, name.replace(".", "_"))
         ]
         if addresses:
-            problems.append(
-                "a stream has no path: `load()` without one; connectors say what they read"
-            )
+            hint = "`load()` without one; connectors say what they read"
+            problems.append(f"a stream has no path: {hint}")
         if not made.listing and made.connector is not None:
             problems.append(
                 f"{connector} goes with {work}={LISTING}: the queue holds every connector's"

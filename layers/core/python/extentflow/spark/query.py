@@ -51,10 +51,7 @@ class QueryFailed(Retryable):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The settings of a query; `every_seconds` None: only the work that waits at its start.
-
-    `run` differs for every start, `options` are the data source's, receipts are appended to `sink`.
-    """
+    """The settings of a query; `every_seconds` None: only the work that waits at its start."""
 
     run: str
     checkpoint: str

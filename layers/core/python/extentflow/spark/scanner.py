@@ -14,10 +14,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from itertools import islice
 
-from extentflow.delivery.slots import Slots
 from extentflow.discovery.listing import ListingScan, resume_token
 from extentflow.discovery.report import Report, attempt_step
 from extentflow.jobs.run import cutting
@@ -38,7 +37,7 @@ ENDS_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class PendingWork:
-    """A connector's extents to run, what packing them asks for, and the most tasks at once."""
+    """A connector's extents, whether their jobs are ordered, and the most tasks at once."""
 
     extents: Sequence[Extent]
     ordered: Mapping[str, bool]
@@ -46,11 +45,7 @@ class PendingWork:
 
 
 class JobScanner:
-    """Scans one connector again and again, or all that are RUNNING.
-
-    A scan returns a limited number of extents. Listing takes `LISTING_SECONDS` per scan, continues
-    where the last one stopped, and starts again an interval after all is listed.
-    """
+    """Scans a connector, or all; a scan lists for LISTING_SECONDS and continues the last one."""
 
     def __init__(
         self, runtime: Runtime, options: StreamOptions, *, stopping: Callable[[], bool]
@@ -60,6 +55,8 @@ class JobScanner:
         self._run = options.run
         self._stopping = stopping
         self._context = RuntimeContext(runtime)
+        owner = f"standing-{runtime.random.getrandbits(64):016x}"
+        self._slots = cache(partial(runtime.slots, owner))
         self._admission = cache(partial(open_job_admission, runtime))
         # By connector: a job and its extents that this round of scans has not returned yet.
         self._left: dict[str, tuple[tuple[str, int], Iterator[Extent]]] = {}
@@ -70,11 +67,7 @@ class JobScanner:
         self.listing = False
 
     def look(self) -> list[PendingWork]:
-        """Return pending work; a failing connector or job is logged and delays no other.
-
-        LedgerUnavailable: the connectors or their progress cannot be read. Misconfigured: there is
-        no such connector.
-        """
+        """Return pending work; one connector's or job's error is logged. Raises the ledger's."""
         attempt_step("settling slots and publishing ends", self._tidy_up)
         if (only := self._options.connector) is None:
             names = list(self._runtime.ledger.connectors.names())
@@ -96,7 +89,7 @@ class JobScanner:
         return found
 
     def _tidy_up(self) -> Report:
-        for slot in self._slots.recover_expired():
+        for slot in self._slots().recover_expired():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
         return Report(ends_announced=publish_pending(self._runtime, ENDS_AT_ONCE))
 
@@ -105,10 +98,6 @@ class JobScanner:
             ROUNDS.write(self._runtime.ledger.notes, self._run, self._rounds)
             self._noted = dict(self._rounds)
         return Report()
-
-    @cached_property
-    def _slots(self) -> Slots:
-        return self._runtime.slots(f"standing-{self._runtime.random.getrandbits(64):016x}")
 
     def _list_all(self, rounds: dict[str, ListingProgress]) -> None:
         monotonic = self._runtime.clock.monotonic

@@ -6,10 +6,10 @@
     read()         executors, once per partition and attempt: runs extents until they are final, in
                    a worker that lives as long as its Python process
 
-Partitions of pending extents come first, the largest in front, then rows of extents that were final
-before. The last partition runs the rest, waits for extents that other workers hold, closes the jobs
-and publishes their ends; with FAILFAST it fails if something is not DONE. No other partition fails
-for that, because Spark ends all tasks of a query once one of them has failed for good.
+Pending extents come first, the largest in front, then rows of extents that were final before. The
+last partition runs the rest, waits for extents that other workers hold, closes the jobs and
+publishes their ends; with FAILFAST it alone fails if something is not DONE, because Spark ends all
+tasks of a query once one of them has failed for good.
 """
 
 from __future__ import annotations
@@ -48,12 +48,7 @@ RUN = "source"
 
 
 class ExtentflowSource(DataSource):
-    """Registered by `extentflow.spark.register`; see there.
-
-    Spark makes it in a Python process beside the driver's JVM, once per `load`. It makes a batch
-    reader for every scan that is planned, so wrong options fail the first action, and
-    of a streaming reader one on the driver's machine and one for executors, when a query starts.
-    """
+    """See `register`. Spark makes one per `load`, and of it readers, one for each scan planned."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -85,24 +80,12 @@ def _require_ours(schema: StructType) -> None:
 
 
 @dataclass
-class Pending(InputPartition):
-    """Extents to deliver."""
+class BatchPartition(InputPartition):
+    """Rows of what was final, extents to deliver, or the jobs that the last partition ends."""
 
-    tasks: tuple[Task, ...]
-
-
-@dataclass
-class Known(InputPartition):
-    """Rows of extents and jobs that were final when the query was planned."""
-
-    rows: tuple[Row, ...]
-
-
-@dataclass
-class Last(InputPartition):
-    """The jobs of the query; their remaining extents run here, then they are closed."""
-
-    jobs: tuple[str, ...]
+    rows: Sequence[Row] = ()
+    tasks: tuple[Task, ...] = ()
+    jobs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,36 +105,38 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the partitions in the module's order. Raises as `plan`."""
+        """Return the partitions in the module's order; errors are those of a run's start."""
         reduce_task_overhead()
         found = plan(self._options, Runtime(self._options.settings))
         # At most a partition per slot, because a task without a slot only waits.
         shares = deal(found.tasks, min(found.most, len(found.tasks)))
         pages = range(0, len(found.rows), KNOWN_ROWS)
-        known = [Known(tuple(found.rows[first : first + KNOWN_ROWS])) for first in pages]
-        return [*map(Pending, shares), *known, Last(tuple(found.jobs))]
+        return [
+            *(BatchPartition(tasks=share) for share in shares),
+            *(BatchPartition(rows=found.rows[first : first + KNOWN_ROWS]) for first in pages),
+            BatchPartition(jobs=found.jobs),
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """Deliver a partition's extents and yield its rows; the last one raises, with FAILFAST."""
-        spec = WorkerSpec(open_query_worker, self._options.settings.to_map(), RUN)
-        if isinstance(partition, Pending):
-            with spark_task(spec) as worker:
-                for task in partition.tasks:
-                    yield from filter(self._is_shown, worker.deliver(task.extents))
-        elif isinstance(partition, Known):
-            yield from filter(self._is_shown, partition.rows)
-        elif isinstance(partition, Last):
-            with spark_task(spec) as worker:
-                unfit = worker.finish(partition.jobs)
-            if unfit and self._options.mode == FAIL_FAST:
-                reasons = list(dict.fromkeys(receipts.describe_undelivered(row) for row in unfit))
-                more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
-                raise Permanent(
-                    f"not everything is delivered: {'; '.join(reasons[:SHOWN])}{more}; everything "
-                    "else is. Fix the cause and `load` again, or read with mode=PERMISSIVE"
-                )
-        else:
+        if not isinstance(partition, BatchPartition):
             raise TypeError(f"Spark did not plan this partition: {partition!r}")
+        yield from filter(self._is_shown, partition.rows)
+        if not partition.tasks and not partition.jobs:
+            return
+        with spark_task(
+            WorkerSpec(open_query_worker, self._options.settings.to_map(), RUN)
+        ) as worker:
+            for task in partition.tasks:
+                yield from filter(self._is_shown, worker.deliver(task.extents))
+            unfit = worker.finish(partition.jobs) if partition.jobs else []
+        if unfit and self._options.mode == FAIL_FAST:
+            reasons = list(dict.fromkeys(receipts.describe_undelivered(row) for row in unfit))
+            more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
+            raise Permanent(
+                f"not everything is delivered: {'; '.join(reasons[:SHOWN])}{more}; everything "
+                "else is. Fix the cause and `load` again, or read with mode=PERMISSIVE"
+            )
 
     def _is_shown(self, row: Row) -> bool:
         # With FAILFAST only what is DONE: the last partition reports the others.
@@ -159,11 +144,7 @@ class BatchReader(DataSourceReader):
 
 
 def plan(options: ReadOptions, runtime: Runtime) -> Plan:
-    """Register and cut jobs for the objects that the options select; delivers nothing.
-
-    Misconfigured: all wrong settings at once; or the connector is paused or stopped.
-    StoreUnavailable, SinkUnavailable, LedgerUnavailable: listing or registering failed.
-    """
+    """Register and cut jobs for the objects that the options select; delivers nothing."""
     config, revision = runtime.connectors.latest(options.connector)
     preflight.require_running(runtime.ledger, config.name)
     runtime.require_app()
@@ -210,8 +191,7 @@ def _plan_or_replay(runtime: Runtime, job: Job, *, replay: bool) -> tuple[list[E
         log.warning("%s is not planned yet: %s", job.version.uri, exc)
     except ProgressUnknown as exc:
         log.warning("%s is not replayed: %s", job.version.uri, exc)
-    if final is None:
-        final = _final(runtime, job)
+    final = _final(runtime, job) if final is None else final
     job, pending, why = _pending(runtime, job, {item.ordinal for item in final})
     rows = [receipts.known(job.id, job.version.uri, item) for item in final]
     # An empty object's job is DONE with neither extents nor a row; any other job has a row.

@@ -77,11 +77,7 @@ class WorkSource:
         self._looked = False
 
     def latest(self) -> Offset:
-        """Return the offset after all work that the last successful poll found.
-
-        The first poll raises its errors; later ones are logged and polled again. Misconfigured: a
-        run of that name was stopped before.
-        """
+        """Return the offset after all work found so far; only the first poll raises its errors."""
         # A stopped run's name would end its workers at once.
         if not self._looked and self.stop():
             raise Misconfigured(
@@ -115,21 +111,15 @@ class WorkSource:
         raise NotImplementedError
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return tasks for the work of the last poll, which only one call uses.
-
-        Without one it polls first: Spark repeats the last trigger of a query that died.
-        """
+        """Return tasks for the work of the last poll, once; else poll, for a repeated trigger."""
         raise NotImplementedError
 
     def free_slots(self) -> int:
         """Return how many workers of this run can lease a slot; all of them if unknown."""
         ledger, run = self.runtime.ledger, f"{self.options.run}/"
         try:
-            now = ledger.now()
-            taken = sum(
-                slot.until > now and not slot.owner.startswith(run)
-                for slot in ledger.slots.list(self.runtime.broker.cluster)
-            )
+            now, slots = ledger.now(), ledger.slots.list(self.runtime.broker.cluster)
+            taken = sum(one.until > now and not one.owner.startswith(run) for one in slots)
         except Retryable as exc:
             log.warning("cannot read how many slots are free; assuming all: %s", exc)
             taken = 0
@@ -151,12 +141,11 @@ class QueueSource(WorkSource):
 
     def partitions(self) -> Sequence[InputPartition]:
         waiting, self._waiting = self._waiting, None
-        if waiting is None:
-            try:
-                waiting = self._queue.depth().waiting
-            except Retryable as exc:
-                log.warning("cannot read the depth of the extents queue: %s", exc)
-                waiting = 0
+        try:
+            waiting = self._queue.depth().waiting if waiting is None else waiting
+        except Retryable as exc:
+            log.warning("cannot read the depth of the extents queue: %s", exc)
+            waiting = 0
         options = self.options
         most = min(options.parallelism, options.most_extents, self.free_slots())
         # A queue's depth is approximate, so one task polls in any case.
@@ -186,12 +175,11 @@ class ListingSource(WorkSource):
 
     def partitions(self) -> Sequence[InputPartition]:
         found, self._found = self._found, None
-        if found is None:
-            try:
-                found = self._scanner.look()
-            except ExtentflowError as exc:
-                log.warning("cannot read the pending work; the next poll retries: %s", exc)
-                return []
+        try:
+            found = self._scanner.look() if found is None else found
+        except ExtentflowError as exc:
+            log.warning("cannot read the pending work; the next poll retries: %s", exc)
+            return []
         free = min(self.options.parallelism, self.free_slots())
         shares: list[ListedPartition] = []
         for one in found:

@@ -103,11 +103,7 @@ class QueryWorker:
             yield row
 
     def finish(self, jobs: Iterable[str]) -> list[Row]:
-        """Run the rest of jobs, close and publish them; return the rows of what is not DONE.
-
-        Waits for extents that other workers hold, so that jobs are final when this returns, except
-        those of a paused connector.
-        """
+        """Run what is left of jobs, close and publish them; return rows of what is not DONE."""
         ended = [self._finish(job) for job in jobs]
         try:
             self._events.publish([job for job, _ in ended])
@@ -180,12 +176,9 @@ class QueryWorker:
     def _final_row(self, extent: Extent, receipt: Receipt) -> Row | None:
         """Return the row of an extent after a run; None while neither it nor its job is final."""
         item = self._ledger.extents.get(extent.job, extent.ordinal)
-        if item.state.final:
-            return receipts.delivered(extent, receipt, item, None)
-        job = self._ledger.jobs.get(extent.job)
-        if job is None or not job.state.open:
-            return receipts.delivered(extent, receipt, item, job)
-        return None
+        job = None if item.state.final else self._ledger.jobs.get(extent.job)
+        over = job is None or not job.state.open
+        return receipts.delivered(extent, receipt, item, job) if over else None
 
     def _rows(self, extent: Extent, receipt: Receipt) -> Iterator[Row]:
         """Yield the row of a final extent; none if the ledger is unavailable."""

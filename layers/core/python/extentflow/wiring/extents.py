@@ -168,12 +168,10 @@ class ExtentWorker:
 
 
 def prepare_process() -> None:
-    """Limit Arrow in this process to one core, and its memory to what one core needs.
-
-    Arrow's own allocator either keeps its peak, or returns pages so soon that clearing new ones
-    takes a quarter of a worker's time. It stays where the C allocator is not glibc's.
-    """
+    """Limit Arrow in this process to one core, and its memory to what one core needs."""
     pa.set_cpu_count(1)
+    # Arrow's own allocator either keeps its peak, or returns pages so soon that clearing new ones
+    # takes a quarter of a worker's time. It stays where the C allocator is not glibc's.
     if tune_allocator():
         pa.set_memory_pool(pa.system_memory_pool())
 
@@ -261,8 +259,7 @@ def _spark(
             f"--engine spark needs Java 17 or 21, and {where}; install it, set JAVA_HOME, or use "
             "--engine inline"
         )
-    owned = not spark.is_running()
-    given = None if master == SUBMITTED else master
+    owned, given = not spark.is_running(), None if master == SUBMITTED else master
     sc = spark.local_context(cores) if master is None else spark.context(given, {})
     return spark.SparkEngine(spec, sc, max_tasks=most, evict=runtime.evict, owned=owned)
 

@@ -24,7 +24,6 @@ from extentflow.jobs.planner import JobRequest
 from extentflow.jobs.publishers import EventBridgeJobEvents, KafkaJobEvents
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, ObjectVersion
-from extentflow.queue import Queue
 from extentflow.queue.consumer import QueueWorker
 from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.queue.routing import JobRouter
@@ -117,7 +116,7 @@ def open_job_router(runtime: Runtime) -> JobRouter:
 
 
 def open_arrival_handler(
-    runtime: Runtime, *, late: Callable[[], bool] = lambda: False, kept: Queue | None = None
+    runtime: Runtime, *, late: Callable[[], bool] = lambda: False
 ) -> ArrivalHandler:
     """Return the planner function's handler; it calls `late` between pages and arrivals."""
     routing = open_job_router(runtime)
@@ -125,7 +124,7 @@ def open_arrival_handler(
         surroundings=RuntimeContext(runtime),
         planner=routing.dispatch.planner,
         start=lambda job: routing.start(job, late=late),
-        kept=kept or queue(runtime.settings, "arrivals_dlq_url"),
+        kept=queue(runtime.settings, "arrivals_dlq_url"),
         arrivals=queue(runtime.settings, "arrivals_queue_url"),
         announce=unless_late(late, open_job_events(runtime).publish),
         late=late,
@@ -147,10 +146,7 @@ def open_queue_worker(
     margin_seconds: float,
     job_events: JobEvents | None = None,
 ) -> QueueWorker:
-    """Return a worker for messages; with less than `margin_seconds` left, it hands back.
-
-    The caller closes `job_events`; None opens some for the life of the process.
-    """
+    """Return a worker that hands back with less time left; `job_events` are the caller's."""
     announce = (job_events or open_job_events(runtime)).publish_ended
     work = delivery_context(runtime, slots)
     limits = replace(work.limits, gives_up=False)  # SQS redelivers the message

@@ -95,21 +95,20 @@ class ObjectAccess:
         open_store: Callable[[str, StoreOptions], ObjectStore] = open_store,
     ) -> None:
         self._connectors = connectors
-        self._secrets = secrets
-        self._retry_seconds = retry_seconds
+        self._options = partial(options.store_options, look_up=secrets, retry_seconds=retry_seconds)
         self._open_store = open_store
         self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
         self._formats: dict[tuple[str, int, str, str], Format] = {}
 
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
         """Return the connector's object store; one client per revision and set of secrets."""
-        current = self._store_options(config)
+        current = self._options(config)
         # Rotated secrets make another key, and so another client.
         key = (config.name, revision, current)
         if key not in self._stores:
             store = self._open_store(config.endpoint_type, current)
             if config.secret_access_key:
-                again = partial(self._store_options, config, refresh=True)
+                again = partial(self._options, config, refresh=True)
                 store = RotatedStore(store, lambda: again() != current)
             self._stores[key] = store
         return self._stores[key]
@@ -134,19 +133,10 @@ class ObjectAccess:
         """Return how many bytes this process has read from all its stores so far."""
         return sum(getattr(store, "fetched_bytes", 0) for store in self._stores.values())
 
-    def _store_options(self, config: ConnectorConfig, *, refresh: bool = False) -> StoreOptions:
-        return options.store_options(
-            config, self._secrets, retry_seconds=self._retry_seconds, refresh=refresh
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class RotatedStore:
-    """An `ObjectStore` that turns AccessDenied into StoreUnavailable once its secrets changed.
-
-    `rotated` resolves the secrets again and returns whether they differ from those of this client.
-    The retry then opens a client with the new secrets.
-    """
+    """Turns AccessDenied into StoreUnavailable if resolved secrets `rotated`: retries reopen it."""
 
     _store: ObjectStore
     _rotated: Callable[[], bool]
@@ -182,11 +172,7 @@ class RotatedStore:
 
 
 def check_connector(config: Mapping[str, str]) -> ConnectorConfig:
-    """Return the connector that a flat map describes; Misconfigured: all problems at once.
-
-    The Kafka client checks producer settings, without a connection. For commands that store
-    connectors; workers and drivers use the faster `parse`.
-    """
+    """Return the connector of a flat map, checked by the Kafka client: all problems at once."""
     ours = (name.removeprefix(PRODUCER) for name in config if name.startswith(PRODUCER))
     here = (one for one in ours if not {one, PurePath(one).suffix} & ONLY_WORKERS_HAVE)
     given = {name: config[PRODUCER + name] for name in here}

@@ -22,6 +22,12 @@ from extentflow.sink.settings import Timeouts
 from extentflow.storage import StoreOptions
 
 RAW_COLUMN = "value"
+CREDENTIALS = {
+    "access_key_id": "aws.access.key.id",
+    "secret_access_key": "aws.secret.access.key",
+    "role_arn": "aws.sts.role.arn",
+    "role_external_id": "aws.sts.role.external.id",
+}
 # What calls of a healthy broker may take, whatever time is allowed for retries.
 LEAST_SINK_SECONDS = 10.0
 LEAST_REQUEST_SECONDS = 4.0
@@ -66,12 +72,7 @@ def absent_elsewhere(config: ConnectorConfig) -> str | None:
 
 
 def _credentials(config: ConnectorConfig) -> dict[str, str]:
-    written = {
-        "aws.access.key.id": config.access_key_id,
-        "aws.secret.access.key": config.secret_access_key,
-        "aws.sts.role.arn": config.role_arn,
-        "aws.sts.role.external.id": config.role_external_id,
-    }
+    written = {name: getattr(config, field) for field, name in CREDENTIALS.items()}
     return {name: text for name, text in written.items() if text}
 
 
@@ -85,11 +86,8 @@ def store_options(
         region=config.region,
         path_style=config.path_style,
         verify=config.ca_bundle,
-        access_key_id=found.get("aws.access.key.id"),
-        secret_access_key=found.get("aws.secret.access.key"),
-        role_arn=found.get("aws.sts.role.arn"),
-        role_external_id=found.get("aws.sts.role.external.id"),
         retry_seconds=retry_seconds,
+        **{field: found.get(name) for field, name in CREDENTIALS.items()},
     )
 
 
@@ -98,11 +96,10 @@ def ledger_options(settings: WorkerSettings, *, brief: bool = False) -> LedgerOp
     usual = LedgerOptions(
         settings.ledger_table, endpoint=settings.ledger_endpoint, region=settings.ledger_region
     )
-    if not brief:
-        tried = min(usual.retry_seconds, settings.retry_timeout_seconds)
-        return replace(usual, retry_seconds=tried)
-    most = BRIEF_SECONDS
-    return replace(usual, retry_seconds=most, connect_seconds=1.0, read_seconds=most)
+    if brief:
+        usual = replace(usual, connect_seconds=1.0, read_seconds=BRIEF_SECONDS)
+    most = BRIEF_SECONDS if brief else settings.retry_timeout_seconds
+    return replace(usual, retry_seconds=min(usual.retry_seconds, most))
 
 
 def sink_timeouts(retry_seconds: float) -> Timeouts:

@@ -54,11 +54,7 @@ class JobRuns(Protocol):
     """Starts, describes and cancels runs."""
 
     def start(self, run: Run) -> str:
-        """Return the id of the run, started now or by an earlier call with the same token.
-
-        RunsUnavailable: no usable answer; the run may have started, so call again. Misconfigured:
-        no such application, no permission, or settings that it refuses.
-        """
+        """Return the run's id, one per token. RunsUnavailable: it may have started; call again."""
 
     def describe(self, run_id: str) -> RunStatus:
         """Return the state of a run. Raises as `start`; Misconfigured if there is none."""

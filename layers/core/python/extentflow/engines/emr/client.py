@@ -49,10 +49,7 @@ STATES = {state.value: state for state in RunState} | {"CANCELLING": RunState.RU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """An application of EMR Serverless, and what runs on it are started with.
-
-    `entry_point` and `archive` are addresses in S3; `environment` are variables of the driver.
-    """
+    """An application, what its runs are started with (in S3), and variables of their driver."""
 
     id: str
     job_role_arn: str

@@ -63,8 +63,8 @@ class SubmittedRunEngine:
             self._see(left, before, listener)
             if left and ended:
                 raise RunFailed(ended)
-            rest = max(POLL_SECONDS, POLL_SHARE * self._took) if left else 0.0
-            while rest > 0 and not self._stopping:
+            rest = max(POLL_SECONDS, POLL_SHARE * self._took)
+            while left and rest > 0 and not self._stopping:
                 self._clock.sleep(min(rest, STOP_SLICE_SECONDS))
                 rest -= STOP_SLICE_SECONDS
 
@@ -77,10 +77,9 @@ class SubmittedRunEngine:
             return
         try:
             self._runs.cancel(self._id)
+            self._say(f"run {self._id} is cancelled; its extents are free when its leases end")
         except ExtentflowError as exc:
             self._say(f"run {self._id} could not be cancelled and continues: {exc}")
-        else:
-            self._say(f"run {self._id} is cancelled; its extents are free when its leases end")
 
     def _poll(self, run_id: str) -> str:
         """Return how the run ended; "" while it continues or its state is unknown."""

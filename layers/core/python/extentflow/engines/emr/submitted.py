@@ -83,9 +83,8 @@ class SubmittedRun:
 
 
 def _to_facts(run: SubmittedRun) -> dict[str, str]:
-    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in asdict(run).items()}
-    texts.pop("id")  # the note's key
-    return texts
+    known = [(name, value) for name, value in asdict(run).items() if name != "id"]  # the key
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in known}
 
 
 def _from_facts(facts: Mapping[str, str]) -> SubmittedRun:
@@ -172,8 +171,8 @@ class SubmittedRuns:
         """Remove the ownership of a run that has ended."""
         noted = RUNS_OF.read(self.ledger.notes, started.owned) or []
         if started.id in noted:
-            noted.remove(started.id)
-            RUNS_OF.write(self.ledger.notes, started.owned, noted)
+            left = [one for one in noted if one != started.id]
+            RUNS_OF.write(self.ledger.notes, started.owned, left)
 
     def _begin(self, run: SubmittedRun, *arguments: str) -> str:
         """Start a run and note it under the id that the service gives; return that."""
