@@ -52,7 +52,7 @@ def test_killed_workers_are_replaced_without_waiting_for_their_leases(
     running, engine, watch = begin(delivery, pool)
     began = running_seconds()
 
-    killed = engine.worker_pids
+    killed = [member.process.pid or 0 for member in engine._members]
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     report = running.result(timeout=AWAITED_SECONDS)

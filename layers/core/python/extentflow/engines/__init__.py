@@ -64,10 +64,7 @@ R_co = TypeVar("R_co", bound=CachedWorker, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec(Generic[R_co]):
-    """How another process opens a worker: `open(settings, owner)` is a function of a module.
-
-    `owner` begins with `run`, so that the driver can take over the slots of all workers of a run.
-    """
+    """How to open a worker: `open(settings, owner)`; `owner` begins with `run`, for `evict`."""
 
     open: Callable[[dict[str, str], str], R_co]
     settings: dict[str, str]

@@ -58,13 +58,8 @@ class InlineEngine:
         self.cores = max(1, cores)
         self._evict = evict
         self._members: list[_Member] = []
-        self._stopping = False
-        self._start_deaths = 0
+        self._stopping, self._start_deaths = False, 0
         self._listener: RunListener | None = None
-
-    @property
-    def worker_pids(self) -> list[int]:
-        return [member.process.pid or 0 for member in self._members]
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
         queue = deque(tasks)

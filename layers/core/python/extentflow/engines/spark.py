@@ -104,11 +104,10 @@ def cached_worker(spec: WorkerSpec[W]) -> W:
 def reduce_task_overhead() -> None:
     """Avoid 0.2 s of CPU that PySpark spends around each later task of this process.
 
-    Call it when a task starts; `cached_worker` does. After each task PySpark collects garbage: the
-    objects of the first task (modules, clients) are frozen, so that the collector skips them.
-    Before each task it invalidates all import caches, and every importer of a package inside a zip
-    file reads the file's directory again while holding the GIL: one importer per file is left, and
-    Python creates the others again on the next import.
+    Call it when a task starts. After each task PySpark collects garbage: objects of the first task
+    are frozen, so that the collector skips them. Before each task it invalidates all import caches,
+    and every importer of a package inside a zip file reads the file's directory again: one importer
+    per file is left, and Python creates the others again on the next import.
     """
     global _tasks  # noqa: PLW0603 - as above
     pid = os.getpid()
@@ -179,9 +178,8 @@ def context(master: str | None, settings: dict[str, str]) -> SparkContext:
 @contextmanager
 def _defer_interrupt() -> Iterator[None]:
     """Delay the first Ctrl-C until the JVM has started: an interrupted start leaves it running."""
-    before = signal.getsignal(signal.SIGINT)
-    main = threading.current_thread() is threading.main_thread()
-    if not main or before in (None, signal.SIG_IGN):
+    before, thread = signal.getsignal(signal.SIGINT), threading.current_thread()
+    if thread is not threading.main_thread() or before in (None, signal.SIG_IGN):
         yield
         return
     interrupted = False
@@ -217,11 +215,7 @@ class _Receipts(AccumulatorParam[list[Receipt]]):
 
 
 class SparkEngine:
-    """Runs tasks on a SparkContext's executors; `evict(run)` settles the slots of its workers.
-
-    `max_tasks` bounds parallel tasks, because a task without a slot only waits. A stopped or failed
-    run ends a context that is `owned`; any other context keeps running.
-    """
+    """Runs at most `max_tasks` at once; a stopped or failed run ends a context that is `owned`."""
 
     def __init__(
         self,
@@ -237,8 +231,7 @@ class SparkEngine:
         self._max_tasks = max_tasks
         self._evict = evict
         self._owned = owned
-        self._stopping = threading.Event()
-        self._idle = threading.Event()
+        self._stopping, self._idle = threading.Event(), threading.Event()
         self._idle.set()
         self._complete = True
 

@@ -32,11 +32,7 @@ STREAMING_FOLDER = "streaming_job"
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("extentflow")` in a session; idempotent.
-
-    Executors need extentflow as well: installed there, or by `--py-files`, `spark.sparkContext
-    .addPyFile`. Misconfigured: Spark before 4.0, which has no data sources in Python.
-    """
+    """Register `format("extentflow")`; idempotent. Executors need the library, too."""
     try:
         from extentflow.spark.source import ExtentflowSource  # noqa: PLC0415 - Spark 3.5 lacks it
     except ModuleNotFoundError as exc:

@@ -50,23 +50,16 @@ UNDELIVERED = (JobState.FAILED, JobState.CANCELLED)
 
 @dataclass(frozen=True, slots=True)
 class ListingProgress:
-    """How far the listing of one connector is in this run.
+    """How far the listing of one connector is in this run."""
 
-    `goes` counts the scans that listed it; `whole` the complete listings that registered every
-    object, `failed` the failures since the last of those. `found` counts registered jobs and `at`
-    identifies the position: they change while the listing progresses. `refused`: an object of this
-    listing was not registered. `unlisted` is the reason of the last failure, `held_up` why the last
-    scan did not read open jobs.
-    """
-
-    goes: int = 0
-    whole: int = 0
-    failed: int = 0
-    found: int = 0
-    at: str = ""
-    refused: bool = False
-    unlisted: str = ""
-    held_up: str = ""
+    goes: int = 0  # scans that listed it
+    whole: int = 0  # complete listings that registered every object
+    failed: int = 0  # failures since the last of those
+    found: int = 0  # registered jobs; as `at`, it changes while the listing progresses
+    at: str = ""  # identifies the position
+    refused: bool = False  # an object of this listing was not registered
+    unlisted: str = ""  # the reason of the last failure
+    held_up: str = ""  # why the last scan did not read open jobs
 
     @property
     def complete(self) -> bool:
@@ -124,8 +117,7 @@ class DrainTracker:
         self._ledger = ledger
         self._connector = connector
         self._listing = listing
-        self._polls = 0
-        self._idle = 0
+        self._polls = self._idle = 0
         self._unsettled: set[str] | None = None  # connectors; None before they are read
         self._connectors: set[str] = set()
         self._rounds = defaultdict[str, ListingProgress](ListingProgress)
@@ -233,8 +225,7 @@ class DrainTracker:
             self._read_error = self._read_error or str(exc)
 
     def _connector_names(self) -> list[str]:
-        named = self._connector
-        return sorted(self._ledger.connectors.names()) if named is None else [named]
+        return [self._connector] if self._connector else sorted(self._ledger.connectors.names())
 
     def _cause(self, job: Job) -> str:
         try:

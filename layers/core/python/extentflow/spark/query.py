@@ -63,14 +63,10 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """The result of one trigger, in extents, records, bytes and seconds; and what was waiting.
-
-    `extents` became final: `failed` of them FAILED, and of `left` the job is CANCELLED or
-    SUPERSEDED. `listing`: not all objects were listed before. `reason` is that of one failure.
-    """
+    """The result of one trigger, in extents, records, bytes and seconds; and what was waiting."""
 
     batch: int
-    extents: int
+    extents: int  # that became final
     failed: int
     records: int
     bad: int
@@ -79,9 +75,9 @@ class Triggered:
     records_per_second: float
     waiting: int
     hidden: int
-    left: int = 0
-    listing: bool = False
-    reason: str | None = None
+    left: int = 0  # extents whose job is CANCELLED or SUPERSEDED
+    listing: bool = False  # not all objects were listed before
+    reason: str | None = None  # of one failure
 
 
 @contextmanager
@@ -120,11 +116,7 @@ class Service:
         self._stopping.set()
 
     def run(self, report: Callable[[Triggered], None]) -> list[str]:
-        """Deliver until `stop`, or the pending work; call `report` after each trigger.
-
-        Returns a line per undelivered job or connector with the reason; none if the query was
-        stopped. QueryFailed: Spark ended the query; Misconfigured: the options are wrong.
-        """
+        """Deliver until `stop`, or what waits; return lines on undelivered jobs and connectors."""
         try:
             if self._terms.every_seconds is None:
                 return self._deliver_pending(report)

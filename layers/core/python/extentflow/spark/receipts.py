@@ -17,11 +17,7 @@ from extentflow.model import Extent, Job, Receipt
 
 
 class Row(NamedTuple):
-    """One receipt; Spark matches its members to COLUMNS by place.
-
-    `state` is DONE or FAILED; PENDING if the connector was paused meanwhile; of a job also
-    SUPERSEDED, CANCELLED, or PLANNING and RUNNING if its store was unavailable.
-    """
+    """One receipt; Spark matches its members to COLUMNS by place."""
 
     job: str  # its id, as `extentflow status` shows it
     object: str  # s3://bucket/key
@@ -33,7 +29,9 @@ class Row(NamedTuple):
     bad: int
     bytes: int  # fetched from the store by the run that ended it; 0 where it was final before
     seconds: float  # of the same run
-    state: str
+    # Also PENDING if its connector was paused; of a job SUPERSEDED, CANCELLED or, if its store was
+    # unavailable, PLANNING and RUNNING.
+    state: str  # DONE or FAILED
     reason: str | None  # why it is not DONE
 
 

@@ -50,9 +50,7 @@ class JobScanner:
     def __init__(
         self, runtime: Runtime, options: StreamOptions, *, stopping: Callable[[], bool]
     ) -> None:
-        self._runtime = runtime
-        self._options = options
-        self._run = options.run
+        self._runtime, self._options, self._run = runtime, options, options.run
         self._stopping = stopping
         self._context = RuntimeContext(runtime)
         owner = f"standing-{runtime.random.getrandbits(64):016x}"
@@ -60,7 +58,7 @@ class JobScanner:
         self._admission = cache(partial(open_job_admission, runtime))
         # By connector: a job and its extents that this round of scans has not returned yet.
         self._left: dict[str, tuple[tuple[str, int], Iterator[Extent]]] = {}
-        self._rounds: dict[str, ListingProgress] | None = None
+        self._rounds: dict[str, ListingProgress] = {}
         self._noted: dict[str, ListingProgress] = {}
         self._list_at = float("-inf")
         # Whether the last scan did not list all objects; the next one continues.
@@ -75,16 +73,16 @@ class JobScanner:
             self._runtime.connectors.latest(only)  # raises if there is none
             names = [only]
         self._runtime.random.shuffle(names)  # the first may fill the limit
-        before = recall(self._runtime.ledger, self._run) if self._rounds is None else self._rounds
+        before = self._rounds or recall(self._runtime.ledger, self._run)
         new = ListingProgress(goes=min((one.goes for one in before.values()), default=0))
-        self._rounds = rounds = {name: before.get(name, new) for name in names}
-        self._list_all(rounds)
+        self._rounds = {name: before.get(name, new) for name in names}
+        self._list_all()
         found: list[PendingWork] = []
         for name in names:
             whys: list[str] = []
             step = partial(self._collect, name, found, whys.append)
             attempt_step(f"connector {name}", step, on_failure=whys.append)
-            rounds[name] = replace(rounds[name], held_up=brief(whys))
+            self._rounds[name] = replace(self._rounds[name], held_up=brief(whys))
         attempt_step("noting listing progress", self._note)
         return found
 
@@ -94,12 +92,12 @@ class JobScanner:
         return Report(ends_announced=publish_pending(self._runtime, ENDS_AT_ONCE))
 
     def _note(self) -> Report:
-        if self._rounds is not None and self._rounds != self._noted:
+        if self._rounds != self._noted:
             ROUNDS.write(self._runtime.ledger.notes, self._run, self._rounds)
             self._noted = dict(self._rounds)
         return Report()
 
-    def _list_all(self, rounds: dict[str, ListingProgress]) -> None:
+    def _list_all(self) -> None:
         monotonic = self._runtime.clock.monotonic
         began = monotonic()
         if began < self._list_at:
@@ -108,36 +106,33 @@ class JobScanner:
         def late(seconds: float) -> bool:
             return self._stopping() or monotonic() - began > seconds
 
-        first = [name for name, one in rounds.items() if not one.settled]
-        others = [name for name, one in rounds.items() if one.settled]
+        first = [name for name, one in self._rounds.items() if not one.settled]
+        others = [name for name, one in self._rounds.items() if one.settled]
         # Connectors that a `--once` run waits for come first, but leave time for the others.
         seconds = FIRST_SECONDS if others else LISTING_SECONDS
-        in_time = self._list_some(first, rounds, partial(late, seconds))
-        in_time &= self._list_some(others, rounds, partial(late, LISTING_SECONDS))
+        in_time = self._list_some(first, partial(late, seconds))
+        in_time &= self._list_some(others, partial(late, LISTING_SECONDS))
         self.listing = not in_time
         if in_time:
             self._list_at = monotonic() + self._options.listing_seconds
 
-    def _list_some(
-        self, names: Sequence[str], rounds: dict[str, ListingProgress], late: Callable[[], bool]
-    ) -> bool:
+    def _list_some(self, names: Sequence[str], late: Callable[[], bool]) -> bool:
         """Return whether there was time for all."""
+        rounds = self._rounds
         # Fewest scans first: a slow listing then delays each connector equally often.
         for name in sorted(names, key=lambda one: rounds[one].goes):
             if late():
                 return False
             rounds[name] = replace(rounds[name], goes=rounds[name].goes + 1)
             whys: list[str] = []
-            step = partial(self._list, name, rounds, late)
+            step = partial(self._list, name, late)
             attempt_step(f"listing for connector {name}", step, on_failure=whys.append)
             if whys:
                 rounds[name] = rounds[name].failure(whys[0])
         return not (names and late())
 
-    def _list(
-        self, name: str, rounds: dict[str, ListingProgress], late: Callable[[], bool]
-    ) -> Report:
-        ledger, report, refused = self._runtime.ledger, Report(), list[str]()
+    def _list(self, name: str, late: Callable[[], bool]) -> Report:
+        rounds, ledger, report, refused = self._rounds, self._runtime.ledger, Report(), list[str]()
         stored = ledger.connectors.get(name)
         if stored is None or ledger.connectors.state(name) is not ConnectorState.RUNNING:
             rounds[name] = rounds[name].listed(0, (), at=None)  # it has no objects to take on

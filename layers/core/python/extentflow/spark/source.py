@@ -1,8 +1,7 @@
 """The data source `extentflow`, and its batch query: plan on the driver, deliver on executors.
 
     partitions()   driver's machine, in a process of the JVM's, once per scan that is planned:
-                   selects objects, registers and cuts jobs. Spark keeps a DataFrame's plan:
-                   `collect` twice is one query, `count` another
+                   selects objects, registers and cuts jobs. Spark keeps a DataFrame's plan
     read()         executors, once per partition and attempt: runs extents until they are final, in
                    a worker that lives as long as its Python process
 
@@ -108,14 +107,12 @@ class BatchReader(DataSourceReader):
         """Return the partitions in the module's order; errors are those of a run's start."""
         reduce_task_overhead()
         found = plan(self._options, Runtime(self._options.settings))
+        pages = range(0, len(found.rows), KNOWN_ROWS)
         # At most a partition per slot, because a task without a slot only waits.
         shares = deal(found.tasks, min(found.most, len(found.tasks)))
-        pages = range(0, len(found.rows), KNOWN_ROWS)
-        return [
-            *(BatchPartition(tasks=share) for share in shares),
-            *(BatchPartition(rows=found.rows[first : first + KNOWN_ROWS]) for first in pages),
-            BatchPartition(jobs=found.jobs),
-        ]
+        pending = [BatchPartition(tasks=share) for share in shares]
+        known = [BatchPartition(rows=found.rows[one : one + KNOWN_ROWS]) for one in pages]
+        return [*pending, *known, BatchPartition(jobs=found.jobs)]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """Deliver a partition's extents and yield its rows; the last one raises, with FAILFAST."""
@@ -187,10 +184,8 @@ def _plan_or_replay(runtime: Runtime, job: Job, *, replay: bool) -> tuple[list[E
         if replay and (job.state is JobState.FAILED or (job.state.open and failed)):
             final = None  # read again below: a replay makes FAILED extents pending
             job = _planned(runtime, runtime.planner().replay(job))
-    except StoreUnavailable as exc:
-        log.warning("%s is not planned yet: %s", job.version.uri, exc)
-    except ProgressUnknown as exc:
-        log.warning("%s is not replayed: %s", job.version.uri, exc)
+    except (StoreUnavailable, ProgressUnknown) as exc:
+        log.warning("%s is not planned or replayed yet: %s", job.version.uri, exc)
     final = _final(runtime, job) if final is None else final
     job, pending, why = _pending(runtime, job, {item.ordinal for item in final})
     rows = [receipts.known(job.id, job.version.uri, item) for item in final]

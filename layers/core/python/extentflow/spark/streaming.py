@@ -72,9 +72,8 @@ class WorkSource:
         self.options = options
         self.runtime = runtime
         self.stop = StopRequest(runtime.ledger, options.run, runtime.clock.monotonic)
-        self._last = NOTHING
+        self._last, self._looked = NOTHING, False
         self._next = float("-inf")
-        self._looked = False
 
     def latest(self) -> Offset:
         """Return the offset after all work found so far; only the first poll raises its errors."""

@@ -40,7 +40,6 @@ log = logging.getLogger("extentflow.spark")
 
 STOP_POLL_SECONDS = 1.0
 STOP_KEEP_SECONDS = 86_400.0
-
 STOPS: NoteKind[bool] = NoteKind(
     "stop#", lambda _: {"stop": "true"}, lambda _: True, STOP_KEEP_SECONDS
 )
@@ -77,8 +76,7 @@ class QueryWorker:
     """Delivers extents of a query in one Python process; see the module for who calls what."""
 
     def __init__(self, runtime: Runtime, owner: str) -> None:
-        self._runtime = runtime
-        self._ledger = runtime.ledger
+        self._runtime, self._ledger = runtime, runtime.ledger
         self._slots = runtime.slots(owner)
         self._events = open_job_events(runtime)
         self._worker = ExtentWorker(runtime, self._slots)
@@ -141,8 +139,7 @@ class QueryWorker:
     def drain(self, *, most: int, seconds: float) -> Iterator[Row]:
         """Yield a row per extent that became final; an unavailable service ends this early."""
         for message, answer in self._drain.answers(most=most, seconds=seconds):
-            extent = read_extent(message.body)
-            if extent is not None and answer.receipt is not None:
+            if answer.receipt is not None and (extent := read_extent(message.body)):
                 yield from self._rows(extent, answer.receipt)
 
     @cached_property

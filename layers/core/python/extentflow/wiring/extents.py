@@ -106,7 +106,7 @@ class ExtentSetup:
 
     def _dead_letter_limit(self, config: ConnectorConfig) -> int | None:
         queue = config.dead_letter_topic
-        return None if queue is None else self._runtime.topic(queue).max_message_bytes
+        return self._runtime.topic(queue).max_message_bytes if queue else None
 
 
 def delivery_context(

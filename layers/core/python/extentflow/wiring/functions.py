@@ -146,7 +146,7 @@ def open_queue_worker(
     margin_seconds: float,
     job_events: JobEvents | None = None,
 ) -> QueueWorker:
-    """Return a worker that hands back with less time left; `job_events` are the caller's."""
+    """Return a worker that hands back with less time left; the caller closes its `job_events`."""
     announce = (job_events or open_job_events(runtime)).publish_ended
     work = delivery_context(runtime, slots)
     limits = replace(work.limits, gives_up=False)  # SQS redelivers the message

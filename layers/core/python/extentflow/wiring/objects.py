@@ -19,8 +19,6 @@ from extentflow.wiring import options
 
 CACHED_JOBS = 1_024
 PRODUCER = "producer."
-REFERENCE = "${"
-PLACEHOLDER = "x"
 # Secrets of files, and how names of settings end that name a file: only workers have them.
 ONLY_WORKERS_HAVE = frozenset(
     {"ssl.key.password", "ssl.keystore.password", "sasl.kerberos.keytab"}
@@ -176,7 +174,7 @@ def check_connector(config: Mapping[str, str]) -> ConnectorConfig:
     ours = (name.removeprefix(PRODUCER) for name in config if name.startswith(PRODUCER))
     here = (one for one in ours if not {one, PurePath(one).suffix} & ONLY_WORKERS_HAVE)
     given = {name: config[PRODUCER + name] for name in here}
-    found = problems({}, {n: PLACEHOLDER if REFERENCE in v else v for n, v in given.items()})
+    found = problems({}, {n: "x" if "${" in v else v for n, v in given.items()})
     try:
         parsed = parse(config)
     except Misconfigured as exc:

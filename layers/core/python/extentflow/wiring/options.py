@@ -105,13 +105,10 @@ def ledger_options(settings: WorkerSettings, *, brief: bool = False) -> LedgerOp
 def sink_timeouts(retry_seconds: float) -> Timeouts:
     """Return the timeouts of broker calls, never below what a healthy broker needs."""
     usual, most = Timeouts(), max(retry_seconds, LEAST_SINK_SECONDS)
-    return replace(
-        usual,
-        request_seconds=min(usual.request_seconds, max(retry_seconds, LEAST_REQUEST_SECONDS)),
-        fence_seconds=min(usual.fence_seconds, most),
-        read_seconds=min(usual.read_seconds, most),
-        commit_seconds=min(usual.commit_seconds, most),
-    )
+    request_seconds = min(usual.request_seconds, max(retry_seconds, LEAST_REQUEST_SECONDS))
+    names = ("fence_seconds", "read_seconds", "commit_seconds")
+    bounded = {name: min(getattr(usual, name), most) for name in names}
+    return replace(usual, request_seconds=request_seconds, **bounded)
 
 
 def format_options(config: ConnectorConfig, name: str, compression: str) -> FormatOptions:

@@ -118,8 +118,8 @@ class Runtime:
             self.objects.store(config, job.revision)
             self.secrets(config.producer)
         except Misconfigured as exc:
-            problems = "; ".join(exc.problems)
-            return f"revision {job.revision} of connector {job.connector}: {problems}"
+            why = "; ".join(exc.problems)
+            return f"revision {job.revision} of connector {job.connector}: {why}"
         # Only success is kept: a secret that is missing now may be stored meanwhile.
         self._deliverable.add((job.connector, job.revision))
         return ""

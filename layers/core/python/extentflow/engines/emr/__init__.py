@@ -11,10 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run to start: its subject (a job's or a command's id) and its number for this subject.
-
-    `arguments` are those of `jobs/spark_ingest.py`. After `timeout_minutes` the run is ended.
-    """
+    """A run of `jobs/spark_ingest.py` to start; `number` counts those for a job or a command."""
 
     subject: str
     number: int

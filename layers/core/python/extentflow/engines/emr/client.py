@@ -44,7 +44,8 @@ REMEDIES = {
 }
 
 # Any other state counts as waiting.
-STATES = {state.value: state for state in RunState} | {"CANCELLING": RunState.RUNNING}
+STATES = {state.value: state for state in RunState if state is not RunState.WAITING}
+STATES["CANCELLING"] = RunState.RUNNING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +105,7 @@ def connect(region: str | None) -> Any:  # noqa: ANN401 - boto3's clients have n
 
 def request(application: Application, run: Run) -> dict[str, Any]:
     """Return what StartJobRun is called with."""
-    arguments = list(run.arguments)
-    submitted = {"entryPoint": application.entry_point, "entryPointArguments": arguments}
+    submitted = {"entryPoint": application.entry_point, "entryPointArguments": list(run.arguments)}
     defaults = {"classification": "spark-defaults", "properties": properties(application)}
     return {
         "applicationId": application.id,

@@ -46,8 +46,7 @@ class SubmittedRunEngine:
         self._say = say
         self._id: str | None = None
         self._state = RunState.WAITING
-        self._took = 0.0
-        self._stopping = False
+        self._took, self._stopping = 0.0, False
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
         """See `Engine.run`; RunFailed: it ended with extents left; other errors leave it."""
