@@ -46,6 +46,8 @@ SETTLING = frozenset({"localfile", "ontaps3"})
 _BUCKETS = ("aws.s3.bucket.name", "s3.bucket.name")
 # What publishing takes at most when broker and bus are both unavailable.
 PUBLISHING_SECONDS = 40.0
+# Of content to compressed bytes, for routing; text and JSON lines have five to ten.
+TYPICAL_RATIO = 8
 
 Ended = TypeVar("Ended")
 
@@ -83,10 +85,6 @@ def queues(settings: WorkerSettings) -> Iterator[tuple[str, SqsQueue]]:
 def dispatch(runtime: Runtime) -> ExtentDispatcher:
     """Return what sends a job's extents to the extents queue."""
     return ExtentDispatcher(runtime.planner(), queue(runtime.settings, "extents_queue_url"))
-
-
-# Of content to compressed bytes, for routing; text and JSON lines have five to ten.
-TYPICAL_RATIO = 8
 
 
 def open_job_router(runtime: Runtime) -> JobRouter:
