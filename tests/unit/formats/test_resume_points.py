@@ -1,10 +1,12 @@
 """Points in compressed objects at which decompression starts again."""
 
+import ctypes
 import gzip
 import itertools
 import random
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -12,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extentflow.errors import CorruptObject
-from extentflow.formats import Chunk, FormatOptions, ResumePoint, ResumePoints
-from extentflow.formats.compression import decompress
+from extentflow.formats import Chunk, FormatOptions, ResumePoint, ResumePoints, compression
+from extentflow.formats.compression import _gunzip_with_points, _zlib, decompress
 from extentflow.formats.line_format import open_text
 from extentflow.model import Extent
 from extentflow.testing.stores import MemorySource
@@ -153,6 +155,18 @@ def test_a_truncated_object_is_found_from_every_point(
             run(codec, cut, point)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, (codec, _) in COMPRESSED.items() if codec == "gzip"]
+)
+def test_an_object_that_ends_at_a_point_is_truncated(name: str) -> None:
+    codec, body = COMPRESSED[name]
+    _, found = run(codec, body)
+
+    for point in found:
+        with pytest.raises(CorruptObject, match="truncated: the last member has no end"):
+            run(codec, body[: point.compressed], point)
+
+
 @given(cuts=st.lists(st.integers(1, 40_000), min_size=1, max_size=12), data=st.data())
 def test_any_frames_are_grouped_at_their_ends(cuts: list[int], data: st.DataObject) -> None:
     codec = pa.Codec("zstd")
@@ -168,6 +182,28 @@ def test_any_frames_are_grouped_at_their_ends(cuts: list[int], data: st.DataObje
     for point in points._passed:
         rest = decompress(pieces(body, point.compressed, 999), "zstd", step_bytes=step, uri="u")
         assert b"".join(rest) == b"".join(parts)[point.content :]
+
+
+class NoMemory:
+    """A zlib whose next call of `name` finds no memory."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of ctypes
+        return (lambda *_: -4) if name == self._name else getattr(_zlib(), name)
+
+
+@pytest.mark.parametrize("name", ["inflateInit2_", "inflate", "inflateGetDictionary"])
+def test_a_zlib_without_memory_says_nothing_about_the_object(name: str) -> None:
+    points, library = ResumePoints(every_bytes=EVERY), cast("ctypes.CDLL", NoMemory(name))
+
+    with pytest.raises(MemoryError):
+        list(
+            _gunzip_with_points(
+                library, pieces(members(6), 0, 7_000), 10_000, CorruptObject, points
+            )
+        )
 
 
 def test_other_bytes_in_a_zstd_stream_are_reported() -> None:
@@ -204,3 +240,19 @@ def test_lines_are_decoded_from_any_point_at_or_before_the_position(compression:
         for point in [one for one in found if one.content <= position]:
             rest = text.decode_from(source, extent, position, ResumePoints(point))
             assert values(rest) == values(chunks[place + 1 :])
+
+
+def test_without_zlib_points_of_other_processes_are_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = members(6, 1)
+    source = MemorySource(body)
+    extent = Extent("job", 0, "connector", source.version, 0, len(body), "text")
+    text = open_text(FormatOptions(compression="gzip", window_bytes=4_000, validate_text=False))
+    chunks = list(text.decode(source, extent, 0))
+    _, found = run("gzip", body)
+    monkeypatch.setattr(compression, "_zlib", lambda: None)
+
+    rest = text.decode_from(source, extent, chunks[-2].next_position, ResumePoints(found[0]))
+
+    assert values(rest) == values(chunks[-1:])

@@ -33,7 +33,7 @@ _TRAILER = struct.Struct("<II")
 # Unused bits and their value, checksum and size of the member so far; the window follows.
 _STATE = struct.Struct("<BBII")
 # Values of zlib.h: results and flushes of `inflate`, and the bits of `data_type` after it.
-_OK, _STREAM_END, _BUF_ERROR = 0, 1, -5
+_OK, _STREAM_END, _MEM_ERROR, _BUF_ERROR = 0, 1, -4, -5
 _NO_FLUSH, _BLOCK = 0, 5
 _UNUSED_BITS, _LAST_BLOCK, _BLOCK_END = 7, 64, 128
 _ZSTD_FRAME, _SKIPPABLE_FRAMES = 0xFD2FB528, range(0x184D2A50, 0x184D2A60)
@@ -81,6 +81,11 @@ def decompress(
             gathered, size = [], 0
     if size:
         yield b"".join(gathered)
+
+
+def can_resume(codec: str) -> bool:
+    """Whether this process can start at a point; others, with other libraries, save points, too."""
+    return codec != "gzip" or _zlib() is not None
 
 
 # -- gzip -----------------------------------------------------------------------------------------
@@ -199,6 +204,7 @@ class _Member:
         flush = _BLOCK if to_block else _NO_FLUSH
         result = self._library.inflate(ctypes.byref(stream), flush)
         self.ended = result == _STREAM_END
+        _check_memory(result)
         if result not in (_OK, _STREAM_END, _BUF_ERROR):
             raise zlib.error((stream.msg or b"no reason").decode())
         used = len(data) - stream.avail_in
@@ -238,8 +244,15 @@ class _Member:
 
     @staticmethod
     def _require(result: int) -> None:
+        _check_memory(result)
         if result != _OK:
             raise zlib.error(f"zlib: error {result}")
+
+
+def _check_memory(result: int) -> None:
+    # The object is sound: another process may have the memory.
+    if result == _MEM_ERROR:
+        raise MemoryError("zlib: no memory for the state of a stream")
 
 
 class _Counted:
@@ -268,7 +281,8 @@ def _gunzip_with_points(
     start = points.start or ResumePoint(0, 0)
     content, state, compressed = start.content, start.state, _Counted(pieces, start.compressed)
     rest = next(compressed, b"")
-    while rest:
+    # A point lies within a member: an object that ends there is truncated.
+    while rest or state:
         with closing(_Member(library, step_bytes, state)) as member:
             state = b""
             while not member.ended:

@@ -27,7 +27,7 @@ from extentflow.formats import (
     ResumePoints,
     magic,
 )
-from extentflow.formats.compression import CODECS, decompress
+from extentflow.formats.compression import CODECS, can_resume, decompress
 from extentflow.formats.lines import (
     Indexes,
     LineBlock,
@@ -178,13 +178,15 @@ class LineFormat:
         self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
     ) -> Iterator[Window]:
         """Yield the content from `position` on; decompresses and drops what precedes it."""
+        codec = self._options.compression
+        if not can_resume(codec):
+            points = ResumePoints()
         start = points.start or ResumePoint(0, 0)
         size = source.version.size
         if (extent.start, extent.end) != (0, size):
             raise Conflict(f"{extent.uri}: a compressed object has one extent, [0-{size})")
         step = self._options.window_bytes
         raw = (window for _, window in stream_windows(source, start.compressed, size, step))
-        codec = self._options.compression
         content = decompress(raw, codec, step_bytes=step, uri=extent.uri, points=points)
         end = start.content
         for at, piece in _with_offsets(content, end):
