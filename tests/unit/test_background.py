@@ -56,6 +56,18 @@ def test_a_call_that_does_not_return_raises_timeout_error() -> None:
     released.set()
 
 
+class _Lost(BackgroundCall[None]):
+    """Its thread ends as one does that lacks the memory to store an outcome."""
+
+    def _run(self, call: Callable[[], None]) -> None:
+        call()
+
+
+def test_a_thread_that_ended_without_an_outcome_is_not_waited_for() -> None:
+    with pytest.raises(MemoryError, match="read-ahead lacked the memory"):
+        _Lost(threading.Event().set, "read-ahead").result()
+
+
 # -- the latest call -------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """What a transaction does when a call fails: again, abort, or drop; never anything else."""
 
 import pytest
+from confluent_kafka import KafkaException
 from tests.unit.sink.scripted import (
     FENCED,
     MUST_ABORT,
@@ -134,6 +135,31 @@ def test_a_failed_delivery_is_named_by_the_commit() -> None:
 
     with pytest.raises(SinkUnavailable, match=r"delivery to orders\[3\] failed.*TOO_LARGE"):
         slot.commit(SlotProgress(epoch=1))
+
+
+@pytest.mark.parametrize("abort", [None, TIMED_OUT])
+def test_a_failed_delivery_aborts_the_transaction_before_the_producer_is_dropped(
+    abort: KafkaException | None,
+) -> None:
+    """Consumers would wait for the transaction's timeout, and librdkafka might crash."""
+    producer = ScriptedProducer(abort_transaction=[abort])
+    slot = transactions(producer)
+    producer.fail_delivery("_MSG_TIMED_OUT")
+
+    with pytest.raises(SinkUnavailable, match="MSG_TIMED_OUT"):
+        slot.commit(SlotProgress(epoch=1))
+
+    assert producer.calls[-3:] == ["abort_transaction", "purge", "poll"]
+
+
+def test_records_that_are_not_acknowledged_in_time_are_aborted() -> None:
+    producer = ScriptedProducer()
+    producer.waiting = [1] * 10_000
+
+    with pytest.raises(SinkUnavailable, match="1 records not acknowledged after"):
+        transactions(producer).commit(SlotProgress(epoch=1))
+
+    assert producer.calls[-3:] == ["abort_transaction", "purge", "poll"]
 
 
 def test_a_missing_permission_is_a_permanent_error() -> None:

@@ -55,6 +55,8 @@ class BackgroundCall(Generic[T]):
         """Return what the call returned, raise what it raised; TimeoutError after `seconds`."""
         if not self.wait(seconds):
             raise TimeoutError(f"{self._thread.name} is still running after {seconds} s")
+        if not self._outcome.done():  # waiting for its outcome would never end
+            raise MemoryError(f"{self._thread.name} lacked the memory to keep its outcome")
         return self._outcome.result()
 
     def wait(self, seconds: float | None = None) -> bool:

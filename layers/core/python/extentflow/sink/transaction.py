@@ -101,6 +101,11 @@ class Transactions:
                 if error_of(exc).txn_requires_abort():
                     self._abort_before_dropping(producer)
                 raise
+            except ExtentflowError:
+                # A failed delivery, or records that were not acknowledged in time.
+                with suppress(KafkaException):
+                    self._abandon(producer)
+                raise
             self._interrupted = False
 
     def commit(self, progress: SlotProgress) -> None:
@@ -146,9 +151,11 @@ class Transactions:
         Even a failed abort keeps librdkafka from adding partitions to the transaction, which during
         its destruction crashes the process (2.16.1, `Assertion rk_eos.txn_req_cnt > 0`).
         """
-        if not self._open or self._committing:
-            return
         with suppress(ExtentflowError), self._client.calling() as producer:
+            self._abandon(producer)
+
+    def _abandon(self, producer: Producer) -> None:
+        if self._open and not self._committing:
             producer.abort_transaction(ABANDON_SECONDS)
 
     def _resume(self, call: Callable[[float], None]) -> None:
