@@ -73,7 +73,10 @@ class Campaign:
             for line in standing.lies:
                 self.say(f"standing query: {line}")
             self.seconds = time.monotonic() - began
-        return all(one.ok for one in self.results) and not standing.lies
+        held = all(one.ok for one in self.results) and not standing.lies
+        if held and not self.keep and not any(self.folder.glob("round-*")):
+            shutil.rmtree(self.folder)
+        return held
 
     def _play(
         self, servers: Servers, numbers: Numbers, standing: StandingQuery

@@ -56,6 +56,7 @@ class Operator:
     environment: dict[str, str]
     # Set while anything else may start work of this lane.
     joined: threading.Event
+    given_up: threading.Event
     process: "subprocess.Popen[str] | None" = None
     started_at: float = 0.0
     runs: int = 0
@@ -63,7 +64,7 @@ class Operator:
 
     def go(self, deadline: float) -> None:
         """Run until the campaign's faults are over and the lane is settled, or until `deadline`."""
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self.given_up.is_set():
             over = self.over.is_set()
             code = self.run("run", self.lane.feed.delivery.address, "--connector")
             if over and not self.lane.unsettled():

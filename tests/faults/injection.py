@@ -20,6 +20,7 @@ from random import Random
 from threading import Event, Thread
 
 import psutil
+from confluent_kafka import KafkaException
 from confluent_kafka.admin._acl import (
     AclBinding,
     AclBindingFilter,
@@ -239,7 +240,7 @@ class Injector:
         names, weights = list(kinds), [weight for weight, _ in kinds.values()]
         while time.monotonic() < end:
             (name,) = self.random.choices(names, weights)
-            if kinds[name][1]():
+            if _took_place(kinds[name][1]):
                 self._note(name)
                 if name not in {one for one, _, _ in self.rules}:
                     self.counts[name] += 1
@@ -407,9 +408,7 @@ class Injector:
         """Return a function that calls `act` once no broker is down."""
 
         def run() -> None:
-            if self.down is None:
-                act()
-            else:
+            if self.down is not None or not _took_place(lambda: act() or True):
                 self._after(1.0, run)
 
         return run
@@ -539,6 +538,14 @@ class Injector:
                 if job is None or job.state.open:
                     return lane, version
         return None
+
+
+def _took_place(act: Callable[[], object]) -> bool:
+    """Return whether a fault occurred; not where it needs a broker that does not answer."""
+    try:
+        return bool(act())
+    except KafkaException:
+        return False
 
 
 def _set_rate(link: SlowLink, rate: float) -> None:

@@ -113,6 +113,7 @@ class Round:
     operators: list[Operator] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
     joined: threading.Event = field(default_factory=threading.Event)
+    given_up: threading.Event = field(default_factory=threading.Event)
     topicless: Lane | None = None
 
     def play(self) -> Result:
@@ -144,6 +145,11 @@ class Round:
                     self.joined.set()
                     going.append(pool.submit(self._reconcile_often))
                 injector.run(self.fault_seconds)
+            except BaseException:  # the campaign ends: nothing of it may stay
+                self.given_up.set()
+                for lane in self.lanes:
+                    lane.feed.delivery.kill_started()
+                raise
             finally:
                 injector.heal()
                 for stop in slow:
@@ -204,7 +210,14 @@ class Round:
                 joined = self.joined if len(lane.engines) == 1 and not lane.queued else _SET
                 self.operators.append(
                     Operator(
-                        lane, engine, self.folder, self.over, result.findings, environment, joined
+                        lane,
+                        engine,
+                        self.folder,
+                        self.over,
+                        result.findings,
+                        environment,
+                        joined,
+                        self.given_up,
                     )
                 )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from demo.eventpath import synthesise
@@ -122,9 +123,13 @@ class Servers:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def make_topic(self, name: str, partitions: int = 4) -> None:
-        """Create a topic."""
+        """Create a topic; it may exist."""
         created = self.admin.create_topics([NewTopic(name, partitions)])
-        created[name].result(timeout=60)
+        try:
+            created[name].result(timeout=60)
+        except KafkaException as exc:
+            if exc.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
 
     def delete_topics(self, names: list[str]) -> None:
         """Delete topics."""
