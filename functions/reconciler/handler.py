@@ -82,4 +82,5 @@ def log_report(report: Report) -> None:
     metrics.add_metric("KeysListed", MetricUnit.Count, report.keys_listed)
     metrics.add_metric("Jobs", MetricUnit.Count, report.jobs_new)
     metrics.add_metric("EndsAnnounced", MetricUnit.Count, report.ends_announced)
+    metrics.add_metric("OldestOpenJobSeconds", MetricUnit.Seconds, report.oldest_open_seconds)
     metrics.add_metric("ReconciliationProblems", MetricUnit.Count, report.problems)

@@ -205,6 +205,8 @@ def test_reports_are_summed_field_by_field() -> None:
 
     assert one + one == Report(2, 4, 6, 8, 10, 12, 14, 16, 18, ("a", "a"), 20)
     assert (one + Report()).to_log()["listings_finished"] == ("a",)
+    aged = Report(oldest_open_seconds=5.0) + Report(oldest_open_seconds=3.0)
+    assert aged.oldest_open_seconds == 5.0
 
 
 # -- whatever dies --------------------------------------------------------------------------------

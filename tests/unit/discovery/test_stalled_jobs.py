@@ -56,6 +56,34 @@ def fail(house: Reconciled, job: Job, ordinal: int) -> None:
     slots.fail(claimed, position=0, records=0, bad=0, error="bad bytes")
 
 
+# -- the oldest ------------------------------------------------------------------------------------
+
+
+def test_the_age_of_the_oldest_open_job_is_reported(house: Reconciled) -> None:
+    house.registered("old", BODY)
+    pass_time(house, 100.0)
+    house.registered("new", BODY)
+    pass_time(house, 20.0)
+
+    assert house.run().oldest_open_seconds == pytest.approx(120.0, abs=1.0)
+
+
+def test_without_an_open_job_of_a_running_connector_the_age_is_zero(house: Reconciled) -> None:
+    job = house.registered("key", BODY)
+    pass_time(house, 100.0)
+    house.world.ledger.connectors.set_state(job.connector, ConnectorState.PAUSED)
+    paused = house.run()
+
+    house.world.ledger.jobs.end(job.id, JobState.CANCELLED, "a test")
+    house.world.ledger.connectors.set_state(job.connector, ConnectorState.RUNNING)
+    ended = house.run()
+    house.world.ledger.jobs.resume(job.id)
+    replayed = house.run()
+
+    ages = [report.oldest_open_seconds for report in (paused, ended, replayed)]
+    assert ages == [0.0, 0.0, 0.0]
+
+
 # -- PLANNING -------------------------------------------------------------------------------------
 
 

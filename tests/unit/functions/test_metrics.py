@@ -125,11 +125,13 @@ def test_a_successful_reconciler_run_writes_the_metric_of_its_alarm(
     load: Load, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reconciler = load("reconciler")
-    monkeypatch.setattr(reconciler, "reconciler", lambda: SimpleNamespace(run=Report))
+    found_old = SimpleNamespace(run=lambda: Report(oldest_open_seconds=61.5))
+    monkeypatch.setattr(reconciler, "reconciler", lambda: found_old)
 
     reconciler.handler({}, CONTEXT)
 
     found = counted(capsys)
+    assert found["OldestOpenJobSeconds"] == [61.5]
     assert found["ReconciliationProblems"] == [0]
     assert found["service"] == "reconciler"
 

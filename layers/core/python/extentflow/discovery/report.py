@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,8 @@ class Report:
     """What one run, or one step, did. `problems` counts failed steps.
 
     `jobs_failed` became FAILED in this run, `jobs_stalled` currently make no progress;
-    `listings_finished` names connectors.
+    `listings_finished` names connectors. `oldest_open_seconds` is the age of the oldest open job of
+    a running connector, 0 if there is none; a sum has the greater one.
     """
 
     slots_recovered: int = 0
@@ -33,11 +34,14 @@ class Report:
     ends_announced: int = 0
     listings_finished: tuple[str, ...] = ()
     problems: int = 0
+    oldest_open_seconds: float = 0.0
 
     def __add__(self, other: Report) -> Report:
         """Return the sum of both."""
         names = [field.name for field in fields(self)]
-        return Report(*(getattr(self, name) + getattr(other, name) for name in names))
+        total = Report(*(getattr(self, name) + getattr(other, name) for name in names))
+        oldest = max(self.oldest_open_seconds, other.oldest_open_seconds)
+        return replace(total, oldest_open_seconds=oldest)
 
     def to_log(self) -> dict[str, Any]:
         """Return the fields of the run's log line."""

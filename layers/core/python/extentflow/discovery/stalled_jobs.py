@@ -121,9 +121,15 @@ class StalledJobScanner:
             step = attempt_step(what, partial(check, job, active=active))
             touched = step.jobs_resumed or step.jobs_closed
             behind += not touched or self._now(job).state is state
-            yield step
+            is_open = active and not step.jobs_closed and not step.jobs_failed
+            yield step + self._aged(job) if is_open else step
         if before:
             ROUNDS.clear(notes, key)
+
+    def _aged(self, job: Job) -> Report:
+        """Report the age of an open job; that of a replayed job says nothing about its replay."""
+        age = 0.0 if job.reopened else max(0.0, self.ledger.now() - job.created)
+        return Report(oldest_open_seconds=age)
 
     def _check_planning(self, listed: Job, *, active: bool) -> Report:
         job = self._now(listed) if active else listed
