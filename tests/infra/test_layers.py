@@ -21,6 +21,8 @@ from tests.support.synthesis import FUNCTIONS, PLAIN, QUICK, Bench, of_type, rej
 
 ROOT = Project().root
 LAYER = "AWS::Lambda::LayerVersion"
+# Of a package that functions import; its own command line imports it.
+COMMAND_LINES = {"click"}
 CALLED = ("dynamodb", "emr-serverless", "events", "s3", "secretsmanager", "sqs", "sts")
 
 
@@ -165,6 +167,9 @@ for handler in {handlers!r}:
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
 from extentflow.aws.msk import TokenSigner
 assert TokenSigner()("eu-central-1")[0]
+imported = {{name.partition(".")[0] for name in sys.modules}}
+never = [package for package, modules in {packaged!r} if not imported & modules]
+assert not never, f"no function imports {{never}}"
 outside = [m.__file__ for m in sys.modules.values()
            if "site-packages" in (getattr(m, "__file__", None) or "")]
 assert not outside, outside
@@ -184,6 +189,7 @@ def test_functions_can_be_imported_and_work_with_what_is_left(tmp_path: Path) ->
         core=str(Project().core / "python"),
         services=CALLED,
         handlers=[str(path) for path in (ROOT / "functions").glob("*/handler.py")],
+        packaged=[(name, _modules(name)) for name in sorted(_pinned() - COMMAND_LINES)],
     )
     credentials = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
     environment = {**os.environ, **credentials, "POWERTOOLS_METRICS_NAMESPACE": "extentflow"}
@@ -198,6 +204,16 @@ def test_functions_can_be_imported_and_work_with_what_is_left(tmp_path: Path) ->
     )
 
     assert ran.stdout == "works\n", ran.stderr
+
+
+def _modules(name: str) -> set[str]:
+    """Return the top-level modules of a distribution."""
+    files = importlib.metadata.distribution(name).files or []
+    return {
+        file.parts[0].removesuffix(".py")
+        for file in files
+        if file.suffix == ".py" or len(file.parts) > 1
+    }
 
 
 def _pinned() -> set[str]:
