@@ -1,4 +1,7 @@
-"""Write `docs/performance.md` from `bench/recorded`, and record results for `make bench-record`."""
+"""Write `docs/performance.md` and the measured part of `docs/cost.md` from `bench/recorded`.
+
+`make bench-record` records results first.
+"""
 
 import argparse
 import json
@@ -7,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import cost
 from bench.bars import BARS, judged
 from bench.show import Grid, grids
 from bench.suite import ALIASES, ALL, CASES
@@ -50,7 +54,7 @@ during the upload.
 
 
 def main() -> None:
-    """Write the page; with `--record`, first copy the latest results."""
+    """Write the pages; with `--record`, first copy the latest results."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.add_argument(
         "--record", action="store_true", help="first record the results in var/bench"
@@ -60,7 +64,10 @@ def main() -> None:
     if arguments.record:
         names = record(arguments.suite.split(","), MEASURED, RECORDED)
         sys.stderr.write(f"recorded: {', '.join(names) or 'nothing, var/bench is empty'}\n")
-    PAGE.write_text(page(read(RECORDED)), encoding="utf-8")
+    results = read(RECORDED)
+    PAGE.write_text(page(results), encoding="utf-8")
+    text = cost.PAGE.read_text(encoding="utf-8")
+    cost.PAGE.write_text(cost.with_measured(text, results), encoding="utf-8")
 
 
 def record(suites: Sequence[str], measured: Path, recorded: Path) -> list[str]:
