@@ -5,7 +5,7 @@ eventbridge  own property, one rule        enabled by CDK's handler, the same ru
 direct       own property, queue policy    added by CDK's handler, queue policy
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jsii
 from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
@@ -16,8 +16,9 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from aws_cdk.interfaces.aws_s3 import IBucketRef
 from aws_cdk.region_info import RegionInfo
-from constructs import Construct
+from constructs import Construct, IDependable
 
+from extentflow.errors import Misconfigured
 from infra import config
 from infra.config import Announced
 from infra.findings import explain
@@ -25,12 +26,21 @@ from infra.grants import Grant, role
 from infra.queues import WorkQueue
 
 CREATED = "s3:ObjectCreated:*"
+# A rule's pattern may have 2,048 characters, of which the names of buckets get these.
+NAMES_CHARACTERS = 1_800
+# A queue's policy may have 20 statements and 8,192 characters. One statement is needed for TLS, one
+# for buckets that notify directly, and one for each rule.
+MOST_RULES, DIRECT_CHARACTERS = 16, 5_000
 # CloudFormation shortens long names of stacks in those of the functions that it names.
 STACK_NAME_KEPT = 24
 
 
 class Buckets(Construct):
-    """The buckets of a stage, which send notifications to `arrivals`."""
+    """The buckets of a stage, which send notifications to `arrivals`.
+
+    Raises:
+        Misconfigured: they are too many for AWS's limits.
+    """
 
     def __init__(
         self,
@@ -43,19 +53,24 @@ class Buckets(Construct):
         super().__init__(scope, construct_id)
         self._arrivals = arrivals
         by_events = [one.name for one in buckets if one.announced is Announced.EVENTBRIDGE]
-        if by_events:
-            self._rule(by_events)
+        direct = [one.name for one in buckets if one.announced is Announced.DIRECT]
+        groups = list(_grouped(by_events))
+        if problems := _excess(groups, direct):
+            raise Misconfigured(problems)
+        for number, names in enumerate(groups):
+            self._rule(f"Created{number or ''}", names)
+        self._allowed = self._announcing(direct) if direct else None
         for one in (bucket for bucket in buckets if not bucket.exists):
             self._make(one)
         existing = [bucket for bucket in buckets if bucket.exists]
         if existing:
             self._switch_on(existing)
 
-    def _rule(self, names: Sequence[str]) -> None:
-        """Create the rule from EventBridge to the queue, with its dead letter queue."""
+    def _rule(self, name: str, names: Sequence[str]) -> None:
+        """Create a rule from EventBridge to the queue, with its dead letter queue."""
         events.Rule(
             self,
-            "Created",
+            name,
             description="New objects of extentflow's buckets",
             event_pattern=events.EventPattern(
                 source=["aws.s3"],
@@ -108,23 +123,26 @@ class Buckets(Construct):
             ]
         )
         # S3 sends a test message to the queue when the bucket is created.
-        allowed = self._arrivals.queue.add_to_resource_policy(self._announcing(bucket.name))
-        if allowed.policy_dependable is not None:
-            resource.node.add_dependency(allowed.policy_dependable)
+        if self._allowed is not None:
+            resource.node.add_dependency(self._allowed)
 
-    def _announcing(self, bucket: str) -> iam.PolicyStatement:
-        """Allow one bucket of this account to send; its name is known before it exists."""
-        stack = Stack.of(self)
-        return iam.PolicyStatement(
-            sid=f"Announce{bucket.title().replace('-', '').replace('.', '')}",
+    def _announcing(self, buckets: Sequence[str]) -> IDependable | None:
+        """Allow buckets of this account to send; their names are known before they exist.
+
+        Return the queue's policy: a bucket must not be created before it.
+        """
+        arns = [arn_of(self, bucket) for bucket in buckets]
+        statement = iam.PolicyStatement(
+            sid="AnnounceBuckets",
             principals=[iam.ServicePrincipal("s3.amazonaws.com")],
             actions=["sqs:SendMessage"],
             resources=[self._arrivals.queue.queue_arn],
             conditions={
-                "ArnEquals": {"aws:SourceArn": arn_of(self, bucket)},
-                "StringEquals": {"aws:SourceAccount": stack.account},
+                "ArnEquals": {"aws:SourceArn": arns[0] if len(arns) == 1 else arns},
+                "StringEquals": {"aws:SourceAccount": Stack.of(self).account},
             },
         )
+        return self._arrivals.queue.add_to_resource_policy(statement).policy_dependable
 
     def _switch_on(self, buckets: Sequence[config.Bucket]) -> None:
         """Add notifications to existing buckets, beside those that they have."""
@@ -139,8 +157,7 @@ class Buckets(Construct):
             if bucket.announced is Announced.EVENTBRIDGE:
                 existing.enable_event_bridge_notification()
             else:
-                allowed = self._announcing(bucket.name)
-                queue = _QueueDestination(self._arrivals.queue, allowed)
+                queue = _QueueDestination(self._arrivals.queue, self._allowed)
                 existing.add_event_notification(s3.EventType.OBJECT_CREATED, queue)
 
     def _switch_role(self, buckets: Sequence[config.Bucket]) -> iam.Role:
@@ -178,20 +195,51 @@ class Buckets(Construct):
 class _QueueDestination:
     """The queue as a target of notifications; CDK's own would admit buckets of any account."""
 
-    def __init__(self, queue: sqs.IQueue, allowed: iam.PolicyStatement) -> None:
+    def __init__(self, queue: sqs.IQueue, allowed: IDependable | None) -> None:
         self._queue = queue
+        # None for a queue of another stack, whose policy CDK does not write.
         self._allowed = allowed
 
     def bind(self, scope: Construct, bucket: IBucketRef) -> s3.BucketNotificationDestinationConfig:
-        """Allow the bucket to send. S3 sends a test message, so the policy must exist before."""
+        """Return the queue. S3 sends a test message, so the queue's policy must exist before."""
         _ = scope, bucket
-        # None for a queue of another stack, whose policy CDK does not write.
-        policy = self._queue.add_to_resource_policy(self._allowed).policy_dependable
         return s3.BucketNotificationDestinationConfig(
             arn=self._queue.queue_arn,
             type=s3.BucketNotificationDestinationType.QUEUE,
-            dependencies=None if policy is None else [policy],
+            dependencies=None if self._allowed is None else [self._allowed],
         )
+
+
+def _grouped(names: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the names in groups that fit into the pattern of one rule."""
+    group: list[str] = []
+    for name in names:
+        if group and sum(map(_quoted, (*group, name))) > NAMES_CHARACTERS:
+            yield group
+            group = []
+        group.append(name)
+    if group:
+        yield group
+
+
+def _quoted(name: str) -> int:
+    return len(f'"{name}",')
+
+
+def _excess(groups: Sequence[Sequence[str]], direct: Sequence[str]) -> list[str]:
+    """Return why the policy of the queue has no room for these buckets."""
+    found = []
+    if len(groups) > MOST_RULES:
+        found.append(
+            f"buckets: {sum(map(len, groups))} with announced=EVENTBRIDGE need {len(groups)} rules,"
+            f" and the policy of a queue has room for {MOST_RULES}; use several stages"
+        )
+    if sum(len(f'"arn:aws-us-gov:s3:::{name}",') for name in direct) > DIRECT_CHARACTERS:
+        found.append(
+            f"buckets: {len(direct)} with announced=DIRECT do not fit into the policy of a queue;"
+            " use announced=EVENTBRIDGE"
+        )
+    return found
 
 
 def arn_of(scope: Construct, bucket: str) -> str:

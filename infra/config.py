@@ -4,15 +4,22 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import ip_network
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
-from infra.config_spark import Spark
+from infra.config_spark import SERVED_ZONES, Spark
 
 # Limits of AWS for the maximum concurrency of one SQS event source.
 LEAST_CONCURRENCY, MOST_CONCURRENCY = 2, 1_000
 # The slot of a worker that died is not available before its lease ends.
 SLOTS_IN_USE_PERCENT = 80
+
+# Limits of WAF for a rate-based rule.
+LEAST_RATE, MOST_RATE = 10, 2_000_000_000
+# Concurrent invocations of receiver, reconciler and the function that stores connectors.
+OTHER_INVOCATIONS = 10
+LEAST_JOB_MINUTES = 10
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
@@ -125,11 +132,16 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subnet:
-    """A private subnet from which the brokers can be reached."""
+    """A private subnet from which the brokers can be reached.
+
+    `zone_id` is the id of its availability zone, such as `use1-az4`: each account maps names of
+    zones to ids in its own way. Spark needs it in regions where EMR Serverless lacks a zone.
+    """
 
     id: str
     availability_zone: str
     route_table_id: str
+    zone_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,16 +162,54 @@ class Network:
     reaches: tuple[str, ...] = ()
 
 
+class Front(StrEnum):
+    """The API in front of the receiver.
+
+    http   cheap; all senders share `requests_per_second`
+    rest   with a web ACL of WAF, which blocks senders before they use up that rate
+    """
+
+    HTTP = "http"
+    REST = "rest"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
     """The HTTP endpoint for notifications of other stores.
 
     `secret_arn` is complete and names the secret that declares the permitted sources, in the form
-    that `extentflow.discovery.sources` reads.
+    that `extentflow.discovery.sources` reads. With `front=Front.REST`, `requests_per_sender` limits
+    the requests of one address within five minutes, and `allowed_cidrs`, if there are any, are the
+    only addresses that may send at all.
     """
 
     secret_arn: str
     requests_per_second: int = 200
+    front: Front = Front.HTTP
+    requests_per_sender: int | None = None
+    allowed_cidrs: tuple[str, ...] = ()
+
+    def problems(self) -> Iterator[str]:
+        """Yield the problems of these settings."""
+        guarded = self.requests_per_sender is not None or bool(self.allowed_cidrs)
+        if self.front is Front.HTTP and guarded:
+            yield (
+                "receiver: requests_per_sender and allowed_cidrs need front=Front.REST: an HTTP API"
+                " cannot have a web ACL"
+            )
+        if self.front is Front.REST and not guarded:
+            yield "receiver: front=rest: set requests_per_sender, allowed_cidrs, or both"
+        limit = self.requests_per_sender
+        if limit is not None and not LEAST_RATE <= limit <= MOST_RATE:
+            yield f"receiver.requests_per_sender={limit}: AWS allows {LEAST_RATE} to {MOST_RATE}"
+        for cidr in self.allowed_cidrs:
+            try:
+                network = ip_network(cidr)
+            except ValueError:
+                yield f"receiver.allowed_cidrs: {cidr} is no block such as 192.0.2.0/24"
+            else:
+                if network.prefixlen == 0:
+                    yield f"receiver.allowed_cidrs: {cidr}: WAF takes no block of all addresses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +218,12 @@ class Stage:
 
     `settings` are worker settings by key (docs/configuration.md). `most_workers` and
     `most_planners` limit the concurrency of the functions; `spark_cores` is the number of slots
-    for Spark, wherever it runs. `table` names an existing ledger, for example a restored one.
+    for Spark, wherever it runs. `account_concurrency` is Lambda's quota "Concurrent executions" in
+    this account and region, as far as this stage may use it. `table` names an existing ledger, for
+    example a restored one.
     `event_bus` is a name or an ARN. Alarms notify `alarm_topic_arn`, or a topic of the stack, with
-    `alarm_email` as subscriber. `connectors` is a folder of the project. `secret_key_arns` are
+    `alarm_email` as subscriber; one rings for a job that is open for `oldest_job_minutes`. With
+    `dashboard`, the stack has one. `connectors` is a folder of the project. `secret_key_arns` are
     the customer managed KMS keys of the secrets that settings, connectors and receiver refer to.
     """
 
@@ -186,10 +239,13 @@ class Stage:
     most_workers: int = 100
     most_planners: int = 5
     spark_cores: int = 0
+    account_concurrency: int = 1_000
     table: str | None = None
     event_bus: str = "default"
     alarm_topic_arn: str | None = None
     alarm_email: str | None = None
+    oldest_job_minutes: int = 60
+    dashboard: bool = True
     connectors: str = "connectors"
     secret_key_arns: tuple[str, ...] = ()
 
@@ -219,11 +275,41 @@ class Stage:
         yield from _server_problems(self.cluster, in_vpc=self.network is not None)
         yield from _network_problems(self.network)
         yield from self._arn_problems()
+        if self.receiver is not None:
+            yield from self.receiver.problems()
         if self.alarm_email is not None and self.alarm_topic_arn is not None:
             yield "alarm_email: subscribe the address to the topic of alarm_topic_arn instead"
+        if self.oldest_job_minutes < LEAST_JOB_MINUTES:
+            yield (
+                f"oldest_job_minutes={self.oldest_job_minutes}: the reconciler measures every 5"
+                f" minutes; write {LEAST_JOB_MINUTES} or more"
+            )
         yield from self._setting_problems()
         if self.spark is not None:
             yield from self.spark.problems(in_vpc=self.network is not None, slots=self.spark_cores)
+            yield from self._zone_problems()
+
+    @property
+    def spark_subnets(self) -> tuple[Subnet, ...]:
+        """The subnets in zones that EMR Serverless serves."""
+        subnets = self.network.subnets if self.network is not None else ()
+        served = SERVED_ZONES.get(self.region)
+        return tuple(one for one in subnets if served is None or one.zone_id in served)
+
+    def _zone_problems(self) -> Iterator[str]:
+        served = SERVED_ZONES.get(self.region)
+        if served is None or self.network is None:
+            return
+        zones = ", ".join(sorted(served))
+        unknown = [one.id for one in self.network.subnets if one.zone_id is None]
+        if unknown:
+            yield (
+                f"network.subnets: {', '.join(unknown)}: set zone_id (`aws ec2 describe-subnets"
+                " --query 'Subnets[].[SubnetId,AvailabilityZoneId]'`); in"
+                f" {self.region}, EMR Serverless has {zones} only"
+            )
+        elif not self.spark_subnets:
+            yield f"network.subnets: EMR Serverless has {zones} only; add a subnet in one of them"
 
     def _arn_problems(self) -> Iterator[str]:
         given = {
@@ -254,6 +340,15 @@ class Stage:
         for place, most in (("workers", self.most_workers), ("planners", self.most_planners)):
             if not LEAST_CONCURRENCY <= most <= MOST_CONCURRENCY:
                 yield f"most_{place}={most}: AWS allows {LEAST_CONCURRENCY} to {MOST_CONCURRENCY}"
+                return
+        needed = self.most_workers + self.most_planners + OTHER_INVOCATIONS
+        if needed > self.account_concurrency:
+            yield (
+                f"most_workers={self.most_workers} and most_planners={self.most_planners} need"
+                f" {needed} concurrent invocations with those of the other functions, the account"
+                f" allows account_concurrency={self.account_concurrency}; lower the former, or"
+                ' raise the quota "Concurrent executions" of Lambda and then account_concurrency'
+            )
         wanted = self.most_workers + self.spark_cores
         if wanted * 100 > slots * SLOTS_IN_USE_PERCENT:
             yield (

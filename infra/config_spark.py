@@ -4,7 +4,7 @@ docs/decisions/0010-emr-brings-the-interpreter.md explains which releases are ac
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from extentflow.config.worker import SPARK_THRESHOLD_BYTES, SPARK_TIMEOUT_MINUTES
@@ -15,9 +15,21 @@ RELEASE = "emr-spark-8.0.0"
 # Default size of a driver and of each executor on EMR Serverless.
 PROCESS = {"most_vcpu": 4, "most_memory_gb": 16, "most_disk_gb": 20}
 
-# Default quota of an account.
+# Default quotas of an account: concurrent runs of an application, vCPUs of all its applications.
 MOST_RUNS = 15
+QUOTA_VCPU = 16
+# A run needs its driver and at least two executors.
+LEAST_PROCESSES = 3
 LEAST_MINUTES, MOST_MINUTES = 5, 20_160
+
+# Zones of EMR Serverless in regions that have others too, by their ids, which are the same in all
+# accounts. Source: EMR Serverless user guide, "Endpoints and quotas", November 2026.
+SERVED_ZONES: Mapping[str, frozenset[str]] = {
+    "ap-northeast-1": frozenset({"apne1-az1", "apne1-az2", "apne1-az4"}),
+    "ca-central-1": frozenset({"cac1-az1", "cac1-az2", "cac1-az4"}),
+    "us-east-1": frozenset({f"use1-az{number}" for number in (1, 2, 4, 5, 6)}),
+    "us-west-1": frozenset({"usw1-az1", "usw1-az3"}),
+}
 
 _RELEASE = re.compile(r"emr-spark-([0-9]+)\.[0-9]+\.[0-9]+")
 
@@ -29,23 +41,28 @@ class Spark:
     `release_label` determines Spark and Python. `image_uri` names a custom image based on that
     release, for arm64, with `python3.11` on its path. `most_...` limit all runs together. Spark
     delivers objects of more than `threshold_bytes`. A run ends after `timeout_minutes`.
+
+    `quota_vcpu` is the account's quota "Max concurrent vCPUs per account" in this region, as far as
+    this stage may use it.
     """
 
     release_label: str = RELEASE
     image_uri: str | None = None
-    most_vcpu: int = 64
-    most_memory_gb: int = 256
-    most_disk_gb: int = 320
+    most_vcpu: int = 16
+    most_memory_gb: int = 64
+    most_disk_gb: int = 80
+    quota_vcpu: int = QUOTA_VCPU
     threshold_bytes: int = SPARK_THRESHOLD_BYTES
     timeout_minutes: int = SPARK_TIMEOUT_MINUTES
 
     @property
     def most_runs(self) -> int:
         """Number of concurrent runs, each with its driver and at least two executors."""
-        return max(1, min(self._processes() // 3, MOST_RUNS))
+        return max(1, min(self.processes // LEAST_PROCESSES, MOST_RUNS))
 
-    def _processes(self) -> int:
-        """Return how many drivers and executors fit into the capacity."""
+    @property
+    def processes(self) -> int:
+        """How many drivers and executors fit into the capacity."""
         return int(min(getattr(self, name) // each for name, each in PROCESS.items()))
 
     def problems(self, *, in_vpc: bool, slots: int) -> Iterator[str]:
@@ -65,8 +82,17 @@ class Spark:
             )
         for name, least in PROCESS.items():
             most = getattr(self, name)
-            if most < 2 * least:
-                yield f"spark.{name}={most}: driver and executor need {least} each; raise it"
+            if most < LEAST_PROCESSES * least:
+                yield (
+                    f"spark.{name}={most}: a driver and two executors need {least} each; raise it"
+                )
+        if self.most_vcpu > self.quota_vcpu:
+            yield (
+                f"spark.most_vcpu={self.most_vcpu}: the account allows"
+                f" spark.quota_vcpu={self.quota_vcpu}, which drivers alone could fill; lower it, or"
+                ' raise the quota "Max concurrent vCPUs per account" of EMR Serverless and then'
+                " spark.quota_vcpu"
+            )
         if self.threshold_bytes < 1:
             yield f"spark.threshold_bytes={self.threshold_bytes}: write 1 or more"
         if not LEAST_MINUTES <= self.timeout_minutes <= MOST_MINUTES:

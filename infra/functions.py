@@ -68,6 +68,7 @@ class EventFunction(Construct):
         recurs: bool = False,
     ) -> None:
         super().__init__(scope, construct_id)
+        self.memory_mib = size.memory_mib
         if not (code / ENTRY).is_file():
             raise Misconfigured(
                 f"{code / ENTRY}: no such file; it must contain the function's code"

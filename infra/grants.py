@@ -1,15 +1,31 @@
 """One permission of a function or a Spark job, with its reason.
 
 Resources are named wherever the name is known; otherwise `wildcard` gives the reason to cdk-nag.
+
+A role's grants are one inline policy while they fit. Of a stage with many topics, secrets or
+buckets they do not: the grants that remain are divided among managed policies.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from extentflow.errors import Misconfigured
 from infra.findings import explain, shown
+
+# IAM counts characters without white space: of all inline policies of a role, of each managed one.
+INLINE_CHARACTERS, MANAGED_CHARACTERS = 10_240, 6_144
+MOST_MANAGED = 10  # the default quota of managed policies per role
+# The rest is for the frame of the document, and for what the estimate leaves out.
+USED_PERCENT = 95
+_PSEUDO = {"AWS::Partition": 10, "AWS::Region": 14, "AWS::AccountId": 12}
+# Names that CloudFormation makes: an ARN with a name of 80 characters.
+_REFERENCE_CHARACTERS = 150
 
 # Services that the function uses without a connection of its own, so they need no path.
 WITHOUT_CONNECTION: Mapping[str, str] = {
@@ -66,17 +82,92 @@ def role(
     grants: Sequence[Grant],
     policy_name: str,
 ) -> iam.Role:
-    """Return a role with exactly these grants, each wildcard explained."""
+    """Return a role with exactly these grants, each wildcard explained.
+
+    Raises:
+        Misconfigured: the grants fit into no ten managed policies.
+    """
+    inline, *managed = divided(scope, grants)
+    if len(managed) > MOST_MANAGED:
+        raise Misconfigured(
+            f"role of {scope.node.path}: its permissions need {len(managed)} managed policies, and"
+            f" AWS allows {MOST_MANAGED}; declare fewer connectors, topics or buckets per stage"
+        )
     made = iam.Role(
         scope,
         "Role",
         description=description,
         assumed_by=assumed_by,
-        inline_policies={policy_name: policy(grants)},
+        inline_policies={policy_name: policy(inline)},
     )
-    for resource, reason in wildcards(grants):
-        explain(made, f"AwsSolutions-IAM5[Resource::{shown(scope, resource)}]", reason)
+    _explain_wildcards(made, inline)
+    for number, some in enumerate(managed):
+        # Attached by the role, so that nothing with the role can exist before its policies.
+        more = iam.ManagedPolicy(scope, f"{policy_name}{number}", document=policy(some))
+        made.add_managed_policy(more)
+        _explain_wildcards(more, some)
     return made
+
+
+def divided(scope: Construct, grants: Iterable[Grant]) -> list[list[Grant]]:
+    """Return the grants of the inline policy, then those of each managed policy.
+
+    A grant with many resources is divided, with the same id and a number.
+    """
+    parts: list[list[Grant]] = [[]]
+    limit, used = _usable(INLINE_CHARACTERS), 0
+    for grant in (part for whole in grants for part in _pieces(scope, whole)):
+        size = characters(scope, grant)
+        if used + size > limit:
+            parts.append([])
+            limit, used = _usable(MANAGED_CHARACTERS), 0
+        parts[-1].append(grant)
+        used += size
+    return parts
+
+
+def _pieces(scope: Construct, grant: Grant) -> list[Grant]:
+    """Return a grant in halves, each so small that several fit into a policy."""
+    if characters(scope, grant) <= _usable(MANAGED_CHARACTERS) // 2 or len(grant.resources) == 1:
+        return [grant]
+    middle = len(grant.resources) // 2
+    halves = (grant.resources[:middle], grant.resources[middle:])
+    pieces = [
+        replace(piece, id=grant.id)
+        for half in halves
+        for piece in _pieces(scope, replace(grant, resources=half))
+    ]
+    return [replace(piece, id=f"{grant.id}{number}") for number, piece in enumerate(pieces)]
+
+
+def characters(scope: Construct, grant: Grant) -> int:
+    """Return how many characters of a policy a grant takes at most."""
+    return _length(Stack.of(scope).resolve(grant.statement().to_json())) + 1
+
+
+def _usable(limit: int) -> int:
+    return limit * USED_PERCENT // 100
+
+
+def _length(part: Any) -> int:  # noqa: ANN401 - CloudFormation's JSON
+    """Return the length of JSON without white space after CloudFormation resolved it."""
+    match part:
+        case {"Ref": str(name)}:
+            return _PSEUDO.get(name, _REFERENCE_CHARACTERS)
+        case {"Fn::GetAtt": _}:
+            return _REFERENCE_CHARACTERS
+        case {"Fn::Join": [str(between), list(parts)]}:
+            return 2 + sum(map(_length, parts)) + len(between) * (len(parts) - 1)
+        case dict():
+            return 2 + sum(_length(key) + _length(value) + 2 for key, value in part.items())
+        case list():
+            return 2 + sum(_length(each) + 1 for each in part)
+    return len(json.dumps(part))
+
+
+def _explain_wildcards(construct: Construct, grants: Iterable[Grant]) -> None:
+    for resource, reason in wildcards(grants):
+        explain(construct, f"AwsSolutions-IAM5[Resource::{shown(construct, resource)}]", reason)
 
 
 def wildcards(grants: Iterable[Grant]) -> Iterator[tuple[str, str]]:

@@ -20,10 +20,11 @@ from constructs import Construct
 
 from extentflow.config.worker import variable
 from infra import broker, buckets, queues, rights, secrets
+from infra.config import Receiver
 from infra.context import StackContext
 from infra.functions import EventFunction, Size
 from infra.grants import Grant
-from infra.receiver import Endpoint
+from infra.receiver import Endpoint, endpoint
 from infra.spark import SparkApplication
 
 ARRIVALS_BATCH = 10
@@ -54,7 +55,8 @@ class Ingest(Construct):
         self.planner = self._planner()
         self.worker = self._worker()
         self.reconciler = self._reconciler()
-        self.endpoint = self._endpoint() if stage.receiver else None
+        self.receiver = self._receiver() if stage.receiver else None
+        self.endpoint = self._endpoint(self.receiver) if self.receiver else None
         _feed(self.planner, context.arrivals.queue, ARRIVALS_BATCH, stage.most_planners)
         _feed(self.worker, context.extents.queue, EXTENTS_BATCH, stage.most_workers)
         events.Rule(
@@ -79,11 +81,9 @@ class Ingest(Construct):
             targets=[targets.LambdaFunction(self.reconciler.function, retry_attempts=0)],
         )
 
-    def _endpoint(self) -> Endpoint:
-        context, settings = self._context, self._context.stage.receiver
-        if settings is None:
-            raise TypeError("a stage without a receiver has no endpoint")
-        function = EventFunction(
+    def _receiver(self) -> EventFunction:
+        context, settings = self._context, self._receiver_settings()
+        return EventFunction(
             self,
             "Receiver",
             code=context.project.functions / "receiver",
@@ -101,12 +101,21 @@ class Ingest(Construct):
                 *secrets.decrypt(context.stage.secret_key_arns),
             ),
         )
-        return Endpoint(
+
+    def _endpoint(self, receiver: EventFunction) -> Endpoint:
+        return endpoint(
             self,
             "Endpoint",
-            receiver=function.function,
-            requests_per_second=settings.requests_per_second,
+            receiver=receiver.function,
+            settings=self._receiver_settings(),
+            stage=self._context.stage.name,
         )
+
+    def _receiver_settings(self) -> Receiver:
+        settings = self._context.stage.receiver
+        if settings is None:
+            raise TypeError("a stage without a receiver has no endpoint")
+        return settings
 
     def _planner(self) -> EventFunction:
         context = self._context

@@ -21,17 +21,22 @@ FAILED_JOBS = "FailedJobs"
 STALLED_JOBS = "StalledJobs"
 MESSAGES_RETURNED = "MessagesReturned"
 PROBLEMS = "ReconciliationProblems"  # written by every completed invocation, usually as 0
+OLDEST_JOB = "OldestOpenJobSeconds"
 
 WAITED_MINUTES = 15
 PERIOD = Duration.minutes(5)
 SILENCE = Duration.hours(1)
-# One message returns so often within five minutes where a permission or a network path is missing;
-# a broker's restart returns each message once or twice.
-RETURNS = 3
+# Where a permission or a network path is missing, the only message of a first upload returns every
+# three minutes to the planner: a number of returns within five minutes would never be reached. A
+# broker's restart returns messages within a minute or two.
+RETURNS_WITHIN_MINUTES, RETURNS_IN_MINUTES = 10, 3
 
 
 class Alarms(Construct):
-    """One alarm per kind of failure; all notify the stage's topic, or one that is created here."""
+    """One alarm per kind of failure.
+
+    `all` of them notify the stage's topic, or one that is created here.
+    """
 
     def __init__(
         self,
@@ -44,6 +49,7 @@ class Alarms(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._namespace = stage.metrics_namespace
+        self.all: list[cloudwatch.IAlarm] = []
         self._topic = self._notified(stage)
         for name, queue in queues:
             self._waiting(name, queue.queue)
@@ -56,12 +62,20 @@ class Alarms(Construct):
             MESSAGES_RETURNED,
             ("planner", "worker"),
             "messages return to their queues because of errors, such as a missing permission",
-            threshold=RETURNS,
+            period=Duration.minutes(1),
+            periods=RETURNS_WITHIN_MINUTES,
+            breaching=RETURNS_IN_MINUTES,
         )
         self._counted(
             PROBLEMS, ("reconciler",), "the reconciler could not check everything", periods=2
         )
         self._silent("reconciler", PROBLEMS)
+        self._alarm(
+            "OldestOpenJob",
+            self._written("reconciler", OLDEST_JOB, PERIOD, "Maximum"),
+            f"a job has been open for more than {stage.oldest_job_minutes} minutes",
+            threshold=stage.oldest_job_minutes * 60,
+        )
         functions = [ingest.planner, ingest.worker, ingest.reconciler]
         self._invocations("Errors", functions, "a function raised, timed out or ran out of memory")
         self._invocations("Throttles", functions, "the account's Lambda concurrency is used up")
@@ -115,12 +129,20 @@ class Alarms(Construct):
         services: Sequence[str],
         meaning: str,
         *,
-        threshold: float = 0,
+        period: Duration = PERIOD,
         periods: int = 1,
+        breaching: int | None = None,
     ) -> None:
         """Alarm on a metric that several functions write, each under its own name."""
-        written = {service: self._written(service, metric, PERIOD, "Sum") for service in services}
-        self._alarm(metric, _sum(metric, written), meaning, threshold=threshold, periods=periods)
+        written = {service: self._written(service, metric, period, "Sum") for service in services}
+        self._alarm(
+            metric,
+            total(metric, written, period),
+            meaning,
+            threshold=0,
+            periods=periods,
+            breaching=breaching,
+        )
 
     def _invocations(self, metric: str, functions: Sequence[EventFunction], meaning: str) -> None:
         """Alarm on a metric that Lambda writes for each function."""
@@ -130,7 +152,7 @@ class Alarms(Construct):
             )
             for function in functions
         }
-        self._alarm(metric, _sum(metric, written), meaning, threshold=0)
+        self._alarm(metric, total(metric, written, PERIOD), meaning, threshold=0)
 
     def _silent(self, service: str, metric: str) -> None:
         """Alarm on missing data: the function must write the metric regularly."""
@@ -147,8 +169,12 @@ class Alarms(Construct):
         threshold: float,
         least: bool = False,
         periods: int = 1,
+        breaching: int | None = None,
     ) -> None:
-        """Create an alarm: above `threshold`, or, where that is the `least`, below it."""
+        """Create an alarm: above `threshold`, or, where that is the `least`, below it.
+
+        It rings when `breaching` of the last `periods` are so; None means all of them.
+        """
         operator, missing = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
         alarm = cloudwatch.Alarm(
             self,
@@ -157,11 +183,13 @@ class Alarms(Construct):
             metric=metric,
             threshold=threshold,
             evaluation_periods=periods,
+            datapoints_to_alarm=breaching,
             comparison_operator=(
                 operator.LESS_THAN_THRESHOLD if least else operator.GREATER_THAN_THRESHOLD
             ),
             treat_missing_data=missing.BREACHING if least else missing.NOT_BREACHING,
         )
+        self.all.append(alarm)
         alarm.add_alarm_action(actions.SnsAction(self._topic))
         alarm.add_ok_action(actions.SnsAction(self._topic))
 
@@ -178,10 +206,13 @@ class Alarms(Construct):
         )
 
 
-def _sum(label: str, metrics: Mapping[str, cloudwatch.IMetric]) -> cloudwatch.MathExpression:
+def total(
+    label: str, metrics: Mapping[str, cloudwatch.IMetric], period: Duration
+) -> cloudwatch.MathExpression:
+    """Return the sum of metrics, in which one without data counts as 0."""
     return cloudwatch.MathExpression(
         expression=" + ".join(f"FILL({name}, 0)" for name in metrics),
         using_metrics=dict(metrics),
-        period=PERIOD,
+        period=period,
         label=label,
     )

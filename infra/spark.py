@@ -22,12 +22,13 @@ from constructs import Construct
 from layers.recipes import spark_archive
 
 from infra import broker, buckets, rights
+from infra.config import Stage
 from infra.config_spark import Spark
 from infra.context import StackContext
 from infra.functions import LOGS_KEPT
 from infra.grants import Grant, role
 from infra.missing import refuse_deployment
-from infra.network import HTTPS_PORT, Network
+from infra.network import HTTPS_PORT
 from infra.project import Project
 
 SERVICE = "emr-serverless.amazonaws.com"
@@ -63,7 +64,7 @@ class SparkApplication(Construct):
             self, "Log", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY
         )
         group = network.admit(self, "Spark jobs of extentflow", ports=_ports(context))
-        self.application = self._application(context.stage.name, wanted, network, group)
+        self.application = self._application(context.stage, wanted, group)
         own = tuple(self._grants(context))
         network.place("spark", own)
         self.role = role(
@@ -142,13 +143,13 @@ class SparkApplication(Construct):
         )
 
     def _application(
-        self, stage: str, wanted: Spark, network: Network, group: ec2.ISecurityGroup
+        self, stage: Stage, wanted: Spark, group: ec2.ISecurityGroup
     ) -> emr.CfnApplication:
         app = emr.CfnApplication
         return app(
             self,
             "Application",
-            name=f"extentflow-{stage}",
+            name=f"extentflow-{stage.name}",
             type="SPARK",
             release_label=wanted.release_label,
             architecture=ARCHITECTURE,
@@ -172,7 +173,7 @@ class SparkApplication(Construct):
             ),
             network_configuration=app.NetworkConfigurationProperty(
                 security_group_ids=[group.security_group_id],
-                subnet_ids=[subnet.subnet_id for subnet in network.vpc.private_subnets],
+                subnet_ids=sorted(subnet.id for subnet in stage.spark_subnets),
             ),
             monitoring_configuration=app.MonitoringConfigurationProperty(
                 cloud_watch_logging_configuration=app.CloudWatchLoggingConfigurationProperty(

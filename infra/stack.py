@@ -10,6 +10,7 @@ from infra.buckets import Buckets
 from infra.config import Stage
 from infra.connectors import Connectors
 from infra.context import StackContext
+from infra.dashboard import Dashboard
 from infra.declared import Declared, declared
 from infra.functions import RETRY_SECONDS, Common
 from infra.ingest import Ingest
@@ -50,7 +51,17 @@ class ExtentflowStack(cdk.Stack):
         if context.network is not None:
             context.network.require_paths()
         queues = (("Arrivals", self._arrivals), ("Extents", self._extents))
-        Alarms(self, "Alarms", stage=stage, queues=queues, ingest=self._ingest)
+        alarms = Alarms(self, "Alarms", stage=stage, queues=queues, ingest=self._ingest)
+        if stage.dashboard:
+            Dashboard(
+                self,
+                "Dashboard",
+                stage=stage,
+                queues=queues,
+                ledger=self._ledger,
+                ingest=self._ingest,
+                alarms=alarms,
+            )
         self._tell()
 
     def _context(self, project: Project, connectors: Sequence[Declared]) -> StackContext:

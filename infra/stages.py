@@ -39,7 +39,7 @@ _DEV = Stage(
         endpoints=("s3", "dynamodb", "sqs", "events", "logs", "emr-serverless"),
     ),
     spark=Spark(),
-    spark_cores=64,
+    spark_cores=16,
     receiver=Receiver(
         secret_arn=(  # noqa: S106 - the secret's name, not the secret
             "arn:aws:secretsmanager:eu-central-1:111122223333:secret:extentflow/dev/sources-AbCdEf"

@@ -59,6 +59,36 @@ def test_a_concurrency_that_aws_does_not_take_is_rejected(changes: dict[str, Any
     assert "AWS allows 2 to 1000" in problem
 
 
+@pytest.mark.parametrize(
+    ("workers", "planners", "allowed", "fits"),
+    [(100, 5, 1_000, True), (100, 5, 115, True), (100, 5, 114, False), (5, 2, 10, False)],
+)
+def test_functions_fit_into_the_accounts_concurrency(
+    workers: int, planners: int, allowed: int, *, fits: bool
+) -> None:
+    stage = replace(
+        PLAIN, most_workers=workers, most_planners=planners, account_concurrency=allowed
+    )
+
+    if fits:
+        stage.check()
+    else:
+        (problem,) = problems(stage)
+        assert f"account_concurrency={allowed}" in problem
+        assert 'quota "Concurrent executions" of Lambda' in problem
+
+
+@pytest.mark.parametrize(("minutes", "fits"), [(9, False), (10, True)])
+def test_an_alarm_on_the_oldest_job_needs_two_measurements(minutes: int, *, fits: bool) -> None:
+    stage = replace(PLAIN, oldest_job_minutes=minutes)
+
+    if fits:
+        stage.check()
+    else:
+        (problem,) = problems(stage)
+        assert problem.endswith("measures every 5 minutes; write 10 or more")
+
+
 def test_an_unknown_worker_setting_names_the_nearest() -> None:
     (problem,) = problems(replace(PLAIN, settings={"lease.second": "60"}))
 

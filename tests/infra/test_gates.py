@@ -18,11 +18,15 @@ ROOT = Project().root
 
 # Findings that are meant to be, and nothing else; the reasons stand beside the constructs.
 ACCEPTED = {
-    "AwsSolutions-APIG4": {"plain", "vpc", "spark"},
-    "AwsSolutions-IAM5": {"plain", "vpc", "spark", "existing"},
-    "AwsSolutions-L1": {"plain", "vpc", "spark", "existing"},
-    "AwsSolutions-S1": {"plain", "vpc", "spark", "existing"},
-    "AwsSolutions-SNS2": {"plain", "vpc", "spark"},
+    "AwsSolutions-APIG1": {"rest"},
+    "AwsSolutions-APIG2": {"rest"},
+    "AwsSolutions-APIG4": {"plain", "vpc", "spark", "rest"},
+    "AwsSolutions-APIG6": {"rest"},
+    "AwsSolutions-COG4": {"rest"},
+    "AwsSolutions-IAM5": set(STAGES),
+    "AwsSolutions-L1": set(STAGES),
+    "AwsSolutions-S1": set(STAGES),
+    "AwsSolutions-SNS2": {"plain", "vpc", "spark", "rest"},
 }
 # A dependency that CDK writes although a reference implies it.
 REDUNDANT_DEPENDENCY = "W3005"

@@ -52,7 +52,7 @@ def test_failed_and_stalled_jobs_are_counted_over_all_functions_that_tell(
     named = {one["Metric"]["Dimensions"][0]["Value"] for one in counted}
     assert named == services
     assert all(f"FILL({service}, 0)" in total for service in services)
-    assert alarm["Threshold"] == (3 if metric == "MessagesReturned" else 0)
+    assert alarm["Threshold"] == 0
     for service in services:
         found = environment(function(templates("plain"), service))
         assert found["POWERTOOLS_SERVICE_NAME"] == service
@@ -69,12 +69,20 @@ def test_a_reconciler_that_does_not_run_or_raises_is_reported(templates: Templat
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
 
 
+def test_a_job_that_is_open_for_long_is_reported(templates: Templates) -> None:
+    """The age of the oldest message leaves out messages that were received three times."""
+    (alarm,) = (one for one in alarms(templates) if one.get("MetricName") == "OldestOpenJobSeconds")
+
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "reconciler"}]
+    assert (alarm["Statistic"], alarm["Threshold"]) == ("Maximum", 3_600)
+
+
 def test_other_alarms_fire_above_their_threshold_and_not_without_data(
     templates: Templates,
 ) -> None:
     found = [one for one in alarms(templates) if one["TreatMissingData"] != "breaching"]
 
-    assert len(found) == 12
+    assert len(found) == 13
     assert {one["ComparisonOperator"] for one in found} == {"GreaterThanThreshold"}
     assert {one["TreatMissingData"] for one in found} == {"notBreaching"}
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
-from infra.config import Stage
+from hypothesis import given
+from hypothesis import strategies as st
+from infra.config import Stage, Subnet
 from infra.config_spark import Spark
 from layers.recipes import spark_archive
 from tests.infra.conftest import Templates
@@ -103,13 +105,13 @@ def test_the_application_is_bounded_keeps_no_capacity_and_stops_by_itself(
     assert application["ReleaseLabel"] == "emr-spark-8.0.0"
     assert application["Architecture"] == "ARM64"
     assert application["MaximumCapacity"] == {
-        "Cpu": "64 vCPU",
-        "Memory": "256 GB",
-        "Disk": "320 GB",
+        "Cpu": "16 vCPU",
+        "Memory": "64 GB",
+        "Disk": "80 GB",
     }
-    # Of sixteen drivers and executors; each run has three at least.
+    # Of four drivers and executors; each run has three at least.
     assert application["SchedulerConfiguration"] == {
-        "MaxConcurrentRuns": 5,
+        "MaxConcurrentRuns": 1,
         "QueueTimeoutMinutes": 720,
     }
     assert "InitialCapacity" not in application
@@ -120,12 +122,12 @@ def test_the_application_is_bounded_keeps_no_capacity_and_stops_by_itself(
 def test_capacity_and_release_are_the_stages(bench: Bench) -> None:
     image = "111122223333.dkr.ecr.eu-central-1.amazonaws.com/spark:1"
     asked = replace(
-        Spark(), release_label="emr-7.12.0", image_uri=image, most_vcpu=8, most_memory_gb=32
+        Spark(), release_label="emr-7.12.0", image_uri=image, most_vcpu=12, most_memory_gb=48
     )
 
     _, application = only(bench.template(replace(ON_SPARK, spark=asked)), APPLICATION)
 
-    assert application["MaximumCapacity"] == {"Cpu": "8 vCPU", "Memory": "32 GB", "Disk": "320 GB"}
+    assert application["MaximumCapacity"] == {"Cpu": "12 vCPU", "Memory": "48 GB", "Disk": "80 GB"}
     assert application["ReleaseLabel"] == "emr-7.12.0"
     assert application["ImageConfiguration"] == {"ImageUri": image}
     assert application["SchedulerConfiguration"]["MaxConcurrentRuns"] == 1
@@ -135,12 +137,26 @@ def test_capacity_and_release_are_the_stages(bench: Bench) -> None:
     ("changes", "runs"),
     [
         ({"most_vcpu": 400, "most_memory_gb": 1_600, "most_disk_gb": 2_000}, 15),
-        ({"most_memory_gb": 96}, 2),
-        ({"most_disk_gb": 40}, 1),
+        ({"most_vcpu": 64, "most_memory_gb": 96, "most_disk_gb": 320}, 2),
+        ({}, 1),
     ],
 )
 def test_no_more_runs_than_have_room_for_executors(changes: dict[str, Any], runs: int) -> None:
     assert replace(Spark(), **changes).most_runs == runs
+
+
+@given(
+    st.builds(
+        Spark,
+        most_vcpu=st.integers(12, 4_000),
+        most_memory_gb=st.integers(48, 16_000),
+        most_disk_gb=st.integers(60, 20_000),
+    )
+)
+def test_drivers_of_all_runs_leave_two_executors_to_each(spark: Spark) -> None:
+    drivers = spark.most_runs
+
+    assert spark.processes - drivers >= 2 * drivers
 
 
 def test_driver_and_executors_write_one_log_that_ends(templates: Templates) -> None:
@@ -530,19 +546,67 @@ def test_the_releases_python_is_the_archives() -> None:
 @pytest.mark.parametrize(
     ("changes", "reported"),
     [
-        ({"most_vcpu": 7}, "spark.most_vcpu=7: driver and executor need 4 each"),
-        ({"most_memory_gb": 31}, "spark.most_memory_gb=31: driver and executor need 16 each"),
-        ({"most_disk_gb": 39}, "spark.most_disk_gb=39: driver and executor need 20 each"),
+        ({"most_vcpu": 11}, "spark.most_vcpu=11: a driver and two executors need 4 each"),
+        ({"most_memory_gb": 47}, "spark.most_memory_gb=47: a driver and two executors need 16"),
+        ({"most_disk_gb": 59}, "spark.most_disk_gb=59: a driver and two executors need 20 each"),
+        ({"most_vcpu": 17}, "the account allows spark.quota_vcpu=16, which drivers alone"),
         ({"threshold_bytes": 0}, "spark.threshold_bytes=0: write 1 or more"),
         ({"timeout_minutes": 4}, "spark.timeout_minutes=4: write 5 to 20160"),
         ({"timeout_minutes": 20_161}, "spark.timeout_minutes=20161: write 5 to 20160"),
-        ({"most_vcpu": 65}, "spark_cores=64 is lower; raise spark_cores"),
+        ({"most_vcpu": 65, "quota_vcpu": 65}, "spark_cores=64 is lower; raise spark_cores"),
     ],
 )
 def test_a_size_that_cannot_work_is_rejected(changes: dict[str, int], reported: str) -> None:
     (problem,) = problems(sized(**changes))
 
     assert reported in problem
+
+
+def in_zones(*zones: str | None) -> Stage:
+    """Return a stage in a region that has a zone without EMR Serverless."""
+    subnets = tuple(
+        Subnet(
+            id=f"subnet-{number}",
+            availability_zone=f"ap-northeast-1{letter}",
+            route_table_id=f"rtb-{number}",
+            zone_id=zone,
+        )
+        for number, (letter, zone) in enumerate(zip("acd", zones, strict=False))
+    )
+    assert ON_SPARK.network is not None
+    network = replace(ON_SPARK.network, subnets=subnets)
+    return replace(ON_SPARK, region="ap-northeast-1", network=network)
+
+
+def test_runs_use_subnets_in_zones_of_emr_serverless_only(bench: Bench) -> None:
+    stage = in_zones("apne1-az4", "apne1-az3", "apne1-az1")
+
+    template = bench.template(stage)
+
+    _, application = only(template, APPLICATION)
+    assert application["NetworkConfiguration"]["SubnetIds"] == ["subnet-0", "subnet-2"]
+    placed = function(template, "worker")["VpcConfig"]["SubnetIds"]
+    assert placed == ["subnet-0", "subnet-1", "subnet-2"]
+
+
+@pytest.mark.parametrize(
+    ("zones", "reported"),
+    [
+        (("apne1-az4", None), "network.subnets: subnet-1: set zone_id (`aws ec2 describe-subnets"),
+        (("apne1-az3",), "EMR Serverless has apne1-az1, apne1-az2, apne1-az4 only; add a subnet"),
+    ],
+)
+def test_a_zone_that_emr_serverless_lacks_is_rejected(
+    zones: tuple[str | None, ...], reported: str
+) -> None:
+    (problem,) = problems(in_zones(*zones))
+
+    assert reported in problem
+
+
+def test_zones_matter_only_where_spark_runs_and_a_region_lacks_one() -> None:
+    replace(in_zones(None), spark=None).check()
+    replace(in_zones(None), region="eu-central-1").check()
 
 
 def test_spark_needs_a_network() -> None:

@@ -53,7 +53,7 @@ def test_a_bucket_that_exists_is_admitted_with_its_account(templates: Templates)
 
     assert statement["Action"] == "sqs:SendMessage"
     assert statement["Condition"] == {
-        "ArnEquals": {"aws:SourceArn": "arn:aws:s3:::direct"},
+        "ArnEquals": {"aws:SourceArn": ["arn:aws:s3:::direct", "arn:aws:s3:::direct-new"]},
         "StringEquals": {"aws:SourceAccount": ACCOUNT},
     }
 

@@ -1,15 +1,14 @@
 """The event path where brokers want TLS, and a password that Secrets Manager keeps."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
-from uuid import uuid4
+from dataclasses import replace
 
 import boto3
 import pytest
 from confluent_kafka.admin._resource import ResourceType
 from infra.config import Auth, Cluster
 from moto.server import ThreadedMotoServer
-from tests.support.delivery import Delivery, joined, numbered_lines
+from tests.support.delivery import joined, numbered_lines
 from tests.support.eventpath import Ending, EventPath, Feed, Ground
 from tests.support.secured import PASSWORD, Secured, secured_stack
 
@@ -67,14 +66,9 @@ def path(ground: Ground, secured: Secured, secret_arn: str) -> Iterator[EventPat
 
 
 @pytest.fixture
-def feed(path: EventPath, secured: Secured) -> Feed:
+def feed(path: EventPath) -> Feed:
     """A connector whose records are read back through the administrator's door."""
-    same = {one.name: getattr(path.settings, one.name) for one in fields(path.settings)}
-    door = {"bootstrap_servers": secured.stack.endpoint("kafka"), "kafka": {}}
-    name = f"feed-{uuid4().hex[:8]}"
-    delivery = Delivery(secured.stack, path.s3, path.bucket, name, {**same, **door})
-    delivery.connector({})
-    return Feed(path, delivery)
+    return path.feed_by_admin()
 
 
 def test_an_object_becomes_records_behind_tls_and_a_password(path: EventPath, feed: Feed) -> None:

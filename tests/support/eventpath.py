@@ -121,7 +121,7 @@ class Ground:
             source = EventSource(change(deployment), self._place(name, layers), observe=seen)
             path = EventPath(name, self, source, proxy, seen, s3, sqs)
             s3.create_bucket(Bucket=path.bucket)
-            path.delivery("ground").runtime  # noqa: B018 - makes the table
+            path.delivery("ground", by_admin=True).runtime  # noqa: B018 - makes the table
             proxy.inject(
                 Answer(200, content_type="application/x-amz-json-1.0"),
                 when=ShortVisibility(sqs, most_hidden_seconds),
@@ -207,16 +207,27 @@ class EventPath:
         ours = {name: value for name, value in given.items() if name.startswith("EXTENTFLOW_")}
         return load(ours, read_text=lambda _path: None)
 
-    def delivery(self, name: str, bucket: str | None = None) -> Delivery:
-        """Return a delivery with a unique name in the path's ledger."""
+    def delivery(self, name: str, bucket: str | None = None, *, by_admin: bool = False) -> Delivery:
+        """Return a delivery with a unique name in the path's ledger.
+
+        `by_admin`: over the stack's own listener, whatever the functions may do on the brokers.
+        """
         settings = self.settings
         same = {one.name: getattr(settings, one.name) for one in fields(settings)}
-        return Delivery(self.ground.stack, self.s3, bucket or self.bucket, name, same)
+        door = {"bootstrap_servers": self.ground.stack.endpoint("kafka"), "kafka": {}}
+        changes = {**same, **door} if by_admin else same
+        return Delivery(self.ground.stack, self.s3, bucket or self.bucket, name, changes)
 
     def feed(self, bucket: str | None = None, **config: str) -> "Feed":
         """Store a connector with its own topic; write the dots of its keys as `_`."""
         delivery = self.delivery(f"feed-{uuid4().hex[:8]}", bucket)
         delivery.connector({key.replace("_", "."): value for key, value in config.items()})
+        return Feed(self, delivery)
+
+    def feed_by_admin(self) -> "Feed":
+        """Store a connector with its own topic, whatever the functions may do on the brokers."""
+        delivery = self.delivery(f"feed-{uuid4().hex[:8]}", by_admin=True)
+        delivery.connector({})
         return Feed(self, delivery)
 
     def depth(self, queue: Queue) -> Depth:

@@ -9,7 +9,7 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk.assertions import Annotations, Match, Template
 from cdk_nag import AwsSolutionsChecks
-from infra.config import Announced, Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
+from infra.config import Announced, Auth, Bucket, Cluster, Front, Network, Receiver, Stage, Subnet
 from infra.config_spark import Spark
 from infra.project import Project
 from infra.stack import ExtentflowStack
@@ -94,7 +94,18 @@ EXISTING = replace(
     alarm_topic_arn=ALARMS_ARN,
 )
 
-STAGES = {stage.name: stage for stage in (PLAIN, IN_A_VPC, ON_SPARK, EXISTING)}
+BEHIND_WAF = replace(
+    PLAIN,
+    name="rest",
+    receiver=Receiver(
+        secret_arn=SOURCES_ARN,
+        front=Front.REST,
+        requests_per_sender=1_500,
+        allowed_cidrs=("192.0.2.0/24", "2001:db8::/32"),
+    ),
+)
+
+STAGES = {stage.name: stage for stage in (PLAIN, IN_A_VPC, ON_SPARK, EXISTING, BEHIND_WAF)}
 
 
 @dataclass(frozen=True)
@@ -188,12 +199,17 @@ def environment(properties: Mapping[str, Any]) -> dict[str, Any]:
 def statements(template: Template, service: str) -> Iterator[dict[str, Any]]:
     """Yield what a function's role allows, with actions and resources as lists."""
     role = function(template, service)["Role"]["Fn::GetAtt"][0]
-    yield from allowed(of_type(template, "AWS::IAM::Role")[role])
+    yield from allowed(of_type(template, "AWS::IAM::Role")[role], template)
 
 
-def allowed(role: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what a role allows, with actions and resources as lists."""
-    for policy in role["Policies"]:
+def allowed(role: Mapping[str, Any], template: Template | None = None) -> Iterator[dict[str, Any]]:
+    """Yield what a role allows, with actions and resources as lists.
+
+    Without `template`, its inline policies only.
+    """
+    managed = of_type(template, "AWS::IAM::ManagedPolicy") if template else {}
+    attached = [managed[arn["Ref"]] for arn in role.get("ManagedPolicyArns", []) if managed]
+    for policy in (*role["Policies"], *attached):
         for statement in policy["PolicyDocument"]["Statement"]:
             listed = {key: _list(statement[key]) for key in ("Action", "Resource")}
             yield {**statement, **listed}

@@ -1,0 +1,209 @@
+"""Stages with many topics, connectors and buckets stay below AWS's limits, or are rejected."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Template
+from infra.config import Announced, Bucket, Stage
+from tests.support.synthesis import (
+    IN_A_VPC,
+    ON_SPARK,
+    PLAIN,
+    STAGES,
+    Bench,
+    actions,
+    allowed,
+    checked_app,
+    of_type,
+    yaml_of,
+)
+
+from extentflow.errors import Misconfigured
+
+INLINE, MANAGED, MOST_MANAGED = 10_240, 6_144, 10
+PATTERN, STATEMENTS, QUEUE_POLICY = 2_048, 20, 8_192
+CONNECTORS, BUCKETS = 30, 60
+LONG = 20  # of a bucket's or topic's name, beyond what tells them apart
+# Of a deployed stage, or longer.
+DEPLOYED = {
+    "AWS::Partition": "aws-us-gov",
+    "AWS::Region": "ap-southeast-1",
+    "AWS::AccountId": "111122223333",
+}
+GENERATED = f"arn:aws:sqs:ap-southeast-1:111122223333:{'x' * 80}"
+
+
+def resolved(part: Any) -> Any:  # noqa: ANN401 - CloudFormation's JSON
+    """Return what CloudFormation makes of an expression, with long names."""
+    match part:
+        case {"Ref": _} | {"Fn::GetAtt": _}:
+            return DEPLOYED.get(part.get("Ref", ""), GENERATED)
+        case {"Fn::Join": [between, parts]}:
+            return between.join(map(resolved, parts))
+        case {"Fn::Sub": str(text)}:
+            return re.sub(r"\$\{([^}]+)\}", lambda found: DEPLOYED[found[1]], text)
+        case dict():
+            return {key: resolved(value) for key, value in part.items()}
+        case list():
+            return [resolved(each) for each in part]
+    return part
+
+
+def size(document: Mapping[str, Any]) -> int:
+    return len(json.dumps(resolved(document), separators=(",", ":")))
+
+
+def large(bench: Bench, stage: Stage, *, announced: Announced, exists: bool = False) -> Template:
+    """Synthesise a stage with 30 connectors, two topics each, and 60 buckets."""
+    names = [f"landing-{number:03d}-{'b' * LONG}" for number in range(BUCKETS)]
+    for number in range(CONNECTORS):
+        topic = f"topic-{number:03d}-{'t' * LONG}"
+        config = {
+            "name": f"connector-{number:03d}",
+            "topic": topic,
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": f"{topic}-dead",
+            "aws.s3.bucket.name": names[number],
+        }
+        bench.write(f"connectors/{number}.yaml", yaml_of(config))
+    (bench.root / "connectors" / "orders.yaml").unlink()
+    buckets = tuple(Bucket(name=name, announced=announced, exists=exists) for name in names)
+    return bench.template(replace(stage, buckets=buckets))
+
+
+def roles(template: Template) -> Iterator[tuple[str, list[int], list[int]]]:
+    """Yield each role with the sizes of its inline and of its managed policies."""
+    policies = of_type(template, "AWS::IAM::ManagedPolicy")
+    for name, role in of_type(template, "AWS::IAM::Role").items():
+        inline = [size(one["PolicyDocument"]) for one in role.get("Policies", [])]
+        attached = [one["Ref"] for one in role.get("ManagedPolicyArns", [])]
+        yield name, inline, [size(policies[one]["PolicyDocument"]) for one in attached]
+
+
+@pytest.fixture(params=[IN_A_VPC, ON_SPARK], ids=["vpc", "spark"])
+def template(request: pytest.FixtureRequest, bench: Bench) -> Template:
+    return large(bench, request.param, announced=Announced.EVENTBRIDGE)
+
+
+def test_policies_of_60_topics_30_connectors_and_60_buckets_fit(template: Template) -> None:
+    found = list(roles(template))
+
+    assert any(managed for _, _, managed in found)
+    for name, inline, managed in found:
+        assert sum(inline) <= INLINE, name
+        assert all(each <= MANAGED for each in managed), (name, managed)
+        assert len(managed) <= MOST_MANAGED, name
+
+
+def test_a_divided_role_allows_exactly_what_it_would_allow_in_one_policy(bench: Bench) -> None:
+    template = large(bench, IN_A_VPC, announced=Announced.EVENTBRIDGE)
+
+    granted = [
+        (statement["Sid"].rstrip("0123456789"), str(resource))
+        for role in of_type(template, "AWS::IAM::Role").values()
+        if role["Description"] == "Delivers one extent's records"
+        for statement in allowed(role, template)
+        for resource in statement["Resource"]
+    ]
+
+    counts = Counter(sid for sid, _ in granted)
+    assert counts["WriteRecords"] == 2 * CONNECTORS
+    assert counts["ReadObjects"] == counts["ListObjects"] == BUCKETS
+    assert len(granted) == len(set(granted))
+    assert "kafka-cluster:WriteData" in actions(template, "worker")
+
+
+def test_ids_of_statements_are_unique_within_each_policy(template: Template) -> None:
+    documents = [
+        policy["PolicyDocument"]
+        for role in of_type(template, "AWS::IAM::Role").values()
+        for policy in role.get("Policies", [])
+    ]
+    documents += [
+        one["PolicyDocument"] for one in of_type(template, "AWS::IAM::ManagedPolicy").values()
+    ]
+
+    for document in documents:
+        sids = [statement["Sid"] for statement in document["Statement"]]
+        assert len(sids) == len(set(sids))
+
+
+def test_a_small_stage_has_inline_policies_only(bench: Bench) -> None:
+    for stage in STAGES.values():
+        assert not of_type(bench.template(stage), "AWS::IAM::ManagedPolicy")
+
+
+def test_a_large_stage_has_nothing_unexplained(bench: Bench, tmp_path: Any) -> None:  # noqa: ANN401
+    large(bench, IN_A_VPC, announced=Announced.EVENTBRIDGE)
+    names = [f"landing-{number:03d}-{'b' * LONG}" for number in range(BUCKETS)]
+    stage = replace(IN_A_VPC, buckets=tuple(Bucket(name=name) for name in names))
+    app = checked_app(tmp_path / "out")
+
+    bench.stack(stage, app)
+
+    app.synth()  # raises with what cdk-nag found
+
+
+def test_patterns_of_many_buckets_fit_and_name_each_once(template: Template) -> None:
+    patterns = [
+        rule["EventPattern"]
+        for rule in of_type(template, "AWS::Events::Rule").values()
+        if rule.get("EventPattern", {}).get("source") == ["aws.s3"]
+    ]
+
+    named = [name for one in patterns for name in one["detail"]["bucket"]["name"]]
+
+    assert len(patterns) > 1
+    assert len(named) == len(set(named)) == BUCKETS
+    assert all(size(pattern) <= PATTERN for pattern in patterns)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("announced", list(Announced))
+def test_the_policy_of_the_queue_has_room_for_60_buckets(
+    bench: Bench, announced: Announced, *, exists: bool
+) -> None:
+    template = large(bench, PLAIN, announced=announced, exists=exists)
+
+    for policy in of_type(template, "AWS::SQS::QueuePolicy").values():
+        document = policy["PolicyDocument"]
+        assert len(document["Statement"]) <= STATEMENTS
+        assert size(document) <= QUEUE_POLICY
+    for name, inline, managed in roles(template):
+        assert sum(inline) <= INLINE, name
+        assert all(each <= MANAGED for each in managed), name
+
+
+@pytest.mark.parametrize(
+    ("count", "announced", "reported"),
+    [
+        (600, Announced.EVENTBRIDGE, "600 with announced=EVENTBRIDGE need"),
+        (100, Announced.DIRECT, "100 with announced=DIRECT do not fit"),
+    ],
+)
+def test_more_buckets_than_the_policy_of_a_queue_takes_are_rejected(
+    bench: Bench, count: int, announced: Announced, reported: str
+) -> None:
+    names = ["landing", *(f"{number:03d}-{'b' * 50}" for number in range(count - 1))]
+    buckets = tuple(Bucket(name=name, announced=announced) for name in names)
+
+    with pytest.raises(Misconfigured, match=reported):
+        bench.stack(replace(PLAIN, buckets=buckets))
+
+
+def test_permissions_that_fit_into_no_ten_policies_are_rejected(bench: Bench) -> None:
+    for number in range(350):
+        config = {
+            "name": f"connector-{number}",
+            "topic": f"topic-{number:03d}-{'t' * 200}",
+            "aws.s3.bucket.name": "landing",
+        }
+        bench.write(f"connectors/{number}.yaml", yaml_of(config))
+
+    with pytest.raises(Misconfigured, match="managed policies, and AWS allows 10; declare fewer"):
+        bench.stack(IN_A_VPC)
