@@ -9,10 +9,11 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import boto3.session
 import botocore.session
+from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -49,6 +50,15 @@ def new_botocore_session() -> botocore.session.Session:
     session = botocore.session.Session()
     session.register_component("data_loader", _SERVICE_DESCRIPTIONS)
     return session
+
+
+def open_client(service: str) -> Any:  # noqa: ANN401 - boto3 makes clients at run time
+    """Return a client of any service with short timeouts, for a person who waits for it."""
+    config = Config(
+        retries={"total_max_attempts": 4, "mode": "standard"}, connect_timeout=3, read_timeout=20
+    )
+    session: Any = new_session()
+    return session.client(service, config=config)
 
 
 SERVER_ERROR = 500  # the first status of the class in which the server is at fault

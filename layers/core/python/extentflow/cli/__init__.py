@@ -22,6 +22,7 @@ from extentflow import __version__
 from extentflow.cli import connectors, jobs, output, runs, streamed
 from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED, AsJson
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
+from extentflow.services.deployed import DeployedStage
 from extentflow.services.health import Finding, examine, initialise
 from extentflow.wiring import Runtime
 
@@ -32,6 +33,14 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 Connector = Annotated[
     str | None, Option("--connector", "-c", help="Check this one's objects and topics.")
+]
+Deployed = Annotated[
+    str | None,
+    Option(
+        "--deployed",
+        metavar="STAGE",
+        help="Check this stage in AWS instead: stack, queues, functions, alarms, last errors.",
+    ),
 ]
 
 
@@ -46,9 +55,14 @@ def init(*, as_json: AsJson = False) -> None:
     output.show(asdict(found), "\n".join((facts, *warnings)), as_json=as_json)
 
 
-def doctor(*, connector: Connector = None, as_json: AsJson = False) -> None:
+def doctor(
+    *, connector: Connector = None, deployed: Deployed = None, as_json: AsJson = False
+) -> None:
     """Check credentials, table, clock, broker, transactions, topics, buckets; say what to do."""
-    findings = list(examine(Runtime.from_environment(), connector))
+    if deployed is not None:
+        findings = list(DeployedStage(deployed).examine())
+    else:
+        findings = list(examine(Runtime.from_environment(), connector))
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
     else:
