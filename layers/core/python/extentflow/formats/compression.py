@@ -167,12 +167,14 @@ def _zlib() -> ctypes.CDLL | None:
 
 
 class _Member:
-    """One gzip member, from its start or from a point within it."""
+    """One gzip member, from its start or from a point within it; inflates into `out`."""
 
-    def __init__(self, library: ctypes.CDLL, step_bytes: int, state: bytes) -> None:
+    def __init__(
+        self, library: ctypes.CDLL, out: ctypes.Array[ctypes.c_char], state: bytes
+    ) -> None:
         self._library = library
         self._stream = _ZStream()
-        self._out = ctypes.create_string_buffer(step_bytes)
+        self._out = out
         # From its start, zlib checks the member; from a point, this class does.
         self._resumed = bool(state)
         window_bits = -zlib.MAX_WBITS if state else _GZIP_MEMBER
@@ -281,9 +283,11 @@ def _gunzip_with_points(
     start = points.start or ResumePoint(0, 0)
     content, state, compressed = start.content, start.state, _Counted(pieces, start.compressed)
     rest = next(compressed, b"")
+    # One for all members: some objects have a member per KB.
+    out = ctypes.create_string_buffer(step_bytes)
     # A point lies within a member: an object that ends there is truncated.
     while rest or state:
-        with closing(_Member(library, step_bytes, state)) as member:
+        with closing(_Member(library, out, state)) as member:
             state = b""
             while not member.ended:
                 due = points.is_due(content)
