@@ -121,6 +121,22 @@ def test_a_saved_point_behind_the_position_is_not_used() -> None:
     assert PointLog.open(world.ledger.notes, extent, 19).points.start is None
 
 
+@pytest.mark.parametrize(
+    "facts", [{"place": "1"}, {"content": "1", "compressed": "x", "state": ""}, {"state": "???"}]
+)
+def test_an_unreadable_point_is_not_used(
+    facts: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    (extent,) = world.extents(world.job(b"abcd"))
+    world.ledger.notes.remember(f"{POINTS.prefix}{extent.job}#{extent.ordinal}", facts)
+
+    points = PointLog.open(world.ledger.notes, extent, 2)
+
+    assert points.points.start is None
+    assert "its resume point is not used" in caplog.text
+
+
 def test_an_unavailable_ledger_costs_a_point_and_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -47,7 +47,13 @@ class PointLog:
     @classmethod
     def open(cls, notes: NoteStore, extent: Extent, position: int) -> "PointLog":
         """Start at the saved point. Raises LedgerUnavailable."""
-        start = POINTS.read(notes, _key(extent)) if position else None
+        start = None
+        try:
+            if position:
+                start = POINTS.read(notes, _key(extent))
+        except (KeyError, ValueError, zlib.error) as exc:
+            # A point is a hint: one that another version saved must not fail the extent.
+            log.warning("%s: its resume point is not used: %r", extent.uri, exc)
         # The ledger may have been restored since.
         usable = start if start is not None and start.content <= position else None
         return cls(notes, extent, ResumePoints(usable))
