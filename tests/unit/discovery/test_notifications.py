@@ -12,6 +12,7 @@ from extentflow.discovery import documents
 from extentflow.discovery.notifications import MAX_WRAPPINGS, ParsedNotification, parse_notification
 from extentflow.queue import UNSENDABLE
 
+REST_EVENT = {"requestContext": {"http": {}, "path": "/"}, "httpMethod": "POST"}
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 AWKWARD = [
     "a b",
@@ -151,6 +152,7 @@ def test_an_empty_list_of_records_is_a_test() -> None:
         ('{"source":"arrival","v":1,"bucket":"b","key":"k","dialect":"x"}', "Dialect"),
         ('{"requestContext":{"http":{}},"rawPath":"/"}', "payload format 1.0 or 2.0"),
         ('{"requestContext":{"http":{"method":"POST"}},"rawPath":"/","body":7}', "payload format"),
+        (json.dumps(REST_EVENT | {"multiValueQueryStringParameters": 7}), "payload format"),
         (form('{"Records":[').decode(), "neither JSON"),
         (form(' \r\n{"Records":[').decode(), "neither JSON"),
         (form('\ufeff{"Records":[]}').decode(), "neither JSON"),

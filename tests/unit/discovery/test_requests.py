@@ -96,6 +96,16 @@ def test_a_request_through_a_rest_api_keeps_the_path_that_its_sender_signed() ->
     KEY.check(request, request.payload(), now=signing_time(sent))
 
 
+@pytest.mark.parametrize("queries", [7, "a", ["a"]])
+def test_a_rest_event_whose_queries_are_none_is_an_error(queries: object) -> None:
+    event = rest_event(
+        HttpRequest("POST", "/live", {}, b""), multiValueQueryStringParameters=queries
+    )
+
+    with pytest.raises(ValueError, match=r"payload format 1\.0 or 2\.0"):
+        HttpRequest.of_event(event)
+
+
 def test_a_query_through_a_rest_api_is_encoded_again() -> None:
     sent = signed(b"", "https://id.execute-api.example.com/live/?a=b%20c&a=d")
     queries = {"multiValueQueryStringParameters": {"a": ["b c", "d"]}}

@@ -14,7 +14,7 @@ from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import UnparsedConnector
 from extentflow.errors import Misconfigured, NotOffered, ObjectGone
 from extentflow.ledger import ConnectorState
-from extentflow.model import Job, ObjectVersion, Plan
+from extentflow.model import Job, JobState, ObjectVersion, Plan
 from extentflow.queue import Backfill
 from extentflow.queue.consumer import QueueWorker
 from extentflow.queue.sqs import SqsQueue
@@ -324,6 +324,18 @@ def test_the_estimated_content_of_a_compressed_object_decides(
     job = registered(made, engine, None, SPARK.spark_threshold_bytes // 2, **keys)
 
     assert open_job_router(made).engine(job) == goes
+
+
+@pytest.mark.parametrize("key", ["a.unknown.gz", "a.parquet.gz"])
+def test_a_compressed_object_that_no_format_reads_ends_its_job(key: str) -> None:
+    made = runtime(SPARK)
+    draft = registered(made, "auto", None, 9)
+    job = made.ledger.jobs.register(replace(draft, version=replace(draft.version, key=key)))
+
+    ended = open_job_router(made).start(job)
+
+    assert ended.state is JobState.FAILED
+    assert f"s3://shop/{key}" in ended.reason
 
 
 def test_a_backfill_with_secrets_in_variables_is_kept_with_a_remedy() -> None:

@@ -103,11 +103,11 @@ class HttpRequest:
     def of_event(cls, event: Mapping[str, Any]) -> Self:
         """Return the request in an event of format 1.0 or 2.0. Raises ValueError for others."""
         body, headers = event.get("body") or "", event.get("headers") or {}
-        ok = isinstance(body, str) and isinstance(headers, Mapping)
+        queries = event.get("multiValueQueryStringParameters") or {}
+        ok = isinstance(body, str) and isinstance(headers, Mapping) and isinstance(queries, Mapping)
         match event:
             case {"httpMethod": str(method), "requestContext": {"path": str(path)}} if ok:
                 # Format 1.0, of REST APIs: the path begins with their stage, which senders sign.
-                queries = event.get("multiValueQueryStringParameters") or {}
                 query = urlencode(queries, doseq=True, quote_via=quote)
             case {"requestContext": {"http": {"method": str(method)}}, "rawPath": str(path)} if ok:
                 query = str(event.get("rawQueryString") or "")

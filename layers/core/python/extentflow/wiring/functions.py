@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -18,7 +18,7 @@ from extentflow.discovery import Arrival
 from extentflow.discovery.admission import ArrivalHandler, JobAdmission, UnparsedConnector
 from extentflow.discovery.listing import ListedPrefix
 from extentflow.discovery.reconciler import Reconciler
-from extentflow.errors import Misconfigured, Retryable
+from extentflow.errors import Misconfigured, Retryable, UnsupportedFormat
 from extentflow.jobs.events import JobEventPublisher, JobEvents
 from extentflow.jobs.planner import JobRequest
 from extentflow.jobs.publishers import EventBridgeJobEvents, KafkaJobEvents
@@ -95,9 +95,10 @@ def open_job_router(runtime: Runtime) -> JobRouter:
         config = runtime.connectors.revision(job.connector, job.revision)
         absent = absent_elsewhere(config)
         engine, size = config.engine, job.version.size
-        if engine == AUTO and config.compression_for(job.version.key) != "none":
-            # The content counts: one worker decompresses all of it.
-            engine = SPARK if size * TYPICAL_RATIO > threshold else LAMBDA
+        with suppress(UnsupportedFormat):  # the plan ends such a job, with this reason
+            if engine == AUTO and config.compression_for(job.version.key) != "none":
+                # The content counts: one worker decompresses all of it.
+                engine = SPARK if size * TYPICAL_RATIO > threshold else LAMBDA
         if absent is None or engine == LAMBDA:
             return engine
         if engine == SPARK or size > threshold:
