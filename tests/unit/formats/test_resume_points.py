@@ -6,6 +6,7 @@ import itertools
 import random
 import zlib
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -256,3 +257,12 @@ def test_without_zlib_points_of_other_processes_are_not_used(
     rest = text.decode_from(source, extent, chunks[-2].next_position, ResumePoints(found[0]))
 
     assert values(rest) == values(chunks[-1:])
+
+
+def test_a_zlib_that_does_not_return_its_window_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = SimpleNamespace(zlibVersion=SimpleNamespace())
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: old)
+
+    assert _zlib.__wrapped__() is None

@@ -160,6 +160,8 @@ def _zlib() -> ctypes.CDLL | None:
             library = ctypes.CDLL(name)
         except OSError:
             continue
+        if not hasattr(library, "inflateGetDictionary"):  # before 1.2.8, as in Amazon Linux 2
+            continue
         library.zlibVersion.restype = ctypes.c_char_p
         return library
     log.warning("no zlib library: large gzip objects are decompressed from their start each time")
