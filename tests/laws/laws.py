@@ -124,6 +124,27 @@ def any_partition_yields_everything_once(
     assert result == whole(case, sample)
 
 
+def every_row_is_a_position(case: FormatCase, sample: Sample) -> None:
+    """A chunk without bad records can be resumed before any of its rows, as `split` assumes."""
+    source = MemorySource(sample.body)
+    whole = list(chunks(case.format(), source, 0, len(sample.body)))
+    rows = [row for chunk in whole for row in chunk.batch.to_pylist()]
+    before = 0
+    for chunk in whole:
+        count = chunk.batch.num_rows
+        for row in range(0 if chunk.bad else count):
+            position = int(chunk.locations[row])
+            if case.format().location_unit == "row":
+                position += chunk.next_position - int(chunk.locations[-1]) - 1
+            if not position:
+                continue  # means: nothing done yet
+            rest = Decoded()
+            for one in chunks(case.format(), source, 0, len(sample.body), position):
+                rest.add(one)
+            assert rest.rows == rows[before + row :]
+        before += count
+
+
 def decoding_resumes_at_every_position(
     case: FormatCase,
     sample: Sample,

@@ -54,6 +54,10 @@ def test_decoding_resumes_at_every_position(case: FormatCase, small: Sample) -> 
         laws.decoding_resumes_at_every_position(case, small, (start, size), (9, 2), (3, 1))
 
 
+def test_every_row_is_a_position(case: FormatCase, small: Sample) -> None:
+    laws.every_row_is_a_position(case, small)
+
+
 def test_a_plan_is_a_partition(case: FormatCase, small: Sample) -> None:
     size = len(small.body)
     for target in sorted({1, 2, 7, max(1, size - 1), max(1, size), size + 1, 1 << 40}):

@@ -13,6 +13,7 @@ from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.errors import CorruptObject, CorruptRecord, UnsupportedType
 from extentflow.formats import BadRecord, Chunk
 from extentflow.model import Extent, ObjectVersion
+from extentflow.sink import Records
 from extentflow.storage import RangeSource
 from extentflow.testing.stores import MemorySource
 
@@ -236,3 +237,30 @@ def test_trap_t08_a_decode_error_comes_through_behind_what_was_decoded() -> None
     assert next(chunks).records.values.to_pylist() == [b"a"]
     with pytest.raises(CorruptObject, match="damaged"):
         next(chunks)
+
+
+@pytest.mark.parametrize("most_bytes", [1, 7, 10, 29, 30, 31, float("inf")])
+@pytest.mark.parametrize("shift", [0, -100])
+def test_parts_of_a_chunk_are_its_records_with_their_positions(
+    most_bytes: float, shift: int
+) -> None:
+    values, keys = pa.array([b"aaaa", b"bb", None, b"d" * 20], pa.binary()), pa.array([b"k"] * 4)
+    records = Records("topic", values, keys.cast(pa.binary()), partition=3)
+    chunk = ConvertedChunk(records, [100, 104, 106, 107], (), 127 + shift, shift)
+
+    parts = list(chunk.split(most_bytes))
+
+    assert [v for part in parts for v in part.records.values.to_pylist()] == values.to_pylist()
+    assert sum(len(part.records.keys or ()) for part in parts) == len(values)
+    assert [place for part in parts for place in part.locations] == [100, 104, 106, 107]
+    starts = [int(part.locations[0]) + shift for part in parts[1:]]
+    assert [part.next_position for part in parts] == [*starts, 127 + shift]
+    assert {part.records.partition for part in parts} == {3}
+
+
+def test_a_chunk_with_bad_records_stays_whole() -> None:
+    values = pa.array([b"a", b"b"], pa.binary())
+    bad = (BadRecord(b"!", 1, "bad"),)
+    chunk = ConvertedChunk(Records("topic", values), [0, 2], bad, 3)
+
+    assert list(chunk.split(1)) == [chunk]

@@ -65,13 +65,11 @@ class Link:
 
 @dataclass(frozen=True)
 class MibChunk(ConvertedChunk):
-    """A chunk that counts as `mib` MiB of payload. Positions are in MiB."""
-
-    mib: int = 1
+    """A chunk whose records count as a MiB of payload each. Positions are in MiB."""
 
     @property
     def payload_bytes(self) -> int:
-        return self.mib * MIB
+        return len(self.records.values) * MIB
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,8 @@ class MibPipeline:
     def convert(self, extent: Extent, position: int) -> Iterator[ConvertedChunk]:
         for start in range(position, extent.end, self.chunk_mib):
             end = min(start + self.chunk_mib, extent.end)
-            records = Records(TOPIC, pa.array([b"r"], pa.binary()))
-            yield MibChunk(records, [start], (), end, mib=end - start)
+            records = Records(TOPIC, pa.array([b"r"] * (end - start), pa.binary()))
+            yield MibChunk(records, range(start, end), (), end)
 
 
 @pytest.fixture
@@ -92,7 +90,7 @@ def link(monkeypatch: pytest.MonkeyPatch) -> Link:
     send, commit, close = MemorySink.send, MemorySink.commit, MemorySink.close
 
     def slow_send(self: MemorySink, records: Records) -> Sequence[RejectedRecord]:
-        link.put(CHUNK_MIB)
+        link.put(len(records.values))
         return send(self, records)
 
     def slow_commit(self: MemorySink, progress: SlotProgress) -> None:
@@ -113,14 +111,20 @@ def link(monkeypatch: pytest.MonkeyPatch) -> Link:
 CHUNK_MIB = 1
 
 
-def committed_mib(link: Link, seconds: float, size: TransactionSize | None = None) -> float:
+def committed_mib(
+    link: Link,
+    seconds: float,
+    size: TransactionSize | None = None,
+    *,
+    chunk_mib: int = CHUNK_MIB,
+) -> float:
     """Deliver one large object for `seconds`; return the MiB that were committed."""
     world = World(ticker=link.ticker, limits=TransactionLimits(gives_up=False))
     (extent,) = world.extents(world.job(b"0" * OBJECT_MIB, extent_bytes=OBJECT_MIB))
     end = link.ticker.now + seconds
     worker = replace(
         world.worker(),
-        open=lambda _extent: cast("Pipeline", MibPipeline(CHUNK_MIB)),
+        open=lambda _extent: cast("Pipeline", MibPipeline(chunk_mib)),
         stopping=lambda: link.ticker.now >= end,
         size=size or TransactionSize(),
     )
@@ -139,6 +143,21 @@ def test_what_slow_brokers_take_is_committed(link: Link, rate: float, bound_seco
     seconds = min(1_800.0, OBJECT_MIB / rate)
 
     committed = committed_mib(link, seconds)
+
+    assert committed >= 0.9 * rate * seconds
+
+
+@pytest.mark.parametrize("bound_seconds", [30.0, 20.0], ids=["spark", "lambda"])
+@pytest.mark.parametrize("rate", [0.25, 0.5, 1.0, 2.0, 8.0])
+def test_chunks_larger_than_slow_brokers_take_are_sent_in_parts(
+    link: Link, rate: float, bound_seconds: float
+) -> None:
+    """65,536 rows of Parquet as JSON are 24 MiB."""
+    link.rate, link.bound_seconds = rate, bound_seconds
+
+    seconds = min(1_000.0, OBJECT_MIB / rate)
+
+    committed = committed_mib(link, seconds, chunk_mib=24)
 
     assert committed >= 0.9 * rate * seconds
 

@@ -20,18 +20,43 @@ _KEYS = "keys (message.key, key.converter)"
 
 @dataclass(frozen=True, slots=True)
 class ConvertedChunk:
-    """The records of a chunk, their locations, its bad records, and the position behind it."""
+    """The records of a chunk, their locations, its bad records, and the position behind it.
+
+    The position before a record is its location plus `position_shift`.
+    """
 
     records: Records
     locations: Sequence[int]
     bad: tuple[BadRecord, ...]
     next_position: int
+    position_shift: int = 0
 
     @property
     def payload_bytes(self) -> int:
         """Bytes of keys and values, which count towards `transaction.max.bytes`."""
         keys = self.records.keys
         return int(self.records.values.nbytes) + (0 if keys is None else int(keys.nbytes))
+
+    def split(self, most_bytes: float) -> Iterator["ConvertedChunk"]:
+        """Yield the chunk in parts of about `most_bytes`; whole if it has bad records."""
+        records, count = self.records, len(self.records.values)
+        step = max(1, int(count * min(1.0, most_bytes / max(1, self.payload_bytes))))
+        if step >= count or self.bad:
+            yield self
+            return
+        for start in range(0, count, step):
+            end = min(start + step, count)
+            values = records.values.slice(start, end - start)
+            keys = records.keys and records.keys.slice(start, end - start)
+            last = end == count
+            yield replace(
+                self,
+                records=replace(records, values=values, keys=keys),
+                locations=self.locations[start:end],
+                next_position=self.next_position
+                if last
+                else int(self.locations[end]) + self.position_shift,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +109,11 @@ class Pipeline:
             keys = None if key is None else _convert_rows(key, chunk.batch, rejected)
             if not rejected:
                 records = Records(self.topic, values, keys, partition=self.partition)
-                return ConvertedChunk(records, chunk.locations, chunk.bad, chunk.next_position)
+                shift, locations = 0, chunk.locations
+                if self.format.location_unit == "row" and len(locations):
+                    # A position counts rows of the extent, a location those of the object.
+                    shift = chunk.next_position - int(locations[-1]) - 1
+                return ConvertedChunk(records, locations, chunk.bad, chunk.next_position, shift)
             chunk = _move_to_bad(chunk, rejected)
 
 

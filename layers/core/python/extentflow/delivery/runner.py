@@ -104,7 +104,7 @@ class TransactionSize:
     def __init__(self) -> None:
         self._bytes = math.inf
 
-    def limit(self, wanted_bytes: int) -> float:
+    def limit(self, wanted_bytes: float) -> float:
         """Return the limit for a transaction that may have `wanted_bytes`."""
         return min(wanted_bytes, self._bytes)
 
@@ -421,7 +421,7 @@ class _ClaimedExtent:
             converted = pipeline.convert(extent, position)
         chunks = context.prefetch(converted)
         with closing(chunks):
-            for chunk in chunks:
+            for chunk in self._parts(chunks):
                 if chunk is not None:
                     if chunk.bad and dead_letters.topic is None:
                         self._commit()  # the good records before the bad one are delivered
@@ -438,6 +438,14 @@ class _ClaimedExtent:
         self._slots.complete(self._claim, **self._sent)
         self._count_commit()
         return self._receipt(Outcome.DONE)
+
+    def _parts(self, chunks: PrefetchedChunks) -> PrefetchedChunks:
+        """Yield chunks, those larger than brokers take in a transaction's time in parts."""
+        for chunk in chunks:
+            if chunk is None:
+                yield None
+            else:
+                yield from chunk.split(self._context.size.limit(math.inf))
 
     def _is_due(self, limit_bytes: float) -> bool:
         """Whether the open transaction is large enough, or has been open for long enough."""
