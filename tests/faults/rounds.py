@@ -250,7 +250,7 @@ class Round:
             before = open_
             if looks % STILL_LOOKS == STILL_LOOKS - 1:
                 with (self.folder / "finish.log").open("a") as log:
-                    log.write(f"{time.strftime('%X')} {len(open_)} stand still: {open_[0]}\n")
+                    log.write(f"{time.strftime('%X')} {len(open_)} make no progress: {open_[0]}\n")
                 self.joined.set()
                 self._redrive(queued)
                 self._replay(queued)

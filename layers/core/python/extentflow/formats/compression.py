@@ -30,7 +30,8 @@ _WINDOW_BYTES = 32 << 10
 # zlib reads the header and trailer of gzip if 16 is added to the size of the window.
 _GZIP_MEMBER = 16 + zlib.MAX_WBITS
 _TRAILER = struct.Struct("<II")
-# Unused bits and their value, checksum and size of the member so far; the window follows.
+# Unused bits and their value, checksum and size of the member so far; the window follows. Stored in
+# the ledger: another layout needs another prefix in `delivery.resume`.
 _STATE = struct.Struct("<BBII")
 # Values of zlib.h: results and flushes of `inflate`, and the bits of `data_type` after it.
 _OK, _STREAM_END, _MEM_ERROR, _BUF_ERROR = 0, 1, -4, -5

@@ -123,7 +123,7 @@ class ServerClock:
         if self._lead is None or self._observed is None:
             return None
         monotonic = self._clock.monotonic()
-        # The monotonic clock may stand still while a sandbox is frozen; the wall clock does not.
+        # The monotonic clock may stop while a sandbox is frozen; the wall clock does not.
         age = max(monotonic - self._observed[0], self._clock.wall() - self._observed[1])
         return monotonic + self._lead if age < FRESH_SECONDS else None
 
