@@ -116,7 +116,7 @@ class TransactionSize:
             return
         # A small transaction says little: socket buffers, and networks with burst credits, take it
         # at once. So the size grows step by step.
-        known = max(LEAST_BYTES, sent_bytes) if self._bytes == math.inf else self._bytes
+        known = sent_bytes if self._bytes == math.inf else self._bytes
         self._bytes = max(known, min(in_time, known * SIZE_GROWTH))
 
     def failed(self, sent_bytes: int) -> None:
