@@ -14,16 +14,16 @@ they return; errors are in `extentflow.errors`. Everything else is internal.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from extentflow.api import Extentflow, deliver
     from extentflow.jobs.run import RunReport
     from extentflow.model import JobState, Outcome, Receipt
+    from extentflow.services.client import Extentflow, deliver
 
 __version__ = "0.1.0"
 __all__ = ["Extentflow", "JobState", "Outcome", "Receipt", "RunReport", "__version__", "deliver"]
 
 _HOMES = {
-    "Extentflow": "extentflow.api",
-    "deliver": "extentflow.api",
+    "Extentflow": "extentflow.services.client",
+    "deliver": "extentflow.services.client",
     "RunReport": "extentflow.jobs.run",
     "JobState": "extentflow.model",
     "Outcome": "extentflow.model",

@@ -15,7 +15,7 @@ from extentflow.errors import Misconfigured
 from extentflow.model import JobState, Outcome
 from extentflow.wiring.extents import delivery_context
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[3] / "docs" / "python.md"
 
 
 def client(runtime: MemoryRuntime) -> extentflow.Extentflow:
