@@ -70,7 +70,10 @@ def test_reading_delivers_every_record_once_and_returns_a_row_per_extent(
     assert len(rows) == sum(job.plan.count for job in delivery.jobs()) > 4
     assert sum(row.records for row in rows) == len(LINES) + len(OTHERS)
     assert {row.object for row in rows} == {job.version.uri for job in delivery.jobs()}
-    assert all(row.position > 0 and row.bytes > 0 and row.seconds > 0 for row in rows)
+    assert all(row.position > 0 for row in rows)
+    # A task that Spark repeated finds its extents delivered: 0 bytes, 0 seconds.
+    assert sum(row.bytes for row in rows) > 0
+    assert sum(row.seconds for row in rows) > 0
     sizes = {job.version.uri: job.version.size for job in delivery.jobs()}
     for uri, size in sizes.items():
         ends = sorted((row.start, row.end) for row in rows if row.object == uri)

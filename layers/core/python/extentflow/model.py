@@ -95,8 +95,9 @@ class Extent:
 class JobState(enum.StrEnum):
     """Where a job stands.
 
-    PLANNING -> RUNNING -> DONE | FAILED | SUPERSEDED | CANCELLED; a replay brings FAILED and
-    SUPERSEDED back to RUNNING.
+    PLANNING -> RUNNING -> DONE | FAILED | SUPERSEDED | CANCELLED; `replay JOB` brings the
+    last three back to RUNNING (a SUPERSEDED one ends again while its object stays replaced),
+    `replay -c NAME` FAILED and CANCELLED ones.
     """
 
     PLANNING = "PLANNING"

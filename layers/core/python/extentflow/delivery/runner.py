@@ -319,7 +319,7 @@ class _Call:
 
 
 class _ClaimedExtent:
-    """The delivery of a claimed extent; every exit settles the claim or raises Retryable.
+    """The delivery of a claimed extent; every exit ends the claim or raises Retryable.
 
     `_committed` are the totals of the last commit, `_sent` include the open transaction, which is
     open while `_sent_bytes` is not None.

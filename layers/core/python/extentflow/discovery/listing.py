@@ -4,7 +4,7 @@
              ^                │
              └────stored──────┘     complete: the next run starts at the first key
 
-The order of keys and their age do not matter (trap T13): a key that sorts before the token is found
+The order of keys and their age do not matter: a key that sorts before the token is found
 in the next round. Keys with a job cause no further request.
 """
 

@@ -115,7 +115,7 @@ def unquote_etag(etag: str) -> str:
 def check_request(version: ObjectVersion, start: int, end: int) -> None:
     """Raise ValueError unless `0 <= start < end <= size` and the range is at most 64 MiB.
 
-    Memory must not grow with the object (trap T17); `RangeReader.stream` reads any range.
+    Memory must not grow with the object; `RangeReader.stream` reads any range.
     """
     where = range_uri(version, start, end)
     if not 0 <= start < end <= version.size:

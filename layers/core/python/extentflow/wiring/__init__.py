@@ -1,7 +1,7 @@
 """The composition root: turns settings into clients, workers, engines and functions.
 
-The only package that imports every adapter. What is done with them is left to the packages below,
-and to `extentflow.services` above.
+Opens adapters through the registries of `plugins`, and those of brokers and queues itself. What is
+done with them is left to the packages below, and to `extentflow.services` above.
 """
 
 from extentflow.wiring.extents import open_engine, open_worker

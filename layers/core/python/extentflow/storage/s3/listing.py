@@ -150,7 +150,7 @@ class Listings:
         self, bucket: str, prefix: str, most: int, markers: Mapping[str, Any]
     ) -> ListObjectsV2OutputTypeDef:
         with self.request(f"s3://{bucket}/{prefix}*") as client:
-            # XML cannot carry every character of a key, so S3 encodes keys (trap T20).
+            # XML cannot carry every character of a key, so S3 encodes keys.
             return client.list_objects_v2(
                 Bucket=bucket, Prefix=prefix, EncodingType="url", MaxKeys=most, **markers
             )

@@ -196,7 +196,7 @@ class S3Store:
                 # One byte more than requested detects a longer body without holding it in memory.
                 body = stream.read(end - start + 1)
         self.counters.count(body_bytes=len(body))
-        # A cut connection or a proxy can end a body early without an error (trap T24).
+        # A cut connection or a proxy can end a body early without an error.
         ranges.check_length(version, start, end, body=body, source=self.endpoint)
         return body
 
@@ -206,7 +206,7 @@ class S3Store:
         """Compare status and headers with the pin, before the body is read.
 
         Status 200 is accepted only where the range is the whole object: the body then is that
-        range. Buffering a larger object could exhaust the memory (trap T25).
+        range. Buffering a larger object could exhaust the memory.
         """
         where, endpoint = ranges.range_uri(version, start, end), self.endpoint
         status = response["ResponseMetadata"]["HTTPStatusCode"]
