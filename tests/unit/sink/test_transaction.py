@@ -1,7 +1,6 @@
 """What a transaction does when a call fails: again, abort, or drop; never anything else."""
 
 import pytest
-from confluent_kafka import KafkaException
 from tests.unit.sink.scripted import (
     FENCED,
     MUST_ABORT,
@@ -29,7 +28,7 @@ def test_every_commit_carries_the_offset_also_without_records() -> None:
     slot.commit(SlotProgress(epoch=1))
     slot.commit(SlotProgress(epoch=1))
 
-    once = ["begin_transaction", "flush", "send_offsets_to_transaction", "commit_transaction"]
+    once = ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"]
     assert producer.calls == once * 2
 
 
@@ -47,7 +46,7 @@ def test_a_commit_that_timed_out_is_asked_for_again_and_nothing_else() -> None:
 
     transactions(producer).commit(SlotProgress(epoch=1))
 
-    assert producer.calls[3:] == ["commit_transaction"] * 3
+    assert producer.calls[2:] == ["commit_transaction"] * 3
 
 
 def test_offsets_that_timed_out_are_sent_again_before_the_commit() -> None:
@@ -56,31 +55,7 @@ def test_offsets_that_timed_out_are_sent_again_before_the_commit() -> None:
     transactions(producer).commit(SlotProgress(epoch=1))
 
     offsets = "send_offsets_to_transaction"
-    assert producer.calls[2:] == [offsets, offsets, "commit_transaction"]
-
-
-def test_offsets_are_sent_only_after_the_brokers_have_all_records() -> None:
-    producer = ScriptedProducer()
-    producer.waiting = [3, 1, 0]
-
-    transactions(producer).commit(SlotProgress(epoch=1))
-
-    assert producer.calls == [
-        "begin_transaction",
-        *["flush"] * 3,
-        "send_offsets_to_transaction",
-        "commit_transaction",
-    ]
-
-
-def test_records_that_brokers_do_not_take_in_time_end_the_commit_before_its_offsets() -> None:
-    producer = ScriptedProducer()
-    producer.waiting = [1] * 10_000
-
-    with pytest.raises(SinkUnavailable, match="1 records not acknowledged after"):
-        transactions(producer).commit(SlotProgress(epoch=1))
-
-    assert "send_offsets_to_transaction" not in producer.calls
+    assert producer.calls == ["begin_transaction", offsets, offsets, "commit_transaction"]
 
 
 def test_a_commit_without_an_answer_is_never_aborted() -> None:
@@ -135,31 +110,6 @@ def test_a_failed_delivery_is_named_by_the_commit() -> None:
 
     with pytest.raises(SinkUnavailable, match=r"delivery to orders\[3\] failed.*TOO_LARGE"):
         slot.commit(SlotProgress(epoch=1))
-
-
-@pytest.mark.parametrize("abort", [None, TIMED_OUT])
-def test_a_failed_delivery_aborts_the_transaction_before_the_producer_is_dropped(
-    abort: KafkaException | None,
-) -> None:
-    """Consumers would wait for the transaction's timeout, and librdkafka might crash."""
-    producer = ScriptedProducer(abort_transaction=[abort])
-    slot = transactions(producer)
-    producer.fail_delivery("_MSG_TIMED_OUT")
-
-    with pytest.raises(SinkUnavailable, match="MSG_TIMED_OUT"):
-        slot.commit(SlotProgress(epoch=1))
-
-    assert producer.calls[-3:] == ["abort_transaction", "purge", "poll"]
-
-
-def test_records_that_are_not_acknowledged_in_time_are_aborted() -> None:
-    producer = ScriptedProducer()
-    producer.waiting = [1] * 10_000
-
-    with pytest.raises(SinkUnavailable, match="1 records not acknowledged after"):
-        transactions(producer).commit(SlotProgress(epoch=1))
-
-    assert producer.calls[-3:] == ["abort_transaction", "purge", "poll"]
 
 
 def test_a_missing_permission_is_a_permanent_error() -> None:

@@ -101,20 +101,12 @@ class Transactions:
                 if error_of(exc).txn_requires_abort():
                     self._abort_before_dropping(producer)
                 raise
-            except ExtentflowError:
-                # A failed delivery, or records that were not acknowledged in time.
-                with suppress(KafkaException):
-                    self._abandon(producer)
-                raise
             self._interrupted = False
 
     def commit(self, progress: SlotProgress) -> None:
         """Commit the sent records together with `progress`. Raises as `Sink.commit`."""
         offset = offset_of(progress)
         with self.begun() as producer:
-            # The request with the offsets shares connections with records. Behind more of them than
-            # a slow broker takes in socket.timeout.ms, it would fail, and with it the transaction.
-            flush(self._client, producer, self._timeouts, self._client.check_deliveries)
             # Offsets go into every transaction, also one without records: an empty commit succeeds
             # even on a fenced producer.
             self._committing = True
@@ -151,11 +143,9 @@ class Transactions:
         Even a failed abort keeps librdkafka from adding partitions to the transaction, which during
         its destruction crashes the process (2.16.1, `Assertion rk_eos.txn_req_cnt > 0`).
         """
+        if not self._open or self._committing:
+            return
         with suppress(ExtentflowError), self._client.calling() as producer:
-            self._abandon(producer)
-
-    def _abandon(self, producer: Producer) -> None:
-        if self._open and not self._committing:
             producer.abort_transaction(ABANDON_SECONDS)
 
     def _resume(self, call: Callable[[float], None]) -> None:
