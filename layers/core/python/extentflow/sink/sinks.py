@@ -20,7 +20,7 @@ from extentflow.sink.native import (
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle, error_of
 from extentflow.sink.settings import Timeouts
-from extentflow.sink.transaction import Transactions, flush
+from extentflow.sink.transaction import Transactions
 
 
 @dataclass(slots=True)
@@ -82,6 +82,21 @@ class TransactionalSink:
         self.client.close()
 
 
+def _flush(
+    client: ProducerHandle, producer: Producer, timeouts: Timeouts, check: Callable[[], None]
+) -> None:
+    """Wait until the brokers have all records, for `commit_seconds`; `check` raises as it does."""
+    for remaining in timeouts.attempts(timeouts.commit_seconds):
+        waiting = producer.flush(remaining)
+        check()
+        if not waiting:
+            return
+    raise SinkUnavailable(
+        f"{client.subject}: {waiting} records not acknowledged after"
+        f" {timeouts.commit_seconds:g} s{client.hint()}"
+    )
+
+
 class FlushingSink:
     """`Sink` with `delivery.guarantee=at_least_once`: a commit flushes an idempotent producer.
 
@@ -101,7 +116,7 @@ class FlushingSink:
 
     def commit(self, progress: SlotProgress) -> None:  # noqa: ARG002 - the ledger stores it
         with self.client.calling() as producer:
-            flush(self.client, producer, self._timeouts, self.client.check_deliveries)
+            _flush(self.client, producer, self._timeouts, self.client.check_deliveries)
 
     def abort(self) -> None:
         """Discard queued records; records in flight may be delivered twice.
@@ -113,7 +128,7 @@ class FlushingSink:
         with self.client.calling() as producer:
             producer.purge(in_queue=True, in_flight=False)
             # Discarded records may have failed.
-            flush(self.client, producer, self._timeouts, lambda: None)
+            _flush(self.client, producer, self._timeouts, lambda: None)
         self.client.close()
         self._open()
 

@@ -57,21 +57,6 @@ def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
         )
 
 
-def flush(
-    client: ProducerHandle, producer: Producer, timeouts: Timeouts, check: Callable[[], None]
-) -> None:
-    """Wait until the brokers have all records, for `commit_seconds`; `check` raises as it does."""
-    for remaining in timeouts.attempts(timeouts.commit_seconds):
-        waiting = producer.flush(remaining)
-        check()
-        if not waiting:
-            return
-    raise SinkUnavailable(
-        f"{client.subject}: {waiting} records not acknowledged after"
-        f" {timeouts.commit_seconds:g} s{client.hint()}"
-    )
-
-
 class Transactions:
     """The transactions of one producer, one after the other."""
 
