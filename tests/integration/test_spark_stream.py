@@ -224,11 +224,14 @@ def test_a_deleted_checkpoint_loses_and_doubles_nothing(
 
     with Running(spark, queued, tmp_path) as running:
         eventually("both are done", all_done(queued, 2))
+        eventually("a trigger is reported", lambda: any(one.extents for one in running.triggers))
 
     assert running.error is None
     reported = [(row.job, row.extent) for row in receipts(spark, tmp_path)]
     assert len(reported) == len(set(reported))
-    assert {job.id for job in queued.jobs()} == {job for job, _ in reported}
+    # A stop may end a trigger whose extents are done: nothing reports those again.
+    assert reported
+    assert {job for job, _ in reported} <= {job.id for job in queued.jobs()}
     assert sorted(queued.values()) == sorted(LINES + OTHERS)
 
 
