@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from tests.integration.conftest import MakeTopic
 from tests.support.delivery import Delivery, joined, numbered_lines, parsed
 from tests.support.real import (
@@ -20,6 +23,7 @@ from tests.support.real import (
     take_over,
     the_job,
 )
+from tests.support.waiting import running_seconds
 
 from extentflow.model import ExtentState, JobState
 from extentflow.testing.broker import java_partition
@@ -431,6 +435,112 @@ def test_the_queues_limit_leaves_good_records_alone(
     letters = delivery.read(queue)
     assert [letter.value for letter in letters] == [None, *bad[1:]]
     assert dict(letters[0].headers)["extentflow.omitted.bytes"] == str(len(bad[0])).encode()
+
+
+def lower_limit(delivery: Delivery, kind: ResourceType, name: str, setting: str, to: int) -> None:
+    """Lower a limit of a topic or of a broker."""
+    admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
+    entry = ConfigEntry(setting, str(to), incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(kind, name, incremental_configs=[entry])
+    for altered in admin.incremental_alter_configs([changed]).values():
+        altered.result(timeout=60)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_limit_that_is_lowered_during_an_extent_makes_its_batches_smaller(
+    delivery: Delivery, make_topic: MakeTopic, guarantee: str, *, keyed: bool
+) -> None:
+    """Trap: batches of good records were sent as before until the facts of the topic expired."""
+    lines = [b"%06d " % n + b"x" * 500 for n in range(4_000)]
+    delivery.put("x.txt", joined(lines))
+    key = {"message.key": "object"} if keyed else {}
+    topic = limited(delivery, make_topic, 1_000_000, **key, **{"delivery.guarantee": guarantee})
+
+    def lower() -> None:
+        lower_limit(delivery, ResourceType.TOPIC, topic, "max.message.bytes", 4_000)
+
+    began = running_seconds()
+    report = run_here(delivery, before=at(3, lower))
+
+    assert report.ok, report.errors
+    delivered = delivery.values(topic)
+    assert sorted(set(delivered)) == lines
+    if guarantee == "exactly_once":
+        assert len(delivered) == len(lines)
+    assert running_seconds() - began < 25  # of 30 s that an outage may take
+
+
+@pytest.mark.parametrize("tolerance", ["all", "none"])
+def test_a_record_above_a_limit_that_was_lowered_meanwhile_is_a_bad_record(
+    delivery: Delivery, make_topic: MakeTopic, tolerance: str
+) -> None:
+    lines = [b"%06d " % n + b"x" * 500 for n in range(3_000)]
+    lines[2_500] = b"large " + b"x" * 50_000
+    delivery.put("x.txt", joined(lines))
+    queue = delivery.make_topic("dead", partitions=1)
+    tolerant = {**TOLERANT, "errors.deadletterqueue.topic.name": queue}
+    topic = limited(delivery, make_topic, 1_000_000, **(tolerant if tolerance == "all" else {}))
+
+    def lower() -> None:
+        lower_limit(delivery, ResourceType.TOPIC, topic, "max.message.bytes", 4_000)
+
+    report = run_here(delivery, before=at(2, lower))
+
+    good = [line for line in lines if not line.startswith(b"large")]
+    if tolerance == "none":
+        (error,) = report.errors
+        assert report.jobs[0].state == "FAILED"
+        assert f"bad record at offset {joined(lines).index(b'large')}: " in error
+        assert "too large" in error
+        delivered = delivery.values(topic)
+        assert set(delivered) <= set(good)
+        assert len(delivered) == len(set(delivered))
+        return
+    assert report.ok, report.errors
+    assert sorted(delivery.values(topic)) == good
+    (letter,) = delivery.read(queue)
+    assert b"too large" in dict(letter.headers)["extentflow.reason"]
+
+
+def test_a_brokers_limit_that_is_lowered_makes_batches_smaller(
+    delivery: Delivery, second_broker: Stack
+) -> None:
+    lines = [b"%06d " % n + b"x" * 500 for n in range(4_000)]
+    delivery.changes["bootstrap_servers"] = servers = second_broker.endpoint("kafka")
+    delivery.put("x.txt", joined(lines))
+    delivery.connector({"producer.compression.type": "none"})
+    number = str(min(AdminClient({"bootstrap.servers": servers}).list_topics(timeout=60).brokers))
+
+    def lower() -> None:
+        lower_limit(delivery, ResourceType.BROKER, number, "message.max.bytes", 4_000)
+
+    try:
+        report = run_here(delivery, before=at(3, lower))
+    finally:
+        lower_limit(delivery, ResourceType.BROKER, number, "message.max.bytes", 1_048_588)
+
+    assert report.ok, report.errors
+    assert sorted(delivery.values()) == lines
+
+
+def test_the_queues_limit_may_be_lowered_during_an_extent(
+    delivery: Delivery, make_topic: MakeTopic
+) -> None:
+    bad = [b"\xff%04d " % n + b"x" * (300 if n != 2_500 else 30_000) for n in range(3_000)]
+    delivery.put("x.txt", joined(bad))
+    queue = make_topic("small", partitions=1)
+    config = {**TOLERANT, "errors.deadletterqueue.topic.name": queue}
+    limited(delivery, make_topic, 1_000_000, **config)
+
+    def lower() -> None:
+        lower_limit(delivery, ResourceType.TOPIC, queue, "max.message.bytes", 4_000)
+
+    report = run_here(delivery, before=at(2, lower))
+
+    assert report.ok, report.errors
+    letters = [letter.value for letter in delivery.read(queue)]
+    assert letters == [value if len(value) < 1_000 else None for value in bad]
 
 
 # -- keys -----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from extentflow.delivery.runner import (
 from extentflow.delivery.slots import Slots
 from extentflow.errors import (
     AccessDenied,
+    BatchTooLarge,
     CorruptRecord,
     ExtentflowError,
     Fenced,
@@ -247,6 +248,54 @@ def test_a_missing_permission_uses_no_attempts(monkeypatch: pytest.MonkeyPatch) 
     receipt = run_extent(extent, worker)
 
     assert receipt.outcome is Outcome.DONE
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """A topic that takes batches of 50 bytes only; return the limit of each producer that sent."""
+    sent_with: list[int | None] = []
+    send = MemorySink.send
+
+    def limited(self: MemorySink, records: Records) -> Sequence[RejectedRecord]:
+        sent_with.append(self._owner.client.max_message_bytes)
+        if sent_with[-1] != 50:
+            raise BatchTooLarge("topic records: too large")
+        return send(self, records)
+
+    monkeypatch.setattr(MemorySink, "send", limited)
+    return sent_with
+
+
+def test_batches_above_a_lowered_limit_are_sent_again_with_the_current_limit(
+    lowered: list[int | None],
+) -> None:
+    world, limits = World(), [100]
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+    worker = replace(
+        world.worker(),
+        client=lambda _: ProducerSettings(max_message_bytes=limits[-1]),
+        expire_topics=lambda: limits.append(50),
+    )
+
+    receipt = run_extent(extent, worker)
+
+    assert receipt.outcome is Outcome.DONE
+    assert lowered[:2] == [100, 50]
+    assert world.delivered() == expected(b"abcdef")
+    assert worker.size.limit(64 << 20) > 1  # brokers are not slow
+
+
+def test_a_limit_that_no_batch_respects_uses_up_the_attempts(lowered: list[int | None]) -> None:
+    world = World(limits=TransactionLimits(attempts=3))
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+
+    receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.FAILED
+    assert "after 3 attempts without progress; the last one: topic records: too large" in (
+        receipt.reason
+    )
+    assert len(lowered) == 3
 
 
 class FailingOnce(Bytewise):

@@ -9,7 +9,7 @@ import pytest
 from tests.support.waiting import running_seconds
 from tests.unit.sink.scripted import FENCED, ScriptedProducer, error
 
-from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+from extentflow.errors import BatchTooLarge, Fenced, Misconfigured, SinkUnavailable
 from extentflow.sink.producer import ProducerHandle
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
@@ -91,6 +91,13 @@ def test_a_failed_delivery_explains_a_wrong_state() -> None:
         client.calling(),
     ):
         raise error("_STATE")
+
+
+def test_a_batch_that_the_broker_finds_too_large_is_an_error_of_its_own() -> None:
+    client = ScriptedProducer().client()
+
+    with pytest.raises(BatchTooLarge, match=r"max\.message\.bytes"), client.calling():
+        raise error("MSG_SIZE_TOO_LARGE")
 
 
 @pytest.mark.parametrize("code", ["_PURGE_QUEUE", "_PURGE_INFLIGHT"])

@@ -32,11 +32,11 @@ class Cluster(MemoryBroker):
     def __init__(self) -> None:
         super().__init__()
         self.questions = 0
-        self.partitions = 4
+        self.partitions, self.limit = 4, 12_345
 
     def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         self.questions += 1
-        return [TopicFacts(name, self.partitions, LIMITS.get(name, 12_345)) for name in names]
+        return [TopicFacts(name, self.partitions, LIMITS.get(name, self.limit)) for name in names]
 
 
 class World:
@@ -190,6 +190,19 @@ def test_the_facts_of_a_topic_expire(world: World, monkeypatch: pytest.MonkeyPat
     ticker.sleep(TOPIC_SECONDS)
 
     assert world.runtime.topic("records").partitions == 7
+
+
+def test_the_facts_of_a_topic_are_read_again_once_they_are_known_to_be_wrong(world: World) -> None:
+    world.put()
+    extent = world.extent(world.job())
+    client = world.setup.client(extent)
+    world.broker.limit = 2_000
+
+    before = world.setup.client(extent)
+    world.runtime.expire_topics()
+
+    assert before == client
+    assert world.setup.client(extent).max_message_bytes == 2_000
 
 
 def test_known_facts_of_a_topic_outlast_an_outage(

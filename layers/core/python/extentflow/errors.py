@@ -5,8 +5,9 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
 
     ExtentflowError
     ├── Retryable       the same call may succeed later; nothing about the input is wrong
-    │     StoreUnavailable  SinkUnavailable  LedgerUnavailable  QueueUnavailable  BusUnavailable
-    │     RunsUnavailable  RunFailed  CredentialsUnavailable  Fenced  ProcessExhausted  Defect
+    │     StoreUnavailable  SinkUnavailable (BatchTooLarge)  LedgerUnavailable  QueueUnavailable
+    │     BusUnavailable  RunsUnavailable  RunFailed  CredentialsUnavailable  Fenced
+    │     ProcessExhausted  Defect
     ├── Permanent       retrying changes nothing; a person has to act
     │     ObjectGone (BucketGone)  ObjectChanged  AccessDenied  CorruptObject  NotOffered
     │     UnsupportedFormat  UnsupportedType  ProgressUnknown  Conflict
@@ -41,6 +42,10 @@ class StoreUnavailable(Retryable):
 
 class SinkUnavailable(Retryable):
     """The broker is unavailable, or the outcome of a commit is unknown."""
+
+
+class BatchTooLarge(SinkUnavailable):
+    """A topic's `max.message.bytes` is below a batch that was sent: it was lowered meanwhile."""
 
 
 class LedgerUnavailable(Retryable):

@@ -5,6 +5,7 @@
     CredentialsUnavailable         if the caller runs the extent again (`gives_up` False)
     Fenced, SinkUnavailable,       return the attempt, drop the producer, claim again (Kafka states
     LedgerUnavailable              the position); after `retry_seconds` raised: the lease expires
+    BatchTooLarge                  likewise, with the topics' current limits; counts as an attempt
     ProcessExhausted               abort, hand back (twice, if that fails for the same reason),
                                    retry; each time counts as an attempt
     ObjectChanged                  FAILED, and the job SUPERSEDED
@@ -31,6 +32,7 @@ from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.resume import PointLog
 from extentflow.delivery.slots import Busy, Closed, Final, Slots
 from extentflow.errors import (
+    BatchTooLarge,
     CorruptRecord,
     CredentialsUnavailable,
     Defect,
@@ -131,8 +133,9 @@ class DeliveryContext:
     `open` builds the pipeline late, so that its errors count as the extent's. `prefetch` may
     produce chunks ahead on a thread; it yields None while none is ready, so that a slow store
     delays neither a commit nor a stop. `stopping` is called between chunks: True commits and hands
-    the extent back. `fetched_bytes` counts what the process has read. `owed` are the extents of
-    which an outage used up an attempt that is not returned yet.
+    the extent back. `fetched_bytes` counts what the process has read. `expire_topics` makes
+    `client` and `dead_letters` read the limits of topics again. `owed` are the extents of which an
+    outage used up an attempt that is not returned yet.
     """
 
     open: Callable[[Extent], Pipeline]
@@ -146,6 +149,7 @@ class DeliveryContext:
     prefetch: Callable[[Chunks], PrefetchedChunks] = lambda chunks: chunks
     stopping: Callable[[], bool] = lambda: False
     fetched_bytes: Callable[[], int] = lambda: 0
+    expire_topics: Callable[[], None] = lambda: None
     size: TransactionSize = field(default_factory=TransactionSize)
     owed: deque[tuple[str, int]] = field(default_factory=lambda: deque(maxlen=MOST_OWED))
 
@@ -239,6 +243,8 @@ class _Call:
                 self._require_retry(exc, out_of_time=out_of_time)
                 if isinstance(exc, _HANDED_BACK) and context.stopping():
                     return self.receipt(Outcome.HANDED_BACK, reason=str(exc))
+                if isinstance(exc, BatchTooLarge):
+                    context.expire_topics()
                 self.last_error = str(exc)
                 log.warning("%s: %s; retrying", self.extent.uri, exc)
             if self.commits > commits:  # progress restarts the clock and the back-off
@@ -390,6 +396,8 @@ class _ClaimedExtent:
 
     def _return_attempt(self, error: Retryable) -> None:
         """Return the attempt that an outage used up; Fenced may be a transaction that timed out."""
+        if isinstance(error, BatchTooLarge):
+            return  # no outage; where the current limits do not help, the attempts end
         if self._sent_bytes is not None and isinstance(error, SinkUnavailable | Fenced):
             self._context.size.failed(self._sent_bytes)
         if isinstance(error, LedgerUnavailable):

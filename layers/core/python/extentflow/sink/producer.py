@@ -14,7 +14,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable
+from extentflow.errors import (
+    BatchTooLarge,
+    ExtentflowError,
+    Fenced,
+    Misconfigured,
+    SinkUnavailable,
+)
 
 LOG = logging.getLogger("extentflow.kafka")
 LOG.addHandler(logging.NullHandler())
@@ -182,14 +188,17 @@ def error_of(exc: KafkaException) -> KafkaError:
 def translate(error: KafkaError, subject: str) -> ExtentflowError:
     """Return the extentflow error for `error`; the message starts with `subject`.
 
-    Fenced for lost ownership, Misconfigured where an operator must act, SinkUnavailable for all
-    others: drop the producer and acquire the slot again.
+    Fenced for lost ownership, Misconfigured where an operator must act, BatchTooLarge where the
+    limits of topics must be read again, SinkUnavailable for all others: drop the producer and
+    acquire the slot again.
     """
     text = f"{subject}: {error.str()} ({error.name()})"
     if error.name() in FENCING:
         return Fenced(text)
     if error.name() in REMEDIES:
         return Misconfigured(f"{text}; {REMEDIES[error.name()]}")
+    if error.name() == "MSG_SIZE_TOO_LARGE":
+        return BatchTooLarge(f"{text}; max.message.bytes of the topic was lowered meanwhile")
     return SinkUnavailable(text)
 
 

@@ -135,6 +135,7 @@ def delivery_context(
             budget_bytes=settings.extent_ahead_bytes,
         ),
         fetched_bytes=runtime.objects.fetched_bytes,
+        expire_topics=runtime.expire_topics,
     )
 
 

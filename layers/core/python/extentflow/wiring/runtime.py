@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from functools import cached_property
 from random import Random
@@ -98,6 +99,10 @@ class Runtime:
             facts = known[0]
         self._topics[name] = (facts, now)
         return facts
+
+    def expire_topics(self) -> None:
+        """Read topics' facts again at their next use: a broker applies another limit."""
+        self._topics = {name: (facts, -math.inf) for name, (facts, _) in self._topics.items()}
 
     def open_event_sink(self) -> Sink:
         """Return a sink for job events, without a slot and with short timeouts."""
