@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -37,6 +38,7 @@ from extentflow.sink.native import Library, trusted_library
 from extentflow.sink.reader import ConsumedRecord, read_committed
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.transaction import group_metadata
+from extentflow_local.services.kafka import Kafka
 from extentflow_local.stack import Stack
 
 MARKED_SECONDS = 3.0
@@ -238,6 +240,27 @@ def test_all_missing_topics_are_named_at_once(cluster: KafkaCluster) -> None:
         "no.such.topic",
         "nor.this",
     ]
+
+
+def test_no_question_creates_a_topic_on_brokers_that_create_topics(tmp_path: Path) -> None:
+    creating = Kafka(heap="384m", properties={"auto.create.topics.enable": "true"})
+    with Stack(tmp_path, services=[creating], free_ports=True) as stack:
+        stack.up()
+        cluster = KafkaCluster(stack.endpoint("kafka"))
+
+        assert cluster.broker.cluster
+        with pytest.raises(Misconfigured, match=r"topic asked\.about does not exist"):
+            cluster.broker.topics(["asked.about"])
+        cluster.broker.ensure_progress_topic()
+        sink = cluster.broker.fence(cluster.identity(), EXACTLY_ONCE).open()
+        with pytest.raises(SinkUnavailable, match=r"topic sent\.to does not exist"):
+            sink.send(lines("sent.to", b"a"))
+        sink.close()
+
+        # A listing of all topics names none, and so creates none.
+        found = cluster.admin.list_topics(timeout=60).topics
+    own = {name: len(topic.partitions) for name, topic in found.items() if name[0] != "_"}
+    assert own == {PROGRESS_TOPIC: 1}
 
 
 def test_a_broker_that_is_unavailable_is_reported_in_time() -> None:

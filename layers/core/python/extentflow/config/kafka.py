@@ -14,7 +14,7 @@ def _words(text: str) -> frozenset[str]:
 
 CLIENT_PROPERTIES: frozenset[str] = _words(
     """
-    allow.auto.create.topics api.version.fallback.ms api.version.request
+    api.version.fallback.ms api.version.request
     api.version.request.timeout.ms broker.address.family broker.address.ttl broker.version.fallback
     client.dns.lookup client.id client.rack connections.max.idle.ms debug
     enable.metrics.push enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
@@ -76,6 +76,9 @@ REFUSALS = {
     "every worker's slot has its own; set app.id to separate installations": "transactional.id",
     "fixed to none, a thawed worker would stall otherwise; remove the key": (
         "metadata.recovery.strategy"
+    ),
+    "fixed to false, topics are not created by accident; create the topic and remove the key": (
+        "allow.auto.create.topics"
     ),
     "without effect, metadata.recovery.strategy is fixed to none; remove the key": (
         "metadata.recovery.rebootstrap.trigger.ms"

@@ -38,7 +38,13 @@ DEFAULTS = {
 _SPREADING = ("random", "consistent_random", "murmur2_random", "fnv1a_random")
 # `none`: otherwise an environment thawed after the broker's idle limit stalls for 10-18 s.
 # socket.timeout.ms below librdkafka's default of a minute bounds calls that ignore their timeout.
-COMMON = {"metadata.recovery.strategy": "none", "socket.timeout.ms": "10000"}
+# `false`: an AdminClient is a producer, whose default is true, so that a broker with
+# auto.create.topics.enable would create each topic that it is only asked about.
+COMMON = {
+    "metadata.recovery.strategy": "none",
+    "socket.timeout.ms": "10000",
+    "allow.auto.create.topics": "false",
+}
 SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "broker.address.", "client.dns.")
 
 # The header of a record batch (61 bytes) counts against a topic's max.message.bytes, but not
