@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extentflow import plugins
 from extentflow.config import specs
 from extentflow.config.columns import MessageKey, arrow_type
 from extentflow.config.connector import ConnectorConfig
@@ -19,6 +20,7 @@ from extentflow.config.types import whole
 from extentflow.errors import Misconfigured, UnsupportedFormat, quoted
 from extentflow.formats.csv import CsvOptions
 from extentflow.model import ObjectVersion
+from extentflow.plugins import EntryPoint
 
 ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "lake"}
 LOCAL = {"name": "orders", "topic": "orders", "endpoint.type": "localfile", "directory": "/data"}
@@ -159,6 +161,13 @@ class ToyOptions:
 TOY = FormatSpec(open=NotImplemented, options=ToyOptions, extensions=("toy",), compressible=False)
 
 
+def broken_plugin(monkeypatch: pytest.MonkeyPatch, group: str) -> None:
+    """Install a package, for this test, whose adapter `broken` cannot be imported."""
+    entry = EntryPoint("broken", "no_such_module:MADE", "extentflow-broken 2.1")
+    registry = {one.group: one for one in (FORMATS, specs.CONVERTERS, specs.STORES)}[group]
+    monkeypatch.setitem(registry._declared, "broken", entry)
+
+
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FORMATS._loaded, "toy", TOY)
@@ -176,6 +185,39 @@ def test_plug_ins_may_bring_their_own_names() -> None:
     assert config.format_for("x") == "toy"
     assert config.value_converter_for("toy") == "morse"
     assert config.options_of("toy") == ToyOptions()
+
+
+@pytest.mark.parametrize(
+    ("key", "group", "noun"),
+    [
+        ("input.format", plugins.FORMATS, "format"),
+        ("value.converter", plugins.CONVERTERS, "converter"),
+        ("key.converter", plugins.CONVERTERS, "converter"),
+        ("endpoint.type", plugins.STORES, "object store"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_is_a_problem_of_the_connector(
+    key: str, group: str, noun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken_plugin(monkeypatch, group)
+
+    (problem,) = problems({**ORDERS, "message.key": "column:id", key: "broken"})
+
+    assert problem.startswith(f"{noun} 'broken': entry point broken = no_such_module:MADE of")
+    assert "package extentflow-broken 2.1 cannot be loaded (ModuleNotFoundError" in problem
+    parse(ORDERS)  # connectors that do not use it
+
+
+def test_a_package_that_cannot_be_imported_is_one_problem_among_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken_plugin(monkeypatch, plugins.CONVERTERS)
+    keyed = {"message.key": "column:id", "key.converter": "broken"}
+
+    found = problems({**ORDERS, **keyed, "value.converter": "broken", "tasks.max": "none"})
+
+    assert len(found) == 2
+    assert sum("extentflow-broken" in problem for problem in found) == 1
 
 
 @pytest.mark.usefixtures("plugin")
@@ -241,7 +283,10 @@ def test_all_problems_are_reported_at_once() -> None:
         "aws.s3.bucket.nam: no such key; did you mean aws.s3.bucket.name?",
         "aws.s3.endpoint='minio:9000': write http://host:port or https://host:port",
         f"aws.secret.access.key=(not shown): {reference}",
-        "input.format='paruqet': write csv, jsonl, parquet or text",
+        (
+            "input.format='paruqet': write csv, jsonl, parquet or text, or install the package that"
+            " declares it (entry-point group extentflow.formats)"
+        ),
         "csv.separator.char=';;': write one ASCII character (\\t for a tab), no line break",
         "extent.bytes='64M': write auto, a number of bytes, 1 or more, or a size such as 64MiB",
         "tasks.max='0': write a whole number, 1 or more",
@@ -276,7 +321,8 @@ def test_one_mistake_is_not_reported_twice() -> None:
         ),
     )
     assert tolerance == ("errors.tolerance='some': write all or none",)
-    assert format_ == ("input.format='avor': write csv, jsonl, parquet or text",)
+    (misspelt,) = format_
+    assert misspelt.startswith("input.format='avor': write csv, jsonl, parquet or text, or")
 
 
 @pytest.mark.parametrize(
@@ -475,7 +521,33 @@ def test_connects_converter_classes_are_mapped(written: str, converter: str) -> 
 def test_a_converter_that_is_not_built_is_rejected() -> None:
     (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.avro.AvroConverter"})
 
-    assert problem.endswith("write bytes, json or string")
+    assert problem.endswith(
+        "write bytes, json or string, or install the package that declares it (entry-point group"
+        " extentflow.converters)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("input.format", "extentflow.formats"),
+        ("key.converter", "extentflow.converters"),
+        ("endpoint.type", "extentflow.stores"),
+    ],
+)
+def test_an_unknown_name_may_be_that_of_a_missing_package(name: str, group: str) -> None:
+    (problem,) = problems({**ORDERS, "message.key": "column:id", name: "acme"})
+
+    assert f"entry-point group {group}" in problem
+    assert "install the package that declares it" in problem
+
+
+def test_an_only_choice_is_not_called_one_of_several() -> None:
+    (value,) = problems({**ORDERS, "input.format": "csv", "value.converter": "bytes"})
+    (key,) = problems({**ORDERS, "message.key": "object", "key.converter": "json"})
+
+    assert value.endswith("cannot make values of csv; write json, or remove it")
+    assert key.endswith("cannot make this message.key; write string, or remove it")
 
 
 # -- values ----------------------------------------

@@ -1,4 +1,4 @@
-"""`replay -c`: which jobs are replayed, left out or repeated."""
+"""Runs and plans that are refused; `replay -c`: which jobs are replayed, left out or repeated."""
 
 import math
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import MemoryRuntime
 
+from extentflow.config.specs import CONVERTERS
 from extentflow.engines import Engine
 from extentflow.errors import ExtentflowError, LedgerUnavailable, Misconfigured
 from extentflow.jobs.preflight import CACHE_SECONDS
@@ -19,6 +20,8 @@ from extentflow.ledger import ConnectorState
 from extentflow.ledger.dynamodb_calls import Write
 from extentflow.ledger.dynamodb_jobs import job_key
 from extentflow.model import Job, JobState
+from extentflow.plugins import EntryPoint
+from extentflow.services.health import _connector
 from extentflow.services.runs import EngineChoice, RunControl, Runs
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring.extents import delivery_context
@@ -115,6 +118,28 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Line:
         return CallingThreadEngine(until_final(delivery_context(runtime, runtime.slots("here"))))
 
     return Line(runtime, monkeypatch, opened)
+
+
+def test_a_package_that_cannot_be_imported_ends_a_run_before_a_job_is_registered(
+    line: Line,
+) -> None:
+    entry = EntryPoint("broken", "no_such_module:MADE", "extentflow-broken 2.1")
+    line.patch.setitem(CONVERTERS._declared, "broken", entry)
+    line.runtime.put_connector(value__converter="broken")
+    line.runtime.put()
+    said = "revision 2, cannot be read: converter 'broken': entry point broken = no_such_module"
+
+    with pytest.raises(Misconfigured, match=said):
+        Runs(line.runtime).plan("c")
+    with pytest.raises(Misconfigured, match=said):
+        line.run()
+    findings = list(_connector(line.runtime, "c", broker=True))
+
+    assert line.states() == []
+    (finding,) = findings
+    assert finding.verdict == "problem"
+    assert "(ModuleNotFoundError: No module named 'no_such_module')" in finding.fact
+    assert finding.remedy == "install what it lacks, or upgrade or uninstall the package"
 
 
 def test_cancelled_and_failed_jobs_are_replayed(line: Line) -> None:

@@ -96,6 +96,7 @@ class Registry(Generic[T]):
         is_adapter: Callable[[object], bool] = callable,
         find: Callable[[str], Iterable[EntryPoint]] = installed_entry_points,
     ) -> None:
+        self.group = group
         self._noun = noun
         self._is_adapter = is_adapter
         self._find = functools.partial(find, group)
@@ -119,6 +120,18 @@ class Registry(Generic[T]):
     def is_built_in(self, name: str) -> bool:
         """Whether extentflow itself ships the adapter called `name`."""
         return name in self._built_in
+
+    def load_problems(self, name: str) -> tuple[str, ...]:
+        """Return why an installed package's adapter called `name` cannot be used; () if it can.
+
+        A built-in adapter is not imported.
+        """
+        try:
+            if not self.is_built_in(name):
+                self.get(name)
+        except Misconfigured as exc:
+            return exc.problems
+        return ()
 
     def items(self) -> Iterator[tuple[str, T]]:
         """Yield names and adapters, built-in ones first; loads each when reached, as `get`."""
@@ -161,7 +174,8 @@ class Registry(Generic[T]):
         except Exception as exc:  # a plug-in's module may raise anything while it is imported
             raise Misconfigured(
                 f"{self._noun} {entry.name!r}: entry point {entry} cannot be loaded"
-                f" ({type(exc).__name__}: {exc}); repair or uninstall the package"
+                f" ({type(exc).__name__}: {exc}); install what it lacks, or upgrade or uninstall"
+                " the package"
             ) from exc
         if not self._is_adapter(adapter):
             raise Misconfigured(

@@ -13,8 +13,9 @@ from extentflow.config.columns import MESSAGE_KEY, MessageKey
 from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
 from extentflow.config.specs import CONVERTERS, FORMATS, STORES
 from extentflow.config.table import Alias, Family, Only, family, key
-from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.errors import Misconfigured, UnsupportedFormat, either
 from extentflow.model import ObjectVersion, bucket_uri
+from extentflow.plugins import Registry
 
 LOCAL_FILE = "localfile"
 COMPRESSION_EXTENSIONS: Mapping[str, str] = {"gz": "gzip", "gzip": "gzip", "zst": "zstd"}
@@ -50,7 +51,13 @@ def _topic_name(text: str) -> str:
     return text.strip()
 
 
-_CONVERTER = types.choice(CONVERTERS.names, _CONNECT_CONVERTERS)
+def _adapter(registry: Registry[Any], also: Mapping[str, str] | None = None) -> types.Kind[str]:
+    """Return the kind of names of adapters, which may be those of packages."""
+    hint = f", or install the package that declares it (entry-point group {registry.group})"
+    return types.choice(registry.names, also, hint=hint)
+
+
+_CONVERTER = _adapter(CONVERTERS, _CONNECT_CONVERTERS)
 
 _S3 = Only("endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service")
 _LOCAL = Only("endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type is localfile")
@@ -90,7 +97,7 @@ class ConnectorConfig:
         required=True,
     )
     format: str | None = key(
-        types.choice(FORMATS.names),
+        _adapter(FORMATS),
         "One of the formats below. By extension; before a compression's extension too (.csv.gz).",
         name="input.format",
         shown="from the extension",
@@ -104,7 +111,7 @@ class ConnectorConfig:
         only=(_LINES,),
     )
     endpoint_type: str = key(
-        types.choice(STORES.names),
+        _adapter(STORES),
         "`awss3`, `ontaps3`, `storagegrids3` or `localfile`.",
         default="awss3",
         section="Object store",
@@ -284,8 +291,8 @@ class ConnectorConfig:
         checked = converter is not None and CONVERTERS.is_built_in(converter)
         if checked and spec.converters and converter not in spec.converters:
             return (
-                f"value.converter={converter} cannot make values of {format_name}; write one of"
-                f" {', '.join(spec.converters)}, or remove it"
+                f"value.converter={converter} cannot make values of {format_name}; write"
+                f" {either(spec.converters)}, or remove it"
             )
         if self.message_key.columns and not spec.has_columns:
             return f"message.key names columns, and {format_name} has none; write none or object"

@@ -8,9 +8,9 @@ from typing import Any
 
 from extentflow.config import types
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters
-from extentflow.config.specs import CONVERTERS, FORMATS, FormatCheck, FormatSpec
+from extentflow.config.specs import CONVERTERS, FORMATS, STORES, FormatCheck, FormatSpec
 from extentflow.config.table import Only, Reading, Table, declared
-from extentflow.errors import Misconfigured, quoted
+from extentflow.errors import Misconfigured, either, quoted
 
 _FOREIGN = {
     "connector.class": "names a class of Kafka Connect, which extentflow does not use; remove it",
@@ -63,6 +63,7 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     changed = {name: own for name, own in options.items() if own != formats[name].options()}
     draft = table.make(ConnectorConfig, reading, format_options=changed)
     found = [*reading.problems, *_source_problems(draft, reading), *_problems(draft, reading)]
+    found += _package_problems(draft)
     for name, spec in formats.items():
         columns, chosen = draft.message_key.columns, draft.format == name
         found += spec.problems(FormatCheck(options[name], columns, chosen, reading.sound))
@@ -75,6 +76,14 @@ def to_map(config: ConnectorConfig) -> dict[str, str]:
     """Return the flat map, in canonical names and without defaults; `parse` reads it back."""
     options = {f"{name}.": own for name, own in config.format_options.items()}
     return connector_table(options).write({"": config, **options})
+
+
+def _package_problems(config: ConnectorConfig) -> Iterator[str]:
+    """Yield why packages of the connector cannot be used; those of formats are loaded before."""
+    named = (config.value_converter, config.key_converter)
+    for converter in dict.fromkeys(name for name in named if name is not None):
+        yield from CONVERTERS.load_problems(converter)
+    yield from STORES.load_problems(config.endpoint_type)
 
 
 def _source_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
@@ -117,8 +126,8 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
     unchecked = named is None or (bool(key.columns) and not CONVERTERS.is_built_in(named))
     if sound("message.key", "key.converter") and named not in fitting and not unchecked:
         yield (
-            f"key.converter={named!r}: cannot make this message.key; write one of"
-            f" {', '.join(fitting)}, or remove it"
+            f"key.converter={named!r}: cannot make this message.key; write {either(fitting)}, or"
+            " remove it"
         )
     tolerant = config.errors_tolerance == "all"
     if sound("errors.tolerance", "errors.deadletterqueue.topic.name") and tolerant and dead is None:

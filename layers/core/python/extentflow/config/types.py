@@ -221,9 +221,15 @@ def seconds(least: float) -> Kind[float]:
 
 
 def choice(
-    names: Collection[str] | Callable[[], Collection[str]], also: Mapping[str, str] | None = None
+    names: Collection[str] | Callable[[], Collection[str]],
+    also: Mapping[str, str] | None = None,
+    *,
+    hint: str = "",
 ) -> Kind[str]:
-    """Return the kind of one of `names`, in any case; `also` maps further spellings to them."""
+    """Return the kind of one of `names`, in any case; `also` maps further spellings to them.
+
+    `hint` follows the list of names where a value is none of them.
+    """
 
     def read(text: str) -> str:
         known = names() if callable(names) else names
@@ -232,7 +238,7 @@ def choice(
         try:
             return spellings[text.strip().lower()]
         except KeyError:
-            raise ValueError(f"write {either(sorted(known))}") from None
+            raise ValueError(f"write {either(sorted(known))}{hint}") from None
 
     return Kind(read)
 
