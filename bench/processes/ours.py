@@ -79,8 +79,8 @@ def main() -> None:
     runtime = Runtime.from_environment()
     kind = sys.argv[1]
     with _engine(runtime, kind) as engine, closing(open_job_events(runtime)) as events:
-        announce = events.publish if kind == "spark" else None
-        serve(lambda request: _run(runtime, engine, request, announce))
+        publish = events.publish if kind == "spark" else None
+        serve(lambda request: _run(runtime, engine, request, publish))
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def _run(
     runtime: Runtime,
     engine: Engine,
     request: dict[str, Any],
-    announce: Callable[[Sequence[Job]], object] | None,
+    publish: Callable[[Sequence[Job]], object] | None,
 ) -> dict[str, Any]:
     """Process one request, with the checks of the command where job events are published."""
     if isinstance(engine, Here):
@@ -116,15 +116,15 @@ def _run(
     config, revision = runtime.connectors.latest(request["connector"])
     store = runtime.objects.store(config, revision)
     version = store.head(config.bucket, request["key"])
-    if announce is not None:
+    if publish is not None:
         preflight.require_running(runtime.ledger, config.name)
         runtime.require_app()
         preflight.check(config, runtime.broker, [version])
     stopped = (lambda: engine.stopped) if isinstance(engine, Here) else (lambda: False)
     timed = _Timed()
     run = JobRunner("bench", engine, runtime.planner(), runtime.ledger, timed, stopped)
-    if announce is not None:
-        run = replace(run, publish=announce)
+    if publish is not None:
+        run = replace(run, publish=publish)
     job_request = runtime.request(config, revision, version, engine.cores)
     report = run.ingest(iter([job_request]), again=math.inf)
     if not report.ok and not report.stopped:

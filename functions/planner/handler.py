@@ -73,7 +73,7 @@ def process(record: SQSRecord) -> None:
             logger.info("job", extra={"state": job.state, "uri": job.version.uri})
             metrics.add_metric("Jobs", MetricUnit.Count, 1)
             # A redelivered arrival can belong to a job whose event is already published.
-            failed = job.state is JobState.FAILED and not job.announced
+            failed = job.state is JobState.FAILED and not job.published
             metrics.add_metric("FailedJobs", MetricUnit.Count, failed)
 
 

@@ -81,6 +81,6 @@ def log_report(report: Report) -> None:
     metrics.add_metric("MessagesResent", MetricUnit.Count, report.messages_resent)
     metrics.add_metric("KeysListed", MetricUnit.Count, report.keys_listed)
     metrics.add_metric("Jobs", MetricUnit.Count, report.jobs_new)
-    metrics.add_metric("EndsAnnounced", MetricUnit.Count, report.ends_announced)
+    metrics.add_metric("EndsPublished", MetricUnit.Count, report.ends_published)
     metrics.add_metric("OldestOpenJobSeconds", MetricUnit.Seconds, report.oldest_open_seconds)
     metrics.add_metric("ReconciliationProblems", MetricUnit.Count, report.problems)

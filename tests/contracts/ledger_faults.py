@@ -221,7 +221,7 @@ class LostResponseContract:
 
         found = world.ledger.jobs.get(ended.id)
         assert found is not None
-        assert found.announced
+        assert found.published
 
     def test_closing(self, world: LedgerUnderTest) -> None:
         job = Scene(world.ledger).job(count=0)

@@ -605,7 +605,7 @@ class PublishContract:
 
         assert before == []
         assert self.waiting(world.elsewhere(), job.connector) == [ended]
-        assert not ended.announced
+        assert not ended.published
 
     def test_the_end_of_a_closed_job_is_unpublished(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
@@ -626,7 +626,7 @@ class PublishContract:
         world.ledger.jobs.mark_published(ended[0])
 
         assert self.waiting(world.ledger, first.connector) == [ended[1]]
-        assert world.elsewhere().jobs.get(first.id) == replace(ended[0], announced=True)
+        assert world.elsewhere().jobs.get(first.id) == replace(ended[0], published=True)
 
     def test_marking_twice_is_marking_once(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
@@ -636,7 +636,7 @@ class PublishContract:
         world.elsewhere().jobs.mark_published(ended)
 
         assert self.waiting(world.ledger, job.connector) == []
-        assert world.ledger.jobs.get(job.id) == replace(ended, announced=True)
+        assert world.ledger.jobs.get(job.id) == replace(ended, published=True)
 
     def test_a_job_that_ends_again_is_unpublished_again(self, world: LedgerUnderTest) -> None:
         (job,) = self.jobs(world.ledger)
@@ -646,7 +646,7 @@ class PublishContract:
         open_again = self.waiting(world.ledger, job.connector)
         ended = world.ledger.jobs.end(job.id, JobState.FAILED, "second")
 
-        assert not resumed.announced
+        assert not resumed.published
         assert open_again == []
         assert self.waiting(world.ledger, job.connector) == [ended]
 
@@ -707,7 +707,7 @@ class PublishContract:
         ended = [world.ledger.jobs.end(job.id, JobState.FAILED, "why") for job in jobs[:3]]
         called_off = world.ledger.jobs.end(jobs[3].id, JobState.CANCELLED, "called off")
         world.ledger.jobs.mark_published(ended[1])
-        expected = [ended[2], replace(ended[1], announced=True), ended[0]]
+        expected = [ended[2], replace(ended[1], published=True), ended[0]]
 
         connector = jobs[0].connector
 

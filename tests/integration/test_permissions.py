@@ -84,7 +84,7 @@ def play(scene: Scene) -> None:
         scene.lose(version)
     with EventSource(scene.deployment, scene.place_of_functions):
         assert scene.replay() == 1 + len(lost)
-        eventually("ends were announced", lambda: announced_again(scene, [replayed, *lost]))
+        eventually("ends were published", lambda: published_again(scene, [replayed, *lost]))
     assert [scene.state_of(one) for one in (replayed, *lost)] == [DONE, FAILED, FAILED]
 
 
@@ -103,16 +103,16 @@ def reconciled(report: Report) -> bool:
             report.jobs_closed,
             report.messages_resent,
             report.jobs_new >= 3,
-            report.ends_announced,
+            report.ends_published,
             not report.problems,
         )
     )
 
 
-def announced_again(scene: Scene, versions: list[ObjectVersion]) -> bool:
+def published_again(scene: Scene, versions: list[ObjectVersion]) -> bool:
     """Whether jobs ended once more, and the events are published."""
     jobs = [scene.job_of(version) for version in versions]
-    return all(job is not None and job.reopened and job.announced for job in jobs)
+    return all(job is not None and job.reopened and job.published for job in jobs)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

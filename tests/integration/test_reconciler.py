@@ -129,7 +129,7 @@ def test_objects_without_a_notification_are_delivered_once(
     assert (first.keys_listed, first.jobs_new, first.problems) == (6, 5, 0)
     assert first.listings_finished == (delivery.connector_name,)
     assert [second.jobs_new, third.jobs_new, third.problems] == [0, 0, 0]
-    assert fourth.ends_announced == 0
+    assert fourth.ends_published == 0
     assert {job.state for job in delivery.jobs()} == {JobState.DONE}
     assert sorted(delivery.values()) == sorted(line for body in lines.values() for line in body)
 

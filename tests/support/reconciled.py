@@ -63,7 +63,7 @@ class Reconciled:
     def __post_init__(self) -> None:
         self.configs: dict[str, ConnectorConfig] = {}
         self.arrived: list[Arrival] = []
-        self.announcer = MemoryJobEvents()
+        self.publisher = MemoryJobEvents()
         self.runs = 0
         self.open: Callable[[Job], tuple[Format, RangeSource]] = self._open
         self.connector("c")
@@ -129,7 +129,7 @@ class Reconciled:
             slots=self.world.slots(f"reconciler-{self.runs}", policy=POLICY),
             dispatch=dispatch,
             receive=receive,
-            announce=JobEvents(self.ledger, [self.announcer], lambda _job: "records").sweep,
+            publish=JobEvents(self.ledger, [self.publisher], lambda _job: "records").sweep,
             random=Random(self.runs),
             late=late,
             patience=self.patience,

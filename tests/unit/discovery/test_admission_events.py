@@ -13,29 +13,29 @@ from extentflow.model import Job, JobState
 from extentflow.testing.services import MemoryJobEvents
 
 
-def told_by(desk: Desk, announcer: MemoryJobEvents) -> JobEvents:
-    return JobEvents(desk.world.ledger, (announcer,), lambda _job: TOPIC)
+def told_by(desk: Desk, publisher: MemoryJobEvents) -> JobEvents:
+    return JobEvents(desk.world.ledger, (publisher,), lambda _job: TOPIC)
 
 
-def test_an_empty_object_is_announced_by_its_planner_once() -> None:
-    desk, announcer = Desk(), MemoryJobEvents()
-    reception = replace(desk.reception(), announce=told_by(desk, announcer).publish)
+def test_an_empty_object_is_published_by_its_planner_once() -> None:
+    desk, publisher = Desk(), MemoryJobEvents()
+    reception = replace(desk.reception(), publish=told_by(desk, publisher).publish)
     body = desk.put(b"")
 
     reception.take(body)
     reception.take(body)
 
     (job,) = desk.jobs()
-    assert [(event.job, event.state) for event in announcer.events] == [(job.id, JobState.DONE)]
-    assert job.announced
+    assert [(event.job, event.state) for event in publisher.events] == [(job.id, JobState.DONE)]
+    assert job.published
 
 
 def test_a_job_that_is_sent_to_workers_is_not_published() -> None:
-    desk, announcer = Desk(), MemoryJobEvents()
+    desk, publisher = Desk(), MemoryJobEvents()
 
-    replace(desk.reception(), announce=told_by(desk, announcer).publish).take(desk.put(b"abc"))
+    replace(desk.reception(), publish=told_by(desk, publisher).publish).take(desk.put(b"abc"))
 
-    assert announcer.events == []
+    assert publisher.events == []
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_job_that_is_sent_to_workers_is_not_published() -> None:
         (ZeroDivisionError("oh"), "unexpected ZeroDivisionError"),
     ],
 )
-def test_what_cannot_be_announced_never_makes_a_message_come_again(
+def test_what_cannot_be_published_never_makes_a_message_come_again(
     caplog: pytest.LogCaptureFixture, error: Exception, said: str
 ) -> None:
     def away(_jobs: Sequence[Job]) -> None:
@@ -54,7 +54,7 @@ def test_what_cannot_be_announced_never_makes_a_message_come_again(
     desk = Desk()
     body = desk.put(b"")
 
-    (received,) = replace(desk.reception(), announce=away).take(body)
+    (received,) = replace(desk.reception(), publish=away).take(body)
 
     assert [job.state for job in received.jobs] == [JobState.DONE]
     assert "job events are published later: " in caplog.text

@@ -8,7 +8,7 @@ from tests.support.memory_delivery import expected
 from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
 
 from extentflow.delivery.slots import Slots
-from extentflow.discovery.reconciler import ANNOUNCED_AT_ONCE
+from extentflow.discovery.reconciler import PUBLISHED_AT_ONCE
 from extentflow.discovery.report import Report, attempt_step, interleave
 from extentflow.discovery.stalled_jobs import LONGEST_PATIENCE_SECONDS
 from extentflow.errors import Fenced, LedgerUnavailable, SinkUnavailable
@@ -105,11 +105,11 @@ def test_a_frozen_worker_commits_nothing_after_its_slot_is_recovered(
     assert house.world.delivered() == expected(b"abcd")
 
 
-# -- announcements --------------------------------------------------------------------------------
+# -- job events -----------------------------------------------------------------------------------
 
 
 def test_unpublished_ends_are_published_once(house: Reconciled) -> None:
-    told_late = [house.sent(f"{number:03}", b"abcd") for number in range(ANNOUNCED_AT_ONCE + 5)]
+    told_late = [house.sent(f"{number:03}", b"abcd") for number in range(PUBLISHED_AT_ONCE + 5)]
     house.work()
     closed_now = house.sent("closed", b"abcd")
     slots, held = claim(house, closed_now)
@@ -118,20 +118,20 @@ def test_unpublished_ends_are_published_once(house: Reconciled) -> None:
     first, second = house.run(), house.run()
 
     expected_jobs = sorted(job.id for job in [*told_late, closed_now])
-    assert sorted(event.job for event in house.announcer.events) == expected_jobs
-    assert (first.ends_announced, second.ends_announced) == (ANNOUNCED_AT_ONCE + 6, 0)
+    assert sorted(event.job for event in house.publisher.events) == expected_jobs
+    assert (first.ends_published, second.ends_published) == (PUBLISHED_AT_ONCE + 6, 0)
 
 
 def test_an_unavailable_publisher_costs_one_step_and_is_retried(house: Reconciled) -> None:
     house.sent("key", b"abcd")
     house.work()
     house.put("lost")
-    house.announcer.failures = 1
+    house.publisher.failures = 1
 
     away, back = house.run(), house.run()
 
-    assert (away.problems, away.ends_announced, away.jobs_new) == (1, 0, 1)
-    assert (back.problems, back.ends_announced) == (0, 1)
+    assert (away.problems, away.ends_published, away.jobs_new) == (1, 0, 1)
+    assert (back.problems, back.ends_published) == (0, 1)
 
 
 # -- a step that fails ----------------------------------------------------------------------------

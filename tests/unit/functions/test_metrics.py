@@ -54,8 +54,8 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
     return module
 
 
-def job(state: JobState, *, announced: bool = False) -> Job:
-    return replace(JOB, state=state, announced=announced)
+def job(state: JobState, *, published: bool = False) -> Job:
+    return replace(JOB, state=state, published=published)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_worker_counts_the_jobs_that_it_brought_to_failed(
     ("planned", "failed"),
     [
         (job(JobState.FAILED), 1),
-        (job(JobState.FAILED, announced=True), 0),
+        (job(JobState.FAILED, published=True), 0),
         (job(JobState.RUNNING), 0),
     ],
 )

@@ -151,7 +151,7 @@ def test_an_end_is_published_to_every_publisher_and_marked() -> None:
     ends.job_events.publish_ended(job)
 
     assert ends.first.events == ends.second.events
-    assert ends.now(job) == replace(job, announced=True)
+    assert ends.now(job) == replace(job, published=True)
     assert list(ends.world.ledger.jobs.unpublished(10)) == []
 
 
@@ -196,10 +196,10 @@ def test_an_end_is_marked_only_after_every_publisher_accepted_it(which: str) -> 
     unmarked = ends.now(job)
     swept = ends.job_events.sweep(10)
 
-    assert not unmarked.announced
+    assert not unmarked.published
     assert swept == 1
     assert [event.job for event in unavailable.events] == [job.id]
-    assert ends.now(job).announced
+    assert ends.now(job).published
 
 
 def test_a_crash_between_publishing_and_marking_publishes_again() -> None:
@@ -213,7 +213,7 @@ def test_a_crash_between_publishing_and_marking_publishes_again() -> None:
 
     assert swept == 1
     assert ends.first.events == [ends.first.events[0]] * 2
-    assert ends.now(job).announced
+    assert ends.now(job).published
 
 
 def test_the_end_of_a_replay_is_another_event() -> None:
@@ -228,7 +228,7 @@ def test_the_end_of_a_replay_is_another_event() -> None:
     ends.job_events.publish_ended(ends.now(job))
 
     done = ends.now(job)
-    assert done.announced
+    assert done.published
     assert done.reopened > 0
     assert ends.published_ends == [
         (job.id, JobState.FAILED, 0),
@@ -248,7 +248,7 @@ def test_a_job_replayed_during_publishing_has_another_unpublished_end() -> None:
     ends.job_events.publish_ended(job)
     ended = ends.world.ledger.jobs.close(job.id)
 
-    assert (ended.state, ended.reopened, ended.announced) == (JobState.FAILED, 1, False)
+    assert (ended.state, ended.reopened, ended.published) == (JobState.FAILED, 1, False)
     assert list(ends.world.ledger.jobs.unpublished(10)) == [ended]
 
 
@@ -271,7 +271,7 @@ def test_a_job_with_an_unreadable_connector_is_published_without_topic(
         unreadable.id: "",
         readable.id: TOPIC,
     }
-    assert ends.now(unreadable).announced
+    assert ends.now(unreadable).published
     assert f"{unreadable.id} has no topic: no revision 1" in caplog.text
 
 

@@ -26,7 +26,7 @@ class Cluster:
         return self.broker.fence("jobs", ProducerSettings(exactly_once=False)).open()
 
     @property
-    def announcer(self) -> KafkaJobEvents:
+    def publisher(self) -> KafkaJobEvents:
         return KafkaJobEvents(self.open, self.ticker.clock)
 
 
@@ -34,7 +34,7 @@ def test_an_event_is_a_record_with_the_jobs_id_as_its_key() -> None:
     cluster = Cluster()
     other = replace(EVENT, job="f" * 20)
 
-    cluster.announcer.publish([EVENT, other])
+    cluster.publisher.publish([EVENT, other])
 
     records = cluster.broker.read_committed(JOBS_TOPIC)
     assert [record.key for record in records] == [EVENT.job.encode(), other.job.encode()]
@@ -46,10 +46,10 @@ def test_an_event_is_a_record_with_the_jobs_id_as_its_key() -> None:
 
 def test_one_producer_serves_many_calls() -> None:
     cluster = Cluster()
-    announcer = cluster.announcer
+    publisher = cluster.publisher
 
     for _ in range(3):
-        announcer.publish([EVENT])
+        publisher.publish([EVENT])
         cluster.ticker.sleep(KAFKA_IDLE_SECONDS)
 
     assert cluster.opened == 1
@@ -57,11 +57,11 @@ def test_one_producer_serves_many_calls() -> None:
 
 def test_a_producer_that_was_idle_for_long_is_replaced() -> None:
     cluster = Cluster()
-    announcer = cluster.announcer
-    announcer.publish([EVENT])
+    publisher = cluster.publisher
+    publisher.publish([EVENT])
 
     cluster.ticker.sleep(KAFKA_IDLE_SECONDS + 1)
-    announcer.publish([EVENT])
+    publisher.publish([EVENT])
 
     assert cluster.opened == 2
     assert len(cluster.broker.read_committed(JOBS_TOPIC)) == 2
@@ -69,13 +69,13 @@ def test_a_producer_that_was_idle_for_long_is_replaced() -> None:
 
 def test_a_producer_that_failed_is_replaced() -> None:
     cluster = Cluster()
-    announcer = cluster.announcer
-    announcer.publish([EVENT])
+    publisher = cluster.publisher
+    publisher.publish([EVENT])
     cluster.broker.lose_commit_answer(committed=False)
 
     with pytest.raises(SinkUnavailable):
-        announcer.publish([EVENT])
-    announcer.publish([EVENT])
+        publisher.publish([EVENT])
+    publisher.publish([EVENT])
 
     assert cluster.opened == 2
 
@@ -85,16 +85,16 @@ def test_an_event_that_the_topic_rejects_names_its_job_and_the_remedy() -> None:
     cluster.broker.create_topic(JOBS_TOPIC, max_message_bytes=100)
 
     with pytest.raises(Misconfigured, match=rf"{EVENT.job} was refused.*max\.message\.bytes"):
-        cluster.announcer.publish([EVENT])
+        cluster.publisher.publish([EVENT])
 
 
-def test_a_closed_announcer_opens_again() -> None:
+def test_a_closed_publisher_opens_again() -> None:
     cluster = Cluster()
-    announcer = cluster.announcer
-    announcer.close()
-    announcer.publish([EVENT])
+    publisher = cluster.publisher
+    publisher.close()
+    publisher.publish([EVENT])
 
-    announcer.close()
-    announcer.publish([EVENT])
+    publisher.close()
+    publisher.publish([EVENT])
 
     assert cluster.opened == 2

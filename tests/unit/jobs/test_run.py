@@ -593,7 +593,7 @@ def test_a_problem_outside_the_object_fails_no_object() -> None:
     assert world.ledger.jobs.get(job.id) == job
 
 
-# -- announcing -----------------------------------------------------------------------------------
+# -- publishing -----------------------------------------------------------------------------------
 
 
 def test_a_run_publishes_its_jobs_when_it_ends() -> None:
@@ -613,7 +613,7 @@ def test_a_run_publishes_its_jobs_when_it_ends() -> None:
     assert [job.state for job in given] == [JobState.DONE, JobState.FAILED]
 
 
-def test_a_run_whose_jobs_cannot_be_announced_is_no_worse_for_it(
+def test_a_run_whose_jobs_cannot_be_published_is_no_worse_for_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def away(_jobs: Sequence[Job]) -> None:

@@ -477,7 +477,7 @@ class TestReads:
             ),
             (RUNNING_IMAGE, RUNNING),
             (FAILED_IMAGE, FAILED),
-            (PUBLISHED_IMAGE, replace(FAILED, announced=True)),
+            (PUBLISHED_IMAGE, replace(FAILED, published=True)),
             # Items of before this attribute was added.
             ({name: JOB_IMAGE[name] for name in JOB_IMAGE if name != "ended"}, JOB),
         ],

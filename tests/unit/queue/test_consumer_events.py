@@ -21,31 +21,31 @@ class ObservedQueues:
     """Queues with a recorder of published job ends."""
 
     queued: Queued = field(default_factory=Queued)
-    announcer: MemoryJobEvents = field(default_factory=MemoryJobEvents)
+    publisher: MemoryJobEvents = field(default_factory=MemoryJobEvents)
 
     @property
-    def announcements(self) -> JobEvents:
-        return JobEvents(self.queued.world.ledger, (self.announcer,), lambda _job: TOPIC)
+    def events(self) -> JobEvents:
+        return JobEvents(self.queued.world.ledger, (self.publisher,), lambda _job: TOPIC)
 
     def worker(self, ended: Callable[[Job], None] | None = None) -> QueueWorker:
-        return replace(self.queued.worker(), ended=ended or self.announcements.publish_ended)
+        return replace(self.queued.worker(), ended=ended or self.events.publish_ended)
 
     @property
     def ends(self) -> list[tuple[str, JobState, int]]:
-        return [(event.job, event.state, event.reopened) for event in self.announcer.events]
+        return [(event.job, event.state, event.reopened) for event in self.publisher.events]
 
 
-def test_the_worker_that_ends_a_job_announces_it_once() -> None:
+def test_the_worker_that_ends_a_job_publishes_it_once() -> None:
     scene = ObservedQueues()
     job = scene.queued.job(b"abcdefgh")
 
     scene.queued.drain(scene.worker())
 
     assert scene.ends == [(job.id, JobState.DONE, 0)]
-    assert scene.queued.now(job).announced
+    assert scene.queued.now(job).published
 
 
-def test_a_doubled_message_announces_nothing_more() -> None:
+def test_a_doubled_message_publishes_nothing_more() -> None:
     scene = ObservedQueues()
     job = scene.queued.job(b"abc")
     (body,) = scene.queued.queue.sent
@@ -79,7 +79,7 @@ def test_a_failed_job_is_published_once_its_message_is_dead_lettered() -> None:
 
     def ended(found: Job) -> None:
         dead_letters.append(len(scene.queued.dead.messages))
-        scene.announcements.publish_ended(found)
+        scene.events.publish_ended(found)
 
     scene.queued.drain(scene.worker(ended))
 
@@ -87,7 +87,7 @@ def test_a_failed_job_is_published_once_its_message_is_dead_lettered() -> None:
     assert scene.ends == [(job.id, JobState.FAILED, 0)]
 
 
-def test_a_replay_from_the_dead_letter_queue_announces_its_own_end() -> None:
+def test_a_replay_from_the_dead_letter_queue_publishes_its_own_end() -> None:
     scene = ObservedQueues()
     job = scene.queued.job(b"ab!d")
     scene.queued.drain(scene.worker())
@@ -99,7 +99,7 @@ def test_a_replay_from_the_dead_letter_queue_announces_its_own_end() -> None:
     assert scene.ends == [(job.id, JobState.FAILED, 0), (job.id, JobState.DONE, 1)]
 
 
-def test_a_job_of_a_stopped_connector_is_announced_as_cancelled() -> None:
+def test_a_job_of_a_stopped_connector_is_published_as_cancelled() -> None:
     scene = ObservedQueues()
     scene.queued.world.ledger.connectors.put("c", {})
     job = scene.queued.job(b"abcdefgh")
@@ -110,7 +110,7 @@ def test_a_job_of_a_stopped_connector_is_announced_as_cancelled() -> None:
     assert scene.ends == [(job.id, JobState.CANCELLED, 0)]
 
 
-def test_an_end_that_others_brought_about_is_announced_by_the_next_message() -> None:
+def test_an_end_that_others_brought_about_is_published_by_the_next_message() -> None:
     scene = ObservedQueues()
     job = scene.queued.job(b"abcdefgh")
     scene.queued.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced")
@@ -126,20 +126,20 @@ def test_an_unavailable_publisher_leaves_the_event_to_the_reconciler(
     scene = ObservedQueues()
     scene.queued.world.ledger.connectors.put("c", {})
     job = scene.queued.job(b"abc")
-    scene.announcer.failures = 1
+    scene.publisher.failures = 1
 
     with caplog.at_level(logging.WARNING):
         (answer,) = scene.queued.drain(scene.worker())
 
     assert answer.again_seconds is None
     assert f"the end of job {job.id} is published later" in caplog.text
-    assert not scene.queued.now(job).announced
-    assert scene.announcements.sweep(10) == 1
+    assert not scene.queued.now(job).published
+    assert scene.events.sweep(10) == 1
     assert scene.ends == [(job.id, JobState.DONE, 0)]
 
 
 @pytest.mark.parametrize("error", [LedgerUnavailable("away"), KeyError("a defect")])
-def test_whatever_goes_wrong_in_announcing_never_fails_a_message(error: Exception) -> None:
+def test_whatever_goes_wrong_in_publishing_never_fails_a_message(error: Exception) -> None:
     scene = ObservedQueues()
     scene.queued.job(b"abc")
 

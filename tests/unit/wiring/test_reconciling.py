@@ -94,7 +94,7 @@ def test_an_unparseable_connector_is_a_problem_and_delays_no_listing(
     found = open_reconciler(runtime)
     dispatch = replace(found.dispatch, queue=MemoryQueue(runtime.clock.wall))
 
-    report = replace(found, dispatch=dispatch, announce=lambda _limit: 0).run()
+    report = replace(found, dispatch=dispatch, publish=lambda _limit: 0).run()
 
     assert (report.keys_listed, report.listings_finished, report.problems) == (1, ("c",), 1)
     assert "connector b, revision 1, cannot be read: input.format='avro'" in caplog.text

@@ -148,8 +148,9 @@ class Job:
     """One object version under one connector revision.
 
     `created` and `ended` (0.0 while it is open) are seconds since the epoch on the ledger's clock.
-    `announced`: this end was published; `state` and `reopened` identify an end. `partition` is the
-    one that holds an ordered object without keys, -1 before the first claim and for other jobs.
+    `published`: the event of this end was published; `state` and `reopened` identify an end.
+    `partition` is the one that holds an ordered object without keys, -1 before the first claim and
+    for other jobs.
     """
 
     id: str
@@ -166,7 +167,7 @@ class Job:
     reopened: int = 0
     created: float = 0.0
     ended: float = 0.0
-    announced: bool = False
+    published: bool = False
     partition: int = -1
 
     def extent(self, ordinal: int, start: int, end: int) -> Extent:
@@ -175,7 +176,7 @@ class Job:
 
     def in_state(self, state: JobState, reason: str = "", *, ended: float = 0.0) -> Job:
         """Return a copy in another state, not published yet."""
-        return replace(self, state=state, reason=reason, ended=ended, announced=False)
+        return replace(self, state=state, reason=reason, ended=ended, published=False)
 
 
 def job_id(connector: str, version: ObjectVersion, generation: int = 0) -> str:

@@ -202,7 +202,7 @@ class ArrivalHandler(JobAdmission):
     """Processes messages of the arrivals queue.
 
     `kept` is the dead letter queue for unparseable and unmatched notifications. `arrivals` is the
-    source queue, to which waiting arrivals are sent again. `announce` publishes events of jobs that
+    source queue, to which waiting arrivals are sent again. `publish` publishes events of jobs that
     ended while they were planned. `late` returns whether there is no time for another arrival or
     connector. `backfill` starts a Spark run for many objects.
     """
@@ -210,7 +210,7 @@ class ArrivalHandler(JobAdmission):
     kept: Queue
     arrivals: Queue
     backfill: Callable[[Backfill], object]
-    announce: Callable[[Sequence[Job]], object] = lambda _jobs: None
+    publish: Callable[[Sequence[Job]], object] = lambda _jobs: None
     late: Callable[[], bool] = lambda: False
 
     def take(self, body: str, *, received: int = 1) -> list[AdmissionResult]:
@@ -303,7 +303,7 @@ class ArrivalHandler(JobAdmission):
     def _publish(self, jobs: Sequence[Job]) -> None:
         try:
             with contain_defects("publishing job events"):
-                self.announce(jobs)
+                self.publish(jobs)
         except ExtentflowError as exc:  # the message is done: dead letters must not be sent twice
             log.warning("job events are published later: %s", exc)
 

@@ -27,7 +27,7 @@ from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import Job
 from extentflow.queue.dispatch import ExtentDispatcher
 
-ANNOUNCED_AT_ONCE = 100
+PUBLISHED_AT_ONCE = 100
 
 
 class ReconcilerContext(Protocol):
@@ -44,7 +44,7 @@ class ReconcilerContext(Protocol):
 class Reconciler:
     """One process's reconciler. `late` returns whether there is no time for another step.
 
-    `receive` registers jobs (see `JobAdmission.receive`). `announce` publishes a limited number of
+    `receive` registers jobs (see `JobAdmission.receive`). `publish` publishes a limited number of
     job events and returns how many (see `JobEvents.sweep`). `random` shuffles connectors, so that
     each is first in some run even with short deadlines. `hold` returns which Spark run owns a job.
     """
@@ -54,7 +54,7 @@ class Reconciler:
     slots: Slots
     dispatch: ExtentDispatcher
     receive: Callable[[Arrival], AdmissionResult]
-    announce: Callable[[int], int]
+    publish: Callable[[int], int]
     random: Random
     late: Callable[[], bool] = lambda: False
     patience: StallThresholds = field(default_factory=StallThresholds)
@@ -67,11 +67,11 @@ class Reconciler:
             "slots": self._sweep(),
             "jobs": self._jobs(empty_queue=empty),
             "listings": self._listings(),
-            "announcements": self._announcements(),
+            "job events": self._job_events(),
         }
         report = sum(interleave(parts), Report())
         if report.jobs_closed or report.jobs_failed:  # meanwhile
-            report += sum(interleave({"announcements": self._announcements()}), Report())
+            report += sum(interleave({"job events": self._job_events()}), Report())
         return report
 
     def _sweep(self) -> Iterator[Report]:
@@ -93,11 +93,11 @@ class Reconciler:
         self.random.shuffle(names)
         yield from interleave({f"jobs of connector {name}": watch.look(name) for name in names})
 
-    def _announcements(self) -> Iterator[Report]:
-        published = ANNOUNCED_AT_ONCE
-        while published == ANNOUNCED_AT_ONCE and not self.late():
-            published = self.announce(ANNOUNCED_AT_ONCE)
-            yield Report(ends_announced=published)
+    def _job_events(self) -> Iterator[Report]:
+        published = PUBLISHED_AT_ONCE
+        while published == PUBLISHED_AT_ONCE and not self.late():
+            published = self.publish(PUBLISHED_AT_ONCE)
+            yield Report(ends_published=published)
 
     def _listings(self) -> Iterator[Report]:
         since = self.dispatch.planner.clock.wall()

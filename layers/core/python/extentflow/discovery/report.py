@@ -31,7 +31,7 @@ class Report:
     messages_resent: int = 0
     keys_listed: int = 0
     jobs_new: int = 0
-    ends_announced: int = 0
+    ends_published: int = 0
     listings_finished: tuple[str, ...] = ()
     problems: int = 0
     oldest_open_seconds: float = 0.0

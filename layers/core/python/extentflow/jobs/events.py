@@ -95,7 +95,7 @@ class JobEvents:
 
         Raises as ledger and publishers; ends that not all of these accepted stay unpublished.
         """
-        waiting = (job for job in jobs if not (job.state.open or job.announced))
+        waiting = (job for job in jobs if not (job.state.open or job.published))
         published = 0
         for page in in_pages(waiting, PAGE_EVENTS):
             events = [self._event(job) for job in page]

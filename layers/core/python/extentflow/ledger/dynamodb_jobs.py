@@ -334,7 +334,7 @@ def _unpublished_listing(connector: str) -> str:
 
 
 def _state_to_item(job: Job) -> Attributes:
-    listed = job.state.open or job.announced
+    listed = job.state.open or job.published
     listing = _listing(job.connector, job.state) if listed else _unpublished_listing(job.connector)
     plan = lay_out(job.plan, ("count", "cursor", "covered"))
     return {**lay_out(job, STATE_FIELDS), **plan, "listing": listing}
@@ -350,7 +350,7 @@ def job_from_item(item: Stored) -> Job:
         ),
         # Jobs of earlier versions have neither `covered` nor `cut_version`, nor, below, `ended`.
         plan=Plan(**read_fields({"covered": -1, "cut_version": 1, **item}, PLAN_FIELDS)),
-        announced=not state.open and item["listing"] == _listing(item["connector"], state),
+        published=not state.open and item["listing"] == _listing(item["connector"], state),
         partition=int(item.get("partition", -1)),
         **read_fields(item, JOB_FIELDS),
         **read_fields({"ended": 0, **item}, STATE_FIELDS),

@@ -173,7 +173,7 @@ class QueueWorker:
 
         It is last, because a message that returns after its extent FAILED would be a replay.
         """
-        if job is None or job.state.open or job.announced:
+        if job is None or job.state.open or job.published:
             return answer
         try:
             with contain_defects(f"publishing the end of job {job.id}"):

@@ -89,7 +89,7 @@ class JobScanner:
     def _tidy_up(self) -> Report:
         for slot in self._slots().recover_expired():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
-        return Report(ends_announced=publish_pending(self._runtime, ENDS_AT_ONCE))
+        return Report(ends_published=publish_pending(self._runtime, ENDS_AT_ONCE))
 
     def _note(self) -> Report:
         if self._rounds != self._noted:

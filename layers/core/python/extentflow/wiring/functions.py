@@ -125,7 +125,7 @@ def open_arrival_handler(
         start=lambda job: routing.start(job, late=late),
         kept=queue(runtime.settings, "arrivals_dlq_url"),
         arrivals=queue(runtime.settings, "arrivals_queue_url"),
-        announce=unless_late(late, open_job_events(runtime).publish),
+        publish=unless_late(late, open_job_events(runtime).publish),
         late=late,
         backfill=routing.backfill,
     )
@@ -146,7 +146,7 @@ def open_queue_worker(
     job_events: JobEvents | None = None,
 ) -> QueueWorker:
     """Return a worker that hands back with less time left; the caller closes its `job_events`."""
-    announce = (job_events or open_job_events(runtime)).publish_ended
+    publish = (job_events or open_job_events(runtime)).publish_ended
     work = delivery_context(runtime, slots)
     limits = replace(work.limits, gives_up=False)  # SQS redelivers the message
     return QueueWorker(
@@ -158,7 +158,7 @@ def open_queue_worker(
         random=runtime.random,
         hide_seconds=HIDDEN_LEASES * runtime.settings.lease_seconds,
         renew_seconds=runtime.settings.lease_seconds / 3,
-        ended=unless_late(lambda: seconds_left() < PUBLISHING_SECONDS, announce),
+        ended=unless_late(lambda: seconds_left() < PUBLISHING_SECONDS, publish),
     )
 
 
@@ -171,7 +171,7 @@ def open_reconciler(runtime: Runtime, *, late: Callable[[], bool] = lambda: Fals
         slots=runtime.slots(f"reconciler-{os.getpid()}-{runtime.random.getrandbits(64):016x}"),
         dispatch=routing.dispatch,
         receive=open_arrival_handler(runtime, late=late).receive,
-        announce=partial(publish_pending, runtime),
+        publish=partial(publish_pending, runtime),
         random=runtime.random,
         late=late,
         hold=routing.hold,
@@ -240,14 +240,14 @@ def publish_pending(runtime: Runtime, limit: int) -> int:
 
 
 def unless_late(
-    late: Callable[[], bool], announce: Callable[[Ended], object]
+    late: Callable[[], bool], publish: Callable[[Ended], object]
 ) -> Callable[[Ended], None]:
-    """Return `announce`, refused when it is `late`: the next sweep publishes the end then."""
+    """Return `publish`, refused when it is `late`: the next sweep publishes the end then."""
 
-    def publish(ended: Ended) -> None:
+    def publish_in_time(ended: Ended) -> None:
         # Publishing would leave no time to delete the message, and SQS would redeliver it.
         if late():
             raise Retryable("too little time is left")
-        announce(ended)
+        publish(ended)
 
-    return publish
+    return publish_in_time

@@ -82,7 +82,7 @@ def test_a_sweep_with_an_unavailable_broker_reports_it_and_marks_nothing() -> No
     assert len(list(ledger.jobs.unpublished(10))) == 1
 
 
-def test_announcing_is_begun_only_with_time_enough() -> None:
+def test_publishing_is_begun_only_with_time_enough() -> None:
     published: list[Job] = []
     lateness = iter([False, True])
     ended = unless_late(lambda: next(lateness), published.append)
@@ -103,7 +103,7 @@ def queue_worker(seconds_left: float) -> QueueWorker:
     )
 
 
-def test_a_queue_worker_announces_while_there_is_time_for_an_outage() -> None:
+def test_a_queue_worker_publishes_while_there_is_time_for_an_outage() -> None:
     with pytest.raises(SinkUnavailable):
         queue_worker(PUBLISHING_SECONDS).ended(JOB.in_state(JobState.DONE))
 

@@ -72,7 +72,7 @@ def test_a_run_publishes_each_end_once(delivery: Delivery) -> None:
     jobs = {job.id: job for job in delivery.jobs()}
     events = published_events(delivery)
     assert sorted(event["job"] for event in events) == sorted(jobs)
-    assert all(job.announced for job in jobs.values())
+    assert all(job.published for job in jobs.values())
     for event in events:
         job = jobs[event["job"]]
         full = job.version.size > 0
