@@ -340,7 +340,8 @@ def test_a_replay_of_a_cancelled_job_is_rejected() -> None:
     queued.redrive()
     queued.drain(worker)
 
-    assert queued.reasons() == [f"job {job.id} is CANCELLED or unknown; no replay"]
+    remedy = f"`extentflow replay {job.id}` delivers the rest of it"
+    assert queued.reasons() == [f"job {job.id} is CANCELLED; {remedy}"]
     assert queued.item(job).state is ExtentState.FAILED
 
 
@@ -785,7 +786,8 @@ def test_a_replay_for_a_stopped_connector_stays_in_the_dead_letter_queue() -> No
     queued.redrive()
     queued.drain(worker)
 
-    assert queued.reasons() == ["connector c was stopped; resume it before a replay"]
+    remedy = f"`extentflow resume c`, then `extentflow replay {job.id}`"
+    assert queued.reasons() == [f"connector c was stopped, job {job.id} is FAILED; {remedy}"]
     assert queued.now(job).state is JobState.FAILED
 
 

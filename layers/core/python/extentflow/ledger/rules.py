@@ -165,11 +165,14 @@ def check_replay(item: ExtentItem, *, accept_duplicates: bool) -> None:
 
 def check_reopening(job: Job, ordinal: int) -> None:
     """Refuse to replay an extent of a CANCELLED or DONE job."""
-    # A replay would reopen the job, and a user cancelled it: only `resume` takes that back.
+    # A replay would reopen the job, and a user cancelled it: only `JobStore.resume` undoes that.
     if job.state not in (JobState.FAILED, JobState.SUPERSEDED) and not job.state.open:
+        remedy = f"`extentflow replay {job.id}` delivers the rest of it"
+        if job.state is JobState.DONE:
+            remedy = "`extentflow run --again` delivers its object a second time"
         raise Conflict(
-            f"extent {ordinal} of job {job.id} ({job.version.uri}): the job is {job.state};"
-            " resume it before replaying an extent"
+            f"extent {ordinal} of job {job.id} ({job.version.uri}) is not replayed: the job is"
+            f" {job.state}; {remedy}"
         )
 
 

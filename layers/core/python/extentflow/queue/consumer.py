@@ -123,13 +123,18 @@ class QueueWorker:
             return self._bury(message, f"{why}, and job {extent.job} {owner}")
         job = self.ledger.jobs.end(extent.job, JobState.CANCELLED, why)
         if failed:
-            self._bury(message, f"{why}; resume it before a replay")
+            remedy = f"`extentflow resume {job.connector}`, then `extentflow replay {job.id}`"
+            self._bury(message, f"{why}, job {job.id} is {job.state}; {remedy}")
         return self._told(job, MessageDisposition())
 
     def _reopen(self, extent: Extent, message: Message) -> MessageDisposition | None:
         job = self.ledger.jobs.get(extent.job)
-        if job is None or job.state is JobState.CANCELLED:
-            return self._bury(message, f"job {extent.job} is CANCELLED or unknown; no replay")
+        if job is None:
+            run = f"`extentflow run {extent.version.uri} -c {extent.connector}` delivers the object"
+            return self._bury(message, f"the ledger has no job {extent.job}; {run}")
+        if job.state is JobState.CANCELLED:
+            continued = f"`extentflow replay {job.id}` delivers the rest of it"
+            return self._bury(message, f"job {job.id} is CANCELLED; {continued}")
         if self.dispatch.planner.is_followed(job):
             why = (
                 f"a later job delivers {job.version.uri} again, and a replay would double its"
