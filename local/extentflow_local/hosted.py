@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from extentflow_local import processes
-from extentflow_local.errors import PortTaken, ServiceFailed
+from extentflow_local.errors import ServiceFailed
 from extentflow_local.fetch import tail
-from extentflow_local.ports import taken
 from extentflow_local.processes import Running
 from extentflow_local.services import Service, Toolbox
 
@@ -82,7 +81,7 @@ class HostedService:
         """Start it if it is not running, and wait until it is ready; return whether it was started.
 
         Raises:
-            LocalStackError: it cannot be prepared, its ports are taken, it ended, or is too slow.
+            LocalStackError: it cannot be prepared, it ended, or is too slow.
         """
         running = self.running()
         if running is None:
@@ -127,7 +126,6 @@ class HostedService:
     def _spawn(self, ports: Mapping[str, int], toolbox: Toolbox) -> Running:
         (self.directory / "tmp").mkdir(parents=True, exist_ok=True)
         command = self.service.prepare(self.directory, ports, toolbox)
-        self._refuse_clash(ports)
         return processes.start(
             command,
             directory=self.directory,
@@ -144,15 +142,6 @@ class HostedService:
             "TMPDIR": str(self.directory / "tmp"),
             "LC_ALL": "C.UTF-8",
         }
-
-    def _refuse_clash(self, ports: Mapping[str, int]) -> None:
-        clashes = taken(ports.values())
-        if clashes:
-            raise PortTaken(
-                f"{self.name}: port {', '.join(map(str, clashes))} is taken by another process:"
-                f" stop it, or choose another port with `--{self.name}-port` or"
-                f" EXTENTFLOW_LOCAL_{self.name.upper()}_PORT (needs {len(ports)} in a row)"
-            )
 
     def _await_answer(self, running: Running) -> None:
         deadline = time.monotonic() + self.service.ready_seconds

@@ -9,18 +9,20 @@
 import fcntl
 import json
 import random
+import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Self
 
 from extentflow.errors import Misconfigured
-from extentflow_local.errors import LocalStackError, ServiceFailed
+from extentflow_local.errors import LocalStackError, PortTaken, ServiceFailed
 from extentflow_local.hosted import HostedService, ServiceState
-from extentflow_local.ports import free_run
+from extentflow_local.neighbours import folders_at, note_folder
+from extentflow_local.ports import free_run, taken
 from extentflow_local.services import Service
 from extentflow_local.services.aws import MotoServer
 from extentflow_local.services.dynamodb import DynamoDbLocal
@@ -85,12 +87,14 @@ class Stack:
 
         Raises:
             Misconfigured: there is no service of that name.
+            PortTaken: nothing was started; names every port, and the other stack that runs on it.
             LocalStackError: services did not start; with the causes and remedies.
         """
         chosen = self._chosen(names)
         self._gave_up.clear()
         with self._turn():
             places = [(hosted, self._ports_for(hosted)) for hosted in chosen]
+            self._refuse_clashes(places)
             with ThreadPoolExecutor(len(chosen)) as pool:
                 starts = [
                     pool.submit(hosted.start, ports, self.toolbox) for hosted, ports in places
@@ -198,6 +202,24 @@ class Stack:
         self._first_ports[hosted.name] = first
         return {name: first + offset for offset, name in enumerate(names)}
 
+    def _refuse_clashes(self, places: Iterable[tuple[HostedService, Mapping[str, int]]]) -> None:
+        starting = {hosted.name: ports for hosted, ports in places if hosted.running() is None}
+        clashes = {name: taken(ports.values()) for name, ports in starting.items()}
+        if not any(clashes.values()):
+            return
+        among = [port for ports in clashes.values() for port in ports]
+        folders = folders_at(self.settings.cache, among)
+        by_folder: dict[Path | None, dict[str, list[int]]] = {}
+        for name, ports in clashes.items():
+            for port in ports:
+                by_folder.setdefault(folders.get(port), {}).setdefault(name, []).append(port)
+        counts = {name: len(starting[name]) for name, ports in clashes.items() if ports}
+        raise PortTaken(
+            "nothing was started:"
+            f" {'; '.join(_owner(folder, found) for folder, found in by_folder.items())}; or choose"
+            f" other ports: {_other_ports(counts)}"
+        )
+
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Hold the lock for a change, and write the summary afterwards."""
@@ -208,6 +230,34 @@ class Stack:
             fresh = self._var / "stack.json.new"
             fresh.write_text(json.dumps(self.summary(), indent=2) + "\n", encoding="utf-8")
             fresh.rename(self._var / "stack.json")
+            if not self._free_ports:  # random ports clash with no other stack
+                running = any(state.pid is not None for state in self.state())
+                note_folder(self.settings.cache, self._var.parent, running=running)
+
+
+def _owner(folder: Path | None, found: Mapping[str, Sequence[int]]) -> str:
+    """Return who has ports that services need, and how to free them."""
+    listed = ", ".join(f"{_run(ports)} ({name})" for name, ports in found.items())
+    several = sum(map(len, found.values())) > 1
+    subject = f"port{'s' if several else ''} {listed} {'are' if several else 'is'} taken by"
+    if folder is None:
+        return f"{subject} another process: stop it"
+    command = f"`extentflow down --dir {shlex.quote(str(folder))}`"
+    return f"{subject} the stack in {folder}: stop it with {command}"
+
+
+def _run(ports: Sequence[int]) -> str:
+    in_a_row = len(ports) > 2 and ports[-1] - ports[0] == len(ports) - 1  # noqa: PLR2004 - shorter
+    return f"{ports[0]}-{ports[-1]}" if in_a_row else ", ".join(map(str, ports))
+
+
+def _other_ports(counts: Mapping[str, int]) -> str:
+    """Return the options and variables that move services; `counts` are the ports of each."""
+    return ", ".join(
+        f"--{name}-port or EXTENTFLOW_LOCAL_{name.upper()}_PORT"
+        + (f" ({count} in a row)" if count > 1 else "")
+        for name, count in counts.items()
+    )
 
 
 def _refuse_move(name: str, runs_at: int, asked: int | None) -> None:

@@ -264,7 +264,7 @@ def test_down_leaves_no_process_no_port_and_no_file_outside(small: Stack, own_ro
     assert small.down() == []
 
 
-def test_a_clash_names_port_service_and_remedy_and_leaves_the_rest_running(own_root: Path) -> None:
+def test_a_clash_names_port_service_and_remedy_and_nothing_is_started(own_root: Path) -> None:
     services: list[Service] = [SeaweedS3(), DynamoDbLocal()]
     with socket.create_server(("127.0.0.1", 0)) as occupant:
         port = occupant.getsockname()[1]
@@ -275,9 +275,9 @@ def test_a_clash_names_port_service_and_remedy_and_leaves_the_rest_running(own_r
             running = list(stack.endpoints())
 
     assert str(caught.value).count("\n") == 0
-    assert f"dynamodb: port {port} is taken" in str(caught.value)
+    assert f"port {port} (dynamodb) is taken" in str(caught.value)
     assert "--dynamodb-port" in str(caught.value)
-    assert running == ["s3"]
+    assert running == []
 
 
 def test_a_service_that_dies_is_explained_with_the_end_of_its_log(own_root: Path) -> None:

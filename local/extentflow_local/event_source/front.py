@@ -40,8 +40,9 @@ class Front:
             self._server = LoopbackServer(_handler_of(self), port)
         except OSError as exc:
             raise PortTaken(
-                f"the event source's HTTP port {port} is taken by another process: stop that one,"
-                " or choose another"
+                f"port {port} (receiver) is taken by another process: stop it, for example another"
+                " `extentflow serve`, or choose another port: --receiver-port or"
+                " EXTENTFLOW_LOCAL_RECEIVER_PORT"
             ) from exc
 
     @property

@@ -1,12 +1,15 @@
 """A stack of small stand-in servers: real processes and ports, nothing to install."""
 
 import json
+import os
 import random
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 from tests.support.echo import SERVE, Echo
+from tests.support.waiting import eventually
 
 from extentflow.errors import Misconfigured
 from extentflow_local.errors import LocalStackError, PortTaken, ServiceFailed
@@ -58,17 +61,72 @@ def test_the_summary_file_lists_running_services(tmp_path: Path, settings: Local
     assert after == {"services": {}, "environment": {}}
 
 
-def test_a_taken_port_is_explained_in_one_line(tmp_path: Path, settings: LocalSettings) -> None:
-    port = settings.ports["echo"]
-    with socket.create_server(("127.0.0.1", port + 1)):
-        stack = Stack(tmp_path, services=[Echo()], settings=settings)
-
+def test_taken_ports_are_explained_in_one_line(tmp_path: Path, settings: LocalSettings) -> None:
+    port, other = settings.ports["echo"], free_run(3, random.SystemRandom())
+    services = [Echo(), Echo("free"), Echo("other", port_names=("echo", "spare", "more"))]
+    ports = {"free": free_run(2, random.SystemRandom()), "other": other}
+    with (
+        socket.create_server(("127.0.0.1", port + 1)),
+        socket.create_server(("127.0.0.1", other)),
+        socket.create_server(("127.0.0.1", other + 1)),
+        socket.create_server(("127.0.0.1", other + 2)),
+        Stack(tmp_path, ports, services=services, settings=settings) as stack,
+    ):
         with pytest.raises(PortTaken) as caught:
             stack.up()
 
-    assert f"echo: port {port + 1} is taken by another process" in str(caught.value)
-    assert "EXTENTFLOW_LOCAL_ECHO_PORT (needs 2 in a row)" in str(caught.value)
-    assert "\n" not in str(caught.value)
+        running = stack.endpoints()
+
+    assert str(caught.value) == (
+        f"nothing was started: ports {port + 1} (echo), {other}-{other + 2} (other) are taken by"
+        " another process: stop it; or choose other ports: --echo-port or"
+        " EXTENTFLOW_LOCAL_ECHO_PORT (2 in a row), --other-port or EXTENTFLOW_LOCAL_OTHER_PORT"
+        " (3 in a row)"
+    )
+    assert running == {}
+
+
+def test_the_stack_of_another_folder_is_named_with_the_command_that_stops_it(
+    tmp_path: Path, settings: LocalSettings
+) -> None:
+    port = settings.ports["echo"]
+    there, here = tmp_path / "one project", tmp_path / "another"
+    second = Stack(here, services=[Echo()], settings=settings)
+    with Stack(there, services=[Echo()], settings=settings) as first:
+        first.up()
+
+        with pytest.raises(PortTaken) as caught:
+            second.up()
+
+    named = f"port {port} (echo) is taken by the stack in {there}: stop it with"
+    assert f"{named} `extentflow down --dir '{there}'`" in str(caught.value)
+    with second:
+        assert second.up() == {"echo": "started"}
+
+
+def test_a_stack_that_ended_by_itself_is_not_named(tmp_path: Path, settings: LocalSettings) -> None:
+    port = settings.ports["echo"]
+    first = Stack(tmp_path / "first", services=[Echo()], settings=settings)
+    first.up()
+    pid = first.state()[0].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    eventually("it ended", lambda: first.state()[0].pid is None)
+    second = Stack(tmp_path / "second", services=[Echo()], settings=settings)
+
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(PortTaken) as caught:
+        second.up()
+
+    assert f"port {port} (echo) is taken by another process: stop it" in str(caught.value)
+
+
+def test_a_folder_for_notes_that_cannot_be_written_stops_no_stack(
+    tmp_path: Path, settings: LocalSettings
+) -> None:
+    (tmp_path / "cache").write_text("no directory")
+
+    with Stack(tmp_path, services=[Echo()], settings=settings) as stack:
+        assert stack.up() == {"echo": "started"}
 
 
 def test_a_service_that_dies_is_explained_with_the_end_of_its_log(
