@@ -108,7 +108,9 @@ def serve(
         if as_json:
             typer.echo(json.dumps({"receiver": url, "logs": str(place), "queues": path.queues}))
         else:
-            notes.print(f"uploads to {_listed(bucket)} at {stack.endpoint('s3')} are announced")
+            uploads = f"uploads to {_listed(bucket)} at {stack.endpoint('s3')}"
+            where = f" at {url}: posted notifications, and {uploads}," if url else f": {uploads}"
+            notes.print(f"ready{where} are delivered; Ctrl-C stops the functions")
             _explain(path, url, notes, own=sources is None)
         with suppress(KeyboardInterrupt):
             unheard.wait()
@@ -153,12 +155,10 @@ def _initialise(path: LocalEventPath) -> None:
 
 
 def _explain(path: LocalEventPath, url: str | None, notes: Console, *, own: bool) -> None:
-    if url is not None:
-        notes.print(f"notifications can be posted to {url}")
     if url is not None and own:
-        notes.print(f"    signed for SNS with the access key {ACCESS_KEY} and its secret, or")
-        notes.print(f"    as JSON to {url}/{SECRET_PATH}")
-    notes.print(f"functions write their logs to {path.directory}; Ctrl-C stops them")
+        notes.print(f"post notifications as JSON to {url}/{SECRET_PATH}, or, to {url}, signed for")
+        notes.print(f"    SNS with the access key {ACCESS_KEY} and its secret")
+    notes.print(f"functions write their logs to {path.directory}")
     for name, value in path.queues.items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 

@@ -1,4 +1,4 @@
-"""`extentflow serve` over doubles: it ends with an error when it hears of uploads no more."""
+"""`extentflow serve` over doubles: what it prints when it is ready, and how it ends."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from extentflow_local import serve
 from extentflow_local.cli import app
@@ -27,34 +27,73 @@ class Stack:
         return f"http://127.0.0.1:9/{name}"
 
 
-class Deaf:
-    """An event path that hears of no upload."""
+class EndedPath:
+    """An event path whose notifications end at once; `routes` are those of its receiver."""
 
-    deployment = SimpleNamespace(routes=())
+    routes: tuple[str, ...] = ()
 
     def __init__(self, *, directory: Path, **_others: object) -> None:
         self.directory = directory
+        self.deployment = SimpleNamespace(routes=self.routes)
         self.queues: dict[str, str] = {}
 
     @contextmanager
     def run(self, *, unheard: Callable[[], object], **_others: object) -> Iterator[object]:
         unheard()
-        yield SimpleNamespace(url=None)
+        yield SimpleNamespace(url="http://127.0.0.1:18380")
+
+
+class EndedPathWithReceiver(EndedPath):
+    """The same with a receiver."""
+
+    routes = ("POST /{path}",)
+
+
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: type[EndedPath]) -> Result:
+    """Return the result of the command over a stack without servers."""
+    template = tmp_path / "template.json"
+    template.write_text("{}")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(serve, "Stack", Stack)
+    monkeypatch.setattr(serve, "LocalEventPath", path)
+    for step in ("_initialise", "_remember"):
+        monkeypatch.setattr(serve, step, lambda _path: None)
+
+    command = ["serve", "--dir", str(tmp_path), "--template", str(template)]
+    return CliRunner().invoke(app, command)
 
 
 def test_serve_fails_when_notifications_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    template = tmp_path / "template.json"
-    template.write_text("{}")
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(serve, "Stack", Stack)
-    monkeypatch.setattr(serve, "LocalEventPath", Deaf)
-    for step in ("_initialise", "_remember"):
-        monkeypatch.setattr(serve, step, lambda _path: None)
-
-    command = ["serve", "--dir", str(tmp_path), "--template", str(template)]
-    failure = CliRunner().invoke(app, command).exception
+    failure = served(monkeypatch, tmp_path, EndedPath).exception
 
     assert isinstance(failure, ServiceFailed)
     assert "notifications of uploads ended" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("path", "ready"),
+    [
+        (
+            EndedPathWithReceiver,
+            (
+                "ready at http://127.0.0.1:18380: posted notifications, and uploads to any bucket"
+                " at http://127.0.0.1:9/s3, are delivered; Ctrl-C stops the functions"
+            ),
+        ),
+        (
+            EndedPath,
+            (
+                "ready: uploads to any bucket at http://127.0.0.1:9/s3 are delivered; Ctrl-C stops"
+                " the functions"
+            ),
+        ),
+    ],
+)
+def test_serve_says_that_it_is_ready_and_where(
+    path: type[EndedPath], ready: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = served(monkeypatch, tmp_path, path).stderr.splitlines()
+
+    assert [line for line in lines if line.startswith("ready")] == [ready]
