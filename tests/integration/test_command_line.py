@@ -174,7 +174,7 @@ def alone(line: CommandLine) -> CommandLine:
                 "errors__deadletterqueue__topic__name": "no-such-queue",
             },
             ["topic no-such-queue", "topic no-such-topic"],
-            "create it, for example",
+            "create it with your Kafka tools",
             id="topics",
         ),
         pytest.param(
@@ -757,7 +757,7 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
         "Kafka cluster",
         "progress topic",
         "transactions",
-        "records",
+        "exactly-once records",
         "slots",
         "offset retention",
         "connector",

@@ -240,6 +240,11 @@ def test_all_missing_topics_are_named_at_once(cluster: KafkaCluster) -> None:
         "no.such.topic",
         "nor.this",
     ]
+    remedies = [problem.partition("; ")[2] for problem in caught.value.problems]
+    assert remedies[1] == (
+        "create it with your Kafka tools, for example `kafka-topics.sh --bootstrap-server"
+        f" {cluster.bootstrap_servers} --create --topic nor.this --partitions 8`"
+    )
 
 
 def test_no_question_creates_a_topic_on_brokers_that_create_topics(tmp_path: Path) -> None:

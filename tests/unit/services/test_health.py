@@ -101,7 +101,7 @@ def test_the_remedy_for_an_unavailable_server_is_to_start_it() -> None:
     found = problem_of("Kafka cluster", SinkUnavailable("no answer; last: refused"))
 
     assert found.fact == "no answer; last: refused"
-    assert found.remedy == "start it, or correct its address"
+    assert found.remedy == "start the server, or correct its address"
 
 
 # -- credentials ----------------------------------------------------------------------------------

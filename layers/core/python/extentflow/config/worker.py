@@ -97,10 +97,10 @@ class WorkerSettings:
     )
     sink_enqueue: str = key(
         choice({ARRAYS, ONE_BY_ONE}),
-        "`arrays`: exactly-once records are queued in librdkafka as whole arrays, where a"
-        " child process proved that they may be; `doctor` says so. `records`: one after the"
-        " other, as at-least-once ones always are, which takes about 1.6 times the CPU time"
-        " per record: if ever a new librdkafka is suspected.",
+        "`arrays`: the Kafka client takes the exactly-once records of an Arrow array in one"
+        " call, where a child process proved that this works; `doctor` says whether it does."
+        " `records`: one by one, as at-least-once records always are, which takes about 1.6"
+        " times the CPU time per record: if ever a new librdkafka is suspected.",
         default=ARRAYS,
     )
     transaction_max_bytes: int = key(

@@ -71,7 +71,7 @@ def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]
         yield _check("progress topic", lambda: _progress_topic(runtime))
         yield _check("transactions", lambda: _transaction(runtime))
         wanted = runtime.settings.sink_enqueue == ARRAYS
-        yield Finding("records", "ok", f"exactly once: queued as {explain(wanted=wanted)}")
+        yield Finding("exactly-once records", "ok", explain(wanted=wanted))
     if broker.verdict == "ok" and table.verdict != "problem":
         yield slots(runtime)
         yield retention(runtime)
@@ -98,7 +98,7 @@ def problem_of(check: str, exc: ExtentflowError) -> Finding:
         remedy = "check that this machine can reach the service that holds its secrets"
         return Finding(check, "problem", str(exc), remedy)
     if isinstance(exc, Retryable):
-        return Finding(check, "problem", str(exc), "start it, or correct its address")
+        return Finding(check, "problem", str(exc), "start the server, or correct its address")
     problems = exc.problems if isinstance(exc, Misconfigured) else (str(exc),)
     halves = [problem.partition("; ") for problem in problems]
     facts = "; ".join(fact for fact, _, _ in halves)
@@ -191,7 +191,8 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
     if state is ConnectorState.RUNNING:
         yield _usable("connector", fact)
     else:
-        yield _usable("connector", f"{fact}, {state}", f"`extentflow resume {name}`")
+        remedy = f"continue it with `extentflow resume {name}`"
+        yield _usable("connector", f"{fact}, {state}", remedy)
     yield _check("objects", lambda: _first_object(runtime, config, revision))
     if broker:
         yield from topics(runtime, config)

@@ -199,9 +199,11 @@ def trusted_library() -> Library | None:
 
 
 def explain(*, wanted: bool = True) -> str:
-    """Return how this process queues records, and why; `wanted` unless `sink.enqueue=records`."""
+    """Return how records reach librdkafka here, and why; `wanted` unless `sink.enqueue=records`."""
     why = _untrusted() if wanted else "sink.enqueue=records"
-    return "whole arrays" if why is None else f"one record after the other: {why}"
+    if why is None:
+        return "the Kafka client takes the records of an array in one call"
+    return f"the Kafka client takes records one by one, with more CPU time ({why})"
 
 
 def _untrusted() -> str | None:

@@ -121,9 +121,9 @@ class Admin:
         if missing := [name for name in names if name not in partitions]:
             raise Misconfigured(
                 [
-                    f"topic {name} does not exist on {self._subject}; create it, for example: "
-                    f"kafka-topics --bootstrap-server {self._servers} --create --topic {name} "
-                    "--partitions 8"
+                    f"topic {name} does not exist on {self._subject}; create it with your Kafka "
+                    f"tools, for example `kafka-topics.sh --bootstrap-server {self._servers} "
+                    f"--create --topic {name} --partitions 8`"
                     for name in missing
                 ]
             )
@@ -174,7 +174,7 @@ class Admin:
         if not self._partitions([PROGRESS_TOPIC]):
             raise Misconfigured(
                 f"topic {PROGRESS_TOPIC} does not exist on {self._subject}; "
-                "create it with one partition and run again"
+                "`extentflow init` creates it, with one partition"
             )
 
     def _partitions(self, names: Sequence[str]) -> dict[str, int]:
