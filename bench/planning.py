@@ -119,7 +119,7 @@ class Dropped:
 class _Function:
     """The planner function over such queues, as `open_arrival_handler` returns it."""
 
-    reception: ArrivalHandler
+    handler: ArrivalHandler
     extents: Dropped
     others: Dropped
 
@@ -127,15 +127,15 @@ class _Function:
     def open(cls, runtime: Runtime) -> "_Function":
         extents, others = Dropped(), Dropped()
         dispatch = ExtentDispatcher(runtime.planner(), extents)
-        reception = ArrivalHandler(
-            surroundings=RuntimeContext(runtime),
+        handler = ArrivalHandler(
+            context=RuntimeContext(runtime),
             planner=dispatch.planner,
             start=dispatch.start,
             kept=others,
             arrivals=others,
             backfill=lambda _wanted: None,
         )
-        return cls(reception, extents, others)
+        return cls(handler, extents, others)
 
     def plan(self, key: str) -> int:
         """Process the message of one object; return its number of extents.
@@ -147,7 +147,7 @@ class _Function:
         arrival = Arrival(NAME, key, Dialect.COMMAND)
         jobs = [
             job
-            for received in self.reception.take(json.dumps(arrival.to_message()))
+            for received in self.handler.take(json.dumps(arrival.to_message()))
             for job in received.jobs
         ]
         sent = self.extents.messages - before

@@ -19,7 +19,7 @@ from extentflow.discovery.sources import declared
 from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_source.delivery import Observe
 from extentflow_local.event_source.deployment import Deployment
-from extentflow_local.event_source.names import NOWHERE, Surroundings
+from extentflow_local.event_source.names import NOWHERE, TemplateContext
 from extentflow_local.event_source.notifier import Notifier, to_queue
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.source import EventSource
@@ -94,7 +94,7 @@ class LocalEventPath:
     @cached_property
     def deployment(self) -> Deployment:
         """The template's resources on this stack."""
-        around = Surroundings(
+        context = TemplateContext(
             sqs=self.stack.endpoint("sqs"),
             application=self.emr.id if self.emr else NOWHERE,
             prefix=self.prefix,
@@ -104,7 +104,7 @@ class LocalEventPath:
                 **self.environment,
             },
         )
-        return self.change(read_template(self.template, around))
+        return self.change(read_template(self.template, context))
 
     @property
     def settings(self) -> dict[str, str]:
@@ -124,12 +124,12 @@ class LocalEventPath:
         uploads: bool = True,
         buckets: Collection[str] = (),
         observe: Observe = lambda _delivery: None,
-        unheard: Callable[[], object] = lambda: None,
+        on_end: Callable[[], object] = lambda: None,
     ) -> Iterator[EventSource]:
         """Run the functions; the ledger must exist.
 
         With `uploads`, every upload to `buckets` (to any bucket, if none is named) sends a
-        notification; `unheard` is called when notifications end.
+        notification; `on_end` is called when notifications end.
 
         Raises:
             Misconfigured, LocalStackError: as `EventSource`.
@@ -147,7 +147,7 @@ class LocalEventPath:
         with (
             EventSource(self.deployment, place, observe=observe) as source,
             forward_run_events(self.emr, source),
-            self._notifying(buckets, unheard) if uploads else nullcontext(),
+            self._notifying(buckets, on_end) if uploads else nullcontext(),
         ):
             yield source
 
@@ -177,7 +177,7 @@ class LocalEventPath:
         client.close()
 
     @contextmanager
-    def _notifying(self, buckets: Collection[str], unheard: Callable[[], object]) -> Iterator[None]:
+    def _notifying(self, buckets: Collection[str], on_end: Callable[[], object]) -> Iterator[None]:
         weed = self.stack.toolbox.weed()
         (s3,) = (state for state in self.stack.state() if state.name == "s3")
         notifier = Notifier(
@@ -185,7 +185,7 @@ class LocalEventPath:
             to_queue(self.deployment.sqs, self.deployment.outputs["ArrivalsQueueUrl"]),
             self.directory / "uploads.log",
             buckets=buckets,
-            ended=unheard,
+            ended=on_end,
         )
         notifier.start()
         try:

@@ -95,7 +95,7 @@ class HostedService:
         running = self.running()
         if running is not None:
             running.send(signal.SIGCONT)
-            running.stop(patience_seconds=self.service.stop_seconds)
+            running.stop(grace_seconds=self.service.stop_seconds)
             self._clean_up(running)
 
     def kill(self) -> None:
@@ -130,11 +130,11 @@ class HostedService:
             command,
             directory=self.directory,
             log=self.log,
-            environment=self._surroundings(),
+            environment=self._environment(),
             ports=ports,
         )
 
-    def _surroundings(self) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         """A minimal environment, so that servers do not depend on the caller's variables."""
         return {
             "PATH": self.search_path,

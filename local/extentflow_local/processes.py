@@ -78,10 +78,10 @@ class Running:
             time.sleep(_POLL_SECONDS)
         return True
 
-    def stop(self, *, patience_seconds: float) -> None:
-        """Send SIGTERM, and SIGKILL if the process is alive after `patience_seconds`."""
+    def stop(self, *, grace_seconds: float) -> None:
+        """Send SIGTERM, and SIGKILL if the process is alive after `grace_seconds`."""
         self.send(signal.SIGTERM)
-        if not self.wait(patience_seconds):
+        if not self.wait(grace_seconds):
             self.kill()
 
     def kill(self) -> None:

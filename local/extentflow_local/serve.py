@@ -97,11 +97,11 @@ def serve(
         http_port=receiver_port or settings.ports["receiver"],
     )
     _initialise(path)
-    unheard = threading.Event()
+    ended = threading.Event()
     with path.run(
         buckets=bucket or (),
         observe=lambda delivery: notes.print(_line(delivery)),
-        unheard=unheard.set,
+        on_end=ended.set,
     ) as source:
         _remember(path)
         url = source.url if path.deployment.routes else None
@@ -113,8 +113,8 @@ def serve(
             notes.print(f"ready{where} are delivered; Ctrl-C stops the functions")
             _explain(path, url, notes, own=sources is None)
         with suppress(KeyboardInterrupt):
-            unheard.wait()
-        failed = unheard.is_set()
+            ended.wait()
+        failed = ended.is_set()
         for number in _STOPS:
             signal.signal(number, signal.SIG_IGN)
         notes.print(f"stopping; running invocations have {GRACE_SECONDS:.0f} s to end")

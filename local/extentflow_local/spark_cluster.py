@@ -111,7 +111,7 @@ class SparkCluster:
         """Stop workers, their executors and the master. Idempotent."""
         descendants = self._descendants()
         for name in sorted(self._members, reverse=True):
-            self._members[name].stop(patience_seconds=_STOP_SECONDS)
+            self._members[name].stop(grace_seconds=_STOP_SECONDS)
             processes.forget(self._root / name)
         self._members.clear()
         _end(descendants)
@@ -132,11 +132,11 @@ class SparkCluster:
             command,
             directory=directory,
             log=self._log(name),
-            environment=self._surroundings(directory, host),
+            environment=self._environment(directory, host),
             ports={"web": web_port},
         )
 
-    def _surroundings(self, directory: Path, host: str) -> dict[str, str]:
+    def _environment(self, directory: Path, host: str) -> dict[str, str]:
         java = programs.java(
             home=self._settings.java_home, search_path=self._settings.search_path
         ).resolve()

@@ -261,7 +261,7 @@ class Round:
         """Let the deployed reconciler run, and once more as if minutes had passed."""
         self.servers.path.source.trigger("reconciler")
         try:
-            replace(open_reconciler(self.servers.direct), patience=SOON).run()
+            replace(open_reconciler(self.servers.direct), thresholds=SOON).run()
         except ExtentflowError as exc:
             with (self.folder / "reconciler.log").open("a") as log:
                 log.write(f"{exc}\n")

@@ -32,7 +32,7 @@ from tests.support.synthesis import (
 from extentflow.errors import Misconfigured
 from extentflow_local.emr import events
 from extentflow_local.event_path import ELSEWHERE
-from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.names import TemplateContext
 from extentflow_local.event_source.patterns import wants
 from extentflow_local.event_source.template import read_document
 
@@ -428,7 +428,7 @@ def test_what_the_command_line_needs_to_start_runs_are_outputs(templates: Templa
 
 
 def test_on_one_machine_the_functions_run_without_spark(templates: Templates) -> None:
-    context = Surroundings(sqs="http://127.0.0.1:1", environment=ELSEWHERE)
+    context = TemplateContext(sqs="http://127.0.0.1:1", environment=ELSEWHERE)
 
     deployment = read_document(templates("spark").to_json(), context)
 
@@ -448,7 +448,7 @@ def test_on_one_machine_the_functions_run_without_spark(templates: Templates) ->
 def test_on_one_machine_the_reconciler_gets_events_of_ended_runs(
     templates: Templates, application: str, state: str, *, heard: bool
 ) -> None:
-    context = Surroundings(sqs="http://127.0.0.1:1", application="00here", environment=ELSEWHERE)
+    context = TemplateContext(sqs="http://127.0.0.1:1", application="00here", environment=ELSEWHERE)
     shown = {
         "arn": "arn:aws:emr-serverless:us-east-1:000000000000:/applications/0/jobruns/0",
         **dict.fromkeys(("jobRunId", "releaseLabel", "createdBy"), "x"),

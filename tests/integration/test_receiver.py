@@ -32,7 +32,7 @@ from extentflow.model import JobState
 from extentflow_local.event_path import ELSEWHERE
 from extentflow_local.event_source.deployment import Queue
 from extentflow_local.event_source.http_events import HttpRequest, Matched, event_of
-from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.names import TemplateContext
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.source import EventSource
 from extentflow_local.event_source.template import read_template
@@ -112,7 +112,7 @@ class Door:
     def announced(self) -> list[tuple[str, str | None]]:
         """Take everything off the queue; return the keys, and the endpoint that each came from."""
         parsed = [parse_notification(body) for body in self.queued()]
-        assert not any(one.unreadable for one in parsed)
+        assert not any(one.unparseable for one in parsed)
         return [(arrival.key, arrival.endpoint) for one in parsed for arrival in one.arrivals]
 
 
@@ -136,7 +136,7 @@ def receiver(
     name = folder.parent.name + folder.name
     sqs = boto3.client("sqs", endpoint_url=queues.endpoint("sqs"))
     with FaultProxy(queues.endpoint("sqs")) as proxy:
-        around = Surroundings(
+        around = TemplateContext(
             sqs=queues.endpoint("sqs"),
             prefix=f"{name}-",
             environment={
@@ -333,7 +333,7 @@ def test_an_unparseable_notification_is_kept_and_never_rejected(
     assert status == 200
     (kept,) = door.queued()
     assert documents.unwrapped(json.loads(kept)) == (body, ELSEWHERE_GRID)
-    assert parse_notification(kept).unreadable
+    assert parse_notification(kept).unparseable
 
 
 def test_a_document_larger_than_a_message_arrives_whole(door: Door) -> None:

@@ -44,7 +44,7 @@ from extentflow.testing.services import MemoryQueue
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import dispatch
 from extentflow_local.event_source.deployment import Deployment
-from extentflow_local.event_source.names import Names, Surroundings
+from extentflow_local.event_source.names import Names, TemplateContext
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.source import EventSource
 from extentflow_local.event_source.sqs_events import event_of
@@ -187,7 +187,7 @@ class Scene:
         return found
 
     @cached_property
-    def around(self) -> Surroundings:
+    def around(self) -> TemplateContext:
         environment = {
             **self.servers,
             **ELSEWHERE,
@@ -196,7 +196,7 @@ class Scene:
             "AWS_ENDPOINT_URL_STS": self.moto,
             "RECORDED_CALLS": str(self.calls),
         }
-        return Surroundings(sqs=self.sqs, prefix=f"{self.name}-", environment=environment)
+        return TemplateContext(sqs=self.sqs, prefix=f"{self.name}-", environment=environment)
 
     @property
     def names(self) -> Names:

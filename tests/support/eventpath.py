@@ -32,7 +32,7 @@ from extentflow.queue.sqs import SqsQueue
 from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_path import emr_environment, forward_run_events
 from extentflow_local.event_source.deployment import Deployment, Queue
-from extentflow_local.event_source.names import NOWHERE, Surroundings
+from extentflow_local.event_source.names import NOWHERE, TemplateContext
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.source import EventSource
 from extentflow_local.event_source.template import read_template
@@ -142,7 +142,7 @@ class Ground:
     def _deployment(
         self, name: str, environment: Mapping[str, str | None], application: str
     ) -> Deployment:
-        around = Surroundings(
+        around = TemplateContext(
             sqs=self.queues.endpoint("sqs"),
             application=application,
             prefix=f"{name}-",

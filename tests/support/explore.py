@@ -163,7 +163,7 @@ class Stage(Ticker):
             while turn is not None:
                 turn = self._take_turn(turn)
         finally:
-            self._bury()
+            self._end_greenlets()
 
     def _take_turn(self, actor: _Actor) -> _Actor | None:
         """Run an actor until it yields or ends; return the next actor."""
@@ -264,7 +264,7 @@ class Stage(Ticker):
         if event.kind in (SWITCH, PAUSE):
             self._yield_to(actor, self._actors[event.target])
 
-    def _bury(self) -> None:
+    def _end_greenlets(self) -> None:
         """End the greenlets that an error left hanging; nothing they still call has an effect."""
         for actor in self._actors:
             actor.dead = True

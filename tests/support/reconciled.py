@@ -57,8 +57,8 @@ class Reconciled:
     stores: dict[str, ObjectStore] = field(default_factory=dict)
     settling: frozenset[str] = frozenset()
     broken: dict[str, Exception] = field(default_factory=dict)
-    patience: StallThresholds = PATIENCE
-    hold: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
+    thresholds: StallThresholds = PATIENCE
+    ownership: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
 
     def __post_init__(self) -> None:
         self.configs: dict[str, ConnectorConfig] = {}
@@ -110,8 +110,8 @@ class Reconciled:
         """Do one run, as a new process does."""
         self.runs += 1
         dispatch = self.dispatch
-        reception = ArrivalHandler(
-            surroundings=self,
+        handler = ArrivalHandler(
+            context=self,
             planner=self.planner,
             start=lambda job: dispatch.start(job, late=late),
             kept=MemoryQueue(self.world.ticker.read),
@@ -121,10 +121,10 @@ class Reconciled:
 
         def receive(arrival: Arrival) -> AdmissionResult:
             self.arrived.append(arrival)
-            return reception.receive(arrival)
+            return handler.receive(arrival)
 
         return Reconciler(
-            surroundings=self,
+            context=self,
             ledger=self.ledger,
             slots=self.world.slots(f"reconciler-{self.runs}", policy=POLICY),
             dispatch=dispatch,
@@ -132,8 +132,8 @@ class Reconciled:
             publish=JobEvents(self.ledger, [self.publisher], lambda _job: "records").sweep,
             random=Random(self.runs),
             late=late,
-            patience=self.patience,
-            hold=self.hold,
+            thresholds=self.thresholds,
+            ownership=self.ownership,
         ).run()
 
     def run_for(self, seconds: float) -> Report:
@@ -187,7 +187,7 @@ class Reconciled:
     def state(self, config: ConnectorConfig) -> ConnectorState:
         return self.ledger.connectors.state(config.name)
 
-    def territory(self, connector: str, revision: int) -> ListedPrefix:
+    def listed_prefix(self, connector: str, revision: int) -> ListedPrefix:
         assert (self.configs[connector], revision) in list(self.connectors())
         if connector in self.broken:
             raise self.broken[connector]

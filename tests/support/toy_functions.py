@@ -11,7 +11,7 @@ from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow_local.event_source.delivery import Delivery
 from extentflow_local.event_source.deployment import Deployment
-from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.names import TemplateContext
 from extentflow_local.event_source.template import read_template
 
 FUNCTIONS = Path(__file__).with_name("functions")
@@ -23,7 +23,7 @@ def toys(
     sqs: str, prefix: str = "", environment: Mapping[str, str | None] | None = None
 ) -> Deployment:
     """Return the toys' deployment."""
-    around = Surroundings(
+    around = TemplateContext(
         sqs=sqs,
         prefix=prefix,
         values={"Brokers": "127.0.0.1:9092"},

@@ -10,8 +10,8 @@ Emulates Lambda, its event source mappings, API Gateway, and schedules and rules
     pool       a function's environments                   execution, runtime_api, serving
     source     all of it, from start to stop
 
-    around = Surroundings(sqs=stack.endpoint("sqs"), environment=stack.environment())
+    context = TemplateContext(sqs=stack.endpoint("sqs"), environment=stack.environment())
     place = Place(directory=logs, functions=Path("functions"), layers=[Path("layers/core/python")])
-    with EventSource(read_template(template, around), place) as source:
+    with EventSource(read_template(template, context), place) as source:
         source.deployment.outputs["ArrivalsQueueUrl"], source.url, source.trigger("reconciler")
 """

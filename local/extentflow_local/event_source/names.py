@@ -52,7 +52,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class TemplateContext:
     """Values of this machine that a template refers to.
 
     `sqs` is the server's address, `application` the id of the emulated EMR Serverless application.
@@ -74,15 +74,15 @@ class Surroundings:
 class Names:
     """Resolves names in a template."""
 
-    def __init__(self, template: Mapping[str, Any], around: Surroundings) -> None:
+    def __init__(self, template: Mapping[str, Any], context: TemplateContext) -> None:
         self._resources: Mapping[str, Mapping[str, Any]] = template.get("Resources", {})
         self._parameters: Mapping[str, Mapping[str, Any]] = template.get("Parameters", {})
-        self._around = around
+        self._context = context
         self._pseudo = {
-            "AWS::AccountId": around.account,
+            "AWS::AccountId": context.account,
             "AWS::Partition": "aws",
-            "AWS::Region": around.region,
-            "AWS::StackName": around.prefix or "local",
+            "AWS::Region": context.region,
+            "AWS::StackName": context.prefix or "local",
             "AWS::URLSuffix": "amazonaws.com",
         }
 
@@ -93,7 +93,7 @@ class Names:
             Unresolved: the name is not defined.
         """
         wanted = name if attribute is None else f"{name}.{attribute}"
-        for known in (self._around.values, self._pseudo):
+        for known in (self._context.values, self._pseudo):
             if wanted in known:
                 return known[wanted]
         form = self._form(name, attribute)
@@ -121,11 +121,11 @@ class Names:
         resource = self._resources[name]
         given = resource.get("Properties", {}).get(KINDS[resource["Type"]].name_property)
         own = name if given is None else self.value(given)
-        around = self._around
+        context = self._context
         return form.format(
-            name=f"{around.prefix}{own}",
-            sqs=around.sqs,
-            application=around.application,
-            region=around.region,
-            account=around.account,
+            name=f"{context.prefix}{own}",
+            sqs=context.sqs,
+            application=context.application,
+            region=context.region,
+            account=context.account,
         )

@@ -73,7 +73,7 @@ class Notifier:
         self._buckets = buckets
         self._ended = ended
         self._clock = clock
-        self._told_ns = 0
+        self._reported_ns = 0
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class Notifier:
 
     def start(self) -> None:
         """Send a notification for every upload from now on."""
-        self._told_ns = int(self._clock.wall() * _NANOSECONDS)
+        self._reported_ns = int(self._clock.wall() * _NANOSECONDS)
         self._thread.start()
 
     def stop(self) -> None:
@@ -122,7 +122,7 @@ class Notifier:
 
     def _begin(self) -> subprocess.Popen[str] | None:
         """Follow the log from a little before the last position; None after `stop`."""
-        behind = self._clock.wall() - self._told_ns / _NANOSECONDS
+        behind = self._clock.wall() - self._reported_ns / _NANOSECONDS
         command = self._follow(max(0, int(behind)) + _MARGIN_SECONDS)
         with self._lock, self._output.open("ab") as output:
             if self._stopping.is_set():
@@ -140,7 +140,7 @@ class Notifier:
 
     def _tell(self, change: dict[str, object]) -> None:
         moment_ns = int(str(change["tsNs"]))
-        if moment_ns <= self._told_ns:
+        if moment_ns <= self._reported_ns:
             return
         try:
             upload = upload_of(change)
@@ -149,7 +149,7 @@ class Notifier:
             upload = None
         wanted = upload and (not self._buckets or upload.version.bucket in self._buckets)
         if upload is None or not wanted or self._sent(notification(upload)):
-            self._told_ns = moment_ns
+            self._reported_ns = moment_ns
 
     def _sent(self, document: str) -> bool:
         """Send until the queue accepts the message; False after `stop`."""

@@ -13,7 +13,7 @@ from extentflow.errors import Misconfigured
 from extentflow_local.event_source import triggers
 from extentflow_local.event_source.deployment import Deployment, Function, Queue, Redrive
 from extentflow_local.event_source.intrinsics import Unresolved
-from extentflow_local.event_source.names import Names, Surroundings
+from extentflow_local.event_source.names import Names, TemplateContext
 from extentflow_local.event_source.resources import Resource, resources_of
 
 SERVICE_NAME = "POWERTOOLS_SERVICE_NAME"
@@ -21,19 +21,19 @@ SERVICE_NAME = "POWERTOOLS_SERVICE_NAME"
 Declared = TypeVar("Declared")
 
 
-def read_template(path: Path, around: Surroundings) -> Deployment:
+def read_template(path: Path, context: TemplateContext) -> Deployment:
     """Return the deployment in a template file.
 
     Raises:
         Misconfigured: all unknown values, and everything that is not emulated.
     """
-    return read_document(json.loads(path.read_text(encoding="utf-8")), around)
+    return read_document(json.loads(path.read_text(encoding="utf-8")), context)
 
 
-def read_document(template: Mapping[str, Any], around: Surroundings) -> Deployment:
+def read_document(template: Mapping[str, Any], context: TemplateContext) -> Deployment:
     """Return the deployment of a template, as `read_template`."""
-    reading = _Reading(template, Names(template, around))
-    functions = list(reading.each("AWS::Lambda::Function", lambda one: _function(one, around)))
+    reading = _Reading(template, Names(template, context))
+    functions = list(reading.each("AWS::Lambda::Function", lambda one: _function(one, context)))
     folders = {name: one.name for one in functions for name in (one.arn, one.deployed_name)}
     integrations = reading.all("AWS::ApiGatewayV2::Integration")
     deployment = Deployment(
@@ -116,7 +116,7 @@ def _redrive(policy: Mapping[str, Any] | None) -> Redrive | None:
     )
 
 
-def _function(resource: Resource, around: Surroundings) -> Function | None:
+def _function(resource: Resource, context: TemplateContext) -> Function | None:
     variables = resource.given.get("Environment", {}).get("Variables", {})
     name = variables.get(SERVICE_NAME)
     if not isinstance(name, str):
@@ -128,7 +128,7 @@ def _function(resource: Resource, around: Surroundings) -> Function | None:
         runtime=resource.text("Runtime"),
         timeout_seconds=resource.whole("Timeout", 3),
         memory_mib=resource.whole("MemorySize", 128),
-        environment=_environment(resource, {**variables, **around.environment}),
+        environment=_environment(resource, {**variables, **context.environment}),
         reserved=resource.whole("ReservedConcurrentExecutions", 0) or None,
         may_recurse=resource.given.get("RecursiveLoop") == "Allow",
     )

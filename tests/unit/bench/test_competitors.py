@@ -90,7 +90,7 @@ serve(lambda request: {**request, "to": sys.argv[1]})
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Surroundings in which `python -m echo` answers what it is asked."""
+    """TemplateContext in which `python -m echo` answers what it is asked."""
     (tmp_path / "echo.py").write_text(ECHO)
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
 

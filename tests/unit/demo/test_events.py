@@ -23,7 +23,7 @@ def test_a_notification_names_the_exact_object_in_s3s_own_dialect(key: str) -> N
     parsed = parse_notification(notification(version))
 
     (arrival,) = parsed.arrivals
-    assert not parsed.unreadable
+    assert not parsed.unparseable
     assert (arrival.bucket, arrival.key, arrival.etag, arrival.size) == ("b", key, "abc", 12)
 
 

@@ -66,7 +66,7 @@ CONFLICT = Conflict("the job delivers to another Kafka cluster")
 
 @dataclass
 class Desk:
-    """A reception with everything around it in memory."""
+    """A handler with everything around it in memory."""
 
     queued: Queued = field(default_factory=Queued)
     connectors_: list[tuple[ConnectorConfig, int]] = field(default_factory=lambda: [(SMALL, 1)])
@@ -94,10 +94,10 @@ class Desk:
         config.format_for(job.version.key)
         return self.world._open(job)
 
-    def reception(self, kept: Queue | None = None) -> ArrivalHandler:
+    def handler(self, kept: Queue | None = None) -> ArrivalHandler:
         dispatch = ExtentDispatcher(self.planner, self.queued.queue)
         return ArrivalHandler(
-            surroundings=self,
+            context=self,
             planner=self.planner,
             start=lambda job: dispatch.start(job, late=self.late),
             kept=kept or self.kept,
@@ -113,7 +113,7 @@ class Desk:
         self.backfilled.append(wanted)
 
     def take(self, body: str) -> list[AdmissionResult]:
-        return self.reception().take(body)
+        return self.handler().take(body)
 
     def jobs(self) -> list[Job]:
         return sorted(
@@ -125,7 +125,7 @@ class Desk:
         self.world.put(body, key)
         return announced(key)
 
-    # -- Surroundings ---------------------------------------------------------------------------
+    # -- context --------------------------------------------------------------------------------
 
     def connectors(self) -> Iterator[tuple[ConnectorConfig, int] | UnparsedConnector]:
         yield from self.unparsed
@@ -548,9 +548,9 @@ def test_a_paused_arrival_is_copied_before_its_receives_are_used_up() -> None:
     body = announced("key")
 
     with pytest.raises(ArrivalPending):
-        desk.reception().take(body, received=PAUSED_RECEIVES - 1)
+        desk.handler().take(body, received=PAUSED_RECEIVES - 1)
     assert desk.arrivals.messages == []
-    desk.reception().take(body, received=PAUSED_RECEIVES)
+    desk.handler().take(body, received=PAUSED_RECEIVES)
 
     (copy,) = desk.arrivals.messages
     assert (desk.kept.messages, desk.jobs()) == ([], [])
@@ -571,7 +571,7 @@ def test_only_the_arrivals_of_a_paused_connector_are_copied() -> None:
     body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
     desk.put(b"abcd")
 
-    desk.reception().take(body, received=PAUSED_RECEIVES)
+    desk.handler().take(body, received=PAUSED_RECEIVES)
 
     assert [json.loads(copy.body)["key"] for copy in desk.arrivals.messages] == ["key"]
     reasons = [message.reason for message in desk.kept.messages]
@@ -591,7 +591,7 @@ def test_a_permanent_error_is_recorded_while_a_connector_is_paused() -> None:
         states={"small": ConnectorState.PAUSED},
     )
 
-    desk.reception().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
+    desk.handler().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
 
     (kept,) = desk.kept.messages
     (copy,) = desk.arrivals.messages
@@ -622,7 +622,7 @@ def test_only_a_pause_makes_copies() -> None:
     )
 
     with pytest.raises(ArrivalPending, match="no answer"):
-        desk.reception().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
+        desk.handler().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
 
     assert desk.arrivals.messages == []
 
@@ -894,7 +894,7 @@ def test_a_planning_failure_can_be_replayed() -> None:
     ((job,),) = [one.jobs for one in desk.take(desk.put(b"!bcd"))]
     desk.world.format = Bytewise()
 
-    desk.reception().start(desk.planner.replay(job))
+    desk.handler().start(desk.planner.replay(job))
 
     assert desk.queued.now(job).state is JobState.RUNNING
     assert ordinals(desk.queued.queue.sent) == [0]
@@ -981,7 +981,7 @@ def test_a_split_message_is_deleted_with_all_its_objects_sent() -> None:
     known = json.loads(announced("paused", "away1", "away2", "unseen"))["Records"]
     body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
 
-    desk.reception().take(body, received=PAUSED_RECEIVES)
+    desk.handler().take(body, received=PAUSED_RECEIVES)
 
     assert desk.waiting() == ["paused", "away1", "away2", "unseen"]
     (kept,) = desk.kept.messages
@@ -1007,12 +1007,12 @@ def test_unavailable_stores_do_not_starve_other_connectors() -> None:
     began = desk.world.ticker.now
 
     with pytest.raises(ArrivalPending, match="no time left for connector orders"):
-        desk.reception().take(body)
+        desk.handler().take(body)
     assert desk.world.ticker.now - began == 40
     for received in range(2, 5):
         desk.begin()
         with pytest.raises(ArrivalPending, match="no answer"):
-            desk.reception().take(body, received=received)
+            desk.handler().take(body, received=received)
 
     assert [job.connector for job in desk.jobs()] == ["orders"]
 
@@ -1059,7 +1059,7 @@ def test_the_error_of_a_single_arrival_is_raised_as_it_is() -> None:
     desk.put(b"abcd")
 
     with pytest.raises(AccessDenied, match="no permission"):
-        desk.reception().receive(Arrival("bucket", "key", Dialect.COMMAND))
+        desk.handler().receive(Arrival("bucket", "key", Dialect.COMMAND))
 
     assert [job.connector for job in desk.jobs()] == ["small"]
 
@@ -1272,7 +1272,7 @@ def test_a_backfill_waits_for_a_paused_connector_and_continues_as_a_copy() -> No
 
     with pytest.raises(ArrivalPending, match="connector small is PAUSED"):
         desk.take(ASKED)
-    desk.reception().take(ASKED, received=PAUSED_RECEIVES)
+    desk.handler().take(ASKED, received=PAUSED_RECEIVES)
 
     (copy,) = desk.arrivals.messages
     desk.states.clear()

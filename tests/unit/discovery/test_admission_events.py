@@ -13,17 +13,17 @@ from extentflow.model import Job, JobState
 from extentflow.testing.services import MemoryJobEvents
 
 
-def told_by(desk: Desk, publisher: MemoryJobEvents) -> JobEvents:
+def job_events(desk: Desk, publisher: MemoryJobEvents) -> JobEvents:
     return JobEvents(desk.world.ledger, (publisher,), lambda _job: TOPIC)
 
 
 def test_an_empty_object_is_published_by_its_planner_once() -> None:
     desk, publisher = Desk(), MemoryJobEvents()
-    reception = replace(desk.reception(), publish=told_by(desk, publisher).publish)
+    handler = replace(desk.handler(), publish=job_events(desk, publisher).publish)
     body = desk.put(b"")
 
-    reception.take(body)
-    reception.take(body)
+    handler.take(body)
+    handler.take(body)
 
     (job,) = desk.jobs()
     assert [(event.job, event.state) for event in publisher.events] == [(job.id, JobState.DONE)]
@@ -33,7 +33,7 @@ def test_an_empty_object_is_published_by_its_planner_once() -> None:
 def test_a_job_that_is_sent_to_workers_is_not_published() -> None:
     desk, publisher = Desk(), MemoryJobEvents()
 
-    replace(desk.reception(), publish=told_by(desk, publisher).publish).take(desk.put(b"abc"))
+    replace(desk.handler(), publish=job_events(desk, publisher).publish).take(desk.put(b"abc"))
 
     assert publisher.events == []
 
@@ -54,7 +54,7 @@ def test_what_cannot_be_published_never_makes_a_message_come_again(
     desk = Desk()
     body = desk.put(b"")
 
-    (received,) = replace(desk.reception(), publish=away).take(body)
+    (received,) = replace(desk.handler(), publish=away).take(body)
 
     assert [job.state for job in received.jobs] == [JobState.DONE]
     assert "job events are published later: " in caplog.text

@@ -391,7 +391,7 @@ def test_a_size_that_changes_under_the_same_etag_is_a_change() -> None:
     sums = []
     for look in listed:
         discovery = ListingScan(ledger, receive, lambda: False, 0.0)
-        list(discovery.look(ListedPrefix(config, Fixed([look]), settles=True)))
+        list(discovery.scan(ListedPrefix(config, Fixed([look]), settles=True)))
         sums.append(len(received))
 
     assert sums == [0, 0, 1]
@@ -447,7 +447,7 @@ def listed_with_peak(count: int) -> tuple[int, int]:
     discovery = ListingScan(ledger, receive, lambda: False, 0.0)
     tracemalloc.start()
     try:
-        listed = sum(step.keys_listed for step in discovery.look(ListedPrefix(config, Vast(count))))
+        listed = sum(step.keys_listed for step in discovery.scan(ListedPrefix(config, Vast(count))))
         return listed, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -170,8 +170,8 @@ def test_an_empty_list_of_records_is_a_test() -> None:
 def test_trap_t22_unknown_shapes_are_kept_with_the_reason(body: str, why: str) -> None:
     result = parse_notification(body)
 
-    (unread,) = result.unreadable
-    assert result == ParsedNotification(unreadable=(unread,))
+    (unread,) = result.unparseable
+    assert result == ParsedNotification(unparseable=(unread,))
     assert why in str(unread)
     assert "extentflow submit" in str(unread)
 
@@ -183,7 +183,7 @@ def test_trap_t09_an_odd_entry_does_not_hold_up_its_neighbours() -> None:
     result = parse_notification(in_queue(document, "words", aws("c")))
 
     assert keys(result) == ["a", "b", "c"]
-    assert [unread.document for unread in result.unreadable] == [
+    assert [unread.document for unread in result.unparseable] == [
         documents.dump({"Records": [odd]}).decode(),
         '{"Records":[7]}',
         "words",
@@ -208,9 +208,9 @@ def test_trap_t09_an_odd_entry_does_not_hold_up_its_neighbours() -> None:
     ],
 )
 def test_what_is_kept_reads_the_same_when_it_is_queued_again(body: str) -> None:
-    (unread,) = parse_notification(body).unreadable
+    (unread,) = parse_notification(body).unparseable
 
-    (again,) = parse_notification(unread.document).unreadable
+    (again,) = parse_notification(unread.document).unparseable
 
     assert not UNSENDABLE.search(unread.document)
     assert again.document == unread.document
@@ -228,7 +228,7 @@ def test_the_receivers_endpoint_counts_whatever_the_document_claims() -> None:
 def test_a_kept_notification_contains_its_endpoint() -> None:
     entries = documents.dump({"Records": [record("k", eventVersion="9")]})
 
-    (unread,) = parse_notification(in_queue(documents.wrapped(entries, GRID))).unreadable
+    (unread,) = parse_notification(in_queue(documents.wrapped(entries, GRID))).unparseable
 
     assert documents.unwrapped(json.loads(unread.document)) == (entries, GRID)
 
@@ -239,7 +239,7 @@ def test_wrappings_are_unwrapped_eight_deep_and_then_kept() -> None:
         body = enveloped(body)
 
     assert keys(parse_notification(body)) == ["k"]
-    (unread,) = parse_notification(enveloped(body)).unreadable
+    (unread,) = parse_notification(enveloped(body)).unparseable
     assert unread.document == aws("k")
 
 
@@ -263,7 +263,7 @@ def test_any_text_is_news_of_some_kind(body: str) -> None:
     result = parse_notification(body)
 
     assert result != ParsedNotification()
-    assert not any(UNSENDABLE.search(unread.document) for unread in result.unreadable)
+    assert not any(UNSENDABLE.search(unread.document) for unread in result.unparseable)
 
 
 @given(VALUES)
@@ -280,7 +280,7 @@ def test_any_entry_is_an_arrival_or_kept(s3: object, version: object, name: obje
 
         result = parse_notification(json.dumps({"Records": [entry]}))
 
-        assert len(result.arrivals) + len(result.ignored) + len(result.unreadable) == 1
+        assert len(result.arrivals) + len(result.ignored) + len(result.unparseable) == 1
 
 
 @given(st.lists(st.sampled_from(["created", "removed", "odd"]), min_size=1, max_size=12))
@@ -293,5 +293,5 @@ def test_every_entry_of_a_list_is_accounted_for(kinds: list[str]) -> None:
 
     result = parse_notification(json.dumps({"Records": [entry[kind] for kind in kinds]}))
 
-    counted = (len(result.arrivals), len(result.ignored), len(result.unreadable))
+    counted = (len(result.arrivals), len(result.ignored), len(result.unparseable))
     assert counted == (kinds.count("created"), kinds.count("removed"), kinds.count("odd"))

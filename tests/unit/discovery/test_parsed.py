@@ -17,7 +17,7 @@ def test_news_of_parts_keeps_their_order() -> None:
     parts = [
         ParsedNotification((ONE,), ignored=("a",)),
         ParsedNotification(tests=("t",)),
-        ParsedNotification((TWO,), unreadable=(odd,)),
+        ParsedNotification((TWO,), unparseable=(odd,)),
     ]
 
     assert ParsedNotification.merged(parts) == ParsedNotification(

@@ -431,5 +431,5 @@ def test_a_body_cut_short_anywhere_is_kept_for_people(body: bytes) -> None:
 
         (queued,) = there.queued
         result = parse_notification(queued)
-        assert len(result.unreadable) == 1
+        assert len(result.unparseable) == 1
         assert result.arrivals == ()

@@ -10,7 +10,7 @@ from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
 from extentflow.delivery.slots import Slots
 from extentflow.discovery.reconciler import PUBLISHED_AT_ONCE
 from extentflow.discovery.report import Report, attempt_step, interleave
-from extentflow.discovery.stalled_jobs import LONGEST_PATIENCE_SECONDS
+from extentflow.discovery.stalled_jobs import LONGEST_WAIT_SECONDS
 from extentflow.errors import Fenced, LedgerUnavailable, SinkUnavailable
 from extentflow.ledger import Claim
 from extentflow.model import ExtentState, Job, JobState
@@ -109,7 +109,9 @@ def test_a_frozen_worker_commits_nothing_after_its_slot_is_recovered(
 
 
 def test_unpublished_ends_are_published_once(house: Reconciled) -> None:
-    told_late = [house.sent(f"{number:03}", b"abcd") for number in range(PUBLISHED_AT_ONCE + 5)]
+    published_late = [
+        house.sent(f"{number:03}", b"abcd") for number in range(PUBLISHED_AT_ONCE + 5)
+    ]
     house.work()
     closed_now = house.sent("closed", b"abcd")
     slots, held = claim(house, closed_now)
@@ -117,7 +119,7 @@ def test_unpublished_ends_are_published_once(house: Reconciled) -> None:
 
     first, second = house.run(), house.run()
 
-    expected_jobs = sorted(job.id for job in [*told_late, closed_now])
+    expected_jobs = sorted(job.id for job in [*published_late, closed_now])
     assert sorted(event.job for event in house.publisher.events) == expected_jobs
     assert (first.ends_published, second.ends_published) == (PUBLISHED_AT_ONCE + 6, 0)
 
@@ -265,7 +267,7 @@ def test_every_record_arrives_once_despite_losses_and_kills(house: Reconciled, s
             house.lose_messages()
         if random.random() < 0.3:
             house.work()
-    calm_until = house.world.ticker.now + LONGEST_PATIENCE_SECONDS
+    calm_until = house.world.ticker.now + LONGEST_WAIT_SECONDS
     while set(house.states().values()) != {JobState.DONE} and house.world.ticker.now < calm_until:
         house.run_for(EVERY_SECONDS)
         house.work()

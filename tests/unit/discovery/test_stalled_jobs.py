@@ -11,7 +11,7 @@ from tests.support.reconciled import EVERY_SECONDS, PATIENCE, Reconciled
 from extentflow.delivery.slots import Slots
 from extentflow.discovery.stalled_jobs import (
     BACKLOG_FACTOR,
-    LONGEST_PATIENCE_SECONDS,
+    LONGEST_WAIT_SECONDS,
     StallThresholds,
 )
 from extentflow.engines.emr.submitted import RunOwnership
@@ -350,9 +350,11 @@ def test_a_stalled_job_is_reported_in_every_run_until_it_moves(house: Reconciled
     assert house.run_for(EVERY_SECONDS).jobs_stalled == 0
 
 
-@pytest.mark.parametrize(("hold", "expected"), [(RunOwnership.OWN, 1), (RunOwnership.SHARED, 0)])
-def test_jobs_of_a_spark_run_are_left_to_it(hold: RunOwnership, expected: int) -> None:
-    house = Reconciled(hold=lambda _job: hold)
+@pytest.mark.parametrize(
+    ("ownership", "expected"), [(RunOwnership.OWN, 1), (RunOwnership.SHARED, 0)]
+)
+def test_jobs_of_a_spark_run_are_left_to_it(ownership: RunOwnership, expected: int) -> None:
+    house = Reconciled(ownership=lambda _job: ownership)
     house.sent("key", BODY)
     house.lose_messages()
 
@@ -362,9 +364,11 @@ def test_jobs_of_a_spark_run_are_left_to_it(hold: RunOwnership, expected: int) -
     assert bool(report.jobs_stalled) == bool(expected)
 
 
-@pytest.mark.parametrize("hold", [RunOwnership.OWN, RunOwnership.SHARED])
-def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(hold: RunOwnership) -> None:
-    house = Reconciled(hold=lambda _job: hold)
+@pytest.mark.parametrize("ownership", [RunOwnership.OWN, RunOwnership.SHARED])
+def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(
+    ownership: RunOwnership,
+) -> None:
+    house = Reconciled(ownership=lambda _job: ownership)
     house.sent("key", BODY)
     house.lose_messages()
 
@@ -375,7 +379,7 @@ def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(hold: RunOwn
 
 
 def test_without_a_known_owner_the_stall_threshold_is_higher() -> None:
-    house = Reconciled(hold=lambda _job: RunOwnership.UNKNOWN)
+    house = Reconciled(ownership=lambda _job: RunOwnership.UNKNOWN)
     house.sent("key", BODY)
     house.lose_messages()
 
@@ -385,20 +389,20 @@ def test_without_a_known_owner_the_stall_threshold_is_higher() -> None:
     assert (early.messages_resent, late.messages_resent) == (0, 3)
 
 
-@pytest.mark.parametrize("hold", [RunOwnership.OWN, RunOwnership.SHARED, RunOwnership.UNKNOWN])
-def test_what_a_run_has_not_planned_yet_is_left_to_it(hold: RunOwnership) -> None:
-    house = Reconciled(hold=lambda _job: hold)
+@pytest.mark.parametrize("ownership", [RunOwnership.OWN, RunOwnership.SHARED, RunOwnership.UNKNOWN])
+def test_what_a_run_has_not_planned_yet_is_left_to_it(ownership: RunOwnership) -> None:
+    house = Reconciled(ownership=lambda _job: ownership)
     house.registered("key", BODY)
 
     report = house.run_for(4 * EVERY_SECONDS)
-    house.hold = lambda _job: RunOwnership.NONE
+    house.ownership = lambda _job: RunOwnership.NONE
     then = house.run_for(2 * EVERY_SECONDS)
 
     assert (report.jobs_resumed, then.jobs_resumed) == (0, 1)
 
 
 def test_the_rest_of_an_unreported_run_is_sent_once_at_once() -> None:
-    house = Reconciled(hold=lambda _job: RunOwnership.GONE)
+    house = Reconciled(ownership=lambda _job: RunOwnership.GONE)
     house.sent("key", BODY)
     house.lose_messages()
 
@@ -622,8 +626,8 @@ def test_busy_connector_leaves_time_for_the_others(house: Reconciled) -> None:
         (1, True, 1_800),
         (0, False, 7_200),
         (3, False, 57_600),
-        (4, False, LONGEST_PATIENCE_SECONDS),
-        (10_000, True, LONGEST_PATIENCE_SECONDS),
+        (4, False, LONGEST_WAIT_SECONDS),
+        (10_000, True, LONGEST_WAIT_SECONDS),
     ],
 )
 def test_patience_grows_and_is_bounded(resent: int, seconds: float, *, empty_queue: bool) -> None:

@@ -50,7 +50,7 @@ def test_a_started_process_is_found_by_its_directory(tmp_path: Path) -> None:
 def test_a_stopped_process_is_gone_and_its_record_forgotten(tmp_path: Path) -> None:
     running = start(tmp_path, SLEEPER)
 
-    running.stop(patience_seconds=10)
+    running.stop(grace_seconds=10)
 
     assert birth_of(running.pid) is None
     assert Running.recorded_in(tmp_path) is None
@@ -62,7 +62,7 @@ def test_a_process_that_ignores_the_request_is_ended(tmp_path: Path) -> None:
     while not (tmp_path / "log").read_bytes():
         assert running.alive()
 
-    running.stop(patience_seconds=0.1)
+    running.stop(grace_seconds=0.1)
 
     assert not running.alive()
 
@@ -73,7 +73,7 @@ def test_a_pid_that_was_given_to_another_process_is_never_signalled(
     stale = Running(bystander.pid, "an earlier birth", {})
 
     stale.send(signal.SIGKILL)
-    stale.stop(patience_seconds=0)
+    stale.stop(grace_seconds=0)
 
     assert not stale.alive()
     assert bystander.poll() is None

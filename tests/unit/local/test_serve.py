@@ -38,8 +38,8 @@ class EndedPath:
         self.queues: dict[str, str] = {}
 
     @contextmanager
-    def run(self, *, unheard: Callable[[], object], **_others: object) -> Iterator[object]:
-        unheard()
+    def run(self, *, on_end: Callable[[], object], **_others: object) -> Iterator[object]:
+        on_end()
         yield SimpleNamespace(url="http://127.0.0.1:18380")
 
 

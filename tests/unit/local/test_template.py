@@ -19,11 +19,11 @@ from extentflow_local.event_source.deployment import (
     SourceMapping,
     Subscription,
 )
-from extentflow_local.event_source.names import Surroundings
+from extentflow_local.event_source.names import TemplateContext
 from extentflow_local.event_source.template import read_document
 
 SQS = "http://127.0.0.1:19324"
-AROUND = Surroundings(sqs=SQS, values={"Brokers": "127.0.0.1:9092"})
+AROUND = TemplateContext(sqs=SQS, values={"Brokers": "127.0.0.1:9092"})
 Template = dict[str, Any]
 
 
@@ -157,7 +157,7 @@ def test_values_say_what_names_stand_for_otherwise(template: Template) -> None:
 
 
 def test_a_variable_that_is_replaced_need_not_be_known(template: Template) -> None:
-    around = Surroundings(sqs=SQS, environment={"EXTENTFLOW_BOOTSTRAP_SERVERS": "here:1"})
+    around = TemplateContext(sqs=SQS, environment={"EXTENTFLOW_BOOTSTRAP_SERVERS": "here:1"})
 
     environment = read_document(template, around).functions["toy"].environment
 
@@ -170,7 +170,7 @@ def test_everything_unknown_is_reported_at_once(template: Template) -> None:
     properties(template, "Tick1EB93218")["ScheduleExpression"] = "cron(0 * * * ? *)"
 
     with pytest.raises(Misconfigured) as caught:
-        read_document(template, Surroundings(sqs=SQS))
+        read_document(template, TemplateContext(sqs=SQS))
 
     assert [re.split(r" is (?:not|unknown)", line)[0] for line in caught.value.problems] == [
         "ToyFunction614A2319: EXTENTFLOW_BOOTSTRAP_SERVERS: Brokers",

@@ -108,7 +108,7 @@ def test_a_notification_names_the_exact_object_in_s3s_own_dialect(
     parsed = parse_notification(notification(uploaded(new, folder=place)))
 
     (arrival,) = parsed.arrivals
-    assert not parsed.unreadable
+    assert not parsed.unparseable
     assert (arrival.bucket, arrival.key, arrival.version_id) == ("shop", key, version)
     assert (arrival.etag, arrival.size) == ("0cc175b9c0f1b6a831c399e269772661", 12)
     assert (arrival.event_time, arrival.region) == (1795307080.334, None)

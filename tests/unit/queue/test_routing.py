@@ -176,12 +176,12 @@ def test_a_run_owns_its_job_until_its_end_is_reported() -> None:
     route = routing(queued, runs)
     job = route.start(registered(queued))
 
-    held = [route.hold(job)]
+    held = [route.ownership(job)]
     runs.states["0" * 16] = RunStatus(RunState.FAILED)
     pass_a_minute(queued)
-    held.append(route.hold(job))
+    held.append(route.ownership(job))
     route.ended("0" * 16, RunState.FAILED)
-    held.append(route.hold(job))
+    held.append(route.ownership(job))
 
     assert held == [RunOwnership.OWN, RunOwnership.GONE, RunOwnership.NONE]
 
@@ -192,11 +192,11 @@ def test_the_owner_is_unknown_while_a_runs_state_is_unknown() -> None:
     job = route.start(registered(queued))
     runs.failures = 1
 
-    held = [route.hold(job), route.hold(job)]  # the second sends no request
+    held = [route.ownership(job), route.ownership(job)]  # the second sends no request
     pass_a_minute(queued)
 
     assert held == [RunOwnership.UNKNOWN, RunOwnership.UNKNOWN]
-    assert route.hold(job) is RunOwnership.OWN
+    assert route.ownership(job) is RunOwnership.OWN
 
 
 def test_a_look_at_many_jobs_asks_about_their_run_once() -> None:
@@ -205,7 +205,7 @@ def test_a_look_at_many_jobs_asks_about_their_run_once() -> None:
     route.backfill(WANTED)
     jobs = [registered(queued, BODY, f"in/{number}") for number in range(5)]
 
-    assert {route.hold(job) for job in jobs} == {RunOwnership.SHARED}
+    assert {route.ownership(job) for job in jobs} == {RunOwnership.SHARED}
     assert runs.looks == 1
 
 
@@ -219,7 +219,7 @@ def test_a_late_end_event_does_not_release_a_later_runs_job() -> None:
     sent = route.ended("0" * 16, RunState.CANCELLED)
 
     assert (sent, queued.queue.messages) == (0, [])
-    assert route.hold(job) is RunOwnership.OWN
+    assert route.ownership(job) is RunOwnership.OWN
 
 
 # -- backfills ------------------------------------------------------------------------------------
@@ -245,20 +245,20 @@ def test_only_the_jobs_below_a_backfills_addresses_wait_for_its_run() -> None:
     within, globbed, outside = (registered(queued, BODY, key) for key in ("in/a", "b.csv", "out/a"))
     elsewhere = Backfill("b2", "c", ("s3://bucket/out/",))
 
-    before = route.hold(within)
+    before = route.ownership(within)
     route.backfill(replace(WANTED, addresses=("s3://bucket/in/", "s3://bucket/b*.csv")))
-    during = [route.hold(job) for job in (within, globbed, outside)]
+    during = [route.ownership(job) for job in (within, globbed, outside)]
     route.backfill(elsewhere)
-    with_another = [route.hold(job) for job in (within, outside)]
+    with_another = [route.ownership(job) for job in (within, outside)]
     route.ended(f"{1:016x}", RunState.SUCCESS)
-    after_it = [route.hold(job) for job in (within, outside)]
+    after_it = [route.ownership(job) for job in (within, outside)]
     route.ended("0" * 16, RunState.SUCCESS)
 
     assert before is RunOwnership.NONE
     assert during == [RunOwnership.SHARED, RunOwnership.SHARED, RunOwnership.NONE]
     assert with_another == [RunOwnership.SHARED, RunOwnership.SHARED]
     assert after_it == [RunOwnership.SHARED, RunOwnership.NONE]
-    assert route.hold(within) is RunOwnership.NONE
+    assert route.ownership(within) is RunOwnership.NONE
 
 
 def test_an_unreported_end_of_a_backfills_run_is_detected() -> None:
@@ -267,7 +267,7 @@ def test_an_unreported_end_of_a_backfills_run_is_detected() -> None:
     route.backfill(WANTED)
     runs.states["0" * 16] = RunStatus(RunState.FAILED)
 
-    assert route.hold(registered(queued, key="in/a")) is RunOwnership.NONE
+    assert route.ownership(registered(queued, key="in/a")) is RunOwnership.NONE
 
 
 def test_a_backfill_whose_run_failed_gets_one_more_and_then_no_other() -> None:
@@ -279,13 +279,13 @@ def test_a_backfill_whose_run_failed_gets_one_more_and_then_no_other() -> None:
     route.ended("0" * 16, RunState.FAILED)
     route.ended("0" * 16, RunState.FAILED)
     second = f"{1:016x}"
-    held = route.hold(job)
+    held = route.ownership(job)
     route.ended(second, RunState.FAILED)
 
     assert [(run.subject, run.number) for run in runs.started.values()] == [("b1", 0), ("b1", 1)]
     assert len({run.arguments for run in runs.started.values()}) == 1
     assert held is RunOwnership.SHARED
-    assert route.hold(job) is RunOwnership.NONE
+    assert route.ownership(job) is RunOwnership.NONE
 
 
 def test_a_backfill_that_no_run_can_deliver_any_more_gets_no_other_run() -> None:
@@ -350,15 +350,15 @@ def test_what_a_shells_run_left_is_the_shells(state: RunState) -> None:
     assert route.started is not None
     job = queued.world.planner.plan(registered(queued, key="in/a"))
     shared = route.started.begin_shared("shell-1", "c", ["s3://bucket/"], then=OnCompletion.PERSON)
-    held = [route.hold(job)]
+    held = [route.ownership(job)]
     own = route.started.begin_job(job, subject="shell-2", then=OnCompletion.PERSON)
-    held.append(route.hold(job))
+    held.append(route.ownership(job))
 
     sent = [route.ended(run, state) for run in (shared, own)]
 
     assert held == [RunOwnership.SHARED, RunOwnership.OWN]
     assert (sent, len(runs.started), queued.queue.messages) == ([0, 0], 2, [])
-    assert route.hold(job) is RunOwnership.NONE
+    assert route.ownership(job) is RunOwnership.NONE
 
 
 def test_a_started_run_whose_note_fails_continues() -> None:
@@ -369,7 +369,7 @@ def test_a_started_run_whose_note_fails_continues() -> None:
     job = route.start(registered(queued))
 
     assert (len(runs.started), queued.queue.messages) == (1, [])
-    assert route.hold(job) is RunOwnership.NONE
+    assert route.ownership(job) is RunOwnership.NONE
 
 
 @pytest.mark.parametrize("state", [RunState.SUCCESS, RunState.CANCELLED])

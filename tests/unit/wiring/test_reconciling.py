@@ -64,25 +64,27 @@ def test_buckets_that_are_file_systems_too_are_looked_at_twice(
 ) -> None:
     revision = put(runtime, endpoint_type, **IN_S3)
 
-    territory = RuntimeContext(runtime).territory("c", revision)
+    listed_prefix = RuntimeContext(runtime).listed_prefix("c", revision)
 
-    assert territory.settles == settles
-    assert isinstance(territory.store, S3Store)
-    assert (territory.config.bucket, territory.config.name) == ("shop", "c")
+    assert listed_prefix.settles == settles
+    assert isinstance(listed_prefix.store, S3Store)
+    assert (listed_prefix.config.bucket, listed_prefix.config.name) == ("shop", "c")
 
 
 def test_a_directory_is_listed_as_its_planner_pins_it(runtime: Runtime, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"1")
     revision = put(runtime, "localfile", directory=str(tmp_path))
 
-    territory = RuntimeContext(runtime).territory("c", revision)
+    listed_prefix = RuntimeContext(runtime).listed_prefix("c", revision)
 
-    (page,) = territory.store.pages(territory.config.bucket, territory.config.prefix, token=None)
+    (page,) = listed_prefix.store.pages(
+        listed_prefix.config.bucket, listed_prefix.config.prefix, token=None
+    )
     (found,) = page.versions
-    assert isinstance(territory.store, LocalStore)
-    assert territory.settles
+    assert isinstance(listed_prefix.store, LocalStore)
+    assert listed_prefix.settles
     assert isinstance(found, ObjectVersion)
-    assert found == territory.store.head(str(tmp_path), "a.csv")
+    assert found == listed_prefix.store.head(str(tmp_path), "a.csv")
 
 
 def test_an_unparseable_connector_is_a_problem_and_delays_no_listing(
@@ -102,4 +104,4 @@ def test_an_unparseable_connector_is_a_problem_and_delays_no_listing(
 
 def test_a_territory_of_a_revision_that_is_not_there_is_misconfigured(runtime: Runtime) -> None:
     with pytest.raises(Misconfigured, match="no revision 7"):
-        RuntimeContext(runtime).territory("c", 7)
+        RuntimeContext(runtime).listed_prefix("c", 7)

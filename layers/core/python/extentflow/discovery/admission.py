@@ -115,7 +115,7 @@ class ArrivalPaused(ArrivalPending):
 class JobAdmission:
     """Registers jobs for an arrival. `start` plans a job and may send its extents."""
 
-    surroundings: AdmissionContext
+    context: AdmissionContext
     planner: Planner
     start: Callable[[Job], Job]
 
@@ -146,7 +146,7 @@ class JobAdmission:
         waiting: list[str] = []
         errors: list[ExtentflowError] = []
         elsewhere: list[ConnectorConfig] = []
-        for one in self.surroundings.connectors():
+        for one in self.context.connectors():
             if isinstance(one, UnparsedConnector):
                 log.warning("%s", one.error)
                 errors += [one.error] if one.may_read(arrival) else []
@@ -165,7 +165,7 @@ class JobAdmission:
                 continue
             try:
                 with contain_defects(f"connector {config.name}, {arrival.uri}"):
-                    state = self.surroundings.state(config)
+                    state = self.context.state(config)
                     job = self._job(config, revision, arrival) if state is _RUNNING else None
             except ExtentflowError as exc:
                 log.warning("connector %s, %s: %s", config.name, arrival.uri, exc)
@@ -178,7 +178,7 @@ class JobAdmission:
 
     def _job(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> Job | None:
         try:
-            version = self.surroundings.head(config, revision, arrival)
+            version = self.context.head(config, revision, arrival)
         except BucketGone:  # not a deletion: a name or an endpoint is wrong
             raise
         except ObjectGone as exc:
@@ -187,7 +187,7 @@ class JobAdmission:
         if version.key.endswith("/") and not version.size:
             log.info("%s is a console's folder", version.uri)
             return None
-        job = self.planner.admit(self.surroundings.request(config, revision, version))
+        job = self.planner.admit(self.context.request(config, revision, version))
         try:
             with contain_defects(job.version.uri):
                 return self.start(job)
@@ -228,7 +228,7 @@ class ArrivalHandler(JobAdmission):
         parsed = parse_notification(body)
         for ignored in (*parsed.ignored, *parsed.tests):
             log.info("nothing to do for %s", ignored)
-        dealt = _Dealt(kept=[(one.document or body, str(one)) for one in parsed.unreadable])
+        dealt = _Dealt(kept=[(one.document or body, str(one)) for one in parsed.unparseable])
         for wanted in parsed.backfills:
             self._deal_backfill(wanted, dealt)
         rest: Sequence[Arrival] = ()
@@ -292,12 +292,12 @@ class ArrivalHandler(JobAdmission):
 
     def _state_of(self, connector: str) -> ConnectorState | None:
         """Return a connector's state, or None without one. Raises Misconfigured if unparseable."""
-        for one in self.surroundings.connectors():
+        for one in self.context.connectors():
             if isinstance(one, UnparsedConnector):
                 if one.name == connector:
                     raise one.error
             elif one[0].name == connector:
-                return self.surroundings.state(one[0])
+                return self.context.state(one[0])
         return None
 
     def _publish(self, jobs: Sequence[Job]) -> None:

@@ -78,23 +78,23 @@ class ListingScan:
     since: float
     on_failure: Callable[[str], object] = lambda _why: None
 
-    def look(self, territory: ListedPrefix) -> Iterator[Report]:
+    def scan(self, listed_prefix: ListedPrefix) -> Iterator[Report]:
         """Continue a listing where the last run stopped, at most up to its end.
 
         A step is a batch of keys, or one new object. A page that is incomplete when time runs out
         is listed again by the next run, unless something in it failed: then it waits for the next
         round, so that a failing object does not delay those after it. Raises as `ObjectStore`.
         """
-        config, here = territory.config, territory.place
+        config, here = listed_prefix.config, listed_prefix.place
         place, token = POSITIONS.read(self.ledger.notes, config.name) or (here, None)
         if place != here:
             token = None
         if self.late():
             return
         try:
-            for page in territory.store.pages(config.bucket, config.prefix, token=token):
+            for page in listed_prefix.store.pages(config.bucket, config.prefix, token=token):
                 problems = 0
-                for step in self._page(territory, page.versions):
+                for step in self._page(listed_prefix, page.versions):
                     problems += step.problems
                     yield step
                 if self.late() and not problems:
@@ -109,23 +109,25 @@ class ListingScan:
             raise
         yield Report(listings_finished=(config.name,))
 
-    def _page(self, territory: ListedPrefix, versions: Sequence[ObjectVersion]) -> Iterator[Report]:
-        name = territory.config.name
+    def _page(
+        self, listed_prefix: ListedPrefix, versions: Sequence[ObjectVersion]
+    ) -> Iterator[Report]:
+        name = listed_prefix.config.name
         for batch in in_pages(versions, BATCH_KEYS):
             if self.late():
                 return
             yield Report(keys_listed=len(batch))
-            data = {job_id(name, one): one for one in batch if territory.is_data(one)}
+            data = {job_id(name, one): one for one in batch if listed_prefix.is_data(one)}
             known = self.ledger.jobs.find_registered(data)
             for version in (one for found, one in data.items() if found not in known):
                 if self.late():
                     return
-                step = partial(self._arrived, territory, version)
+                step = partial(self._arrived, listed_prefix, version)
                 yield attempt_step(version.uri, step, on_failure=self.on_failure)
 
-    def _arrived(self, territory: ListedPrefix, version: ObjectVersion) -> Report:
-        if territory.settles:
-            key, look = job_id(territory.config.name, version), (version.etag, version.size)
+    def _arrived(self, listed_prefix: ListedPrefix, version: ObjectVersion) -> Report:
+        if listed_prefix.settles:
+            key, look = job_id(listed_prefix.config.name, version), (version.etag, version.size)
             if SEEN.read(self.ledger.notes, key) != look:
                 SEEN.write(self.ledger.notes, key, look)
                 return Report()
@@ -136,8 +138,8 @@ class ListingScan:
             version_id=version.version_id,
             etag=version.etag or None,
             size=version.size,
-            endpoint=territory.config.endpoint,
-            region=territory.config.region,
+            endpoint=listed_prefix.config.endpoint,
+            region=listed_prefix.config.region,
         )
         received = self.receive(arrival)
         return Report(jobs_new=sum(job.created >= self.since for job in received.jobs))

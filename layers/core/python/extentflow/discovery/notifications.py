@@ -65,14 +65,14 @@ class ParsedNotification:
     """The complete content of one document.
 
     `ignored` are names of events without a new object, `tests` the bucket or topic of each test
-    message. A caller that processes `arrivals` must dead-letter `unreadable`. `backfills` come from
-    the command line only.
+    message. A caller that processes `arrivals` must dead-letter `unparseable`. `backfills` come
+    from the command line only.
     """
 
     arrivals: tuple[Arrival, ...] = ()
     ignored: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
-    unreadable: tuple[UnparseableNotification, ...] = ()
+    unparseable: tuple[UnparseableNotification, ...] = ()
     backfills: tuple[Backfill, ...] = ()
 
     @classmethod
@@ -87,11 +87,11 @@ def parse_notification(body: str) -> ParsedNotification:
     """Return what a queue body says: of every origin, in every dialect.
 
     Also reads an event of an HTTP front door or of SQS for a function, and a bare form. Never
-    raises: a part that cannot be parsed is in `unreadable`. Never empty: a document without an
+    raises: a part that cannot be parsed is in `unparseable`. Never empty: a document without an
     event counts as a test message of its sender.
     """
     parsed = _parse(body, MAX_WRAPPINGS)
-    return replace(parsed, unreadable=tuple(_sendable(one, body) for one in parsed.unreadable))
+    return replace(parsed, unparseable=tuple(_sendable(one, body) for one in parsed.unparseable))
 
 
 def _sendable(unread: UnparseableNotification, body: str) -> UnparseableNotification:
@@ -120,7 +120,7 @@ def _parse(text: str, wrappings: int) -> ParsedNotification:
 
 
 def _unparseable(why: str, document: str) -> ParsedNotification:
-    return ParsedNotification(unreadable=(UnparseableNotification(why, document),))
+    return ParsedNotification(unparseable=(UnparseableNotification(why, document),))
 
 
 def _of_text(text: str, wrappings: int) -> ParsedNotification:
@@ -191,7 +191,7 @@ def _of_message(message: Mapping[str, Any], wrappings: int) -> ParsedNotificatio
     return replace(
         parsed,
         arrivals=tuple(replace(one, endpoint=endpoint) for one in parsed.arrivals),
-        unreadable=tuple(_rewrapped(one, endpoint) for one in parsed.unreadable),
+        unparseable=tuple(_rewrapped(one, endpoint) for one in parsed.unparseable),
     )
 
 

@@ -33,7 +33,7 @@ PUBLISHED_AT_ONCE = 100
 class ReconcilerContext(Protocol):
     """What reconciliation needs from the process."""
 
-    def territory(self, connector: str, revision: int) -> ListedPrefix:
+    def listed_prefix(self, connector: str, revision: int) -> ListedPrefix:
         """Return what a connector reads. Raises Misconfigured."""
 
     def cluster(self) -> str:
@@ -46,10 +46,11 @@ class Reconciler:
 
     `receive` registers jobs (see `JobAdmission.receive`). `publish` publishes a limited number of
     job events and returns how many (see `JobEvents.sweep`). `random` shuffles connectors, so that
-    each is first in some run even with short deadlines. `hold` returns which Spark run owns a job.
+    each is first in some run even with short deadlines. `ownership` returns which Spark run owns a
+    job.
     """
 
-    surroundings: ReconcilerContext
+    context: ReconcilerContext
     ledger: Ledger
     slots: Slots
     dispatch: ExtentDispatcher
@@ -57,8 +58,8 @@ class Reconciler:
     publish: Callable[[int], int]
     random: Random
     late: Callable[[], bool] = lambda: False
-    patience: StallThresholds = field(default_factory=StallThresholds)
-    hold: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
+    thresholds: StallThresholds = field(default_factory=StallThresholds)
+    ownership: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
 
     def run(self) -> Report:
         """Do one step of each part in turn while time allows; count and log failed steps."""
@@ -83,15 +84,15 @@ class Reconciler:
         watch = StalledJobScanner(
             ledger=self.ledger,
             dispatch=self.dispatch,
-            patience=self.patience,
+            thresholds=self.thresholds,
             late=self.late,
-            cluster=self.surroundings.cluster(),
+            cluster=self.context.cluster(),
             empty_queue=empty_queue,
-            hold=self.hold,
+            ownership=self.ownership,
         )
         names = list(self.ledger.connectors.names())
         self.random.shuffle(names)
-        yield from interleave({f"jobs of connector {name}": watch.look(name) for name in names})
+        yield from interleave({f"jobs of connector {name}": watch.scan(name) for name in names})
 
     def _job_events(self) -> Iterator[Report]:
         published = PUBLISHED_AT_ONCE
@@ -107,7 +108,7 @@ class Reconciler:
 
         def listing(name: str, revision: int) -> Iterator[Report]:
             if self.ledger.connectors.state(name) is ConnectorState.RUNNING:
-                yield from discovery.look(self.surroundings.territory(name, revision))
+                yield from discovery.scan(self.context.listed_prefix(name, revision))
 
         yield from interleave(
             {f"listing for connector {c.name}": listing(c.name, c.revision) for c in connectors}

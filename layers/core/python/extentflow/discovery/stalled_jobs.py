@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 KEEP_SECONDS = 14 * 86_400.0
 BACKLOG_FACTOR = 8
-LONGEST_PATIENCE_SECONDS = 86_400.0
+LONGEST_WAIT_SECONDS = 86_400.0
 MAX_DOUBLINGS = 20
 
 NOTHING = Report()
@@ -52,7 +52,7 @@ class StallThresholds:
         """Return the allowed time without progress for a job that was sent `resent` times."""
         factor = 1 if empty_queue else BACKLOG_FACTOR
         seconds = self.stall_seconds * factor * 2.0 ** min(resent, MAX_DOUBLINGS)
-        return min(seconds, max(LONGEST_PATIENCE_SECONDS, self.stall_seconds))
+        return min(seconds, max(LONGEST_WAIT_SECONDS, self.stall_seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,13 @@ class StalledJobScanner:
 
     ledger: Ledger
     dispatch: ExtentDispatcher
-    patience: StallThresholds
+    thresholds: StallThresholds
     late: Callable[[], bool]
     cluster: str
     empty_queue: bool
-    hold: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
+    ownership: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
 
-    def look(self, connector: str) -> Iterator[Report]:
+    def scan(self, connector: str) -> Iterator[Report]:
         """Check a connector's jobs one by one, from where the last run stopped."""
         active = self.ledger.connectors.state(connector) is ConnectorState.RUNNING
         for state in (JobState.PLANNING, JobState.RUNNING):
@@ -141,7 +141,7 @@ class StalledJobScanner:
         if mark is not None and mark.seen != _plan(job):
             self._mark(job, _plan(job))
             return NOTHING
-        if self.hold(job) in (*_BY_A_RUN, RunOwnership.UNKNOWN):
+        if self.ownership(job) in (*_BY_A_RUN, RunOwnership.UNKNOWN):
             return NOTHING
         planned = self.dispatch.start(job, late=self.late)
         if planned.state is JobState.PLANNING:
@@ -164,17 +164,17 @@ class StalledJobScanner:
         elif active:
             claims = self._claims(job)
             if mark.claims == claims:
-                return self._standing_still(job, mark)
+                return self._stalled(job, mark)
             self._mark(job, seen, claims)
         return NOTHING
 
-    def _standing_still(self, job: Job, mark: _Mark) -> Report:
-        now, hold = self.ledger.now(), self.hold(job)
+    def _stalled(self, job: Job, mark: _Mark) -> Report:
+        now, ownership = self.ledger.now(), self.ownership(job)
         # Behind many other messages it may wait for hours.
-        shared = hold is RunOwnership.SHARED
-        quiet = LONGEST_PATIENCE_SECONDS if shared else self.patience.stall_seconds
+        shared = ownership is RunOwnership.SHARED
+        quiet = LONGEST_WAIT_SECONDS if shared else self.thresholds.stall_seconds
         stalled = Report(jobs_stalled=int(now - mark.since >= quiet))
-        if now - max(mark.since, mark.resent_at) < self._bearable(hold, mark):
+        if now - max(mark.since, mark.resent_at) < self._longest_wait(ownership, mark):
             return stalled
         # Stored first: a run killed while it sends must not start from the beginning each time.
         again = replace(mark, resent=mark.resent + 1, resent_at=now)
@@ -182,17 +182,19 @@ class StalledJobScanner:
         sent = self.dispatch.resend(self._now(job), late=self.late)
         return stalled + Report(messages_resent=sent, jobs_failed=_failed(self._now(job)))
 
-    def _bearable(self, hold: RunOwnership, mark: _Mark) -> float:
+    def _longest_wait(self, ownership: RunOwnership, mark: _Mark) -> float:
         """Return how long a job may make no progress before functions take it over."""
-        if hold in _BY_A_RUN:  # the run's timeout usually ends this earlier
-            return LONGEST_PATIENCE_SECONDS
-        if hold is RunOwnership.GONE and not mark.resent:  # the event of the run's end was lost
+        if ownership in _BY_A_RUN:  # the run's timeout usually ends this earlier
+            return LONGEST_WAIT_SECONDS
+        if (
+            ownership is RunOwnership.GONE and not mark.resent
+        ):  # the event of the run's end was lost
             return 0.0
-        empty = self.empty_queue and hold is not RunOwnership.UNKNOWN
-        return self.patience.until_resent(mark.resent, empty_queue=empty)
+        empty = self.empty_queue and ownership is not RunOwnership.UNKNOWN
+        return self.thresholds.until_resent(mark.resent, empty_queue=empty)
 
     def _is_young(self, job: Job) -> bool:
-        return self.ledger.now() - job.created < self.patience.grace_seconds
+        return self.ledger.now() - job.created < self.thresholds.grace_seconds
 
     def _mark(self, job: Job, seen: str, claims: str = "") -> None:
         MARKS.write(self.ledger.notes, job.id, _Mark(seen, claims, self.ledger.now()))
@@ -217,7 +219,7 @@ def is_empty(queue: Queue) -> bool:
     try:
         depth = queue.depth()
     except ExtentflowError as exc:
-        log.warning("it is not known whether messages wait, patience is greater: %s", exc)
+        log.warning("it is not known whether messages wait, thresholds are higher: %s", exc)
         return False
     return depth.waiting + depth.hidden + depth.delayed == 0
 

@@ -92,14 +92,14 @@ class QueueWorker:
     def _handle(self, message: Message) -> MessageDisposition:
         extent = read_extent(message.body)
         if extent is None:
-            return self._bury(message, "not an extent of schema version 1; it was not read")
+            return self._dead_letter(message, "not an extent of schema version 1; it was not read")
         # Not what was received: versions without groups sent messages too.
         message = replace(message, group=extent.connector)
         try:
             early = self._before(extent, message)
             return early or self._after(extent, message, self._run(extent, message))
         except Permanent as exc:  # nothing that a claim could record: another job, another cluster
-            return self._bury(message, reason(exc))
+            return self._dead_letter(message, reason(exc))
 
     def _before(self, extent: Extent, message: Message) -> MessageDisposition | None:
         """Return the result if no worker is needed; None means that the extent must run."""
@@ -120,32 +120,32 @@ class QueueWorker:
         job = self.ledger.jobs.get(extent.job)
         if job is None or job.connector != extent.connector:
             owner = "is unknown" if job is None else f"belongs to connector {job.connector}"
-            return self._bury(message, f"{why}, and job {extent.job} {owner}")
+            return self._dead_letter(message, f"{why}, and job {extent.job} {owner}")
         job = self.ledger.jobs.end(extent.job, JobState.CANCELLED, why)
         if failed:
             remedy = f"`extentflow resume {job.connector}`, then `extentflow replay {job.id}`"
-            self._bury(message, f"{why}, job {job.id} is {job.state}; {remedy}")
-        return self._told(job, MessageDisposition())
+            self._dead_letter(message, f"{why}, job {job.id} is {job.state}; {remedy}")
+        return self._publish_end(job, MessageDisposition())
 
     def _reopen(self, extent: Extent, message: Message) -> MessageDisposition | None:
         job = self.ledger.jobs.get(extent.job)
         if job is None:
             run = f"`extentflow run {extent.version.uri} -c {extent.connector}` delivers the object"
-            return self._bury(message, f"the ledger has no job {extent.job}; {run}")
+            return self._dead_letter(message, f"the ledger has no job {extent.job}; {run}")
         if job.state is JobState.CANCELLED:
             continued = f"`extentflow replay {job.id}` delivers the rest of it"
-            return self._bury(message, f"job {job.id} is CANCELLED; {continued}")
+            return self._dead_letter(message, f"job {job.id} is CANCELLED; {continued}")
         if self.dispatch.planner.is_followed(job):
             why = (
                 f"a later job delivers {job.version.uri} again, and a replay would double its"
                 f" records; `extentflow replay {job.id}` does it all the same"
             )
-            return self._bury(message, why)
+            return self._dead_letter(message, why)
         try:
             self.ledger.extents.reopen(job.id, extent.ordinal)
         except ProgressUnknown as exc:  # a slot's next owner found out, it looks at no job
             job = self.ledger.jobs.close(job.id)
-            return self._told(job, self._bury(message, reason(exc)))
+            return self._publish_end(job, self._dead_letter(message, reason(exc)))
         return None
 
     def _run(self, extent: Extent, message: Message) -> Receipt:
@@ -170,10 +170,10 @@ class QueueWorker:
             job = self.dispatch.follow(job, extent)
         superseded = job is not None and job.state is JobState.SUPERSEDED
         if receipt.outcome is Outcome.FAILED and not superseded:
-            self._bury(message, receipt.reason)
-        return self._told(job, MessageDisposition(receipt=receipt))
+            self._dead_letter(message, receipt.reason)
+        return self._publish_end(job, MessageDisposition(receipt=receipt))
 
-    def _told(self, job: Job | None, answer: MessageDisposition) -> MessageDisposition:
+    def _publish_end(self, job: Job | None, answer: MessageDisposition) -> MessageDisposition:
         """Publish a job's end after everything else; this never changes the disposition.
 
         It is last, because a message that returns after its extent FAILED would be a replay.
@@ -187,7 +187,7 @@ class QueueWorker:
             log.warning("the end of job %s is published later: %s", job.id, exc)
         return replace(answer, ended=job)
 
-    def _bury(self, message: Message, why: str) -> MessageDisposition:
+    def _dead_letter(self, message: Message, why: str) -> MessageDisposition:
         """Move a message to the dead letter queue: send first, so that it is never lost."""
         log.warning("message %s goes to the dead letter queue: %s", message.id, why)
         self.dead.send([message.body], reason=why, group=message.group)

@@ -102,9 +102,9 @@ class JobRouter:
         self.started.forget(found)
         return sent
 
-    def hold(self, job: Job) -> RunOwnership:
+    def ownership(self, job: Job) -> RunOwnership:
         """Say which run has a job."""
-        return self.started.hold(job) if self.started else RunOwnership.NONE
+        return self.started.ownership(job) if self.started else RunOwnership.NONE
 
     def _for_spark(self, job: Job) -> bool:
         """Whether a job is large enough for a run, and no worker may have started on it."""

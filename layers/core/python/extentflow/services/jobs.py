@@ -137,7 +137,7 @@ class Jobs:
     def submit_event(self, document: str, *, name: str = "the notification") -> Submission:
         """Send an object-created notification, as a store sends it; `name` is for messages."""
         parsed = parse_notification(document)
-        problems = [str(problem) for problem in parsed.unreadable]
+        problems = [str(problem) for problem in parsed.unparseable]
         if not problems and not parsed.arrivals:
             problems = [f"{name} announces no object: {[*parsed.ignored, *parsed.tests]}"]
         if problems:

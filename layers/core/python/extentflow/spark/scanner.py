@@ -53,7 +53,7 @@ class JobScanner:
         self._runtime, self._options, self._run = runtime, options, options.run
         self._stopping = stopping
         self._context = RuntimeContext(runtime)
-        owner = f"standing-{runtime.random.getrandbits(64):016x}"
+        owner = f"scanner-{runtime.random.getrandbits(64):016x}"
         self._slots = cache(partial(runtime.slots, owner))
         self._admission = cache(partial(open_job_admission, runtime))
         # By connector: a job and its extents that this round of scans has not returned yet.
@@ -139,7 +139,7 @@ class JobScanner:
             return report
         receive = self._admission(name).receive
         discovery = ListingScan(ledger, receive, late, self._runtime.clock.wall(), refused.append)
-        for step in discovery.look(self._context.territory(name, stored.revision)):
+        for step in discovery.scan(self._context.listed_prefix(name, stored.revision)):
             report += step
         if report.listings_finished or not self._stopping():
             at = None if report.listings_finished else resume_token(ledger, name)

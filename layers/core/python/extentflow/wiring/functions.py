@@ -120,7 +120,7 @@ def open_arrival_handler(
     """Return the planner function's handler; it calls `late` between pages and arrivals."""
     routing = open_job_router(runtime)
     return ArrivalHandler(
-        surroundings=RuntimeContext(runtime),
+        context=RuntimeContext(runtime),
         planner=routing.dispatch.planner,
         start=lambda job: routing.start(job, late=late),
         kept=queue(runtime.settings, "arrivals_dlq_url"),
@@ -166,7 +166,7 @@ def open_reconciler(runtime: Runtime, *, late: Callable[[], bool] = lambda: Fals
     """Return the reconciler function's reconciler; it calls `late` before every step."""
     routing = open_job_router(runtime)
     return Reconciler(
-        surroundings=RuntimeContext(runtime),
+        context=RuntimeContext(runtime),
         ledger=runtime.ledger,
         slots=runtime.slots(f"reconciler-{os.getpid()}-{runtime.random.getrandbits(64):016x}"),
         dispatch=routing.dispatch,
@@ -174,7 +174,7 @@ def open_reconciler(runtime: Runtime, *, late: Callable[[], bool] = lambda: Fals
         publish=partial(publish_pending, runtime),
         random=runtime.random,
         late=late,
-        hold=routing.hold,
+        ownership=routing.ownership,
     )
 
 
@@ -216,7 +216,7 @@ class RuntimeContext:
             self._prepared = True
         return self._runtime.request(config, revision, version, 1)
 
-    def territory(self, connector: str, revision: int) -> ListedPrefix:
+    def listed_prefix(self, connector: str, revision: int) -> ListedPrefix:
         config = self._runtime.connectors.revision(connector, revision)
         store = self._runtime.objects.store(config, revision)
         return ListedPrefix(config, store, settles=config.endpoint_type in SETTLING)

@@ -147,7 +147,7 @@ class SubmittedRuns:
         found = RUNS.read(self.ledger.notes, run_id)
         return found and replace(found, id=run_id)
 
-    def hold(self, job: Job) -> RunOwnership:
+    def ownership(self, job: Job) -> RunOwnership:
         """Return which kind of run owns a job."""
         try:
             if own := run_of(self.ledger, job.id):
