@@ -4,6 +4,7 @@ What a predecessor left stands in `protocol/test_settling.py`. Time passes when 
 """
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 from tests.support.memory_delivery import TOPIC
 from tests.support.ownership import CLIENT, GRACE_SECONDS, LEASE_SECONDS, ONE, Scene
 
+from extentflow.background import LeaseRenewer
 from extentflow.delivery.slots import Busy, Closed, Final, SlotPolicy
 from extentflow.errors import (
     Conflict,
@@ -715,6 +717,34 @@ def test_a_renewer_survives_an_unavailable_ledger() -> None:
 
     slots.complete(claim, position=4, records=4, bad=0)
     assert scene.ledger.extents.get(claim.extent.job, 0).state is ExtentState.DONE
+
+
+@pytest.mark.parametrize(
+    "fault", [LedgerUnavailable("no answer"), Misconfigured("ExpiredToken"), MemoryError()]
+)
+def test_a_renewal_that_fails_keeps_a_sound_producer_and_is_repeated(fault: Exception) -> None:
+    calls: list[str] = []
+    scene = Scene(broker=MemoryBroker({TOPIC: 1}, on_call=calls.append))
+    slots = scene.of("me", ONE)
+    claim = scene.claim(slots, scene.extent())
+    faults, repeated = [fault], threading.Event()
+
+    def fail_once(name: str) -> None:
+        if name == "renew":
+            if faults:
+                raise faults.pop()
+            repeated.set()
+
+    scene.ledger.on_call = fail_once
+    with LeaseRenewer(slots.renew, 0.001):
+        assert repeated.wait(300)
+    scene.deliver(slots, claim, 4)
+    slots.complete(claim, position=4, records=4, bad=0)
+
+    assert scene.delivered() == [b"0", b"1", b"2", b"3"]
+    assert scene.ledger.extents.get(claim.extent.job, 0).state is ExtentState.DONE
+    assert calls.count("fence") == 1
+    assert "close" not in calls
 
 
 # -- letting go -----------------------------------------------------------------------------------

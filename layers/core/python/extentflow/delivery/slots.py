@@ -37,7 +37,15 @@ from operator import call
 from random import Random
 from typing import TypeAlias, Unpack
 
-from extentflow.errors import Conflict, Fenced, LedgerUnavailable, Misconfigured, ProgressUnknown
+from extentflow.errors import (
+    Conflict,
+    ExtentflowError,
+    Fenced,
+    LedgerUnavailable,
+    Misconfigured,
+    ProgressUnknown,
+    contain_defects,
+)
 from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem, Totals
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.retry import Clock
@@ -390,7 +398,7 @@ class Slots:
         """Extend the lease while the claimed extent makes progress; runs on the renewal thread.
 
         The lease of an extent without progress for `stall_seconds` expires, so that another worker
-        can take the extent over.
+        can take the extent over. An error never ends the renewals.
         """
         own = self._own
         if own is None or own.claim is None or own.lost.is_set():
@@ -398,11 +406,13 @@ class Slots:
         if self.clock.monotonic() - own.moved_at > self.policy.stall_seconds:
             return
         try:
-            self.ledger.slots.renew(own.lease, lease_seconds=self.policy.lease_seconds)
+            with contain_defects(f"slot {own.lease.number}"):
+                self.ledger.slots.renew(own.lease, lease_seconds=self.policy.lease_seconds)
         except Fenced:
             own.lost.set()
-        except LedgerUnavailable as exc:
-            # The next renewal tries again; every write is conditional on the claim.
+        except ExtentflowError as exc:
+            # Whatever failed, the producer stays sound: the next renewal tries again, also after
+            # the lease's end, and every write is conditional on the claim.
             log.warning("the lease of slot %d was not renewed: %s", own.lease.number, exc)
 
     def moved(self) -> None:
