@@ -100,6 +100,24 @@ def test_where_no_run_can_be_had_the_queue_has_it(unclear: bool) -> None:  # noq
     assert ordinals(queued.queue.sent) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("runs", [None, MemoryJobRuns(), Refused()])
+def test_what_functions_can_never_deliver_goes_to_spark_or_fails_with_the_reason(
+    runs: MemoryJobRuns | None,
+) -> None:
+    queued = Queued()
+    route = replace(routing(queued, runs), refusal=lambda job: f"{job.version.uri}: one frame")
+
+    job = route.start(registered(queued))
+
+    assert queued.queue.messages == []
+    if runs is not None and runs.started:
+        assert job.state is JobState.RUNNING
+        return
+    assert job.state is JobState.FAILED
+    assert job.reason.startswith(f"{job.version.uri}: one frame")
+    assert ("no permission to start" in job.reason) is (runs is not None)
+
+
 def test_settings_that_are_wrong_hold_up_no_job() -> None:
     queued = Queued()
 

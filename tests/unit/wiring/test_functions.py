@@ -1,7 +1,7 @@
 """What functions get: queues by their settings, a worker with a deadline, the connectors."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,9 @@ from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import (
+    HEAD_BYTES,
+    LARGEST_RATIO,
+    UNREACHABLE_BYTES,
     Deadline,
     RuntimeContext,
     open_arrival_handler,
@@ -324,6 +327,57 @@ def test_the_estimated_content_of_a_compressed_object_decides(
     job = registered(made, engine, None, SPARK.spark_threshold_bytes // 2, **keys)
 
     assert open_job_router(made).engine(job) == goes
+
+
+@dataclass
+class OneFrame:
+    """Objects that begin with a zstd frame of so many bytes of content; count the reads."""
+
+    content_bytes: int
+    reads: int = 0
+
+    def source(self, _job: Job) -> tuple[None, "OneFrame"]:
+        return None, self
+
+    def read(self, start: int, end: int) -> bytes:
+        assert (start, end) == (0, HEAD_BYTES)
+        self.reads += 1
+        # Magic number, then: a single segment whose size has eight bytes.
+        return b"\x28\xb5\x2f\xfd\xe0" + self.content_bytes.to_bytes(8, "little") + b"\x00" * 9
+
+
+@pytest.mark.parametrize(
+    ("size", "content_bytes", "refused", "reads"),
+    [
+        (4 * 10**9, UNREACHABLE_BYTES + 1, True, 1),
+        (4 * 10**9, UNREACHABLE_BYTES, False, 1),
+        (UNREACHABLE_BYTES // LARGEST_RATIO, UNREACHABLE_BYTES + 1, False, 0),
+    ],
+)
+def test_a_single_frame_that_functions_cannot_reach_the_end_of_is_refused(
+    size: int, content_bytes: int, *, refused: bool, reads: int
+) -> None:
+    made = runtime(SETTINGS)
+    made.__dict__["objects"] = objects = OneFrame(content_bytes)
+    job = registered(made, "auto", None, size, **{"file.compression.type": "zstd"})
+
+    why = open_job_router(made).refusal(job)
+
+    assert bool(why) is refused
+    assert objects.reads == reads
+    if refused:
+        assert "s3://shop/a.txt" in why
+        assert f"one zstd stream with about {content_bytes / 1e9:,.0f} GB of content" in why
+        assert f"`extentflow replay {job.id}`" in why
+        assert "pzstd" in why
+
+
+def test_a_single_frame_goes_to_spark_where_the_connector_leaves_the_choice() -> None:
+    made = runtime(replace(SPARK, spark_threshold_bytes=1 << 50))
+    made.__dict__["objects"] = OneFrame(UNREACHABLE_BYTES + 1)
+    job = registered(made, "auto", None, 4 * 10**9, **{"file.compression.type": "zstd"})
+
+    assert open_job_router(made).engine(job) == "spark"
 
 
 @pytest.mark.parametrize("key", ["a.unknown.gz", "a.parquet.gz"])

@@ -15,7 +15,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -41,6 +41,10 @@ _ZSTD_FRAME, _SKIPPABLE_FRAMES = 0xFD2FB528, range(0x184D2A50, 0x184D2A60)
 _ZSTD_DESCRIPTOR, _SKIPPABLE_HEADER, _ZSTD_BLOCK_HEADER, _ZSTD_RLE = 5, 8, 3, 1
 # Frames are grouped until they have this share of `every_bytes`: a new decoder costs little then.
 _ZSTD_GROUP_SHARE = 16
+
+# Content sizes of two bytes are stored less 256 (RFC 8878, section 3.1.1.1.4).
+_TWO_BYTES, _TWO_BYTE_OFFSET = 2, 256
+_SAMPLE_BYTES = 1 << 20
 
 _Corrupt: TypeAlias = Callable[[str], CorruptObject]
 
@@ -403,9 +407,8 @@ class _Frames:
             header.clear()
         elif magic == _ZSTD_FRAME and len(header) == _ZSTD_DESCRIPTOR:
             descriptor = header[-1]
-            single, size_flag = descriptor >> 5 & 1, descriptor >> 6
-            size_bytes = (single, 2, 4, 8)[size_flag]
-            self._skip = (not single) + size_bytes + (0, 1, 2, 4)[descriptor & 3]
+            single, size_bytes, dictionary_bytes = _frame_fields(descriptor)
+            self._skip = (not single) + size_bytes + dictionary_bytes
             self._checksum = 4 if descriptor >> 2 & 1 else 0
             header.clear()
         self._lost = len(header) > _SKIPPABLE_HEADER
@@ -449,3 +452,53 @@ def _unzstd(pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt) -> Iter
 
 # They yield the content in steps of at most `step_bytes`.
 CODECS = {"gzip": _gunzip, "zstd": _decompress_zstd}
+
+
+# -- before any worker decompresses ---------------------------------------------------------------
+
+
+def undivided_bytes(codec: str, head: bytes, size: int) -> int:
+    """Return about how much content of an object precedes its first resume point.
+
+    `head` are its first bytes of `size`. Of a zstd frame that ends in `head` nothing is counted;
+    otherwise its header states the size of its content, or the ratio of the head's first MiB does.
+    """
+    if codec == "gzip" and can_resume(codec):
+        return 0
+    if codec == "zstd":
+        head = _behind_skippable(head)
+        if stated := _stated_content(head):
+            return stated
+        frames = _Frames(iter([head]), 0, 1)
+        for _ in frames.group():
+            if frames.read < len(head):
+                return 0
+    sample = head[:_SAMPLE_BYTES]
+    content = 0
+    with suppress(CorruptObject):  # the sample is truncated; damage is the worker's to report
+        for step in CODECS[codec](iter([sample]), _PIECE_BYTES, CorruptObject, None):
+            content += len(step)
+    return size * content // max(1, len(sample))
+
+
+def _behind_skippable(head: bytes) -> bytes:
+    """Return `head` behind the skippable frames that pzstd and seekable formats begin with."""
+    while int.from_bytes(head[:4], "little") in _SKIPPABLE_FRAMES:
+        head = head[_SKIPPABLE_HEADER + int.from_bytes(head[4:_SKIPPABLE_HEADER], "little") :]
+    return head
+
+
+def _stated_content(head: bytes) -> int:
+    """Return the content size in the header of a zstd frame; 0 where it has none (RFC 8878)."""
+    if int.from_bytes(head[:4], "little") != _ZSTD_FRAME or len(head) < _ZSTD_DESCRIPTOR:
+        return 0
+    single, size_bytes, dictionary_bytes = _frame_fields(head[_ZSTD_DESCRIPTOR - 1])
+    start = _ZSTD_DESCRIPTOR + (not single) + dictionary_bytes
+    stated = int.from_bytes(head[start : start + size_bytes], "little")
+    return stated + _TWO_BYTE_OFFSET if size_bytes == _TWO_BYTES else stated
+
+
+def _frame_fields(descriptor: int) -> tuple[int, int, int]:
+    """Return whether a frame is a single segment, and the bytes of content size and dictionary."""
+    single = descriptor >> 5 & 1
+    return single, (single, 2, 4, 8)[descriptor >> 6], (0, 1, 2, 4)[descriptor & 3]

@@ -3,6 +3,7 @@
     lambda, or auto up to the threshold   planned, extents sent to the queue (`ExtentDispatcher`)
     spark, or auto above it               planned, a run started, whose workers claim the extents
     no run can be started                 extents sent to the queue
+    an object that functions cannot end   FAILED with the reason, unless a run delivers it
     a backfill                            one run for all of it
     a run ended                           of a job: unfinished extents are sent to the queue. Of a
                                           backfill that FAILED with open jobs: one more run
@@ -41,24 +42,33 @@ MOST_RUNS = 2
 
 @dataclass(frozen=True, slots=True)
 class JobRouter:
-    """Sends jobs to functions or Spark. `started` None: no Spark, everything goes to the queue."""
+    """Sends jobs to functions or Spark. `started` None: no Spark, everything goes to the queue.
+
+    `refusal` returns why functions can never deliver a job's object, or "".
+    """
 
     dispatch: ExtentDispatcher
     started: SubmittedRuns | None = None
     threshold_bytes: int = 0
     engine: Callable[[Job], str] = lambda _job: AUTO
     absent: Callable[[str], str | None] = lambda _connector: None
+    refusal: Callable[[Job], str] = lambda _job: ""
 
     def start(self, job: Job, *, late: Callable[[], bool] = lambda: False) -> Job:
         """Do what `ExtentDispatcher.start` does, or give the job to a run. Raises as that does."""
-        if self.started is None or not self._for_spark(job):
-            return self.dispatch.start(job, late=late)
         planner = self.dispatch.planner
+        if self.started is None or not self._for_spark(job):
+            if job.state is JobState.PLANNING and (why := self.refusal(job)):
+                return planner.ledger.jobs.end(job.id, JobState.FAILED, why)
+            return self.dispatch.start(job, late=late)
         job = planner.plan(job)
         if job.state is JobState.RUNNING:
             try:
                 run_id = self.started.begin_job(job)
             except (Retryable, Misconfigured) as exc:
+                if why := self.refusal(job):
+                    why = f"{why}; no run of Spark could be started: {exc}"
+                    return planner.ledger.jobs.end(job.id, JobState.FAILED, why)
                 log.warning("job %s goes to the queue instead of Spark: %s", job.id, exc)
                 self.dispatch.resend(job, late=late)
             else:

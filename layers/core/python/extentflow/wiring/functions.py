@@ -18,7 +18,8 @@ from extentflow.discovery import Arrival
 from extentflow.discovery.admission import ArrivalHandler, JobAdmission, UnparsedConnector
 from extentflow.discovery.listing import ListedPrefix
 from extentflow.discovery.reconciler import Reconciler
-from extentflow.errors import Misconfigured, Retryable, UnsupportedFormat
+from extentflow.errors import Misconfigured, Permanent, Retryable, UnsupportedFormat
+from extentflow.formats.compression import undivided_bytes
 from extentflow.jobs.events import JobEventPublisher, JobEvents
 from extentflow.jobs.planner import JobRequest
 from extentflow.jobs.publishers import EventBridgeJobEvents, KafkaJobEvents
@@ -48,6 +49,12 @@ _BUCKETS = ("aws.s3.bucket.name", "s3.bucket.name")
 PUBLISHING_SECONDS = 40.0
 # Of content to compressed bytes, for routing; text and JSON lines have five to ten.
 TYPICAL_RATIO = 8
+# Content of an object without resume points that one call of a function certainly cannot reach: in
+# its 145 s, a zstd stream is decompressed at 0.7 GB/s or less, while S3 delivers it.
+UNREACHABLE_BYTES = 100 * 10**9
+# An object that is smaller by this factor is not looked into before it is delivered.
+LARGEST_RATIO = 64
+HEAD_BYTES = 16 << 20
 
 Ended = TypeVar("Ended")
 
@@ -98,7 +105,8 @@ def open_job_router(runtime: Runtime) -> JobRouter:
         with suppress(UnsupportedFormat):  # the plan ends such a job, with this reason
             if engine == AUTO and config.compression_for(job.version.key) != "none":
                 # The content counts: one worker decompresses all of it.
-                engine = SPARK if size * TYPICAL_RATIO > threshold else LAMBDA
+                large = size * TYPICAL_RATIO > threshold or functions_refusal(runtime, job)
+                engine = SPARK if large else LAMBDA
         if absent is None or engine == LAMBDA:
             return engine
         if engine == SPARK or size > threshold:
@@ -111,7 +119,33 @@ def open_job_router(runtime: Runtime) -> JobRouter:
         threshold,
         engine_of,
         lambda connector: absent_elsewhere(runtime.connectors.latest(connector)[0]),
+        partial(functions_refusal, runtime),
     )
+
+
+def functions_refusal(runtime: Runtime, job: Job) -> str:
+    """Return why no sequence of function calls ends with this job's object delivered, or "".
+
+    Each call decompresses a stream without resume points from its start. Reads the first bytes of
+    large compressed objects. Raises StoreUnavailable, CredentialsUnavailable.
+    """
+    version = job.version
+    with suppress(Permanent):  # the plan ends such a job, with this reason
+        config = runtime.connectors.revision(job.connector, job.revision)
+        codec = config.compression_for(version.key)
+        if codec == "none" or version.size * LARGEST_RATIO <= UNREACHABLE_BYTES:
+            return ""
+        _, source = runtime.objects.source(job)
+        head = source.read(0, min(HEAD_BYTES, version.size))
+        content_bytes = undivided_bytes(codec, head, version.size)
+        if content_bytes > UNREACHABLE_BYTES:
+            return (
+                f"{version.uri}: one {codec} stream with about {content_bytes / 1e9:,.0f} GB of "
+                "content, which functions cannot deliver: each call decompresses it from its "
+                f"start. Deliver it with `extentflow replay {job.id}` and --engine inline or "
+                "spark, or recompress it with gzip, or with pzstd, which writes several frames"
+            )
+    return ""
 
 
 def open_arrival_handler(
