@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
 import boto3
@@ -11,7 +11,7 @@ from confluent_kafka.admin._resource import ResourceType
 from infra.config import Auth, Cluster
 from moto.server import ThreadedMotoServer
 from tests.contracts.sink import EXACTLY_ONCE, PROGRESS, lines, values_of
-from tests.support.secured import QUICK, Secured, Unsigned, secured_stack
+from tests.support.secured import QUICK, Certified, Secured, Unsigned, secured_stack
 from tests.support.waiting import eventually, running_seconds
 
 from extentflow.config.worker import WorkerSettings
@@ -277,3 +277,57 @@ def test_a_certificate_and_its_key_come_from_a_secret(
     sink.close()
 
     assert broker.topics([topic])[0].partitions == 1
+
+
+# -- mutual TLS -----------------------------------------------------------------------------------
+
+
+def mtls_settings(secured: Secured) -> dict[str, str]:
+    return {
+        "bootstrap.servers": secured.mtls_servers,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(secured.certificate),
+    }
+
+
+def over_mtls(secured: Secured, certified: Certified | None) -> KafkaBroker:
+    settings = mtls_settings(secured)
+    if certified is not None:
+        settings |= {"ssl.certificate.pem": certified.certificate, "ssl.key.pem": certified.key}
+    return KafkaBroker(settings, timeouts=replace(QUICK, fence_seconds=60))
+
+
+@pytest.mark.usefixtures("progress_topic")
+@pytest.mark.parametrize("certified", [Certified.make("app"), None], ids=["unknown", "none"])
+def test_a_client_certificate_that_brokers_reject_is_reported_at_once(
+    secured: Secured, certified: Certified | None
+) -> None:
+    broker = over_mtls(secured, certified)
+    began = running_seconds()
+
+    with pytest.raises(Misconfigured, match=r"slot app.*check ssl\.certificate"):
+        broker.fence("app.slot-unknown", EXACTLY_ONCE)
+    with pytest.raises(Misconfigured, match=r"check ssl\.certificate.*trust its issuer"):
+        _ = broker.cluster
+
+    assert running_seconds() - began < 30  # of 60 that fencing may take
+
+
+@pytest.mark.usefixtures("progress_topic")
+def test_a_certificate_that_was_rotated_under_a_warm_worker_fails_nothing(secured: Secured) -> None:
+    rotated = [Certified.make("app"), secured.client]
+
+    def look_up(written: Mapping[str, str], *, refresh: bool = False) -> Mapping[str, str]:
+        now = rotated[refresh]
+        return {**written, "ssl.certificate.pem": now.certificate, "ssl.key.pem": now.key}
+
+    broker = KafkaBroker(mtls_settings(secured), timeouts=QUICK, look_up=look_up)
+
+    broker.fence("app.slot-rotated", EXACTLY_ONCE).close()
+
+
+def test_a_key_of_another_certificate_is_reported_before_any_connection(secured: Secured) -> None:
+    mixed = replace(secured.client, key=Certified.make("other").key)
+
+    with pytest.raises(Misconfigured, match=r"ssl\.key\.pem failed.*mismatch"):
+        _ = over_mtls(secured, mixed).cluster

@@ -6,11 +6,12 @@ import sys
 import textwrap
 
 import pytest
+from confluent_kafka import KafkaError
 from tests.support.waiting import running_seconds
 from tests.unit.sink.scripted import FENCED, ScriptedProducer, error
 
 from extentflow.errors import BatchTooLarge, Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink.producer import ProducerHandle
+from extentflow.sink.producer import ProducerHandle, translate
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -98,6 +99,22 @@ def test_a_batch_that_the_broker_finds_too_large_is_an_error_of_its_own() -> Non
 
     with pytest.raises(BatchTooLarge, match=r"max\.message\.bytes"), client.calling():
         raise error("MSG_SIZE_TOO_LARGE")
+
+
+@pytest.mark.parametrize(
+    ("alert", "kind"), [(46, Misconfigured), (116, Misconfigured), (40, SinkUnavailable)]
+)
+def test_an_alert_about_the_clients_certificate_needs_an_operator(
+    alert: int, kind: type[Exception]
+) -> None:
+    text = (
+        f"Receive failed: error:0A: SSL routines::tls alert: SSL alert number {alert} (after 3ms)"
+    )
+
+    found = translate(KafkaError(KafkaError._TRANSPORT, text), "slot test")
+
+    assert type(found) is kind
+    assert ("check ssl.certificate" in str(found)) is (kind is Misconfigured)
 
 
 @pytest.mark.parametrize("code", ["_PURGE_QUEUE", "_PURGE_INFLIGHT"])

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import Records
-from extentflow.sink.producer import REMEDIES, ProducerHandle, error_of, translate
+from extentflow.sink.producer import ProducerHandle, error_of, remedy_of, translate
 from extentflow.sink.settings import Timeouts
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class KnownTopics:
             last = found.error
             if last is None and found.partitions:
                 return {number: each.leader for number, each in sorted(found.partitions.items())}
-            if last is not None and last.name() in REMEDIES:
+            if last is not None and remedy_of(last):
                 raise translate(last, f"topic {topic}")
         if last is not None and last.name() == "UNKNOWN_TOPIC_OR_PART":
             raise SinkUnavailable(f"topic {topic} does not exist; create it")

@@ -7,6 +7,7 @@ open ──calling()──> open ──any failure──> ended: dropped at once
 import ctypes
 import logging
 import os
+import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -132,7 +133,7 @@ class ProducerHandle:
             self.failed = KafkaError(error.code(), f"delivery to {where} failed: {error.str()}")
 
     def _report_trouble(self, error: KafkaError) -> None:
-        if self.trouble is None or self.trouble.name() != "_AUTHENTICATION":
+        if self.trouble is None or not is_rejection(self.trouble):
             self.trouble = error
 
 
@@ -179,6 +180,27 @@ REMEDIES = {
 }
 
 
+# Alerts of TLS by which a broker rejects the client's certificate, or misses one (RFC 8446, section
+# 6.2). librdkafka reports them as failed connections; only the text, which is OpenSSL's, differs.
+_CERTIFICATE_ALERT = re.compile(r"SSL alert number (42|43|44|45|46|48|49|116)\b")
+_CERTIFICATE_REMEDY = (
+    "the brokers reject the client's certificate: check ssl.certificate.*, ssl.key.*, its expiry,"
+    " and that the brokers trust its issuer"
+)
+
+
+def is_rejection(error: KafkaError) -> bool:
+    """Whether brokers rejected what the client authenticates with."""
+    return error.name() == "_AUTHENTICATION" or _CERTIFICATE_ALERT.search(error.str()) is not None
+
+
+def remedy_of(error: KafkaError) -> str | None:
+    """Return what an operator must do; None for an error that retrying may repair."""
+    if _CERTIFICATE_ALERT.search(error.str()):
+        return _CERTIFICATE_REMEDY
+    return REMEDIES.get(error.name())
+
+
 def error_of(exc: KafkaException) -> KafkaError:
     """Return the KafkaError that an exception carries."""
     error = exc.args[0] if exc.args else None
@@ -195,8 +217,8 @@ def translate(error: KafkaError, subject: str) -> ExtentflowError:
     text = f"{subject}: {error.str()} ({error.name()})"
     if error.name() in FENCING:
         return Fenced(text)
-    if error.name() in REMEDIES:
-        return Misconfigured(f"{text}; {REMEDIES[error.name()]}")
+    if remedy := remedy_of(error):
+        return Misconfigured(f"{text}; {remedy}")
     if error.name() == "MSG_SIZE_TOO_LARGE":
         return BatchTooLarge(f"{text}; max.message.bytes of the topic was lowered meanwhile")
     return SinkUnavailable(text)

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC
-from extentflow.sink.producer import LOG, REMEDIES, error_of, translate
+from extentflow.sink.producer import LOG, error_of, remedy_of, translate
 from extentflow.sink.settings import Timeouts
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class MetadataRequests:
                     last = error_of(exc)
                 self._serve()
                 for error in (*self._reported, last):
-                    if error.name() in REMEDIES:
+                    if remedy_of(error):
                         raise translate(error, self.subject) from exc
                 silent = self.timeouts.retry.clock.monotonic() - started
                 if not warned and silent > SILENCE_SECONDS:

@@ -19,7 +19,14 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from extentflow.background import BackgroundCall
 from extentflow.errors import ExtentflowError, ProgressUnknown, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
-from extentflow.sink.producer import LOG, ProducerHandle, error_of, resumable, translate
+from extentflow.sink.producer import (
+    LOG,
+    ProducerHandle,
+    error_of,
+    is_rejection,
+    resumable,
+    translate,
+)
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.topics import Admin, MetadataRequests
 
@@ -47,7 +54,7 @@ def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
                 # Serves the error callback: rejected credentials are reported only there.
                 producer.poll(0)
                 trouble = client.trouble
-                if trouble is not None and trouble.name() == "_AUTHENTICATION":
+                if trouble is not None and is_rejection(trouble):
                     raise translate(trouble, client.subject) from exc
             else:
                 return
