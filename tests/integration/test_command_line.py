@@ -757,6 +757,7 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
         "Kafka cluster",
         "progress topic",
         "transactions",
+        "transaction verification",
         "exactly-once records",
         "slots",
         "offset retention",
@@ -764,7 +765,7 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
         "objects",
         "topic",
     ]
-    assert line.say("doctor", *line.connector).out.count(": ok: ") == 12
+    assert line.say("doctor", *line.connector).out.count(": ok: ") == 13
 
 
 @pytest.mark.parametrize(

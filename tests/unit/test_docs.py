@@ -27,7 +27,13 @@ ROOT = Path(__file__).parents[2]
 EVENT_PATH = [ROOT / "docs" / f"{name}.md" for name in ("deploy", "operations", "storagegrid")]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Settings of brokers, consumers and topics, which are not ours.
-KAFKAS = {"isolation.level", "max.message.bytes", "offsets.retention.minutes"}
+KAFKAS = {
+    "isolation.level",
+    "max.message.bytes",
+    "offsets.retention.minutes",
+    "transaction.partition.verification.enable",
+    "transaction.version",
+}
 SECRET_ARN = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:grid-AbCdEf"
 
 

@@ -16,7 +16,15 @@ from extentflow.errors import (
     Misconfigured,
     SinkUnavailable,
 )
-from extentflow.services.health import Finding, credentials, problem_of, retention, slots, topics
+from extentflow.services.health import (
+    Finding,
+    credentials,
+    problem_of,
+    retention,
+    slots,
+    topics,
+    verification,
+)
 from extentflow.sink import ProducerSettings
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
@@ -81,6 +89,31 @@ def test_an_unreadable_cluster_configuration_is_only_a_warning() -> None:
     found = retention(left(0, Misconfigured("not allowed")))
 
     assert (found.verdict, found.fact) == ("warning", "not allowed")
+
+
+@pytest.mark.parametrize(
+    ("config", "verdict", "fact"),
+    [
+        ({"transaction.partition.verification.enable": "true"}, "ok", "version is not checked"),
+        ({"transaction.partition.verification.enable": "false"}, "warning", "off: a late write"),
+        ({}, "warning", "before Kafka 3.6: a late write can leave a transaction open"),
+    ],
+)
+def test_brokers_that_do_not_verify_transactions_are_reported(
+    config: Mapping[str, str], verdict: str, fact: str
+) -> None:
+    found = verification(left(0, config))
+
+    assert found.verdict == verdict
+    assert fact in found.fact
+    assert ("--bootstrap-server 127.0.0.1:1 find-hanging" in found.remedy) == (verdict != "ok")
+
+
+def test_brokers_whose_configuration_is_hidden_may_verify_transactions_or_not() -> None:
+    found = verification(left(0, Misconfigured("not allowed")))
+
+    assert (found.verdict, found.fact) == ("warning", "not allowed")
+    assert "DescribeConfigs" in found.remedy
 
 
 @pytest.mark.parametrize(("days", "verdict"), [(-1, "ok"), (0.1, "warning")])

@@ -70,6 +70,7 @@ def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]
     if broker.verdict == "ok":
         yield _check("progress topic", lambda: _progress_topic(runtime))
         yield _check("transactions", lambda: _transaction(runtime))
+        yield verification(runtime)
         wanted = runtime.settings.sink_enqueue == ARRAYS
         yield Finding("exactly-once records", "ok", explain(wanted=wanted))
     if broker.verdict == "ok" and table.verdict != "problem":
@@ -143,6 +144,34 @@ def _transaction(runtime: Runtime) -> str:
     finally:
         fence.close()
     return f"committed one in {time.monotonic() - started:.1f} s"
+
+
+def verification(runtime: Runtime) -> Finding:
+    """Report whether brokers verify that a transaction is open before they append its records.
+
+    That is the first part of KIP-890. The level of `transaction.version`, the second part, is in no
+    answer that this client reads, and librdkafka has only version 1 (its issue 5423).
+    """
+    check = "transaction verification"
+    try:
+        stated = runtime.broker.config().get("transaction.partition.verification.enable")
+    except ExtentflowError as exc:
+        remedy = "allow DescribeConfigs on the cluster to check it; `doctor` alone needs that"
+        return _usable(check, str(exc), remedy)
+    if stated == "true":
+        level = "transaction.version is not checked: `kafka-features.sh describe` shows it"
+        return _usable(check, f"on; a late write cannot leave a transaction open. {level}")
+    servers = runtime.settings.bootstrap_servers
+    find = f"`kafka-transactions.sh --bootstrap-server {servers} find-hanging --broker-id N`"
+    hanging = "a late write can leave a transaction open, behind which committed records wait"
+    ended = f"{find} lists such transactions, and `abort` instead of it ends them"
+    if stated is None:
+        remedy = f"upgrade the brokers to Kafka 3.6 or later, better to 4.0; {ended}"
+        return _usable(
+            check, f"the brokers do not state it, as before Kafka 3.6: {hanging}", remedy
+        )
+    remedy = f"set transaction.partition.verification.enable=true on the brokers; {ended}"
+    return _usable(check, f"off: {hanging}", remedy)
 
 
 def slots(runtime: Runtime) -> Finding:
