@@ -1,5 +1,7 @@
 """DynamoLedger fulfils the ledger's contract on DynamoDB Local."""
 
+import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from botocore.model import OperationModel
 from tests.contracts.ledger import LEASE_SECONDS, Scene, fresh, unregistered
 from tests.contracts.ledger_contract import LedgerContract
 from tests.contracts.ledger_faults import LostResponseContract, at_once, together
+from tests.support.waiting import running_seconds
 
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import LedgerUnavailable, Misconfigured
@@ -109,6 +112,53 @@ class CountedClient:
 
     def _count(self, **_: object) -> None:
         self.sent += 1
+
+
+class ConflictingClient:
+    """Connects clients whose transactions conflict on a shared item, as on DynamoDB.
+
+    DynamoDB cancels a transaction with TransactionConflict where another one in progress has one of
+    its items, if both only check it, too. DynamoDB Local runs one after the other instead.
+    `hold_seconds` is the time of a transaction on the server.
+    """
+
+    def __init__(self, hold_seconds: float) -> None:
+        self.conflicts = 0
+        self._hold_seconds = hold_seconds
+        self._lock = threading.Lock()
+        self._held: dict[str, int] = {}
+        self._keys = threading.local()
+
+    def connect(self, options: LedgerOptions) -> "DynamoDBClient":
+        client = connect(options)
+        events = client.meta.events
+        events.register("provide-client-params.dynamodb.TransactWriteItems", self._note)
+        events.register("before-send.dynamodb.TransactWriteItems", self._begin)
+        events.register("response-received.dynamodb.TransactWriteItems", self._end)
+        return client
+
+    def _note(self, *, params: dict[str, Any], **_: object) -> None:
+        entries = [next(iter(entry.values())) for entry in params["TransactItems"]]
+        self._keys.now = {str(entry["Key"]) for entry in entries}
+
+    def _begin(self, **_: object) -> None:
+        me = threading.get_ident()
+        with self._lock:
+            if any(self._held.get(key, me) != me for key in self._keys.now):
+                self.conflicts += 1
+                response: Any = {
+                    "Error": {"Code": "TransactionCanceledException", "Message": "modelled"},
+                    "CancellationReasons": [{"Code": "TransactionConflict"}],
+                    "ResponseMetadata": {"HTTPStatusCode": 400, "HTTPHeaders": {}},
+                }
+                raise ClientError(response, "TransactWriteItems")
+            self._held |= dict.fromkeys(self._keys.now, me)
+
+    def _end(self, **_: object) -> None:
+        time.sleep(self._hold_seconds)
+        with self._lock:
+            for key in self._keys.now:
+                self._held.pop(key, None)
 
 
 class LateClient:
@@ -265,6 +315,32 @@ class TestRequestCounts:
 
         assert client.sent == 2
         assert planned == ledger.jobs.get(job.id)
+
+
+class TestParallelClaims:
+    """Every claim checks the job's item: a transaction on one hot item."""
+
+    @pytest.mark.parametrize("hold_seconds", [None, 0.01])
+    def test_claims_of_one_job_by_many_workers_all_succeed_within_the_retry_time(
+        self, stack: "Stack", table: str, hold_seconds: float | None
+    ) -> None:
+        client = ConflictingClient(hold_seconds or 0.0)
+        ledger = DynamoLedger(
+            LedgerOptions(table, stack.endpoint("dynamodb")),
+            connect=connect if hold_seconds is None else client.connect,
+        )
+        scene, workers = Scene(ledger), 64
+        job = scene.job(count=workers)
+        leases = [scene.lease(number, f"worker-{number}") for number in range(workers)]
+        began = running_seconds()
+
+        claims = together(
+            lambda number: scene.try_claim(leases[number], scene.extent(job, number)), workers
+        )
+
+        assert [claim.extent.ordinal for claim in claims if claim] == list(range(workers))
+        assert running_seconds() - began < LedgerOptions("t").retry_seconds
+        assert (client.conflicts > 0) is (hold_seconds is not None)
 
 
 class TestLateRequests:
