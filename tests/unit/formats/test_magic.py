@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 from pyarrow import orc, parquet
-from tests.laws.laws import decoded, extent_of
+from tests.laws.laws import decoded
 
 from extentflow import formats
 from extentflow.errors import UnsupportedFormat
@@ -58,16 +58,11 @@ OBJECTS = {
     "parquet": written("parquet"),
     "orc": written("orc"),
     "avro": b"Obj\x01\x04\x14avro.codec" + TEXT,
-    "UTF-16LE": "a,b\n".encode("utf-16"),
-    "UTF-16BE": b"\xfe\xff" + "a,b\n".encode("utf-16-be"),
-    "UTF-32LE": "a,b\n".encode("utf-32"),
-    "UTF-32BE": b"\x00\x00\xfe\xff" + "a,b\n".encode("utf-32-be"),
 }
 SETTINGS = {
     "gzip": "set file.compression.type=gzip",
     "zstd": "set file.compression.type=zstd",
     "parquet": "set input.format=parquet",
-    "UTF-16LE": "the character set UTF-16LE is not supported",
 }
 
 
@@ -89,20 +84,6 @@ def test_another_kind_of_object_is_rejected_before_its_first_record(
         decoded(fmt, MemorySource(body), (len(body) // 2, len(body)))
 
     assert SETTINGS.get(name, "") in str(caught.value)
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_trap_t03_no_extent_guesses_the_byte_order_of_utf_16(encoding: str) -> None:
-    """Trap: a worker that resumed behind the byte order mark decoded with the wrong byte order."""
-    body = "\ufeffone\ntwo\nthree\n".encode(encoding)
-
-    for position in range(len(body)):
-        extent = extent_of(MemorySource(body), 0, len(body))
-        with pytest.raises(UnsupportedFormat, match="convert the object to UTF-8"):
-            list(open_text(FormatOptions()).decode(MemorySource(body), extent, position))
-    for start in range(1, len(body) - 1):
-        with pytest.raises(UnsupportedFormat, match="convert the object to UTF-8"):
-            decoded(open_text(FormatOptions()), MemorySource(body), (start, len(body)))
 
 
 @pytest.mark.parametrize("name", [name for name, body in OBJECTS.items() if not needs_tail(body)])

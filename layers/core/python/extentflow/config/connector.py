@@ -110,6 +110,20 @@ class ConnectorConfig:
         shown="from the extension",
         only=(_LINES,),
     )
+    charset: str | None = key(
+        types.or_word("auto", types.CHARSET),
+        "The character set of lines: any of Python's codecs. `auto`: UTF-8, or UTF-16 or UTF-32"
+        " where the object begins with its byte order mark.",
+        name="character.set",
+        shown="auto",
+        only=(_LINES,),
+    )
+    record_max_bytes: int = key(
+        types.SIZE,
+        "The longest record; a longer one is a bad record. At most 512 MiB.",
+        default=64 << 20,
+        only=(_LINES,),
+    )
     endpoint_type: str = key(
         _adapter(STORES),
         "`awss3`, `ontaps3`, `storagegrids3` or `localfile`.",

@@ -11,6 +11,7 @@ because object keys are full of them; any other character that Kafka does not ac
     {extension}  the key's extension, lower case, without the one of a compression
 """
 
+import codecs
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,13 @@ _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _NO_CREDENTIALS = "an address must not contain credentials; write them to their own keys"
 PLACEHOLDERS = ("bucket", "prefix", "key", "extension")
 MAX_TOPIC_CHARACTERS = 249
+
+MAX_DELIMITER_CHARACTERS = 16
+# Codecs of texts that are no character sets, or exist on Windows only.
+_NO_CHARSETS = frozenset(
+    {"idna", "punycode", "undefined", "unicode-escape", "unicode_escape", "mbcs", "oem"}
+    | {"raw-unicode-escape", "raw_unicode_escape"}
+)
 
 # Our own topics (progress, jobs): a key must never lead to them, nor may anybody write there.
 RESERVED_PREFIX = "extentflow."
@@ -124,6 +132,46 @@ def _character(text: str) -> str:
     return character
 
 
+_ESCAPE = re.compile(r"\\(?:([nrt0\\])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|(.?))", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+
+
+def _delimiter(text: str) -> str:
+    def unescape(match: re.Match[str]) -> str:
+        if match[4] is not None:
+            raise ValueError(r"write one of the escapes \n \r \t \0 \\ \x1e \u2028")
+        return _ESCAPES[match[1]] if match[1] else chr(int(match[2] or match[3], 16))
+
+    delimiter = _ESCAPE.sub(unescape, text)
+    if not 1 <= len(delimiter) <= MAX_DELIMITER_CHARACTERS:
+        raise ValueError(f"write 1 to {MAX_DELIMITER_CHARACTERS} characters")
+    if any(delimiter.startswith(delimiter[at:]) for at in range(1, len(delimiter))):
+        raise ValueError(
+            "write one that does not end as it begins: in several of them in a row, a cut would be"
+            " ambiguous"
+        )
+    return delimiter
+
+
+def _delimiter_text(delimiter: str) -> str:
+    written = delimiter.replace("\\", r"\\")
+    return re.sub(r"[^!-~]", lambda one: f"\\u{ord(one[0]):04x}", written)
+
+
+def _charset(text: str) -> str:
+    name = text.strip()
+    try:
+        codec = codecs.lookup(name)
+    except (LookupError, ValueError):
+        codec = None
+    if codec is None or codec.name in _NO_CHARSETS or not codec._is_text_encoding:  # noqa: SLF001
+        raise ValueError(
+            "write a character set of Python's codecs, such as UTF-8, UTF-16, ISO-8859-1, cp1252,"
+            " Shift_JIS or GB18030"
+        )
+    return codec.name
+
+
 def _secret(text: str) -> str:
     if Reference.parse(text) is None:
         raise ValueError(f"a secret is not written down; name where it is kept: {FORMS}")
@@ -192,6 +240,8 @@ URL: Kind[str] = Kind(_url)
 LEDGER_URL: Kind[str] = Kind(_ledger_url)
 SERVERS: Kind[str] = Kind(_servers)
 CHARACTER: Kind[str] = Kind(_character)
+DELIMITER: Kind[str] = Kind(_delimiter, _delimiter_text)
+CHARSET: Kind[str] = Kind(_charset)
 SECRET: Kind[str] = Kind(_secret)
 REFERABLE: Kind[str] = Kind(_referable)
 TOPIC_TEMPLATE: Kind[str] = Kind(_template)

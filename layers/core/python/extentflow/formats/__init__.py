@@ -170,11 +170,14 @@ class FormatOptions:
     memory and are arguments so that tests can use two bytes. `validate_text`: an invalid UTF-8
     sequence makes a bad record (False where the bytes are passed through).
     `columns`: those that keys are made from, for formats that extract them (JSON lines).
+    `charset`: Python's name of the character set (line formats only); None is UTF-8, or what a byte
+    order mark says.
     """
 
     compression: str = "none"
     validate_text: bool = True
     columns: tuple[str, ...] = ()
+    charset: str | None = None
     max_record_bytes: int = 64 << 20
     window_bytes: int = 8 << 20
     batch_rows: int = 65_536

@@ -54,7 +54,7 @@ class CsvRowReader:
 
     def __call__(self, block: LineBlock) -> Chunk:
         """Return the block's rows; CorruptObject if a record appears to span lines."""
-        records = (block.ends > block.starts) & (block.starts + block.offset >= self._begin)
+        records = (block.ends > block.starts) & (block.offsets() >= self._begin)
         bad = {line: why for line, why in invalid_utf8_lines(block).items() if records[line]}
         records[list(bad)] = False
         irregular = records & _irregular_lines(block, self._options)
@@ -303,7 +303,7 @@ class _CsvDecoder:
             lines = np.flatnonzero(block.ends > block.starts)
             if len(lines):
                 line = int(lines[0])
-                return self._fields(head, block, line), block.offset + int(block.stops[line])
+                return self._fields(head, block, line), block.stop(line)
             if block.bad:
                 raise CorruptObject(f"{head.version.uri}: {block.bad[0].reason}")
         return [], 0

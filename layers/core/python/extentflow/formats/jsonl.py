@@ -29,7 +29,7 @@ from extentflow.formats.line_format import (
     lines_except,
     make_chunk,
 )
-from extentflow.formats.lines import LineBlock
+from extentflow.formats.lines import LineBlock, invalid_utf8_lines
 
 _VALUE = "value"
 # Whitespace in JSON is space, tab, LF and CR only (RFC 8259, section 2).
@@ -105,6 +105,10 @@ class _JsonLinesDecoder:
         elif self._validate:
             bad = invalid_json(values)
         reasons = {row if lines is None else int(lines[row]): why for row, why in bad.items()}
+        if block.original is not None:
+            # Bytes that are no text in the object's character set have no UTF-8 to pass through.
+            invalid = invalid_utf8_lines(block)
+            reasons |= {line: why for line, why in invalid.items() if line not in blank}
         if reasons:
             lines = lines_except(block, blank | reasons.keys())
             values = block.values(lines)

@@ -1,10 +1,11 @@
-r"""Split the byte range of an extent into newline-terminated lines.
+r"""Split the byte range of an extent into delimiter-terminated lines.
 
     object   a a a \n b b b b \n c c c \n
     extents  [0 ........ 7)[7 ......... 14)
     owned     a       b              c      b starts at 4: first extent, although it ends later
 
-A byte order mark belongs to the line after it, so that byte 0 owns that line.
+A byte order mark belongs to the line after it, so that byte 0 owns that line. A delimiter is found
+only where a code unit begins, counted from the object's start (UTF-16: every second byte).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise, starmap
+from itertools import chain, pairwise, starmap
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +29,59 @@ Indexes = NDArray[np.int64]
 Window = tuple[int, bytes]
 
 BOM = b"\xef\xbb\xbf"
-NEWLINE = b"\n"
-_LF, _CR = 10, 13
-_ASCII_END = 0x80
+ASCII_END = 0x80
 # Bounds of the first read behind an extent: 1/128 of the extent, but at least 1 KiB.
 _LEAST_TAIL_BYTES = 1024
 _TAIL_SHARE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class LineSyntax:
+    """The bytes that end a line: `delimiter`, and `returns` before it, where there are such.
+
+    `unit` is the size of a code unit; it divides the length of the delimiter, and no end of the
+    delimiter is its beginning, so that occurrences never overlap. `mark` is the byte order mark.
+    """
+
+    delimiter: bytes = b"\n"
+    unit: int = 1
+    returns: bytes = b"\r"
+    mark: bytes = BOM
+
+    def positions(self, content: NDArray[np.uint8]) -> Indexes:
+        """Return where delimiters begin in `content`, which begins with a code unit."""
+        units = content[: len(content) // self.unit * self.unit].view(f"<u{self.unit}")
+        first, *others = np.frombuffer(self.delimiter, units.dtype)
+        found = np.flatnonzero(units == first)
+        for place, other in enumerate(others, 1):
+            found = found[found + place < len(units)]
+            found = found[units[found + place] == other]
+        return found * self.unit if self.unit > 1 else found
+
+    def span(self, window: bytes, least: int = 0) -> tuple[int, int]:
+        """Return where the first delimiter that ends at or after `least` ends, and the last one.
+
+        (0, 0) if there is none.
+        """
+        size = len(self.delimiter)
+        if self.unit == 1:
+            first = window.find(self.delimiter, max(0, least - size))
+            return (first + size, window.rfind(self.delimiter) + size) if first >= 0 else (0, 0)
+        ends = self.positions(np.frombuffer(window, np.uint8)) + size
+        ends = ends[np.searchsorted(ends, least) :]
+        return (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
+
+    def partial_bytes(self, window: bytes) -> int:
+        """Return how many last bytes of `window` may be the beginning of a delimiter."""
+        rest = len(window) % self.unit
+        end = len(window) - rest
+        for size in range(len(self.delimiter) - self.unit, 0, -self.unit):
+            if window[max(0, end - size) : end] == self.delimiter[:size]:
+                return size + rest
+        return rest
+
+
+UTF_8_LINES = LineSyntax()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +91,9 @@ class LineBlock:
     `data[0]` is byte `offset` of the object. Line i is `data[starts[i]:ends[i]]`, without its
     terminator (LF or CR LF); the next line starts after the terminator, at `stops[i]`.
     `next_position` is where decoding resumes after this block. `bad` are lines that are too long.
+
+    Lines of another `charset` are UTF-8 here; then `original` has the same lines as they are in the
+    object, and only its offsets are those of the object.
     """
 
     offset: int
@@ -52,22 +103,39 @@ class LineBlock:
     stops: Indexes
     next_position: int
     bad: tuple[BadRecord, ...] = ()
+    original: LineBlock | None = None
+    charset: str = "UTF-8"
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def raw(self, line: int) -> bytes:
-        """Return the bytes of one line."""
+        """Return the bytes of one line, as UTF-8."""
         return self.data[self.starts[line] : self.ends[line]].tobytes()
+
+    def object_bytes(self, line: int) -> bytes:
+        """Return the bytes of one line as they are in the object."""
+        return (self.original or self).raw(line)
 
     def location(self, line: int) -> int:
         """Return the byte offset of one line in the object."""
-        return self.offset + int(self.starts[line])
+        block = self.original or self
+        return block.offset + int(block.starts[line])
+
+    def stop(self, line: int) -> int:
+        """Return the byte offset in the object behind one line and its terminator."""
+        block = self.original or self
+        return block.offset + int(block.stops[line])
 
     def locations(self, lines: Indexes | None = None) -> Sequence[int]:
         """Return the byte offsets of `lines` (ascending; None: all) as a view of int64."""
-        starts = self.starts if lines is None else self.starts[lines]
-        return (starts + self.offset).data
+        return self.offsets(lines).data
+
+    def offsets(self, lines: Indexes | None = None) -> Indexes:
+        """Return the byte offsets of `lines` (ascending; None: all) in the object."""
+        block = self.original or self
+        starts = block.starts if lines is None else block.starts[lines]
+        return starts + block.offset
 
     def values(self, lines: Indexes | None = None) -> pa.BinaryArray:
         """Return `lines` (ascending; None: all) as an Arrow array: one copy, no Python objects."""
@@ -120,40 +188,83 @@ class LineBlock:
 
 
 def owned_windows(
-    source: RangeSource, extent: Extent, position: int, *, window_bytes: int, max_line_bytes: int
+    source: RangeSource,
+    extent: Extent,
+    position: int,
+    *,
+    window_bytes: int,
+    max_line_bytes: int,
+    syntax: LineSyntax = UTF_8_LINES,
 ) -> Iterator[Window]:
     """Yield the bytes of the lines whose first byte lies in `extent`, from `position` on.
 
     Windows are contiguous and carry their byte offset. An extent that does not start at 0 begins
-    after the first newline at or after `start - 1`. Reads beyond `end` only to finish the last
-    line: at first 64 KiB (less for small extents, at most a window), then doubling, up to
+    after the first delimiter that ends at or after `start`. Reads beyond `end` only to finish the
+    last line: at first 64 KiB (less for small extents, at most a window), then doubling, up to
     `max_line_bytes`.
     StoreUnavailable if the source ends early without an error.
     """
-    # A resume position is the start of a line. The start of an extent is one only if a newline
-    # precedes it, so reading begins one byte earlier and continues behind the first newline.
+    # A resume position is the start of a line. The start of an extent is one only if a delimiter
+    # precedes it, so reading begins before it and continues behind the first delimiter.
     start, end = extent.start, extent.end
     if position > start or start == 0:
-        windows = stream_windows(source, max(position, start), end, window_bytes)
+        owned = stream_windows(source, max(position, start), end, window_bytes)
     else:
-        windows = _behind_newline(stream_windows(source, start - 1, end, window_bytes))
-    last = NEWLINE
-    for offset, window in windows:
-        yield offset, window
-        last = window[-1:]
-    # The line that begins after this newline has its first byte in the next extent.
-    if last == NEWLINE:
+        before = max(0, start - len(syntax.delimiter))
+        before = -(-before // syntax.unit) * syntax.unit
+        owned = _behind_delimiter(stream_windows(source, before, end, window_bytes), syntax, start)
+    first = next(owned, None)
+    if first is None:
         return
     share = max(_LEAST_TAIL_BYTES, (end - start) // _TAIL_SHARE)
+    sizes = (min(TAIL_BYTES, window_bytes, share), max(TAIL_BYTES, window_bytes))
+    behind = _tail_windows(source, end, sizes, max_line_bytes)
+    # No variable may hold a window any longer than its consumer: it is freed for the next one.
+    windows = chain(iter([first]), owned, behind)
+    del first
+    for offset, window in whole_delimiters(windows, syntax):
+        # The line that begins after a delimiter at or behind the end belongs to the next extent.
+        if offset + len(window) >= end:
+            stop, _ = syntax.span(window, max(0, end - offset))
+            if stop:
+                yield offset, window[:stop]
+                return
+        yield offset, window
+
+
+def _tail_windows(
+    source: RangeSource, end: int, sizes: tuple[int, int], max_line_bytes: int
+) -> Iterator[Window]:
     at = end
-    first_bytes, most_bytes = min(TAIL_BYTES, window_bytes, share), max(TAIL_BYTES, window_bytes)
-    for piece in tail(source, at, first_bytes=first_bytes, most_bytes=most_bytes):
-        behind = piece.find(NEWLINE) + 1
-        yield at, piece[:behind] if behind else piece
+    for piece in tail(source, at, first_bytes=sizes[0], most_bytes=sizes[1]):
+        yield at, piece
         at += len(piece)
         # `cut_lines` reports a line that is too long; its end is not needed for that.
-        if behind or at - end > max_line_bytes:
+        if at - end > max_line_bytes:
             return
+
+
+def whole_delimiters(windows: Iterable[Window], syntax: LineSyntax) -> Iterator[Window]:
+    """Yield the same bytes in windows that begin with a code unit and never divide a delimiter.
+
+    The first window must begin with a code unit.
+    """
+    if len(syntax.delimiter) == 1:
+        return iter(windows)
+    return _whole_delimiters(windows, syntax)
+
+
+def _whole_delimiters(windows: Iterable[Window], syntax: LineSyntax) -> Iterator[Window]:
+    held = b""
+    for start, piece in windows:
+        offset, window = start - len(held), held + piece if held else piece
+        rest = syntax.partial_bytes(window)
+        held = window[len(window) - rest :] if rest else b""
+        if rest < len(window):
+            yield offset, window[: len(window) - rest] if rest else window
+        end = offset + len(window)
+    if held:
+        yield end - len(held), held
 
 
 def stream_windows(
@@ -174,38 +285,44 @@ def stream_windows(
         )
 
 
-def _behind_newline(windows: Iterator[Window]) -> Iterator[Window]:
+def _behind_delimiter(
+    windows: Iterator[Window], syntax: LineSyntax, least: int
+) -> Iterator[Window]:
+    """Yield what follows the first delimiter that ends at or after the byte `least`."""
+    windows = whole_delimiters(windows, syntax)
     for offset, window in windows:
-        behind = window.find(NEWLINE) + 1
+        behind, _ = syntax.span(window, max(0, least - offset))
         if behind:
             if behind < len(window):
                 yield offset + behind, window[behind:]
             yield from windows
 
 
-def cut_lines(windows: Iterable[Window], *, max_line_bytes: int) -> Iterator[LineBlock]:
+def cut_lines(
+    windows: Iterable[Window], *, max_line_bytes: int, syntax: LineSyntax = UTF_8_LINES
+) -> Iterator[LineBlock]:
     """Cut contiguous windows into blocks of whole lines; a final unterminated line counts.
 
     A block is one window plus the start of its first line, so a window and `max_line_bytes` bound
-    memory. A line longer than `max_line_bytes` (without its LF) becomes a bad record without bytes,
-    in a block of its own.
+    memory. A line longer than `max_line_bytes` (without its delimiter) becomes a bad record without
+    bytes, in a block of its own.
     """
-    # The start of a line without its newline; its bytes are dropped once it is too long.
+    # The start of a line without its delimiter; its bytes are dropped once it is too long.
     start = size = 0
     pieces: list[bytes] = []
-    for offset, window in windows:
+    for offset, window in whole_delimiters(windows, syntax):
         if not size:
             start = offset
-        first, behind = window.find(NEWLINE) + 1, window.rfind(NEWLINE) + 1
+        first, behind = syntax.span(window)
         if behind:
             done = 0
-            if size + first - 1 > max_line_bytes:
+            if size + first - len(syntax.delimiter) > max_line_bytes:
                 done = first
                 yield _too_long(start, offset + done, max_line_bytes)
                 start, pieces = offset + done, []
             if done < behind:
                 data = b"".join((*pieces, memoryview(window)[done:behind]))
-                yield from _blocks(start, data, max_line_bytes)
+                yield from _blocks(start, data, max_line_bytes, syntax)
             start, size, pieces = offset + behind, 0, []
         size += len(window) - behind
         pieces.append(window[behind:])
@@ -214,27 +331,44 @@ def cut_lines(windows: Iterable[Window], *, max_line_bytes: int) -> Iterator[Lin
     if size > max_line_bytes:
         yield _too_long(start, start + size, max_line_bytes)
     elif size:
-        yield from _blocks(start, b"".join(pieces), max_line_bytes)
+        yield from _blocks(start, b"".join(pieces), max_line_bytes, syntax)
 
 
-def _blocks(offset: int, data: bytes, max_line_bytes: int) -> Iterator[LineBlock]:
-    if offset == 0 and data == BOM:
+def line_edges(content: NDArray[np.uint8], syntax: LineSyntax) -> tuple[Indexes, Indexes, Indexes]:
+    """Return where the lines of `content` (not empty) begin and end, and where the next begin."""
+    size = len(syntax.delimiter)
+    ends = syntax.positions(content)
+    # The last line of the object may lack its delimiter.
+    if not len(ends) or ends[-1] != len(content) - size:
+        ends = np.append(ends, len(content))
+    begins = np.concatenate((np.zeros(1, np.int64), ends[:-1] + size))
+    return begins, ends, np.minimum(ends + size, len(content))
+
+
+def without_returns(content: NDArray[np.uint8], ends: Indexes, syntax: LineSyntax) -> Indexes:
+    """Return where lines end before the CR that belongs to their terminator."""
+    size = len(syntax.returns)
+    if not size or len(content) < size:
+        return ends
+    # A CR belongs to the terminator only before an LF; elsewhere it is content.
+    found = (ends >= size) & (ends < len(content))
+    for place, byte in enumerate(syntax.returns):
+        found &= content[ends + (place - size)] == byte
+    return np.where(found, ends - size, ends)
+
+
+def _blocks(
+    offset: int, data: bytes, max_line_bytes: int, syntax: LineSyntax
+) -> Iterator[LineBlock]:
+    if offset == 0 and data == syntax.mark:
         return  # a mark without a line behind it
     content = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(content == _LF)
-    # The last line of the object may lack its LF.
-    if not len(ends) or ends[-1] != len(content) - 1:
-        ends = np.append(ends, len(content))
-    begins = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
-    stops = np.minimum(ends + 1, len(content))
+    begins, ends, stops = line_edges(content, syntax)
     starts = begins.copy()
-    if offset == 0 and data.startswith(BOM):
-        starts[0] = len(BOM)
-    # A CR belongs to the terminator only before an LF; elsewhere it is content.
-    before_lf = (ends > 0) & (ends < len(content)) & (content[ends - 1] == _CR)
-    block = LineBlock(
-        offset, content, starts, np.where(before_lf, ends - 1, ends), stops, offset + len(data)
-    )
+    if offset == 0 and data.startswith(syntax.mark):
+        starts[0] = len(syntax.mark)
+    trimmed = without_returns(content, ends, syntax)
+    block = LineBlock(offset, content, starts, trimmed, stops, offset + len(data))
     first = 0
     for line in np.flatnonzero(ends - begins > max_line_bytes).tolist():
         if line > first:
@@ -253,9 +387,9 @@ def _too_long(location: int, next_position: int, max_line_bytes: int) -> LineBlo
 
 
 def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:
-    """Return the lines that are not UTF-8, each with its reason."""
+    """Return the lines that are no text in the object's character set, with their reasons."""
     data = block.data
-    if not len(block) or data.max() < _ASCII_END:
+    if not len(block) or data.max() < ASCII_END:
         return {}
     # Arrow validates in a cast, without creating Python text of the whole block.
     buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)]
@@ -263,13 +397,22 @@ def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:
         pa.BinaryArray.from_buffers(pa.binary(), 1, buffers).cast(pa.string())
         return {}
     # An LF is never part of a multi-byte character, so lines can be decoded one by one.
-    suspects = np.unique(block.lines_at(np.flatnonzero(data >= _ASCII_END)))
+    suspects = np.unique(block.lines_at(np.flatnonzero(data >= ASCII_END)))
     reasons: dict[int, str] = {}
     for line in suspects[suspects >= 0].tolist():  # -1: the byte order mark
-        raw = block.raw(line)
-        try:
-            raw.decode()
-        except UnicodeDecodeError as exc:
-            location = block.location(line) + exc.start
-            reasons[line] = f"not UTF-8: {exc.reason} (0x{raw[exc.start]:02x}) at byte {location}"
+        with suppress(UnicodeDecodeError):
+            block.raw(line).decode()
+            continue
+        reasons[line] = _why_invalid(block, line)
     return reasons
+
+
+def _why_invalid(block: LineBlock, line: int) -> str:
+    raw = block.object_bytes(line)
+    try:
+        raw.decode(block.charset if block.original else "utf-8")
+    except UnicodeDecodeError as exc:
+        location = block.location(line) + exc.start
+        where = f"(0x{raw[exc.start : exc.start + 1].hex()}) at byte {location}"
+        return f"not {block.charset}: {exc.reason} {where}"
+    return f"not {block.charset}: half of a surrogate pair"

@@ -21,7 +21,7 @@ Kind: TypeAlias = Literal["compression", "format", "character set", "archive"]
 _ADVICE: dict[Kind, str] = {
     "compression": "file.compression.type supports none, gzip and zstd: recompress the object",
     "format": "this version does not support {name}: convert the object to {formats}",
-    "character set": "the character set {name} is not supported: convert the object to UTF-8",
+    "character set": "set character.set={name}",
     "archive": "archives are not supported: unpack it and upload its files",
 }
 
@@ -101,7 +101,7 @@ def require_signature(
             f"{version.uri} does not start like a {compression} file, but"
             f" file.compression.type={compression}; set file.compression.type=none"
         )
-    if seen is not None and seen.name != wanted:
+    if seen is not None and seen.name != wanted and not _is_text(seen, expected, compression):
         raise UnsupportedFormat(
             f"{version.uri} begins as {seen.name} ({seen.kind}), but input.format={expected} and"
             f" file.compression.type={compression}; {seen.advice}"
@@ -113,9 +113,15 @@ def require_content_signature(
 ) -> None:
     """Raise UnsupportedFormat if decompressed content shows another format than `expected`."""
     seen = recognise(head)
-    if seen is not None and seen.name != expected:
+    if seen is not None and seen.name != expected and not _is_text(seen, expected):
         advice = "compress the object only once" if seen.kind == "compression" else seen.advice
         raise UnsupportedFormat(
             f"{version.uri} holds {seen.name} ({seen.kind}) within {compression}, but"
             f" input.format={expected}; {advice}"
         )
+
+
+def _is_text(seen: Signature, expected: str, compression: str = "none") -> bool:
+    """Whether a byte order mark is what a format of text expects; `charsets` compares it."""
+    text = FORMATS.get(expected).compressible if expected in FORMATS.names() else True
+    return seen.kind == "character set" and compression == "none" and text

@@ -117,6 +117,8 @@ def format_options(config: ConnectorConfig, name: str, compression: str) -> Form
         compression=compression,
         validate_text=config.value_converter_for(name) != "bytes",
         columns=config.message_key.columns,
+        charset=config.charset,
+        max_record_bytes=config.record_max_bytes,
     )
 
 

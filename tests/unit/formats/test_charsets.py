@@ -1,0 +1,154 @@
+"""Character sets: which can be cut anywhere, byte orders, refusals, and bad lines."""
+
+import encodings.aliases
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+from tests.laws.laws import Decoded, decoded
+
+from extentflow.config.types import CHARSET, DELIMITER
+from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.formats import FormatOptions
+from extentflow.formats.charsets import Charset
+from extentflow.formats.csv import open_csv
+from extentflow.formats.line_format import TextOptions, open_text
+from extentflow.testing.stores import MemorySource
+
+
+def usable_charsets() -> Iterator[str]:
+    """Yield every codec of Python that `character.set` takes."""
+    for name in sorted({*encodings.aliases.aliases.values(), "utf_8_sig"}):
+        try:
+            yield CHARSET.read(name)
+        except ValueError:
+            continue
+
+
+CHARSETS = sorted(set(usable_charsets()))
+
+
+def read(body: bytes, charset: str | None, *cuts: int, delimiter: str | None = None) -> Decoded:
+    fmt = open_text(FormatOptions(charset=charset), TextOptions(delimiter=delimiter))
+    return decoded(fmt, MemorySource(body), (0, *cuts, len(body)))
+
+
+def test_python_s_character_sets_are_known() -> None:
+    assert len(CHARSETS) >= 85
+    assert {"utf-8", "utf-16", "iso8859-1", "cp1252", "shift_jis", "gb18030"} <= set(CHARSETS)
+
+
+@pytest.mark.parametrize("name", CHARSETS)
+def test_where_an_object_is_cut_a_newline_is_no_part_of_a_character(name: str) -> None:
+    charset = Charset.named(name)
+    if charset.stateful or charset.unit > 1:
+        return
+    newline = "\n".encode(charset.codec)
+    assert len(newline) == 1
+
+    for before in (b"", *map(bytes, product(range(256), repeat=1)), b"\x81\x30", b"\x81\x30\x81"):
+        text = (before + newline + b"\x25").decode(charset.codec, "replace")
+        decoded_before = before.decode(charset.codec, "replace")
+        if "\n" in decoded_before:
+            continue
+        assert text.count("\n") == 1 + (newline == b"\x25"), before
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_trap_t03_every_extent_reads_the_byte_order_at_the_object_s_start(encoding: str) -> None:
+    """Trap: a worker that resumed behind the byte order mark decoded with the wrong byte order."""
+    body = "\ufeffone\ntwo\n\u0a0a\n".encode(encoding)
+
+    for cut in range(1, len(body)):
+        result = read(body, None, cut)
+
+        assert [row["value"] for row in result.rows] == ["one", "two", "\u0a0a"]
+        assert not result.bad
+
+
+@pytest.mark.parametrize("name", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+def test_trap_t03_an_object_without_a_mark_is_refused_or_recognised_never_guessed(
+    name: str,
+) -> None:
+    body = "id,name\n1,a\n".encode(name)
+
+    with pytest.raises(UnsupportedFormat, match=f"set character.set={name}"):
+        read(body, None)
+    with pytest.raises(UnsupportedFormat, match=f"set character.set={name}"):
+        decoded(open_csv(FormatOptions()), MemorySource(body), (3, len(body)))
+    assert [row["value"] for row in read(body, name[:6]).rows] == ["id,name", "1,a"]
+
+
+def test_an_unknown_byte_order_is_refused() -> None:
+    with pytest.raises(UnsupportedFormat, match=r"no byte order mark; set character\.set=UTF-16LE"):
+        read("日本語".encode("utf-16-le"), "UTF-16")
+
+
+@pytest.mark.parametrize("configured", ["utf-8", "utf-16-be", "utf-32"])
+def test_a_mark_that_contradicts_the_connector_is_refused(configured: str) -> None:
+    with pytest.raises(UnsupportedFormat, match=r"mark of UTF-16LE, but character\.set="):
+        read("\ufeffa\n".encode("utf-16-le"), configured)
+
+
+def test_zeros_are_content_where_the_connector_says_so() -> None:
+    assert read(b"a\0b\0\n\0", "utf-8").rows == [{"value": "a\0b\0"}, {"value": "\0"}]
+    assert read(bytes(300), None).rows == [{"value": "\0" * 300}]
+
+
+@pytest.mark.parametrize(
+    ("charset", "body", "reason"),
+    [
+        ("shift_jis", b"\x83\x5c\na\x81\nb", "not shift_jis: incomplete multibyte sequence (0x81)"),
+        ("cp1252", b"\x80\n\x81\n", "not cp1252: character maps to <undefined> (0x81)"),
+        ("utf-16-le", b"a\0\n\0\x3d\xd8\n\0", "not utf-16-le: unexpected end of data (0x3d)"),
+        ("ascii", b"a\n\xff\n", "not ascii: ordinal not in range(128) (0xff)"),
+    ],
+)
+def test_bytes_that_are_no_text_make_a_bad_record(charset: str, body: bytes, reason: str) -> None:
+    result = read(body, charset)
+
+    ((location, raw, why),) = result.bad
+    assert why.startswith(reason)
+    assert raw is not None
+    assert body[location:].startswith(raw)
+    with pytest.raises(UnicodeDecodeError):
+        raw.decode(charset)
+
+
+def test_invalid_bytes_in_a_stateful_character_set_make_a_bad_record() -> None:
+    result = read(b"ok\n\x1b$B\x7f\x7f\x1b(B\nok\n", "iso2022_jp")
+
+    assert [row["value"] for row in result.rows] == ["ok", "ok"]
+    assert [why[:15] for _, _, why in result.bad] == ["not iso2022_jp:"]
+
+
+@pytest.mark.parametrize("name", ["base64", "rot13", "idna", "unicode_escape", "latin-99", "a\0b"])
+def test_what_is_no_character_set_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="write a character set"):
+        CHARSET.read(name)
+
+
+def test_a_stateful_character_set_is_one_extent() -> None:
+    assert open_text(FormatOptions(charset="cp1252")).splittable
+    assert not open_text(FormatOptions(charset="iso2022_jp")).splittable
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(r"\n", "\n"), (r"\x1e", "\x1e"), (r"\u2028", "\u2028"), ("|~", "|~"), (r"a\\b", r"a\b")],
+)
+def test_a_delimiter_is_read_and_written(written: str, meant: str) -> None:
+    assert DELIMITER.read(written) == meant
+    assert DELIMITER.read(DELIMITER.write(meant)) == meant
+
+
+@pytest.mark.parametrize("written", ["", "||", "aba", r"\q", "x" * 17, r"\n\n"])
+def test_a_delimiter_that_makes_cuts_ambiguous_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match="write"):
+        DELIMITER.read(written)
+
+
+@pytest.mark.parametrize(("charset", "delimiter"), [("shift_jis", "|"), ("cp1252", "\u2028")])
+def test_a_delimiter_must_fit_the_character_set(charset: str, delimiter: str) -> None:
+    with pytest.raises(Misconfigured, match=r"text\.delimiter="):
+        open_text(FormatOptions(charset=charset), TextOptions(delimiter=delimiter))
