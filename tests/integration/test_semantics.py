@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -595,3 +596,69 @@ def test_a_finished_delivery_leaves_no_open_job(delivery: Delivery) -> None:
 
     assert the_job(delivery).state is JobState.DONE
     assert delivery.owned() == []
+
+
+# -- transforms -----------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("engine", "guarantee"), [("inline", "exactly_once"), ("spark", "at_least_once")]
+)
+def test_transforms_filter_mask_and_key_what_arrives(
+    delivery: Delivery, engine: str, guarantee: str
+) -> None:
+    table = pa.table(
+        {
+            "id": pa.array(range(6_000), pa.int64()),
+            "kind": pa.array([("a", "b", None)[row % 3] for row in range(6_000)]),
+            "secret": [f"secret {row}" for row in range(6_000)],
+            "text": ["x" if row == 21 else str(row) for row in range(6_000)],
+        }
+    )
+    file = pa.BufferOutputStream()
+    pq.write_table(table, file, row_group_size=500)
+    delivery.put("rows.parquet", file.getvalue().to_pybytes())
+    delivery.put("dropped.parquet", _only(table, "b"))
+    delivery.connector(
+        {
+            **TOLERANT,
+            "errors.deadletterqueue.topic.name": delivery.make_topic("dead"),
+            "delivery.guarantee": guarantee,
+            "extent.bytes": "16KiB",
+            "transforms": "only,mask,number,key,rest",
+            "transforms.only.type": "Filter",
+            "transforms.only.predicate": "a",
+            "transforms.only.negate": "true",
+            "predicates": "a",
+            "predicates.a.type": "Condition",
+            "predicates.a.condition": "kind = 'a'",
+            "transforms.mask.type": "org.apache.kafka.connect.transforms.MaskField$Value",
+            "transforms.mask.fields": "secret",
+            "transforms.mask.replacement": "***",
+            "transforms.number.type": "Cast",
+            "transforms.number.spec": "text:int32",
+            "transforms.key.type": "ValueToKey",
+            "transforms.key.fields": "id",
+            "transforms.rest.type": "ReplaceField",
+            "transforms.rest.exclude": "kind",
+        }
+    )
+
+    report = delivery.run(engine)
+
+    kept = [row for row in range(0, 6_000, 3) if row != 21]
+    assert report.ok
+    assert {job.state.value for job in delivery.jobs()} == {"DONE"}
+    rows = [(json.loads(record.value or b""), record.key) for record in delivery.read()]
+    assert sorted((value["id"], value["secret"], value["text"], key) for value, key in rows) == [
+        (row, "***", row, str(row).encode()) for row in kept
+    ]
+    assert sum(job.records for job in report.jobs) == len(kept)
+    assert sum(job.bad for job in report.jobs) == 1
+
+
+def _only(table: pa.Table, kind: str) -> bytes:
+    file = pa.BufferOutputStream()
+    pq.write_table(table.filter(pc.equal(table["kind"], kind)), file, row_group_size=500)
+    return bytes(file.getvalue().to_pybytes())

@@ -385,6 +385,7 @@ def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
         ),
         ({**ORDERS, "key.converter": "string"}, "key.converter"),
         ({**ORDERS, "message.key": "none", "key.converter": "string"}, "key.converter"),
+        ({**ORDERS, "predicates": "a"}, "predicates"),
         ({**ORDERS, "aws.sts.role.external.id": "x"}, "aws.sts.role.external.id"),
         ({**LOCAL, "aws.s3.bucket.name": "lake"}, "aws.s3.bucket.name"),
         ({**LOCAL, "aws.s3.prefix": "in/"}, "aws.s3.prefix"),
@@ -431,7 +432,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         "aws.sts.role.external.id",
         "directory",
         "jsonl.validate",
-        "key.converter",
+        "predicates",
         "errors.deadletterqueue.topic.name",
         "errors.deadletterqueue.context.headers.enable",
     }

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.support.memory_delivery import DEAD, TOPIC, Bytewise, World, expected
@@ -14,6 +15,7 @@ from extentflow.background import prefetch
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import (
     Chunks,
+    DeliveryContext,
     PrefetchedChunks,
     TransactionLimits,
     fail_extent,
@@ -40,6 +42,7 @@ from extentflow.storage import RangeSource
 from extentflow.testing.broker import MemoryBroker, MemoryFence, MemorySink
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
+from extentflow.transforms import Rows
 
 
 def run_all(world: World, job_extents: list[Extent]) -> list[Outcome]:
@@ -963,3 +966,67 @@ def test_a_rejection_after_a_commit_never_hands_back_what_kafka_has(
     assert world.ledger.jobs.get(job.id) == world.ledger.jobs.close(job.id)
     assert world.ledger.jobs.close(job.id).state is JobState.DONE
     assert world.ledger.jobs.progress(job.id).records == 8
+
+
+# -- records that transforms drop ------------------------------------------------------------------
+
+
+def dropping(world: World, dropped: bytes) -> DeliveryContext:
+    """A worker whose transforms drop the records of some bytes."""
+
+    def chain(rows: Rows) -> Rows:
+        texts = [value.partition(b":")[2] for value in rows.values.column(0).to_pylist()]
+        return rows.take(np.flatnonzero([text not in dropped for text in texts]))
+
+    work = world.worker()
+    return replace(work, open=lambda extent: replace(work.open(extent), chain=lambda: chain))
+
+
+def test_dropped_records_are_passed_once_and_leave_no_gap() -> None:
+    world = World(tolerant=True)
+    job = world.job(b"abcab!cabc")
+    work = dropping(world, b"b")
+
+    outcomes = {run_extent(extent, work).outcome for extent in world.extents(job)}
+
+    assert outcomes == {Outcome.DONE}
+    assert world.delivered() == [each for each in expected(b"abcab!cabc") if b"b" not in each]
+    totals = world.ledger.jobs.progress(job.id)
+    assert (totals.records, totals.bad) == (6, 1)
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
+
+
+def test_an_extent_of_which_all_records_are_dropped_is_done() -> None:
+    world = World()
+    job = world.job(b"bbbbbbaa")
+    work = dropping(world, b"b")
+
+    receipts = [run_extent(extent, work) for extent in world.extents(job)]
+
+    assert {receipt.outcome for receipt in receipts} == {Outcome.DONE}
+    assert world.delivered() == [b"6:a", b"7:a"]
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
+
+
+@pytest.mark.parametrize("crash_at", range(1, 9))
+def test_a_crash_among_dropped_records_doubles_and_loses_nothing(crash_at: int) -> None:
+    world = World(limits=TransactionLimits(transaction_bytes=4, first_bytes=4, retry_seconds=30))
+    job = world.job(b"abcabcabcabc", extent_bytes=12)
+    (extent,) = world.extents(job)
+    calls = iter(range(1, 100))
+
+    class Died(BaseException):
+        pass
+
+    def die() -> bool:
+        if next(calls) == crash_at:
+            raise Died
+        return False
+
+    with suppress(Died):
+        run_extent(extent, replace(dropping(world, b"b"), stopping=die))
+    world.ticker.sleep(60)
+    receipt = run_extent(extent, dropping(world, b"b"))
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == [each for each in expected(b"abcabcabcabc") if b"b" not in each]

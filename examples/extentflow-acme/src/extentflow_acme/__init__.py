@@ -1,8 +1,9 @@
-"""Decode lines `name=value` into the columns `name` and `value`."""
+"""Decode lines `name=value` into the columns `name` and `value`, and drop those without a value."""
 
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from extentflow.config.table import key
 from extentflow.config.types import CHARACTER
@@ -48,3 +49,8 @@ class _PairDecoder:
 
 
 FORMAT = FormatSpec(open=open_acme, options=AcmeOptions, extensions=("acme",))
+
+
+def has_value(batch: pa.RecordBatch) -> pa.BooleanArray:
+    """Return which rows to keep: the transform `acme_has_value`."""
+    return pc.not_equal(batch["value"], "")

@@ -24,6 +24,8 @@ CONVERTERS = "extentflow.converters"
 STORES = "extentflow.stores"
 LEDGERS = "extentflow.ledgers"
 ENGINES = "extentflow.engines"
+TRANSFORMS = "extentflow.transforms"
+PREDICATES = "extentflow.predicates"
 
 # The library's own entry points, as `module:object`. They stand here and not in pyproject.toml
 # because the library also runs where it has no package metadata: as a Lambda layer and as an
@@ -42,11 +44,29 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "string": "extentflow.converters.raw:string_converter",
     },
     LEDGERS: {"dynamodb": "extentflow.ledger.dynamodb:DynamoLedger"},
+    PREDICATES: {
+        "Condition": "extentflow.transforms.predicates:CONDITION",
+        "RecordIsTombstone": "extentflow.transforms.predicates:RECORD_IS_TOMBSTONE",
+        "TopicNameMatches": "extentflow.transforms.predicates:TOPIC_NAME_MATCHES",
+    },
     STORES: {
         "awss3": "extentflow.storage.s3:S3Store",
         "localfile": "extentflow.storage.local:LocalStore",
         "ontaps3": "extentflow.storage.s3:S3Store",
         "storagegrids3": "extentflow.storage.s3:S3Store",
+    },
+    TRANSFORMS: {
+        "Cast": "extentflow.transforms.columns:CAST",
+        "ExtractField": "extentflow.transforms.columns:EXTRACT_FIELD",
+        "Filter": "extentflow.transforms.records:FILTER",
+        "Flatten": "extentflow.transforms.columns:FLATTEN",
+        "HoistField": "extentflow.transforms.columns:HOIST_FIELD",
+        "InsertField": "extentflow.transforms.records:INSERT_FIELD",
+        "MaskField": "extentflow.transforms.columns:MASK_FIELD",
+        "RegexRouter": "extentflow.transforms.records:REGEX_ROUTER",
+        "ReplaceField": "extentflow.transforms.columns:REPLACE_FIELD",
+        "TimestampConverter": "extentflow.transforms.columns:TIMESTAMP_CONVERTER",
+        "ValueToKey": "extentflow.transforms.records:VALUE_TO_KEY",
     },
 }
 

@@ -3,12 +3,15 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from extentflow.config import kafka
 from extentflow.config.parsing import connector_table
-from extentflow.config.specs import FORMATS
-from extentflow.config.table import Key, Table
+from extentflow.config.specs import FORMATS, PREDICATES, TRANSFORMS
+from extentflow.config.steps import options_type
+from extentflow.config.table import Key, Table, declared
 from extentflow.config.worker import TABLE, variable
+from extentflow.plugins import Registry
 
 _INTRODUCTION = """\
 # Configuration
@@ -106,6 +109,12 @@ def _blocks() -> Iterator[str]:
     yield "### What each format allows"
     yield "Formats of installed packages come in addition (docs/extending.md)."
     yield "\n".join(_grid([_format(name) for name in FORMATS.names() if FORMATS.is_built_in(name)]))
+    yield "### What each transform takes"
+    yield "[transforms.md](transforms.md) says what they do. Keys stand below `transforms.NAME.`."
+    yield from _adapters(TRANSFORMS)
+    yield "### What each predicate takes"
+    yield "Keys stand below `predicates.NAME.`."
+    yield from _adapters(PREDICATES)
     yield _WORKERS
     yield from _sections(TABLE, variable)
     yield _CLIENT
@@ -116,6 +125,27 @@ def _blocks() -> Iterator[str]:
     yield f"Always a reference, never the secret: {_listed(kafka.SECRET_PROPERTIES)}."
     yield "Refused, and why:"
     yield "\n".join(f"- {_listed(n.split())}: {why}" for why, n in kafka.REFUSALS.items())
+
+
+def _adapters(registry: Registry[Any]) -> Iterator[str]:
+    """Yield the keys of the built-in transforms or predicates, in one table."""
+    rows = []
+    for name in registry.names():
+        if registry.is_built_in(name):
+            keys = [key for key in declared(options_type(registry.get(name))) if _is_key(key)]
+            cells = [_row(key, None) for key in keys] or [dict.fromkeys(("key", "default"), "")]
+            title = {"type": f"`{name}`"}
+            for cell in cells:
+                rows.append(title | {name: cell.get(name, "") for name in _ADAPTER_CELLS})
+                title = {"type": ""}
+    yield "\n".join(_grid(rows))
+
+
+_ADAPTER_CELLS = ("key", "default", "meaning")
+
+
+def _is_key(one: object) -> TypeGuard[Key]:
+    return isinstance(one, Key)
 
 
 def _format(name: str) -> dict[str, str]:

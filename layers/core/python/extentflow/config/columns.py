@@ -1,9 +1,10 @@
 """Parses lists of columns, with or without types.
 
-Two keys hold such lists:
+These keys hold such lists:
 
     csv.schema    id:int64, "a, b":string, price:decimal(15,2), seen:timestamp(ms,UTC)
     message.key   none | object | column:id | column:id,"a, b"
+    include       id,"a, b"                                 of transforms; fields, renames, spec too
 """
 
 import re
@@ -111,7 +112,30 @@ def _write_key(key: MessageKey) -> str:
     return f"column:{columns}" if columns else key.source
 
 
+_RENAMED = re.compile(
+    _NAME + r':\s*(?:"(?P<new_quoted>(?:[^"]|"")+)"|(?P<new>[^",:\s](?:[^",:]*[^",:\s])?))'
+    r"\s*(?:,|$)"
+)
+_BOOLEAN = re.compile(r"(:\s*)boolean(?=\s*(?:,|$))")
+
+
+def _read_names(text: str) -> tuple[str, ...]:
+    found = _items(_LISTED, text, "write name,name; put names with , or : in")
+    return tuple(name for name, _ in found)
+
+
+def _read_renames(text: str) -> tuple[tuple[str, str], ...]:
+    found = _items(_RENAMED, text, "write old:new,old:new; put names with , or : in")
+    return tuple((old, m["new"] or m["new_quoted"].replace('""', '"')) for old, m in found)
+
+
+NAMES: Kind[tuple[str, ...]] = Kind(_read_names, lambda names: ",".join(map(_quoted, names)))
+RENAMES: Kind[tuple[tuple[str, str], ...]] = Kind(
+    _read_renames, lambda pairs: ",".join(f"{_quoted(old)}:{_quoted(new)}" for old, new in pairs)
+)
 SCHEMA: Kind[Schema] = Kind(
     _read_schema, lambda columns: ",".join(f"{_quoted(name)}:{kind}" for name, kind in columns)
 )
 MESSAGE_KEY: Kind[MessageKey] = Kind(_read_key, _write_key)
+# Connect's name of a type beside ours.
+CASTS: Kind[Schema] = Kind(lambda text: _read_schema(_BOOLEAN.sub(r"\1bool", text)), SCHEMA.write)

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 from extentflow.config import types
-from extentflow.config.columns import MESSAGE_KEY, MessageKey
+from extentflow.config.columns import MESSAGE_KEY, NAMES, MessageKey
 from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
 from extentflow.config.specs import CONVERTERS, FORMATS, STORES
+from extentflow.config.steps import ALIASES, Step
 from extentflow.config.table import Alias, Family, Only, family, key
 from extentflow.errors import Misconfigured, UnsupportedFormat, either
 from extentflow.model import ObjectVersion, bucket_uri
@@ -62,7 +63,7 @@ _CONVERTER = _adapter(CONVERTERS, _CONNECT_CONVERTERS)
 _S3 = Only("endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service")
 _LOCAL = Only("endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type is localfile")
 _ROLE = Only("aws.sts.role.arn", lambda value: value is not None, "aws.sts.role.arn is set")
-_KEYED = Only("message.key", lambda value: value.source != "none", "message.key is set")
+_NOT_EMPTY = Only("transforms", bool, "transforms is set")
 _TOLERANT = Only("errors.tolerance", lambda value: value == "all", "errors.tolerance is all")
 _LINES = Only(
     "input.format",
@@ -80,7 +81,8 @@ class ConnectorConfig:
 
     None: left to the SDK, the object's extension or the format, as the reference says. Credentials
     may be references (`${env:NAME}`), never secrets: `secrets.resolve` looks them up where they are
-    used. `format_options` holds what differs from a format's defaults. Safe to pickle.
+    used. `format_options` holds what differs from a format's defaults, `steps` the chain that
+    `transforms` and the keys below it describe. Safe to pickle.
     """
 
     name: str = key(
@@ -195,9 +197,30 @@ class ConnectorConfig:
     key_converter: str | None = key(
         _CONVERTER,
         "The object's key: string. One column: string (default), bytes, json. Several:"
-        " json, one object with these members.",
+        " json, one object with these members. Needs message.key or ValueToKey.",
         shown="by message.key",
-        only=(_KEYED,),
+    )
+    select: tuple[str, ...] = key(
+        NAMES,
+        'The columns that become the value, in this order: `id,"a, b"`. All others are not'
+        " decoded where the format allows, and are there for `message.key` only.",
+        default=(),
+        shown="all",
+    )
+    transforms: tuple[str, ...] = key(
+        ALIASES,
+        "Names of transforms, applied in this order between decode and convert"
+        " ([transforms.md](transforms.md)).",
+        default=(),
+        shown="none",
+        section="Transforms",
+    )
+    predicates: tuple[str, ...] = key(
+        ALIASES,
+        "Names of the predicates that transforms refer to.",
+        default=(),
+        shown="none",
+        only=(_NOT_EMPTY,),
     )
     delivery_guarantee: str = key(
         types.choice({"exactly_once", "at_least_once"}),
@@ -257,7 +280,20 @@ class ConnectorConfig:
             REFUSED_PRODUCER_PROPERTIES,
         )
     )
+    transform_settings: Mapping[str, str] = family(
+        Family(
+            "transforms.",
+            "`transforms.NAME.type` is the transform of that name, `transforms.NAME.predicate` and"
+            " `.negate` say for which records it is applied; its other keys stand in"
+            " [transforms.md](transforms.md).",
+            None,
+        )
+    )
+    predicate_settings: Mapping[str, str] = family(
+        Family("predicates.", "`predicates.NAME.type`, and the keys of that predicate.", None)
+    )
     format_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    steps: tuple[Step, ...] = field(default=(), hash=False)
 
     @property
     def bucket(self) -> str:
@@ -303,13 +339,15 @@ class ConnectorConfig:
         spec, converter = FORMATS.get(format_name), self.value_converter
         # A package's converter states itself, by UnsupportedType, what columns it takes.
         checked = converter is not None and CONVERTERS.is_built_in(converter)
-        if checked and spec.converters and converter not in spec.converters:
+        if checked and not self.steps and spec.converters and converter not in spec.converters:
             return (
                 f"value.converter={converter} cannot make values of {format_name}; write"
                 f" {either(spec.converters)}, or remove it"
             )
         if self.message_key.columns and not spec.has_columns:
             return f"message.key names columns, and {format_name} has none; write none or object"
+        if self.select and (spec.raw or not spec.has_columns):
+            return f"select names columns, and {format_name} has none; remove select"
         return None
 
     def compression_for(self, key: str) -> str:
@@ -334,17 +372,27 @@ class ConnectorConfig:
         held = self.format_options.get(format_name)
         return FORMATS.get(format_name).options() if held is None else held
 
+    @property
+    def keyed(self) -> bool:
+        """Whether records have keys, from `message.key` or from a transform."""
+        return self.message_key.source != "none" or self.keys_by_transform
+
+    @property
+    def keys_by_transform(self) -> bool:
+        """Whether the chain makes keys of columns."""
+        return any(step.makes_key for step in self.steps)
+
     def key_converter_for_records(self) -> str | None:
-        """Return the converter of keys; None where records have no key."""
-        if self.message_key.source == "none":
-            return None
+        """Return the converter of keys; None where records have no key, or its columns decide."""
+        if self.message_key.source == "none" or self.steps:
+            return self.key_converter
         return self.key_converter or key_converters(self.message_key)[0]
 
     def topic_for(self, version: ObjectVersion) -> str:
         """Return the topic of an object's records, else raise Misconfigured."""
-        known = extension(version.key)
-        values = {**self.fixed_placeholders(), "key": version.key, "extension": known}
-        topic = types.fill_topic(self.topic, values)
+        known, topic = extension(version.key), self.template_topic(version)
+        for step in self.steps:
+            topic = step.route(topic)
         problem = types.illegal_topic(topic)
         if not known and "{extension}" in self.topic:
             problem = "the key has no extension; leave {extension} out, or narrow the prefix"
@@ -354,6 +402,12 @@ class ConnectorConfig:
                 f" {problem}"
             )
         return topic
+
+    def template_topic(self, version: ObjectVersion) -> str:
+        """Return the topic that the template names, before transforms route it."""
+        known = extension(version.key)
+        values = {**self.fixed_placeholders(), "key": version.key, "extension": known}
+        return types.fill_topic(self.topic, values)
 
     def route(self, version: ObjectVersion) -> str:
         """Return `topic_for`, having checked `format_for` and `compression_for`."""

@@ -9,6 +9,7 @@ from typing import Any
 from extentflow.config import types
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters
 from extentflow.config.specs import CONVERTERS, FORMATS, STORES, FormatCheck, FormatSpec
+from extentflow.config.steps import Step, read_steps
 from extentflow.config.table import Only, Reading, Table, declared
 from extentflow.errors import Misconfigured, either, quoted
 
@@ -61,8 +62,10 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
         name: table.make(spec.options, reading, part=f"{name}.") for name, spec in formats.items()
     }
     changed = {name: own for name, own in options.items() if own != formats[name].options()}
-    draft = table.make(ConnectorConfig, reading, format_options=changed)
-    found = [*reading.problems, *_source_problems(draft, reading), *_problems(draft, reading)]
+    steps, broken = _steps(reading)
+    draft = table.make(ConnectorConfig, reading, format_options=changed, steps=steps)
+    found = [*reading.problems, *broken]
+    found += [*_source_problems(draft, reading), *_problems(draft, reading)]
     found += _package_problems(draft)
     for name, spec in formats.items():
         columns, chosen = draft.message_key.columns, draft.format == name
@@ -70,6 +73,24 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     if found:
         raise Misconfigured(found)
     return draft
+
+
+def _steps(reading: Reading) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """Return the chain of transforms, and what is wrong with it."""
+    if not reading.sound("transforms", "predicates"):
+        return (), ()
+    values = reading.values
+    try:
+        steps = read_steps(
+            values["transforms"],
+            values["transforms."],
+            values["predicates"],
+            values["predicates."],
+        )
+    except Misconfigured as exc:
+        reading.failed.add("transforms")
+        return (), exc.problems
+    return steps, ()
 
 
 def to_map(config: ConnectorConfig) -> dict[str, str]:
@@ -122,8 +143,15 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
     if chosen and (problem := config.unfit(chosen)):
         yield problem
     fitting, named = key_converters(key), config.key_converter
-    # A package's converter states itself what columns it takes.
-    unchecked = named is None or (bool(key.columns) and not CONVERTERS.is_built_in(named))
+    # A package's converter states itself what columns it takes; transforms may change them.
+    columns = bool(key.columns)
+    unchecked = named is None or (columns and not CONVERTERS.is_built_in(named)) or config.steps
+    if sound("message.key", "key.converter", "transforms") and named and not config.keyed:
+        yield (
+            "key.converter: applies only where message.key is set or a transform makes keys;"
+            " neither is the case: remove key.converter"
+        )
+        unchecked = True
     if sound("message.key", "key.converter") and named not in fitting and not unchecked:
         yield (
             f"key.converter={named!r}: cannot make this message.key; write {either(fitting)}, or"

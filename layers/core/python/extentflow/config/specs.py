@@ -1,7 +1,7 @@
-"""What connectors are checked against: the registered formats, converters and object stores.
+"""What connectors are checked against: registered formats, converters, transforms, stores.
 
-The types of the adapters themselves belong to the packages above: `formats`, `converters` and
-`storage`.
+The types of the adapters themselves belong to the packages above: `formats`, `converters`,
+`transforms` and `storage`.
 """
 
 from collections.abc import Callable, Iterable
@@ -57,9 +57,54 @@ class FormatSpec:
     problems: Callable[[FormatCheck], Iterable[str]] = lambda _check: ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformSpec:
+    """A transform as its package registers it, under the name that `transforms.NAME.type` has.
+
+    `open` takes an instance of `options` and whether the transform is for the columns of the key
+    (`NAME$Key`, only with `keys`); it returns a `transforms.Transform`. `options` declares keys as
+    that of a format does.
+
+    `route` returns the topic that records of a topic go to.
+    `problem` returns why options cannot be combined. `makes_key`: it chooses columns of the key.
+    """
+
+    open: Callable[[Any, bool], Any]
+    options: type = NoOptions
+    keys: bool = True
+    needs_predicate: bool = False
+    route: Callable[[Any, str], str] | None = None
+    problem: Callable[[Any], str | None] | None = None
+    makes_key: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredicateSpec:
+    """A predicate as its package registers it, under the name that `predicates.NAME.type` has.
+
+    `open` takes an instance of `options` and returns a `transforms.Predicate`. `of_topic` decides
+    by the topic alone, where the predicate does.
+    """
+
+    open: Callable[[Any], Any]
+    options: type = NoOptions
+    of_topic: Callable[[Any, str], bool] | None = None
+
+
+def _is_transform(found: object) -> bool:
+    # A plain function of a record batch needs no specification.
+    return isinstance(found, TransformSpec) or (callable(found) and not isinstance(found, type))
+
+
 # By the values of `input.format`, `value.converter` and `key.converter`, and `endpoint.type`.
 FORMATS: Registry[FormatSpec] = Registry(
     plugins.FORMATS, "format", is_adapter=lambda found: isinstance(found, FormatSpec)
 )
 CONVERTERS: Registry[Callable[..., Any]] = Registry(plugins.CONVERTERS, "converter")
 STORES: Registry[Callable[..., Any]] = Registry(plugins.STORES, "object store")
+TRANSFORMS: Registry[TransformSpec | Callable[..., Any]] = Registry(
+    plugins.TRANSFORMS, "transform", is_adapter=_is_transform
+)
+PREDICATES: Registry[PredicateSpec] = Registry(
+    plugins.PREDICATES, "predicate", is_adapter=lambda found: isinstance(found, PredicateSpec)
+)

@@ -54,12 +54,15 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Kafka client properties below one prefix; `refused` says why others are not for users."""
+    """Keys below one prefix: Kafka client properties, or (`names` None) any, taken as they are.
+
+    `refused` says why others are not for users.
+    """
 
     prefix: str
     doc: str
-    names: Collection[str]
-    refused: Mapping[str, str]
+    names: Collection[str] | None
+    refused: Mapping[str, str] = field(default_factory=dict)
     field: str = ""
 
 
@@ -154,7 +157,7 @@ class Table:
 
     def names(self) -> list[str]:
         """Return every name that may be written, families' included."""
-        members = (f.prefix + name for f in self.families for name in sorted(f.names))
+        members = (f.prefix + name for f in self.families for name in sorted(f.names or ()))
         return [*self._by_name(), *members]
 
     def read(
@@ -228,7 +231,7 @@ class Table:
                 if only.key in reading.failed or only.accepts(value):
                     continue
                 written = by_name[only.key].kind.write
-                held = "is not set" if value is None else f"is {written(value)}"
+                held = "is not set" if value in (None, ()) else f"is {written(value)}"
                 label, other = reading.spelled[key.name], reading.spelled.get(only.key, only.key)
                 reading.problems.append(
                     f"{label}: applies only where {only.says}; {other} {held}: remove {label}"
@@ -259,6 +262,8 @@ def _take_member(reading: Reading, label: str, text: str, family: Family, name: 
     secret = member in SECRET_PROPERTIES
     if member in family.refused:
         reading.problems.append(f"{label}: {family.refused[member]}")
+    elif family.names is None:
+        reading.values[family.prefix][member] = text
     elif member not in family.names:
         near = nearest(name, (family.prefix + known for known in sorted(family.names)))
         reading.problems.append(f"{label}: no such property of the Kafka client; {near}")

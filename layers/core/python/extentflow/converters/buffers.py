@@ -165,6 +165,10 @@ class Columns:
             indices += found
         return cls(tuple(schema.field(index) for index in indices), tuple(indices))
 
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of the columns. Raises as `of`."""
+        return pa.RecordBatch.from_arrays(self.of(batch), schema=pa.schema(self.fields))
+
     def of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the arrays of the batch; UnsupportedType if it has another schema."""
         # By index, as a name may occur twice among the columns that are not selected.

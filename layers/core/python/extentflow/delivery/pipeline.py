@@ -1,28 +1,39 @@
-"""One connector applied to one object version: bytes -> columns -> records, ready to send."""
+"""One connector applied to one object version: bytes -> columns -> records, ready to send.
+
+    decode ──> Chunk ──select, transforms──> Rows ──converters──> Records
+
+A row that a transform or a converter rejects becomes a bad record, and its chunk is transformed and
+converted again without it. A row that a transform drops is counted, and nothing else.
+"""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
 from extentflow.converters import Converter
+from extentflow.converters.buffers import Columns
 from extentflow.errors import CorruptRecord, UnsupportedType
 from extentflow.formats import BadRecord, Chunk, Format, ResumableFormat, ResumePoints
 from extentflow.model import Extent
 from extentflow.sink import Records
 from extentflow.storage import RangeSource
+from extentflow.transforms import Chain, Rows
 
 _VALUES = "values (value.converter)"
 _KEYS = "keys (message.key, key.converter)"
+_STEPS = "columns (select, transforms)"
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedChunk:
     """The records of a chunk, their locations, its bad records, and the position behind it.
 
-    The position before a record is its location plus `position_shift`.
+    The position before a record is its location plus `position_shift`. `filtered` rows were
+    dropped by transforms.
     """
 
     records: Records
@@ -30,6 +41,7 @@ class ConvertedChunk:
     bad: tuple[BadRecord, ...]
     next_position: int
     position_shift: int = 0
+    filtered: int = 0
 
     @property
     def payload_bytes(self) -> int:
@@ -53,6 +65,7 @@ class ConvertedChunk:
                 self,
                 records=replace(records, values=values, keys=keys),
                 locations=self.locations[start:end],
+                filtered=self.filtered if last else 0,
                 next_position=self.next_position
                 if last
                 else int(self.locations[end]) + self.position_shift,
@@ -64,7 +77,9 @@ class Pipeline:
     """Converts the extents of one object to records of `topic`.
 
     `value` and `key` create a converter for a schema; `key` None means null keys. `partition` -1
-    lets the sink choose.
+    lets the sink choose. `chain` opens the transforms of one extent; None: there are none. They
+    begin with the key of the columns `key_columns`, the value of `select` (empty: all) and the
+    topic `source_topic`; `fixed_key` makes the key where no columns are chosen for it.
     """
 
     source: RangeSource
@@ -73,6 +88,11 @@ class Pipeline:
     value: Callable[[pa.Schema], Converter]
     key: Callable[[pa.Schema], Converter] | None = None
     partition: int = -1
+    chain: Callable[[], Chain] | None = None
+    key_columns: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    source_topic: str = ""
+    fixed_key: Callable[[pa.Schema], Converter] | None = None
 
     @property
     def resumable(self) -> bool:
@@ -86,35 +106,111 @@ class Pipeline:
 
         `points` only if `resumable`.
         """
-        converters: tuple[Converter, Converter | None] | None = None
+        conversion: _Conversion | None = None
         if points is not None and isinstance(self.format, ResumableFormat):
             chunks = self.format.decode_from(self.source, extent, position, points)
         else:
             chunks = self.format.decode(self.source, extent, position)
         for chunk in chunks:
-            if converters is None:
-                schema = chunk.batch.schema
-                converters = (
-                    _create_converter(self.value, schema, extent, _VALUES),
-                    _create_converter(self.key, schema, extent, _KEYS) if self.key else None,
-                )
-            yield self._convert(chunk, *converters)
+            if conversion is None:
+                conversion = _Conversion.open(self, extent, chunk.batch)
+            yield self._convert(chunk, conversion)
 
-    def _convert(self, chunk: Chunk, value: Converter, key: Converter | None) -> ConvertedChunk:
-        """Convert a chunk; move the rows that a converter rejects to its bad records."""
+    def _convert(self, chunk: Chunk, conversion: "_Conversion") -> ConvertedChunk:
+        """Convert a chunk; move the rows that are rejected to its bad records."""
         # Again after a rejection: the good rows need keys and values of the same length.
         while True:
             rejected: dict[int, str] = {}
-            values = _convert_rows(value, chunk.batch, rejected)
-            keys = None if key is None else _convert_rows(key, chunk.batch, rejected)
-            if not rejected:
-                records = Records(self.topic, values, keys, partition=self.partition)
-                shift, locations = 0, chunk.locations
-                if self.format.location_unit == "row" and len(locations):
-                    # A position counts rows of the extent, a location those of the object.
-                    shift = chunk.next_position - int(locations[-1]) - 1
-                return ConvertedChunk(records, locations, chunk.bad, chunk.next_position, shift)
+            records = conversion.convert(chunk, rejected)
+            if records is not None:
+                break
             chunk = _move_to_bad(chunk, rejected)
+        locations: Sequence[int] = chunk.locations
+        if records.rows is not None and len(records.rows.locations) < len(locations):
+            locations = records.rows.locations.tolist()
+        shift, filtered = 0, len(chunk.locations) - len(locations)
+        if self.format.location_unit == "row" and len(chunk.locations):
+            # A position counts rows of the extent, a location those of the object.
+            shift = chunk.next_position - int(chunk.locations[-1]) - 1
+        made = Records(records.topic, records.values, records.keys, partition=self.partition)
+        position = chunk.next_position
+        return ConvertedChunk(made, locations, chunk.bad, position, shift, filtered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Payloads; `rows` are the transformed rows, None where there are no transforms."""
+
+    topic: str
+    values: pa.Array
+    keys: pa.Array | None
+    rows: Rows | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """The transforms and converters of one extent, opened with its first schema."""
+
+    pipeline: Pipeline
+    extent: Extent
+    value: Converter
+    key: Converter | None
+    chain: Chain | None
+
+    @classmethod
+    def open(cls, pipeline: Pipeline, extent: Extent, first: pa.RecordBatch) -> "_Conversion":
+        """Open all of it. Raises UnsupportedType before the first record."""
+        schema, key_schema, build = first.schema, first.schema, pipeline.key
+        chain = None if pipeline.chain is None else pipeline.chain()
+        if chain is not None:
+            # No rows pass through the chain first, so that it shows the columns that it makes.
+            nothing = Chunk(first.slice(0, 0), 0, ())
+            with _located(extent, _STEPS):
+                rows = chain(_rows(pipeline, extent, nothing))
+            schema, key_schema = rows.values.schema, rows.values.schema
+            if rows.keys is not None:
+                key_schema = rows.keys.schema
+            else:
+                build = pipeline.fixed_key
+        value = _create_converter(pipeline.value, schema, extent, _VALUES)
+        key = _create_converter(build, key_schema, extent, _KEYS) if build else None
+        return cls(pipeline, extent, value, key, chain)
+
+    def convert(self, chunk: Chunk, rejected: dict[int, str]) -> _Made | None:
+        """Return the payloads of a chunk; None if rows are `rejected`, by their ordinals in it."""
+        topic, rows, batch, key_batch = self.pipeline.topic, None, chunk.batch, chunk.batch
+        if self.chain is not None:
+            try:
+                with _located(self.extent, _STEPS):
+                    rows = self.chain(_rows(self.pipeline, self.extent, chunk))
+            except CorruptRecord as exc:
+                if not exc.rows:
+                    raise
+                rejected.update(exc.rows)
+                return None
+            topic, batch = rows.topic, rows.values
+            key_batch = rows.values if rows.keys is None else rows.keys
+        found: dict[int, str] = {}
+        values = _convert_rows(self.value, batch, found)
+        keys = None if self.key is None else _convert_rows(self.key, key_batch, found)
+        if found:
+            places = found if rows is None else rows.ordinals[list(found)].tolist()
+            rejected.update(zip(places, found.values(), strict=True))
+            return None
+        return _Made(topic, values, keys, rows)
+
+
+def _rows(pipeline: Pipeline, extent: Extent, chunk: Chunk) -> Rows:
+    """Return the rows of a chunk as the chain gets them: what is selected, and the key."""
+    batch, select, key_columns = chunk.batch, pipeline.select, pipeline.key_columns
+    return Rows(
+        values=Columns.select(batch.schema, select).batch(batch) if select else batch,
+        keys=Columns.select(batch.schema, key_columns).batch(batch) if key_columns else None,
+        locations=np.asarray(chunk.locations, np.int64),
+        ordinals=np.arange(batch.num_rows),
+        extent=extent,
+        topic=pipeline.source_topic or pipeline.topic,
+    )
 
 
 def _create_converter(

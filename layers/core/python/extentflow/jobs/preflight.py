@@ -74,7 +74,7 @@ def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVe
 
 def records_refused(config: ConnectorConfig, topic: TopicFacts) -> str | None:
     """Return why the connector's records cannot be written to `topic`, with the remedy."""
-    if topic.compacted and config.message_key.source == "none":
+    if topic.compacted and not config.keyed:
         return (
             f"topic {topic.name} is compacted, so that it takes only records with keys, and "
             f"connector {config.name} gives its records none; set message.key, set "

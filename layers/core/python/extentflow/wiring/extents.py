@@ -24,9 +24,11 @@ from extentflow.engines.emr.client import Application, EmrJobRuns, properties
 from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.engines.emr.submitted import SubmittedRuns
 from extentflow.errors import Misconfigured
+from extentflow.formats import Format
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.model import Extent, Receipt
 from extentflow.sink import ProducerSettings
+from extentflow.storage import RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 from extentflow.wiring.runtime import Runtime
@@ -53,17 +55,13 @@ class ExtentSetup:
     def pipeline(self, extent: Extent) -> Pipeline:
         """Return how this extent becomes records."""
         config, revision = self._config(extent)
-        topic = config.topic_for(extent.version)
-        keyed = config.message_key.source != "none"
-        pinned = config.ordered and not keyed  # one partition keeps the object's order
-        return Pipeline(
-            source=RangeReader(self._runtime.objects.store(config, revision), extent.version),
-            format=self._runtime.objects.format(config, revision, extent.version),
-            topic=topic,
-            value=options.value(config, extent.format),
-            key=options.key(config, extent.version) if keyed else None,
-            partition=self._pinned_partition(extent, topic) if pinned else -1,
-        )
+        source = RangeReader(self._runtime.objects.store(config, revision), extent.version)
+        format_ = self._runtime.objects.format(config, revision, extent.version)
+        made = pipeline(config, extent, source, format_)
+        if not config.ordered or config.keyed:
+            return made
+        # One partition keeps the object's order.
+        return replace(made, partition=self._pinned_partition(extent, made.topic))
 
     def dead_letters(self, extent: Extent) -> DeadLetters:
         """Return where this extent's bad records go."""
@@ -107,6 +105,25 @@ class ExtentSetup:
     def _dead_letter_limit(self, config: ConnectorConfig) -> int | None:
         queue = config.dead_letter_topic
         return self._runtime.topic(queue).max_message_bytes if queue else None
+
+
+def pipeline(
+    config: ConnectorConfig, extent: Extent, source: RangeSource, decoder: Format
+) -> Pipeline:
+    """Return how an extent becomes records, under a connector's configuration."""
+    version = extent.version
+    return Pipeline(
+        source=source,
+        format=decoder,
+        topic=config.topic_for(version),
+        value=options.value(config, extent.format),
+        key=options.key(config, version) if config.keyed else None,
+        chain=options.chain(config),
+        key_columns=config.message_key.columns,
+        select=config.select,
+        source_topic=config.template_topic(version),
+        fixed_key=options.object_key(version) if config.message_key.source == "object" else None,
+    )
 
 
 def delivery_context(

@@ -20,6 +20,7 @@ from extentflow.ledger import LedgerOptions
 from extentflow.model import ObjectVersion
 from extentflow.sink.settings import Timeouts
 from extentflow.storage import StoreOptions
+from extentflow.transforms import Chain, open_chain
 
 RAW_COLUMN = "value"
 CREDENTIALS = {
@@ -123,20 +124,53 @@ def format_options(config: ConnectorConfig, name: str, compression: str) -> Form
 
 
 def value(config: ConnectorConfig, name: str) -> Callable[[pa.Schema], Converter]:
-    """Return how values are made; lines pass through unless a package's converter changes them."""
+    """Return how values are made; lines pass through unless something changes them."""
     converter = config.value_converter_for(name)
-    if FORMATS.get(name).raw and CONVERTERS.is_built_in(converter):
+    if not FORMATS.get(name).raw or not CONVERTERS.is_built_in(converter):
+        return lambda schema: open_converter(converter, schema)
+    if not config.steps:
         return lambda schema: open_converter("bytes", schema, [RAW_COLUMN])
-    return lambda schema: open_converter(converter, schema)
+    return partial(_line_converter, config.value_converter, config.message_key.columns)
+
+
+def _line_converter(
+    chosen: str | None, key_columns: tuple[str, ...], schema: pa.Schema
+) -> Converter:
+    """Return the converter of lines that transforms may have changed."""
+    kept = [name for name in schema.names if name not in key_columns]
+    if kept == [RAW_COLUMN] and schema.field(RAW_COLUMN).type in (pa.string(), pa.binary()):
+        return open_converter("bytes", schema, [RAW_COLUMN])
+    return open_converter(chosen or "json", schema)
+
+
+def chain(config: ConnectorConfig) -> Callable[[], Chain] | None:
+    """Return how the transforms of one extent are opened; None where there are none."""
+    if not config.steps and not config.select:
+        return None
+    return partial(open_chain, config.steps)
 
 
 def key(config: ConnectorConfig, version: ObjectVersion) -> Callable[[pa.Schema], Converter]:
-    """Return how keys are made: from columns, or the object's key for every record."""
+    """Return how keys are made: from columns, or the object's key for every record.
+
+    With a chain, the schema is that of the key's columns, which the chain chose.
+    """
+    if chain(config) is not None:
+        return partial(_key_converter, config.key_converter)
     if config.message_key.source == "object":
-        return lambda _schema: _objectkey(version.key.encode())
+        return object_key(version)
     name = config.key_converter_for_records() or "string"
     columns = list(config.message_key.columns)
     return lambda schema: open_converter(name, schema, columns)
+
+
+def _key_converter(chosen: str | None, schema: pa.Schema) -> Converter:
+    return open_converter(chosen or ("string" if len(schema) == 1 else "json"), schema)
+
+
+def object_key(version: ObjectVersion) -> Callable[[pa.Schema], Converter]:
+    """Return how the object's key becomes the key of every record."""
+    return lambda _schema: _objectkey(version.key.encode())
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,223 @@
+"""Chains of transforms: `transforms=a,b`, `transforms.a.type=...`, with Connect's names.
+
+A type is written as Connect does (`org.apache.kafka.connect.transforms.ReplaceField$Value`) or
+short (`ReplaceField`); `$Key` means the columns of the key. The options of a type are declared by
+its specification.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from extentflow.config import types
+from extentflow.config.specs import PREDICATES, TRANSFORMS, NoOptions, TransformSpec
+from extentflow.config.table import Key, Only, Reading, Table, declared, key
+from extentflow.errors import Misconfigured, quoted
+from extentflow.plugins import Registry
+
+PACKAGE = "org.apache.kafka.connect.transforms."
+_SIDES = {"": False, "Value": False, "Key": True}
+
+
+def _aliases(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        types.NAME.read(name)
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"names {', '.join(sorted(twice))} more than once; keep one")
+    return tuple(names)
+
+
+ALIASES: types.Kind[tuple[str, ...]] = types.Kind(_aliases, ",".join)
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What every transform has."""
+
+    type: str = key(types.TEXT, "the transform; docs/transforms.md lists them.", required=True)
+    predicate: str | None = key(
+        types.NAME, "Apply the transform only to records for which this predicate is true."
+    )
+    negate: bool = key(
+        types.BOOLEAN,
+        "Apply it to the records for which the predicate is false instead.",
+        default=False,
+        only=(Only("predicate", lambda value: value is not None, "predicate is set"),),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _CommonPredicate:
+    type: str = key(types.TEXT, "the predicate; docs/transforms.md lists them.", required=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """A transform or predicate as a connector uses it: its alias, specification and options."""
+
+    alias: str
+    name: str
+    options: Any
+    on_key: bool = False
+
+    def __str__(self) -> str:
+        """Return how messages name it."""
+        return f"{self.alias} ({self.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transform of a chain, and the predicate that it depends on."""
+
+    transform: Used
+    predicate: Used | None = None
+    negate: bool = False
+
+    @property
+    def makes_key(self) -> bool:
+        """Whether the step gives records a key, or changes the columns of one."""
+        spec = TRANSFORMS.get(self.transform.name)
+        own = isinstance(spec, TransformSpec) and spec.makes_key
+        return own or self.transform.on_key
+
+    def route(self, topic: str) -> str:
+        """Return the topic after this step."""
+        spec = TRANSFORMS.get(self.transform.name)
+        if not isinstance(spec, TransformSpec) or spec.route is None:
+            return topic
+        if self.predicate is not None:
+            matches = PREDICATES.get(self.predicate.name).of_topic
+            if matches is None or matches(self.predicate.options, topic) == self.negate:
+                return topic
+        return spec.route(self.transform.options, topic)
+
+
+def read_steps(
+    aliases: Iterable[str],
+    settings: Mapping[str, str],
+    predicate_aliases: Iterable[str],
+    predicate_settings: Mapping[str, str],
+) -> tuple[Step, ...]:
+    """Return the chain that settings describe, without the prefixes `transforms.`, `predicates.`.
+
+    Raises Misconfigured with every problem.
+    """
+    problems: list[str] = []
+    transforms = _Section("transforms", TRANSFORMS, _Common, settings, problems)
+    predicates = _Section("predicates", PREDICATES, _CommonPredicate, predicate_settings, problems)
+    found = {used.alias: used for used, _ in predicates.read(list(predicate_aliases))}
+    steps: list[Step] = []
+    for used, common in transforms.read(list(aliases)):
+        name, label = common["predicate"], f"transforms.{used.alias}.predicate"
+        if name is not None and name not in predicate_aliases:
+            problems.append(f"{label}={quoted(name)}: predicates does not list it; add it there")
+        steps.append(Step(used, found.get(name or ""), common["negate"]))
+    if problems:
+        # A predicate that cannot be read would look like a missing one.
+        raise Misconfigured(problems)
+    problems += [line for step in steps for line in _misfits(step)]
+    idle = set(found) - {step.predicate.alias for step in steps if step.predicate}
+    problems += [f"predicates: no transform uses {alias}; remove it" for alias in sorted(idle)]
+    if problems:
+        raise Misconfigured(problems)
+    return tuple(steps)
+
+
+def _misfits(step: Step) -> Iterator[str]:
+    """Yield why a transform cannot be used with its side or its predicate."""
+    spec, used = TRANSFORMS.get(step.transform.name), step.transform
+    if not isinstance(spec, TransformSpec):
+        return
+    label = f"transforms.{used.alias}"
+    if used.on_key and not spec.keys:
+        yield f"{label}.type={used.name}$Key: works on values only; write {used.name}"
+    if spec.needs_predicate and step.predicate is None:
+        yield f"{label}.predicate: missing; {used.name} drops the records for which it is true"
+    per_record = step.predicate and PREDICATES.get(step.predicate.name).of_topic is None
+    if spec.route is not None and per_record:
+        yield (
+            f"{label}.predicate: {used.name} decides once per object, and {step.predicate} per"
+            " record; use TopicNameMatches"
+        )
+    if spec.problem is not None and (problem := spec.problem(used.options)):
+        yield f"{label}: {problem}"
+
+
+class _Section:
+    """The settings of `transforms` or `predicates`, by alias."""
+
+    def __init__(
+        self,
+        word: str,
+        registry: "Registry[Any]",
+        common: type,
+        settings: Mapping[str, str],
+        problems: list[str],
+    ) -> None:
+        self._word = word
+        self._registry = registry
+        self._common = common
+        self._settings = settings
+        self._problems = problems
+
+    def read(self, aliases: list[str]) -> Iterator[tuple[Used, dict[str, Any]]]:
+        """Yield what each alias names, in order, with the values common to all."""
+        by_alias: dict[str, dict[str, str]] = {alias: {} for alias in aliases}
+        for name, text in self._settings.items():
+            owner = next((one for one in aliases if name.startswith(f"{one}.")), None)
+            if owner is None:
+                label = f"{self._word}.{name}"
+                self._problems.append(
+                    f"{label}: {self._word} does not list {name.partition('.')[0]}; add it there,"
+                    f" or remove {label}"
+                )
+            else:
+                by_alias[owner][name.removeprefix(f"{owner}.")] = text
+        for alias, given in by_alias.items():
+            if (found := self._read_one(alias, given)) is not None:
+                yield found
+
+    def _read_one(self, alias: str, given: Mapping[str, str]) -> tuple[Used, dict[str, Any]] | None:
+        prefix = f"{self._word}.{alias}"
+        try:
+            name, on_key = self._resolve(given["type"])
+            options = options_type(self._registry.get(name))
+        except KeyError:
+            self._problems.append(f"{prefix}.type: missing; write {self._known()}")
+            return None
+        except ValueError as exc:
+            self._problems.append(f"{prefix}.type={quoted(given['type'])}: {exc}")
+            return None
+        rows: list[Key] = [row for row in declared(self._common) if isinstance(row, Key)]
+        rows += [row for row in declared(options, part="") if isinstance(row, Key)]
+        table = Table(tuple(rows))
+        names = {*given, *(row.name for row in rows)}
+        reading = table.read(given, labels={each: f"{prefix}.{each}" for each in names})
+        self._problems += reading.problems
+        if reading.problems:
+            return None
+        own = _made(options, reading)
+        common = {row.field: reading.values[row.name] for row in declared(self._common)}  # type: ignore[union-attr]
+        return Used(alias, name, own, on_key), common
+
+    def _resolve(self, text: str) -> tuple[str, bool]:
+        name, _, side = text.strip().removeprefix(PACKAGE).partition("$")
+        name = name.removeprefix("predicates.")
+        if side not in _SIDES or name not in self._registry.names():
+            raise ValueError(f"there is no such type; write {self._known()}")
+        return name, _SIDES[side]
+
+    def _known(self) -> str:
+        return f"one of {', '.join(self._registry.names())}"
+
+
+def options_type(adapter: object) -> type:
+    """Return the class of a specification's options; a plain function has none."""
+    own: type = getattr(adapter, "options", NoOptions)
+    return own
+
+
+def _made(options: type, reading: Reading) -> Any:  # noqa: ANN401 - each transform has its own
+    keys = (row for row in declared(options) if isinstance(row, Key))
+    return options(**{row.field: reading.values[row.name] for row in keys})

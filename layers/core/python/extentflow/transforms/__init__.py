@@ -1,0 +1,259 @@
+"""Change records between decode and convert: the ports Transform and Predicate, and their chains.
+
+The package changes columns of values and keys, drops records and adds facts about the object.
+Batches come from `formats`; payloads belong to `converters`, bad records to `delivery`.
+
+    Rows ──step──> Rows ──step──> Rows      a step: a transform, and the predicate it depends on
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from extentflow.config.specs import PREDICATES, TRANSFORMS, TransformSpec
+from extentflow.config.steps import Step
+from extentflow.errors import CorruptRecord, UnsupportedType
+from extentflow.model import Extent
+
+__all__ = ["Chain", "Predicate", "Rows", "Transform", "open_chain", "take_rows"]
+
+Ordinals: TypeAlias = NDArray[np.int64]
+
+# The words of a view (a length and a prefix, or where the text is), which move with their row.
+_VIEW = np.dtype((np.void, 16))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Consecutive records of an extent: the columns of their values and keys, and their places.
+
+    `keys` None: no columns are chosen for the key. `locations[i]` is the byte offset or row of the
+    object where record i begins, `ordinals[i]` its row in the batch that was decoded.
+    """
+
+    values: pa.RecordBatch
+    keys: pa.RecordBatch | None
+    locations: Ordinals
+    ordinals: Ordinals
+    extent: Extent
+    topic: str
+
+    def take(self, rows: Ordinals) -> "Rows":
+        """Return the rows with these ordinals, in that order."""
+        if len(rows) == self.values.num_rows and np.array_equal(rows, np.arange(len(rows))):
+            return self
+        return replace(
+            self,
+            values=take_rows(self.values, rows),
+            keys=None if self.keys is None else take_rows(self.keys, rows),
+            locations=self.locations[rows],
+            ordinals=self.ordinals[rows],
+        )
+
+
+class Transform(Protocol):
+    """Changes records; opened once per extent, called for one batch after the other."""
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Return the records that continue, in their order. Called first with no rows.
+
+        Raises:
+            UnsupportedType: names the column, its type and what to do.
+            CorruptRecord: its `rows` name every row that cannot be transformed, and why.
+        """
+
+
+class Predicate(Protocol):
+    """Decides for which records a transform is applied."""
+
+    def __call__(self, rows: Rows) -> pa.BooleanArray | bool:
+        """Return one value per row, a null counts as False; or one bool for all. Raises as above.
+
+        The same predicate returns either an array or a bool, whatever the rows are.
+        """
+
+
+Chain: TypeAlias = Callable[[Rows], Rows]
+
+
+def open_chain(steps: Sequence[Step]) -> Chain:
+    """Return the function that applies `steps` one after the other, for the rows of one extent.
+
+    Its errors name the step. Raises KeyError or Misconfigured as `Registry.get`.
+    """
+    opened = [(f"transforms.{step.transform}: ", _open_step(step)) for step in steps]
+
+    def apply(rows: Rows) -> Rows:
+        for label, step in opened:
+            with _named(label, rows):
+                rows = step(rows)
+        return rows
+
+    return apply
+
+
+@contextmanager
+def _named(label: str, rows: Rows) -> Iterator[None]:
+    """Name the step in errors, and bad rows by their ordinals in the decoded batch."""
+    try:
+        yield
+    except UnsupportedType as exc:
+        raise UnsupportedType(f"{label}{exc}") from exc
+    except CorruptRecord as exc:
+        bad = {int(rows.ordinals[row]): f"{label}{why}" for row, why in exc.rows.items()}
+        raise CorruptRecord(f"{label}{exc}", bad) from exc
+
+
+def _open_step(step: Step) -> Transform:
+    used = step.transform
+    found: Any = TRANSFORMS.get(used.name)
+    if isinstance(found, TransformSpec):
+        transform: Transform = found.open(used.options, used.on_key)
+    else:
+        transform = _Function(found, on_key=used.on_key)
+    if step.predicate is None:
+        return transform
+    predicate: Predicate = PREDICATES.get(step.predicate.name).open(step.predicate.options)
+    if isinstance(found, TransformSpec) and found.needs_predicate:
+        return lambda rows: rows.take(np.flatnonzero(~_matches(predicate, rows, step.negate)))
+    return _Conditional(transform, predicate, negate=step.negate)
+
+
+def _matches(predicate: Predicate, rows: Rows, negate: bool) -> NDArray[np.bool_]:  # noqa: FBT001
+    found = predicate(rows)
+    if isinstance(found, bool):
+        return np.full(rows.values.num_rows, found != negate)
+    mask: NDArray[np.bool_] = found.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    matches: NDArray[np.bool_] = mask != negate
+    return matches
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditional:
+    """Applies a transform to some of the rows, which then still have the columns of the others."""
+
+    transform: Transform
+    predicate: Predicate
+    negate: bool
+
+    def __call__(self, rows: Rows) -> Rows:
+        found = self.predicate(rows)
+        if isinstance(found, bool):
+            return rows if found == self.negate else self.transform(rows)
+        mask = _matches(lambda _: found, rows, self.negate)
+        chosen, others = np.flatnonzero(mask), np.flatnonzero(~mask)
+        try:
+            changed = self.transform(rows.take(chosen))
+        except CorruptRecord as exc:
+            bad = {int(chosen[row]): why for row, why in exc.rows.items()}
+            raise CorruptRecord(str(exc), bad) from exc
+        rest = rows.take(others)
+        _require_same_columns(rest, changed)
+        order = np.argsort(np.concatenate([changed.ordinals, rest.ordinals]), kind="stable")
+        return Rows(
+            values=take_rows(_concat(changed.values, rest.values), order),
+            keys=_concat_keys(changed.keys, rest.keys, order),
+            locations=np.concatenate([changed.locations, rest.locations])[order],
+            ordinals=np.concatenate([changed.ordinals, rest.ordinals])[order],
+            extent=rows.extent,
+            topic=rows.topic,
+        )
+
+
+def _require_same_columns(before: Rows, after: Rows) -> None:
+    pairs = [(before.values, after.values), (before.keys, after.keys)]
+    for old, new in pairs:
+        if old is None and new is None:
+            continue
+        if old is None or new is None or not old.schema.equals(new.schema):
+            raise UnsupportedType(
+                "it changes names or types of columns, which the predicate allows for some records"
+                " only; use a predicate that holds for all records of an object, or none"
+            )
+
+
+def _concat(*batches: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.concat_batches(batches)
+
+
+def _concat_keys(
+    left: pa.RecordBatch | None, right: pa.RecordBatch | None, order: Ordinals
+) -> pa.RecordBatch | None:
+    if left is None or right is None:
+        return None
+    return take_rows(_concat(left, right), order)
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """A user's function of a record batch: it returns one of as many rows, or which rows to keep.
+
+    A function that returns a BooleanArray keeps the rows that are true.
+    """
+
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.BooleanArray]
+    on_key: bool
+
+    def __call__(self, rows: Rows) -> Rows:
+        batch = rows.keys if self.on_key else rows.values
+        if batch is None:
+            raise UnsupportedType(NO_KEY)
+        found = self.function(batch)
+        if len(found) != len(batch):
+            raise UnsupportedType(
+                f"the function returned {len(found)} rows for {len(batch)}; return as many, or a"
+                " BooleanArray that says which rows to keep"
+            )
+        if isinstance(found, pa.Array):
+            kept = found.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+            return rows.take(np.flatnonzero(kept))
+        return replace(rows, keys=found) if self.on_key else replace(rows, values=found)
+
+
+NO_KEY = (
+    "the key has no columns here; set message.key=column:..., or use ValueToKey in a transform"
+    " before this one"
+)
+
+
+def take_rows(batch: pa.RecordBatch, rows: Ordinals) -> pa.RecordBatch:
+    """Return the rows with these ordinals, in that order, whatever the types of the columns."""
+    if not batch.num_columns:
+        # Only a column can count rows.
+        return pa.RecordBatch.from_struct_array(pa.StructArray.from_arrays([], fields=[]))
+    indices = pa.array(rows)
+    columns = [_take(column, rows, indices) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _take(array: pa.Array, rows: Ordinals, indices: pa.Int64Array) -> pa.Array:
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        return _take_views(array, rows)
+    try:
+        return array.take(indices)
+    except pa.ArrowNotImplementedError:
+        # Nested views, for example: runs of neighbours are slices, which every type has.
+        if not len(rows):
+            return array.slice(0, 0)
+        breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+        runs = np.split(rows, breaks)
+        return pa.concat_arrays([array.slice(int(run[0]), len(run)) for run in runs])
+
+
+def _take_views(array: pa.Array, rows: Ordinals) -> pa.Array:
+    """Return views of the same texts; Arrow's `take` has none of views."""
+    _, views, *data = array.buffers()
+    bitmap = None
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)[rows]
+        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if views is None or not len(rows):
+        return array.slice(0, 0)
+    words = np.frombuffer(views, _VIEW, array.offset + len(array))[array.offset :]
+    taken = pa.py_buffer(np.ascontiguousarray(words[rows]))
+    return pa.Array.from_buffers(array.type, len(rows), [bitmap, taken, *data])

@@ -1,0 +1,518 @@
+"""Transforms of the columns of values or keys: rename, drop, cast, mask, nest and flatten.
+
+Each is computed on columns, never row by row. Columns are named exactly; a name that a batch lacks
+is an error, because a transform that does nothing misleads.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from extentflow.config.columns import CASTS, NAMES, RENAMES, Schema, arrow_type
+from extentflow.config.specs import TransformSpec
+from extentflow.config.table import key
+from extentflow.config.types import EXACT, TEXT, Kind, choice
+from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows, require_unique
+from extentflow.converters.encodings import is_text
+from extentflow.converters.scalars import complete_text, text_form
+from extentflow.errors import UnsupportedType
+from extentflow.transforms import NO_KEY, Rows
+
+BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
+ArrayFunction: TypeAlias = Callable[[pa.Array], pa.Array]
+
+
+@dataclass(slots=True)
+class OnColumns:
+    """A transform of one side's columns. `bind` returns the function for a schema."""
+
+    bind: Callable[[pa.Schema], BatchFunction]
+    on_key: bool
+    _bound: tuple[pa.Schema, BatchFunction] | None = field(default=None, init=False)
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Return the rows with the side's columns changed."""
+        batch = rows.keys if self.on_key else rows.values
+        if batch is None:
+            raise UnsupportedType(NO_KEY)
+        if self._bound is None or not self._bound[0].equals(batch.schema):
+            self._bound = (batch.schema, self.bind(batch.schema))
+        changed = self._bound[1](batch)
+        return replace(rows, keys=changed) if self.on_key else replace(rows, values=changed)
+
+
+def _opened(bind: Callable[[pa.Schema, Any], BatchFunction]) -> Callable[[Any, bool], OnColumns]:
+    def open_for(options: object, on_key: bool) -> OnColumns:  # noqa: FBT001 - of the specification
+        return OnColumns(lambda schema: bind(schema, options), on_key)
+
+    return open_for
+
+
+def _with_columns(
+    schema: pa.Schema, functions: Mapping[int, tuple[pa.Field, ArrayFunction]]
+) -> BatchFunction:
+    """Return the function that replaces columns, by index, and keeps all others."""
+    fields = [functions[at][0] if at in functions else each for at, each in enumerate(schema)]
+    changed = pa.schema(fields)
+
+    def apply(batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = list(batch.columns)
+        with RowErrors() as errors:
+            for at, (new, function) in functions.items():
+                with errors.collect(f"column '{new.name}': "):
+                    arrays[at] = function(arrays[at])
+        return pa.RecordBatch.from_arrays(arrays, schema=changed)
+
+    return apply
+
+
+# -- ReplaceField ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceFieldOptions:
+    """The keys of ReplaceField."""
+
+    include: tuple[str, ...] = key(NAMES, "Keep only these columns, in this order.", default=())
+    exclude: tuple[str, ...] = key(NAMES, "Drop these columns.", default=())
+    renames: tuple[tuple[str, str], ...] = key(
+        RENAMES, "`old:new,old:new`, after `include` and `exclude`.", default=()
+    )
+
+
+def _replace_field(schema: pa.Schema, options: ReplaceFieldOptions) -> BatchFunction:
+    dropped = Columns.select(schema, options.exclude).indices
+    chosen = Columns.select(schema, options.include).indices if options.include else None
+    order = range(len(schema)) if chosen is None else chosen
+    kept = [at for at in order if at not in dropped]
+    if not kept:
+        raise UnsupportedType("it drops all columns; keep at least one")
+    new = dict(options.renames)
+    known = [schema.field(at).name for at in kept]
+    for old in new:
+        if old not in known:
+            raise UnsupportedType(f"renames: there is no column '{old}' among those it keeps")
+    renamed = [new.get(name, name) for name in known]
+    require_unique(renamed, "columns")
+    return lambda batch: pa.RecordBatch.from_arrays(
+        [batch.column(at) for at in kept],
+        schema=pa.schema(
+            [schema.field(at).with_name(name) for at, name in zip(kept, renamed, strict=True)]
+        ),
+    )
+
+
+# -- Cast ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CastOptions:
+    """The keys of Cast."""
+
+    spec: Schema = key(
+        CASTS, "`column:type,column:type`; types as in `csv.schema`, and `boolean`.", required=True
+    )
+
+
+def _cast(schema: pa.Schema, options: CastOptions) -> BatchFunction:
+    names = [name for name, _ in options.spec]
+    indices = Columns.select(schema, names).indices
+    functions = {}
+    for at, (name, target) in zip(indices, options.spec, strict=True):
+        function = caster(name, schema.field(at).type, arrow_type(target))
+        functions[at] = (schema.field(at).with_type(arrow_type(target)), function)
+    return _with_columns(schema, functions)
+
+
+def caster(name: str, source: pa.DataType, target: pa.DataType) -> ArrayFunction:
+    """Return the exact cast between two types; a value that would change is a bad record.
+
+    Text is written as the converter `string` writes it. UnsupportedType where there is no cast.
+    """
+    form = text_form(source)
+    if target == pa.string() and form is not None:
+        return partial(complete_text, form)
+
+    def cast(array: pa.Array) -> pa.Array:
+        # Arrow parses text of one layout only.
+        texts = is_text(array.type) and array.type != pa.string()
+        return (array.cast(pa.string()) if texts else array).cast(target)
+
+    try:
+        cast(pa.array([], source))
+    except pa.ArrowNotImplementedError as exc:
+        raise UnsupportedType(
+            f"column '{name}' has type {source}, which cannot become {target}; cast it to string"
+            " first, or leave it"
+        ) from exc
+    return lambda array: each_or_bad(array, cast, f"is no {target}")
+
+
+def each_or_bad(array: pa.Array, function: ArrayFunction, complaint: str) -> pa.Array:
+    """Return `function(array)`; if it fails, raise CorruptRecord with the rows that fail alone."""
+    try:
+        return function(array)
+    except (pa.ArrowInvalid, OverflowError):
+        rows = list(_failing(array, function, 0))
+    shown = {row: f"{_short(array[row])} {complaint}" for row in rows}
+    with RowErrors() as errors:
+        for row, why in shown.items():
+            with errors.collect():
+                raise corrupt_rows([row], why)
+    return function(array)
+
+
+def _failing(array: pa.Array, function: ArrayFunction, start: int) -> Iterator[int]:
+    """Yield the ordinals of values for which `function` fails, by halving."""
+    try:
+        function(array)
+    except (pa.ArrowInvalid, OverflowError):
+        if len(array) == 1:
+            yield start
+            return
+        middle = len(array) // 2
+        yield from _failing(array.slice(0, middle), function, start)
+        yield from _failing(array.slice(middle), function, start + middle)
+
+
+def _short(value: pa.Scalar) -> str:
+    text = repr(value.as_py())
+    return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004 - of a message
+
+
+# -- MaskField -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskFieldOptions:
+    """The keys of MaskField."""
+
+    fields: tuple[str, ...] = key(NAMES, "The columns whose values are replaced.", required=True)
+    replacement: str | None = key(
+        EXACT,
+        "The value instead, for text and numbers. A null stays null.",
+        shown="empty text, 0, false, the beginning of 1970",
+    )
+
+
+def _mask_field(schema: pa.Schema, options: MaskFieldOptions) -> BatchFunction:
+    functions = {}
+    for at in Columns.select(schema, options.fields).indices:
+        value = _masked(schema.field(at), options.replacement)
+        functions[at] = (schema.field(at).with_type(value.type), partial(_replaced, value))
+    return _with_columns(schema, functions)
+
+
+def _replaced(value: pa.Scalar, array: pa.Array) -> pa.Array:
+    if not array.null_count:
+        return pa.repeat(value, len(array))
+    return pc.if_else(array.is_valid(), value, pa.scalar(None, value.type))
+
+
+def _masked(column: pa.Field, replacement: str | None) -> pa.Scalar:
+    data_type = column.type
+    if types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if is_text(data_type):
+        return pa.scalar(replacement or "", pa.string())
+    if types.is_integer(data_type) or types.is_floating(data_type) or types.is_decimal(data_type):
+        try:
+            return pa.scalar(replacement or "0").cast(data_type)
+        except pa.ArrowInvalid as exc:
+            raise UnsupportedType(
+                f"replacement: {replacement!r} is no value of column '{column.name}', whose type"
+                f" is {data_type}"
+            ) from exc
+    if replacement is None and types.is_boolean(data_type):
+        return pa.scalar(False)  # noqa: FBT003 - a value
+    if replacement is None and types.is_binary(data_type):
+        return pa.scalar(b"", data_type)
+    if replacement is None and types.is_temporal(data_type) and not types.is_interval(data_type):
+        return pa.scalar(0, data_type)
+    raise UnsupportedType(
+        f"column '{column.name}' has type {data_type}, for which there is no such mask; drop it"
+        " with ReplaceField"
+    )
+
+
+# -- TimestampConverter ----------------------------------------------------------------------------
+
+_PRECISIONS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+# Java's SimpleDateFormat: letters -> the pattern of the text, and the part of ISO 8601.
+_LETTERS = {
+    "yyyy": ("(?P<y>[0-9]{4})", "%Y"),
+    "MM": ("(?P<mo>[0-9]{2})", "%m"),
+    "dd": ("(?P<d>[0-9]{2})", "%d"),
+    "HH": ("(?P<h>[0-9]{2})", "%H"),
+    "mm": ("(?P<mi>[0-9]{2})", "%M"),
+    "ss": ("(?P<s>[0-9]{2})", "%S"),
+    "SSS": ("(?P<f>[0-9]{3})", ""),
+    "XXX": ("(?P<x>Z|[+-][0-9]{2}:[0-9]{2})", "Z"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DatePattern:
+    """A pattern of Java's SimpleDateFormat: how its text is read, and how it is written."""
+
+    text: str
+    reads: str
+    writes: str
+
+
+def _date_pattern(text: str) -> DatePattern:
+    reads, writes, at = "", "", 0
+    while at < len(text):
+        end = at + 1
+        if text[at] == "'":
+            end = text.index("'", at + 1) + 1 if "'" in text[at + 1 :] else 0
+            if not end:
+                raise ValueError("a quote is not closed")
+            literal = text[at + 1 : end - 1] or "'"
+            reads, writes = reads + _escaped(literal), writes + literal.replace("%", "%%")
+        elif text[at].isascii() and text[at].isalpha():
+            while end < len(text) and text[end] == text[at]:
+                end += 1
+            if text[at:end] not in _LETTERS:
+                raise ValueError(
+                    f"cannot read {text[at:end]!r}; write {', '.join(_LETTERS)}, and other letters"
+                    " in single quotes"
+                )
+            pattern, writer = _LETTERS[text[at:end]]
+            if text[at:end] == "SSS" and not writes.endswith("%S."):
+                raise ValueError("write SSS after ss and a point: ss.SSS")
+            # Arrow writes the fraction of a timestamp in milliseconds with its seconds.
+            writes = writes.removesuffix(".") if text[at:end] == "SSS" else writes + writer
+            reads += pattern
+        else:
+            reads, writes = reads + _escaped(text[at]), writes + text[at].replace("%", "%%")
+        at = end
+    if not {"y", "mo", "d"} <= set(_groups(reads)):
+        raise ValueError("a date has yyyy, MM and dd; write all three")
+    return DatePattern(text, f"^{reads}$", writes)
+
+
+def _escaped(text: str) -> str:
+    return "".join(each if each.isalnum() or each == " " else f"\\{each}" for each in text)
+
+
+def _groups(pattern: str) -> list[str]:
+    return [part.partition(">")[0] for part in pattern.split("(?P<")[1:]]
+
+
+_ISO = (("y", ""), ("mo", "-"), ("d", "-"), ("h", "T"), ("mi", ":"), ("s", ":"), ("f", "."))
+_DEFAULTS = {"h": "00", "mi": "00", "s": "00", "f": "000"}
+PATTERN: Kind[DatePattern] = Kind(_date_pattern, lambda pattern: pattern.text)
+_TARGETS = ("string", "unix", "Date", "Time", "Timestamp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestampConverterOptions:
+    """The keys of TimestampConverter."""
+
+    field: tuple[str, ...] = key(NAMES, "The column; several with commas.", required=True)
+    target_type: str = key(
+        choice(_TARGETS),
+        "`string`, `unix` (a number), `Date`, `Time` or `Timestamp` (milliseconds).",
+        required=True,
+    )
+    format: DatePattern | None = key(
+        PATTERN,
+        "How text is read or written, as Java's SimpleDateFormat: yyyy MM dd HH mm ss SSS XXX"
+        " and text in single quotes.",
+        shown="needed where the column or the target is text",
+    )
+    unix_precision: str = key(
+        choice(_PRECISIONS),
+        "Of numbers: `seconds`, `milliseconds`, `microseconds` or `nanoseconds`.",
+        default="milliseconds",
+    )
+
+
+def _timestamp_problem(options: TimestampConverterOptions) -> str | None:
+    if options.target_type == "string" and options.format is None:
+        return "target.type=string: needs a format; write one, such as yyyy-MM-dd HH:mm:ss"
+    return None
+
+
+def _timestamp_converter(schema: pa.Schema, options: TimestampConverterOptions) -> BatchFunction:
+    functions = {}
+    for at in Columns.select(schema, options.field).indices:
+        column = schema.field(at)
+        read = _instant_reader(column, options)
+        target, write = _instant_writer(options)
+        functions[at] = (column.with_type(target), partial(_converted, read, write))
+    return _with_columns(schema, functions)
+
+
+def _converted(read: ArrayFunction, write: ArrayFunction, array: pa.Array) -> pa.Array:
+    return write(read(array))
+
+
+def _instant_reader(column: pa.Field, options: TimestampConverterOptions) -> ArrayFunction:
+    """Return the function from a column to instants: timestamps in UTC, or without a zone."""
+    data_type, unit = column.type, _PRECISIONS[options.unix_precision]
+    if types.is_integer(data_type):
+        whole = pa.timestamp(unit, "UTC")
+        return lambda array: each_or_bad(
+            array, lambda part: part.cast(pa.int64()).cast(whole), "is no instant"
+        )
+    if types.is_timestamp(data_type):
+        return lambda array: array
+    if types.is_date(data_type):
+        return lambda array: array.cast(pa.timestamp("ms"))
+    if is_text(data_type) and options.format is not None:
+        pattern = options.format
+        complaint = f"is not written as {pattern.text}"
+        return lambda array: each_or_bad(
+            array.cast(pa.string()), lambda part: _parsed(part, pattern), complaint
+        )
+    remedy = "set format" if is_text(data_type) else "cast it to int64 or timestamp first"
+    raise UnsupportedType(f"column '{column.name}' has type {data_type}; {remedy}")
+
+
+def _parsed(texts: pa.StringArray, pattern: DatePattern) -> pa.Array:
+    found = pc.extract_regex(texts, pattern=pattern.reads)
+    if found.null_count != texts.null_count:
+        raise pa.ArrowInvalid(pattern.text)
+    groups = _groups(pattern.reads)
+    parts: list[pa.Array | str] = []
+    for name, before in _ISO:
+        parts += [before, found.field(name) if name in groups else _DEFAULTS[name]]
+    parts.append(found.field("x") if "x" in groups else "Z")
+    iso = pc.binary_join_element_wise(*parts, "")
+    return pc.if_else(texts.is_valid(), iso, None).cast(pa.timestamp("ms", "UTC"))
+
+
+def _instant_writer(options: TimestampConverterOptions) -> tuple[pa.DataType, ArrayFunction]:
+    unit = _PRECISIONS[options.unix_precision]
+    match options.target_type:
+        case "unix":
+            return pa.int64(), lambda array: _in_unit(array, unit).cast(pa.int64())
+        case "Date":
+            return pa.date32(), lambda array: pc.floor_temporal(array, unit="day").cast(pa.date32())
+        case "Time":
+            return pa.time32("ms"), lambda array: _in_unit(array, "ms").cast(pa.time32("ms"))
+        case "Timestamp":
+            target = pa.timestamp("ms", "UTC")
+            return target, lambda array: _in_unit(array, "ms").cast(target)
+    pattern = options.format.writes if options.format else ""
+    written = "ms" if options.format and "(?P<f>" in options.format.reads else "s"
+    return pa.string(), lambda array: pc.strftime(
+        _in_unit(array, written).cast(pa.timestamp(written, "UTC")), format=pattern
+    ).cast(pa.string())
+
+
+def _in_unit(array: pa.Array, unit: str) -> pa.Array:
+    """Return instants rounded down to a unit."""
+    names = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+    target = pa.timestamp(unit, array.type.tz)
+    if array.type == target:
+        return array
+    return pc.floor_temporal(array, unit=names[unit]).cast(target)
+
+
+# -- Flatten, HoistField, ExtractField -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlattenOptions:
+    """The keys of Flatten."""
+
+    delimiter: str = key(EXACT, "Stands between the names of a struct and its member.", default=".")
+
+
+def _flatten(schema: pa.Schema, options: FlattenOptions) -> BatchFunction:
+    fields: list[pa.Field] = []
+    paths: list[tuple[int, ...]] = []
+    for at, column in enumerate(schema):
+        for path, leaf in _leaves(column, options.delimiter):
+            fields.append(leaf)
+            paths.append((at, *path))
+    require_unique([each.name for each in fields], "columns")
+    flat = pa.schema(fields)
+    return lambda batch: pa.RecordBatch.from_arrays(
+        [_follow(batch.column(at), path) for at, *path in paths], schema=flat
+    )
+
+
+def _leaves(column: pa.Field, delimiter: str) -> Iterator[tuple[tuple[int, ...], pa.Field]]:
+    if not types.is_struct(column.type):
+        yield (), column
+        return
+    for at in range(column.type.num_fields):
+        member = column.type.field(at)
+        named = member.with_name(f"{column.name}{delimiter}{member.name}")
+        # A member is null where its struct is.
+        for path, leaf in _leaves(named, delimiter):
+            yield (at, *path), leaf.with_nullable(leaf.nullable or column.nullable)
+
+
+def _follow(array: pa.Array, path: Sequence[int]) -> pa.Array:
+    for at in path:
+        array = array.flatten()[at]
+    return array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoistFieldOptions:
+    """The keys of HoistField."""
+
+    field: str = key(TEXT, "The column that is to hold all others as its members.", required=True)
+
+
+def _hoist_field(schema: pa.Schema, options: HoistFieldOptions) -> BatchFunction:
+    whole = pa.schema([pa.field(options.field, pa.struct(list(schema)), nullable=False)])
+    return lambda batch: pa.RecordBatch.from_arrays([batch.to_struct_array()], schema=whole)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractFieldOptions:
+    """The keys of ExtractField."""
+
+    field: tuple[str, ...] = key(
+        NAMES, "The column to keep: its members where it is a struct, else itself.", required=True
+    )
+
+
+def _extract_field(schema: pa.Schema, options: ExtractFieldOptions) -> BatchFunction:
+    (at,) = Columns.select(schema, options.field).indices
+    column = schema.field(at)
+    if not types.is_struct(column.type):
+        only = pa.schema([column])
+        return lambda batch: pa.RecordBatch.from_arrays([batch.column(at)], schema=only)
+    members = [column.type.field(index) for index in range(column.type.num_fields)]
+    inner = pa.schema([each.with_nullable(each.nullable or column.nullable) for each in members])
+    return lambda batch: pa.RecordBatch.from_arrays(batch.column(at).flatten(), schema=inner)
+
+
+def _extract_problem(options: ExtractFieldOptions) -> str | None:
+    return "field: names several columns; write one" if len(options.field) > 1 else None
+
+
+def _replace_problem(options: ReplaceFieldOptions) -> str | None:
+    if not (options.include or options.exclude or options.renames):
+        return "changes nothing; write include, exclude or renames"
+    return None
+
+
+REPLACE_FIELD = TransformSpec(
+    open=_opened(_replace_field), options=ReplaceFieldOptions, problem=_replace_problem
+)
+CAST = TransformSpec(open=_opened(_cast), options=CastOptions)
+MASK_FIELD = TransformSpec(open=_opened(_mask_field), options=MaskFieldOptions)
+TIMESTAMP_CONVERTER = TransformSpec(
+    open=_opened(_timestamp_converter),
+    options=TimestampConverterOptions,
+    problem=_timestamp_problem,
+)
+FLATTEN = TransformSpec(open=_opened(_flatten), options=FlattenOptions)
+HOIST_FIELD = TransformSpec(open=_opened(_hoist_field), options=HoistFieldOptions)
+EXTRACT_FIELD = TransformSpec(
+    open=_opened(_extract_field), options=ExtractFieldOptions, problem=_extract_problem
+)

@@ -1,0 +1,373 @@
+"""Predicates: by topic, by tombstone, and by a condition on columns.
+
+    condition   a SQL expression: amount > 10 AND country IN ('DE', 'FR') AND NOT note IS NULL
+    names       plain or in double quotes; a.b is a member of a struct
+    operators   = <> != < <= > >=, IN, LIKE, IS NULL, NOT, AND, OR; a boolean column by its name
+    literals    numbers, 'text', TRUE, FALSE; text is read as the column's type
+
+Comparisons with a null are neither true nor false, as in SQL.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from extentflow.config.specs import PredicateSpec
+from extentflow.config.table import key
+from extentflow.config.types import Kind
+from extentflow.converters.buffers import Columns
+from extentflow.errors import UnsupportedType
+from extentflow.transforms import Predicate, Rows
+from extentflow.transforms.records import REGEX
+
+# -- by topic, by tombstone ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicNameMatchesOptions:
+    """The keys of TopicNameMatches."""
+
+    pattern: "re.Pattern[str]" = key(REGEX, "Matches the whole topic name.", required=True)
+
+
+def _topic_matches(options: TopicNameMatchesOptions, topic: str) -> bool:
+    return options.pattern.fullmatch(topic) is not None
+
+
+def _open_topic(options: TopicNameMatchesOptions) -> Predicate:
+    return lambda rows: _topic_matches(options, rows.topic)
+
+
+TOPIC_NAME_MATCHES = PredicateSpec(
+    open=_open_topic, options=TopicNameMatchesOptions, of_topic=_topic_matches
+)
+
+
+def _is_tombstone(rows: Rows) -> pa.BooleanArray | bool:
+    # A value of several columns is an object, never a null.
+    return rows.values.column(0).is_null() if rows.values.num_columns == 1 else False
+
+
+RECORD_IS_TOMBSTONE = PredicateSpec(open=lambda _: _is_tombstone)
+
+# -- a condition on columns ------------------------------------------------------------------------
+
+Mask: TypeAlias = Callable[[pa.RecordBatch], pa.BooleanArray]
+# From a schema, so that an unsupported comparison shows before the first record.
+Bind: TypeAlias = Callable[[pa.Schema], Mask]
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<name>"(?:[^"]|"")+"|[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
+    | (?P<text>'(?:[^']|'')*')
+    | (?P<number>[+-]?[0-9]+(?:\.[0-9]+)?)
+    | (?P<sign><>|!=|<=|>=|[=<>(),])
+    )""",
+    re.VERBOSE,
+)
+_WORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "TRUE", "FALSE"})
+_COMPARE = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+Literal: TypeAlias = str | Decimal | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A parsed condition."""
+
+    text: str
+
+    def bind(self, schema: pa.Schema) -> Mask:
+        """Return the function of a batch's rows. Raises UnsupportedType."""
+        return _Parser(self.text).parse()(schema)
+
+
+def _read_condition(text: str) -> Condition:
+    _Parser(text).parse()
+    return Condition(text.strip())
+
+
+class _Parser:
+    """Recursive descent: OR, AND, NOT, then one comparison."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[tuple[str, str]] = []
+        at, text = 0, text.strip()
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise ValueError(f"cannot read {text[at:].strip()[:30]!r}; write as in amount > 10")
+            kind = match.lastgroup or ""
+            word = match[kind]
+            if kind == "name" and word.upper() in _WORDS:
+                kind, word = "word", word.upper()
+            self._tokens.append((kind, word))
+            at = match.end()
+        self._at = 0
+
+    def parse(self) -> Bind:
+        bind = self._any()
+        if self._at < len(self._tokens):
+            raise ValueError(f"{self._tokens[self._at][1]!r} is one too many; join with AND or OR")
+        return bind
+
+    def _take(self, *wanted: str) -> str | None:
+        if self._at < len(self._tokens):
+            kind, word = self._tokens[self._at]
+            if kind in ("word", "sign") and word in wanted:
+                self._at += 1
+                return word
+        return None
+
+    def _require(self, wanted: str) -> None:
+        if self._take(wanted) is None:
+            found = self._tokens[self._at][1] if self._at < len(self._tokens) else "the end"
+            raise ValueError(f"{wanted} is missing before {found!r}")
+
+    def _any(self) -> Bind:
+        found = [self._all()]
+        while self._take("OR"):
+            found.append(self._all())
+        return _joined(pc.or_kleene, found)
+
+    def _all(self) -> Bind:
+        found = [self._one()]
+        while self._take("AND"):
+            found.append(self._one())
+        return _joined(pc.and_kleene, found)
+
+    def _one(self) -> Bind:
+        if self._take("NOT"):
+            return _inverted(self._one())
+        if self._take("("):
+            inner = self._any()
+            self._require(")")
+            return inner
+        return self._comparison()
+
+    def _comparison(self) -> Bind:
+        name = self._name()
+        if self._take("IS"):
+            negated = self._take("NOT")
+            self._require("NULL")
+            missing: Bind = partial(_is_null, name)
+            return _inverted(missing) if negated else missing
+        negated = self._take("NOT")
+        if self._take("IN"):
+            found: Bind = partial(_is_in, name, self._list())
+        elif self._take("LIKE"):
+            found = partial(_is_like, name, self._literal())
+        elif negated is None and (sign := self._take(*_COMPARE)):
+            found = partial(_compared, name, _COMPARE[sign], self._literal())
+        elif negated is None:
+            found = partial(_is_true, name)
+        else:
+            raise ValueError("write IN or LIKE after NOT")
+        return _inverted(found) if negated else found
+
+    def _name(self) -> str:
+        kind, word = self._tokens[self._at] if self._at < len(self._tokens) else ("", "the end")
+        if kind != "name":
+            raise ValueError(f"a column is expected, not {word!r}; write the column first")
+        self._at += 1
+        return word
+
+    def _literal(self) -> Literal:
+        kind, word = self._tokens[self._at] if self._at < len(self._tokens) else ("", "the end")
+        self._at += 1
+        match kind:
+            case "text":
+                return word[1:-1].replace("''", "'")
+            case "number":
+                return Decimal(word)
+            case "word" if word in ("TRUE", "FALSE"):
+                return word == "TRUE"
+        raise ValueError(f"a number or 'text' is expected, not {word!r}")
+
+    def _list(self) -> list[Literal]:
+        self._require("(")
+        found = [self._literal()]
+        while self._take(","):
+            found.append(self._literal())
+        self._require(")")
+        return found
+
+
+def _joined(join: Callable[..., pa.BooleanArray], binds: list[Bind]) -> Bind:
+    if len(binds) == 1:
+        return binds[0]
+
+    def bind(schema: pa.Schema) -> Mask:
+        masks = [each(schema) for each in binds]
+
+        def mask(batch: pa.RecordBatch) -> pa.BooleanArray:
+            first, *rest = (each(batch) for each in masks)
+            for other in rest:
+                first = join(first, other)
+            return first
+
+        return mask
+
+    return bind
+
+
+def _inverted(inner: Bind) -> Bind:
+    def bind(schema: pa.Schema) -> Mask:
+        mask = inner(schema)
+        return lambda batch: pc.invert(mask(batch))
+
+    return bind
+
+
+# -- one comparison --------------------------------------------------------------------------------
+
+
+def _is_null(name: str, schema: pa.Schema) -> Mask:
+    column, _ = _column(name, schema)
+    return lambda batch: column(batch).is_null()
+
+
+def _is_true(name: str, schema: pa.Schema) -> Mask:
+    column, data_type = _column(name, schema)
+    if not types.is_boolean(data_type):
+        raise UnsupportedType(f"column {name} has type {data_type}; compare it, as in {name} = 1")
+    return column
+
+
+def _compared(
+    name: str, compare: Callable[..., pa.BooleanArray], literal: Literal, schema: pa.Schema
+) -> Mask:
+    column, data_type = _column(name, schema)
+    scalar = _scalar(name, literal, data_type)
+    return lambda batch: compare(column(batch), scalar)
+
+
+def _is_in(name: str, literals: list[Literal], schema: pa.Schema) -> Mask:
+    column, data_type = _column(name, schema)
+    equal = [_scalar(name, literal, data_type) for literal in literals]
+
+    def mask(batch: pa.RecordBatch) -> pa.BooleanArray:
+        array = column(batch)
+        first, *rest = (pc.equal(array, one) for one in equal)
+        for other in rest:
+            first = pc.or_kleene(first, other)
+        return first
+
+    return mask
+
+
+def _is_like(name: str, literal: Literal, schema: pa.Schema) -> Mask:
+    column, data_type = _column(name, schema)
+    textual = types.is_string(data_type) or types.is_binary(data_type)
+    if not textual or not isinstance(literal, str):
+        raise UnsupportedType(f"column {name} has type {data_type}; LIKE compares text")
+    return lambda batch: pc.match_like(column(batch), literal)
+
+
+def _column(name: str, schema: pa.Schema) -> tuple[Mask, pa.DataType]:
+    """Return a column, or a member of a struct, in a type that Arrow compares, and that type."""
+    at, path = _find(name, schema)
+    data_type = schema.field(at).type
+    for member in path:
+        data_type = data_type.field(member).type
+    plain = data_type.value_type if types.is_dictionary(data_type) else data_type
+    plain = pa.string() if _is_text_of_another_layout(plain) else plain
+
+    def column(batch: pa.RecordBatch) -> pa.Array:
+        array = batch.column(at)
+        for member in path:
+            array = array.flatten()[member]
+        return array if array.type == plain else array.cast(plain)
+
+    return column, plain
+
+
+def _is_text_of_another_layout(data_type: pa.DataType) -> bool:
+    return bool(types.is_string_view(data_type) or types.is_large_string(data_type))
+
+
+def _find(name: str, schema: pa.Schema) -> tuple[int, list[int]]:
+    """Return the index of a column, and those of the members that a dotted name leads to."""
+    if name.startswith('"'):
+        whole = name[1:-1].replace('""', '"')
+        return Columns.select(schema, [whole]).indices[0], []
+    if name in schema.names or "." not in name:
+        return Columns.select(schema, [name]).indices[0], []
+    first, *members = name.split(".")
+    at = Columns.select(schema, [first]).indices[0]
+    data_type, path = schema.field(at).type, []
+    for member in members:
+        index = data_type.get_field_index(member) if types.is_struct(data_type) else -1
+        if index < 0:
+            raise UnsupportedType(f"there is no member '{member}' in column {name}")
+        data_type = data_type.field(index).type
+        path.append(index)
+    return at, path
+
+
+def _scalar(name: str, literal: Literal, data_type: pa.DataType) -> pa.Scalar:
+    """Return a literal as the type of the column; a number with a fraction stays exact."""
+    fraction = isinstance(literal, Decimal) and literal != literal.to_integral_value()
+    if types.is_decimal(data_type) or (fraction and types.is_integer(data_type)):
+        numeric: Any = Decimal(literal) if not isinstance(literal, bool) else literal
+        if isinstance(numeric, Decimal):
+            return pa.scalar(numeric)
+    try:
+        if isinstance(literal, Decimal):
+            if types.is_boolean(data_type) or not _is_number(data_type):
+                raise UnsupportedType(_unlike(name, data_type, literal))
+            return pa.scalar(float(literal) if fraction else int(literal)).cast(data_type)
+        if isinstance(literal, bool) and not types.is_boolean(data_type):
+            raise UnsupportedType(_unlike(name, data_type, literal))
+        return pa.scalar(literal).cast(data_type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError) as exc:
+        raise UnsupportedType(_unlike(name, data_type, literal)) from exc
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(types.is_integer(data_type) or types.is_floating(data_type))
+
+
+def _unlike(name: str, data_type: pa.DataType, literal: Literal) -> str:
+    return f"column {name} has type {data_type} and cannot be compared with {literal!s}"
+
+
+CONDITIONS: Kind[Condition] = Kind(_read_condition, lambda condition: condition.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionOptions:
+    """The keys of Condition."""
+
+    condition: Condition = key(
+        CONDITIONS, "As in `amount > 10 AND country IN ('DE', 'FR')`.", required=True
+    )
+
+
+class _OnCondition:
+    def __init__(self, options: ConditionOptions) -> None:
+        self._condition = options.condition
+        self._bound: tuple[pa.Schema, Mask] | None = None
+
+    def __call__(self, rows: Rows) -> pa.BooleanArray:
+        schema = rows.values.schema
+        if self._bound is None or not self._bound[0].equals(schema):
+            self._bound = (schema, self._condition.bind(schema))
+        return self._bound[1](rows.values)
+
+
+CONDITION = PredicateSpec(open=_OnCondition, options=ConditionOptions)

@@ -1,0 +1,165 @@
+"""Transforms of whole records: drop them, make their key, add facts about them, route them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pyarrow as pa
+
+from extentflow.config.columns import NAMES
+from extentflow.config.specs import TransformSpec
+from extentflow.config.table import key
+from extentflow.config.types import EXACT, TEXT, Kind
+from extentflow.converters.buffers import Columns, require_unique
+from extentflow.transforms import Rows
+
+
+def _dropped(rows: Rows) -> Rows:
+    # Filter without a predicate is refused; with one, the chain keeps the rows that do not match.
+    return rows.take(np.zeros(0, np.int64))
+
+
+FILTER = TransformSpec(open=lambda _, __: _dropped, keys=False, needs_predicate=True)
+
+
+# -- ValueToKey ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueToKeyOptions:
+    """The keys of ValueToKey."""
+
+    fields: tuple[str, ...] = key(NAMES, "The columns that become the key.", required=True)
+
+
+def _value_to_key(options: ValueToKeyOptions, rows: Rows) -> Rows:
+    indices = Columns.select(rows.values.schema, options.fields).indices
+    schema = pa.schema([rows.values.schema.field(at) for at in indices])
+    columns = [rows.values.column(at) for at in indices]
+    return replace(rows, keys=pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+VALUE_TO_KEY = TransformSpec(
+    open=lambda options, _: lambda rows: _value_to_key(options, rows),
+    options=ValueToKeyOptions,
+    keys=False,
+    makes_key=True,
+)
+
+
+# -- InsertField -----------------------------------------------------------------------------------
+
+_COLUMN = "The column that is to hold "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsertFieldOptions:
+    """The keys of InsertField."""
+
+    static_field: str | None = key(TEXT, f"{_COLUMN}`static.value`.")
+    static_value: str | None = key(EXACT, "The text of `static.field`.")
+    topic_field: str | None = key(TEXT, f"{_COLUMN}the topic.")
+    offset_field: str | None = key(
+        TEXT, f"{_COLUMN}the place in the object: byte offset, or row of Parquet."
+    )
+    bucket_field: str | None = key(TEXT, f"{_COLUMN}the bucket.")
+    object_field: str | None = key(TEXT, f"{_COLUMN}the object's key.")
+    version_field: str | None = key(TEXT, f"{_COLUMN}the version id, or else the ETag.")
+    extent_field: str | None = key(TEXT, f"{_COLUMN}the extent, `start-end`.")
+
+
+def _inserted(options: InsertFieldOptions, rows: Rows) -> Iterator[tuple[str, pa.Array]]:
+    extent, version = rows.extent, rows.extent.version
+    facts = (
+        (options.static_field, options.static_value),
+        (options.topic_field, rows.topic),
+        (options.bucket_field, version.bucket),
+        (options.object_field, version.key),
+        (options.version_field, version.version_id or version.etag),
+        (options.extent_field, f"{extent.start}-{extent.end}"),
+    )
+    for name, text in facts:
+        if name is not None:
+            yield name, pa.repeat(pa.scalar(text, pa.string()), rows.values.num_rows)
+    if options.offset_field is not None:
+        yield options.offset_field, pa.array(rows.locations, pa.int64())
+
+
+def _insert_field(options: InsertFieldOptions, on_key: bool, rows: Rows) -> Rows:  # noqa: FBT001
+    batch = rows.keys if on_key else rows.values
+    added = list(_inserted(options, rows))
+    if batch is None:
+        names = [name for name, _ in added]
+        return replace(rows, keys=pa.RecordBatch.from_arrays([a for _, a in added], names))
+    schema, arrays = batch.schema, list(batch.columns)
+    for name, array in added:
+        # As Connect does: a column of that name is replaced.
+        at = schema.get_field_index(name)
+        column = pa.field(name, array.type, nullable=False)
+        if at >= 0:
+            schema, arrays[at] = schema.set(at, column), array
+        else:
+            require_unique([*schema.names, name], "columns")
+            schema, arrays = schema.append(column), [*arrays, array]
+    changed = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return replace(rows, keys=changed) if on_key else replace(rows, values=changed)
+
+
+def _insert_problem(options: InsertFieldOptions) -> str | None:
+    if (options.static_field is None) != (options.static_value is None):
+        return "static.field and static.value go together; write both or neither"
+    if all(getattr(options, one.name) is None for one in fields(options)):
+        return "adds nothing; write static.field, topic.field or another of its keys"
+    return None
+
+
+INSERT_FIELD = TransformSpec(
+    open=lambda options, on_key: lambda rows: _insert_field(options, on_key, rows),
+    options=InsertFieldOptions,
+    problem=_insert_problem,
+)
+
+
+# -- RegexRouter -----------------------------------------------------------------------------------
+
+
+def _regex(text: str) -> "re.Pattern[str]":
+    try:
+        return re.compile(text)
+    except re.error as exc:
+        raise ValueError(f"no regular expression: {exc}") from exc
+
+
+REGEX: Kind["re.Pattern[str]"] = Kind(_regex, lambda pattern: pattern.pattern)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegexRouterOptions:
+    """The keys of RegexRouter."""
+
+    regex: "re.Pattern[str]" = key(REGEX, "Matches the whole topic name.", required=True)
+    replacement: str = key(EXACT, "The topic instead; `$1` is the first group.", required=True)
+
+
+def _routed(options: RegexRouterOptions, topic: str) -> str:
+    match = options.regex.fullmatch(topic)
+    if match is None:
+        return topic
+    return re.sub(r"\$(\d)", lambda group: match[int(group[1])] or "", options.replacement)
+
+
+def _route_problem(options: RegexRouterOptions) -> str | None:
+    groups = [int(number) for number in re.findall(r"\$(\d)", options.replacement)]
+    if groups and max(groups) > options.regex.groups:
+        return f"replacement: there is no group ${max(groups)} in regex"
+    return None
+
+
+REGEX_ROUTER = TransformSpec(
+    open=lambda options, _: lambda rows: replace(rows, topic=_routed(options, rows.topic)),
+    options=RegexRouterOptions,
+    keys=False,
+    route=_routed,
+    problem=_route_problem,
+)

@@ -1,0 +1,247 @@
+"""Connect's transforms on columns: each changes what it names, exactly, or says why it cannot."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.support.chains import chain, convert
+
+from extentflow.errors import Misconfigured, UnsupportedType
+
+INNER = pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.string_view())]))])
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "name": pa.array(["a", "b", None]),
+        "price": pa.array([Decimal("1.50"), Decimal("20.00"), None], pa.decimal128(10, 2)),
+        "inner": pa.array([{"x": 1, "y": {"z": "q"}}, None, {"x": 3, "y": None}], INNER),
+    }
+)
+INSTANT = datetime(2024, 2, 29, 1, 2, 3, 45_000, UTC)
+
+
+def values(config: dict[str, str], table: pa.Table = TABLE) -> list[Any]:
+    return convert(table, config).values
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"include": "name,id"}, '{"name":"a","id":1}'),
+        ({"exclude": "price,inner"}, '{"id":1,"name":"a"}'),
+        ({"include": "id", "renames": 'id:"the id"'}, '{"the id":1}'),
+        ({"include": "id,name", "renames": "id:name,name:id"}, '{"name":1,"id":"a"}'),
+    ],
+)
+@pytest.mark.parametrize("word", ["ReplaceField", "ReplaceField$Value"])
+def test_replace_field_keeps_drops_and_renames(
+    options: dict[str, str], first: str, word: str
+) -> None:
+    prefix = "org.apache.kafka.connect.transforms." if "$" in word else ""
+
+    made = convert(TABLE, chain(a={"type": prefix + word, **options}))
+
+    assert made.payloads[0] == first.encode()
+
+
+def test_cast_keeps_values_exact_and_makes_bad_records_of_others() -> None:
+    table = pa.table({"text": ["1", "x", None, "300"], "n": [1.0, 2.0, 3.0, 4.5]})
+
+    made = convert(table, chain(a={"type": "Cast", "spec": "text:int8,n:int32"}))
+
+    assert made.values == [{"text": 1, "n": 1}, {"text": None, "n": 3}]
+    assert made.locations == [0, 2]
+    assert [(at, why.partition(": ")[0]) for at, why in made.bad] == [
+        (1, "transforms.a (Cast)"),
+        (3, "transforms.a (Cast)"),
+    ]
+    assert made.bad[0][1] == "transforms.a (Cast): column 'text': 'x' is no int8"
+
+
+def test_cast_to_text_writes_what_the_converter_writes() -> None:
+    table = pa.table(
+        {
+            "flag": [True],
+            "price": pa.array([Decimal("1.50")], pa.decimal128(5, 2)),
+            "at": pa.array([INSTANT], pa.timestamp("ms", "UTC")),
+        }
+    )
+    spec = "flag:string,price:string,at:string"
+
+    assert values(chain(a={"type": "Cast", "spec": spec}), table) == [
+        {"flag": "true", "price": "1.50", "at": "2024-02-29T01:02:03.045Z"}
+    ]
+
+
+def test_cast_of_a_type_without_such_a_cast_is_refused_before_the_first_record() -> None:
+    with pytest.raises(UnsupportedType, match="cannot become int32; cast it to string first"):
+        values(chain(a={"type": "Cast", "spec": "inner:int32"}))
+
+
+def test_mask_field_replaces_values_and_keeps_nulls() -> None:
+    masked = values(
+        chain(
+            a={"type": "MaskField", "fields": "name", "replacement": "***"},
+            b={"type": "MaskField", "fields": "id,price"},
+            c={"type": "ReplaceField", "exclude": "inner"},
+        )
+    )
+
+    assert masked == [
+        {"id": 0, "name": "***", "price": 0},
+        {"id": 0, "name": "***", "price": 0},
+        {"id": 0, "name": None, "price": None},
+    ]
+
+
+def test_timestamp_converter_reads_and_writes_java_patterns() -> None:
+    table = pa.table({"at": ["29.02.2024 01:02:03.045", "30.02.2024 01:02:03.045", "never"]})
+    parse = {"type": "TimestampConverter", "field": "at", "format": "dd.MM.yyyy HH:mm:ss.SSS"}
+    write = {"type": "TimestampConverter", "field": "at", "format": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"}
+
+    made = convert(
+        table,
+        chain(a={**parse, "target.type": "Timestamp"}, b={**write, "target.type": "string"}),
+    )
+
+    assert made.values == [{"at": "2024-02-29T01:02:03.045Z"}]
+    assert [at for at, _ in made.bad] == [1, 2]
+    assert made.bad[1][1].endswith("'never' is not written as dd.MM.yyyy HH:mm:ss.SSS")
+
+
+@pytest.mark.parametrize(
+    ("target", "precision", "expected"),
+    [
+        ("unix", "milliseconds", 1709168523045),
+        ("unix", "seconds", 1709168523),
+        ("unix", "microseconds", 1709168523045000),
+        ("Date", "milliseconds", "2024-02-29"),
+        ("Time", "milliseconds", "01:02:03.045"),
+        ("Timestamp", "milliseconds", "2024-02-29T01:02:03.045Z"),
+    ],
+)
+def test_timestamp_converter_has_connects_targets(
+    target: str, precision: str, expected: object
+) -> None:
+    table = pa.table({"at": pa.array([INSTANT, None], pa.timestamp("us", "UTC"))})
+    options = {"field": "at", "target.type": target, "unix.precision": precision}
+
+    assert values(chain(a={"type": "TimestampConverter", **options}), table) == [
+        {"at": expected},
+        {"at": None},
+    ]
+
+
+def test_numbers_are_instants_of_the_precision() -> None:
+    table = pa.table({"at": [1709168523045, -1]})
+    options = {"field": "at", "target.type": "Timestamp"}
+
+    assert values(chain(a={"type": "TimestampConverter", **options}), table) == [
+        {"at": "2024-02-29T01:02:03.045Z"},
+        {"at": "1969-12-31T23:59:59.999Z"},
+    ]
+
+
+def test_flatten_joins_names_and_keeps_nulls_of_structs() -> None:
+    made = values(
+        chain(
+            a={"type": "Flatten", "delimiter": "_"},
+            b={"type": "ReplaceField", "include": "inner_x,inner_y_z"},
+        )
+    )
+
+    assert made == [
+        {"inner_x": 1, "inner_y_z": "q"},
+        {"inner_x": None, "inner_y_z": None},
+        {"inner_x": 3, "inner_y_z": None},
+    ]
+
+
+def test_hoist_and_extract_field_are_inverse() -> None:
+    there = chain(a={"type": "HoistField", "field": "all"})
+    back = chain(
+        a={"type": "HoistField", "field": "all"}, b={"type": "ExtractField", "field": "all"}
+    )
+
+    assert values(there)[0] == {"all": values({})[0]}
+    assert values(back) == values({})
+
+
+def test_extract_field_of_a_scalar_is_a_value_of_its_own() -> None:
+    config = chain(a={"type": "ExtractField", "field": "name"}) | {"value.converter": "string"}
+
+    assert convert(TABLE, config).payloads == [b"a", b"b", None]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"type": "ReplaceField", "include": "nope"}, "there is no column 'nope'"),
+        ({"type": "ReplaceField", "exclude": "id,name,price,inner"}, "it drops all columns"),
+        ({"type": "ReplaceField", "renames": "id:name"}, "several columns are called 'name'"),
+        ({"type": "MaskField", "fields": "inner"}, "no such mask"),
+        ({"type": "MaskField", "fields": "id", "replacement": "x"}, "is no value of column 'id'"),
+        ({"type": "Cast$Key", "spec": "id:int64"}, "the key has no columns here"),
+        ({"type": "TimestampConverter", "field": "name", "target.type": "unix"}, "set format"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_object_step_and_remedy(
+    options: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(UnsupportedType, match=complaint) as caught:
+        values(chain(a=options))
+
+    assert str(caught.value).startswith("s3://bucket/folder/key?versionId=v1[0-")
+    assert f"transforms.a ({options['type'].removesuffix('$Key')})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        (chain(a={"type": "Rename"}), "transforms.a.type='Rename': there is no such type; write"),
+        (chain(a={}), "transforms.a.type: missing; write one of Cast, "),
+        (chain(a={"type": "Cast"}), "transforms.a.spec: missing"),
+        (chain(a={"type": "Cast", "spec": "id:int"}), "transforms.a.spec='id:int': no type 'int'"),
+        (
+            chain(a={"type": "Cast", "spec": "id:int8", "sepc": "x"}),
+            "transforms.a.sepc: no such key",
+        ),
+        (chain(a={"type": "ReplaceField"}), "transforms.a: changes nothing"),
+        (chain(a={"type": "Filter"}), "transforms.a.predicate: missing"),
+        (chain(a={"type": "Flatten", "predicate": "x"}), "transforms.a.predicate='x': predicates"),
+        (chain(a={"type": "Flatten", "negate": "true"}), "transforms.a.negate: applies only where"),
+        (chain(a={"type": "ValueToKey$Key", "fields": "x"}), "works on values only"),
+        ({"transforms.a.type": "Cast"}, "transforms.a.type: transforms does not list a"),
+        (
+            {"predicates": "a"},
+            "predicates: applies only where transforms is set; transforms is not",
+        ),
+        ({"transforms": "a,a"}, "transforms='a,a': names a more than once"),
+        (
+            chain(
+                a={"type": "TimestampConverter", "field": "x", "target.type": "string"},
+            ),
+            "transforms.a: target.type=string: needs a format",
+        ),
+        (
+            chain(
+                a={
+                    "type": "TimestampConverter",
+                    "field": "x",
+                    "target.type": "string",
+                    "format": "yy-MM-dd",
+                },
+            ),
+            "transforms.a.format='yy-MM-dd': cannot read 'yy'",
+        ),
+    ],
+)
+def test_a_chain_is_checked_with_the_connector(config: dict[str, str], complaint: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        values(config)
+
+    assert any(
+        problem.startswith(complaint) or complaint in problem for problem in caught.value.problems
+    )
