@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -84,6 +85,26 @@ def parquet() -> Sample:
     return Sample(body.getvalue(), sorted(truth, key=json.dumps), parsed)
 
 
+def avro() -> Sample:
+    schema = {
+        "type": "record",
+        "name": "Row",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "name", "type": ["null", "string"]},
+            {"name": "tags", "type": {"type": "array", "items": "int"}},
+        ],
+    }
+    rows = [
+        {"id": row, "name": None if row % 7 == 0 else f"naïve {row}", "tags": [row] * (row % 3)}
+        for row in range(12_000)
+    ]
+    body = io.BytesIO()
+    fastavro.writer(body, schema, rows, codec="snappy", sync_interval=8_000)
+    truth = list(fastavro.reader(io.BytesIO(body.getvalue())))
+    return Sample(body.getvalue(), sorted(truth, key=json.dumps), parsed)
+
+
 def halves(body: bytes, compress: Callable[[bytes], bytes]) -> bytes:
     """Two gzip members, or two zstd frames, cut anywhere."""
     middle = len(body) // 2 + 3
@@ -100,6 +121,7 @@ SAMPLES = {
     "objects.jsonl": json_sample(joined(json_lines())),
     "objects.jsonl.zst": json_sample(halves(joined(json_lines()), zstandard.compress)),
     "groups.parquet": parquet(),
+    "blocks.avro": avro(),
     "empty.txt": Sample(b"", [], sorted),
 }
 
@@ -154,7 +176,8 @@ def test_objects_that_can_be_cut_have_several_extents(everything: Everything) ->
     counts = {label: everything.job(label)["extents"] for label in SAMPLES}
 
     cut = {label for label, count in counts.items() if count > 1}
-    assert cut == {"lines.txt", "unfinished.txt", "rows.csv", "objects.jsonl", "groups.parquet"}
+    lines = {"lines.txt", "unfinished.txt", "rows.csv", "objects.jsonl"}
+    assert cut == lines | {"groups.parquet", "blocks.avro"}
 
 
 @pytest.mark.spark

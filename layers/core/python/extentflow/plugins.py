@@ -33,6 +33,7 @@ PREDICATES = "extentflow.predicates"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ENGINES: {"inline": "extentflow.engines.inline:InlineEngine"},
     FORMATS: {
+        "avro": "extentflow.formats.avro:AVRO",
         "csv": "extentflow.formats.csv:CSV",
         "jsonl": "extentflow.formats.jsonl:JSONL",
         "parquet": "extentflow.formats.parquet:PARQUET",
