@@ -39,11 +39,11 @@ from extentflow_local.stack import Stack
 # transaction is small; the other two wait in an open transaction for the last window.
 LINES = numbered_lines(f"line-{'.' * 50}-", 150_000)
 BODY = joined(LINES)
-# No transaction ends by timeout: its producer is fenced or commits.
+# No transaction ends by timeout: its producer is fenced, or commits before the function's deadline.
 SETTINGS = {
     "transaction.max.bytes": "8MiB",
-    "transaction.max.seconds": "60",
-    "transaction.timeout.ms": "120000",
+    "transaction.max.seconds": "110",
+    "transaction.timeout.ms": "240000",
 }
 FENCED = "fenced by a newer instance"
 FEW = numbered_lines("few-", 2_000)
@@ -238,8 +238,8 @@ def test_a_message_redelivered_while_its_worker_still_runs_adds_nothing(
             )
             held = claim_of(feed)
 
-        (message,) = {name for one in seen_since(path, 0) for name in one.received}
-        assert held.message == message
+        # A slow planner sees the arrival again, too, and sends the extent in a second message.
+        assert held.message in {name for one in seen_since(path, 0) for name in one.received}
         assert feed.ending(LINES) == Ending(records=len(LINES))
 
 
