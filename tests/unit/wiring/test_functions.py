@@ -193,7 +193,7 @@ def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
 ) -> None:
     made = runtime()
     put(made, "c", tmp_path)
-    made.ledger.connectors.put("b", {"name": "b", "topic": "t", "input.format": "avro", **stored})
+    made.ledger.connectors.put("b", {"name": "b", "topic": "t", "input.format": "nosuch", **stored})
 
     unparsed, _ = RuntimeContext(made).connectors()
 

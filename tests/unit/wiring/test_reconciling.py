@@ -92,7 +92,7 @@ def test_an_unparseable_connector_is_a_problem_and_delays_no_listing(
 ) -> None:
     (tmp_path / "a.csv").write_bytes(b"1")
     put(runtime, "localfile", directory=str(tmp_path))
-    runtime.ledger.connectors.put("b", {"name": "b", "topic": "t", "input.format": "avro"})
+    runtime.ledger.connectors.put("b", {"name": "b", "topic": "t", "input.format": "nosuch"})
     found = open_reconciler(runtime)
     dispatch = replace(found.dispatch, queue=MemoryQueue(runtime.clock.wall))
 

@@ -133,7 +133,7 @@ def test_a_revision_that_is_gone_is_named(world: World) -> None:
 
 
 def test_a_stored_connector_that_cannot_be_parsed_is_named(world: World) -> None:
-    world.put(input__format="avro")
+    world.put(input__format="nosuch")
 
     with pytest.raises(Misconfigured, match="connector c, revision 1, cannot be read: input"):
         world.runtime.connectors.latest("c")
