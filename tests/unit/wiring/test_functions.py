@@ -201,7 +201,7 @@ def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
     assert isinstance(unparsed, UnparsedConnector)
     assert (unparsed.bucket, unparsed.prefix) == (bucket, prefix)
     assert str(unparsed.error).startswith(
-        "connector b, revision 1, cannot be read: input.format='avro'"
+        "connector b, revision 1, cannot be read: input.format='nosuch'"
     )
 
 

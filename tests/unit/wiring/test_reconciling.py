@@ -99,7 +99,7 @@ def test_an_unparseable_connector_is_a_problem_and_delays_no_listing(
     report = replace(found, dispatch=dispatch, publish=lambda _limit: 0).run()
 
     assert (report.keys_listed, report.listings_finished, report.problems) == (1, ("c",), 1)
-    assert "connector b, revision 1, cannot be read: input.format='avro'" in caplog.text
+    assert "connector b, revision 1, cannot be read: input.format='nosuch'" in caplog.text
 
 
 def test_a_territory_of_a_revision_that_is_not_there_is_misconfigured(runtime: Runtime) -> None:
