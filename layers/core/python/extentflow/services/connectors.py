@@ -89,13 +89,13 @@ class Connectors:
         """Return a connector's latest revision, or the given one, else raise Misconfigured."""
         found = self._ledger.connectors.get(name, revision)
         if found is None:
-            raise _unknown(name, revision)
+            raise self._unknown(name, revision)
         return self._described(found)
 
     def delete(self, name: str) -> None:
         """Hide a connector from new jobs; planned jobs continue with their own revision."""
         if not self._ledger.connectors.delete(name):
-            raise _unknown(name, None)
+            raise self._unknown(name)
 
     def pause(self, name: str) -> ConnectorChange:
         """Start no new extents of a connector; messages stay queued."""
@@ -123,10 +123,19 @@ class Connectors:
 
     def _set_state(self, name: str, state: ConnectorState) -> ConnectorChange:
         if not self._ledger.connectors.set_state(name, state):
-            names = self._ledger.connectors.names()
-            near = nearest(name, names, "see `extentflow connectors list`")
-            raise Misconfigured(f"there is no connector {name}; {near}")
+            raise self._unknown(name)
         return ConnectorChange(name, state, deleted=self._ledger.connectors.get(name) is None)
+
+    def _unknown(self, name: str, revision: int | None = None) -> Misconfigured:
+        names = list(self._ledger.connectors.names())
+        if revision is not None and name in names:
+            latest = f"`extentflow connectors show {name}` shows the latest one"
+            return Misconfigured(f"there is no revision {revision} of connector {name}; {latest}")
+        if name in names:
+            put = "`extentflow connectors put FILE` stores it again"
+            return Misconfigured(f"connector {name} was deleted; {put}")
+        near = nearest(name, names, "`extentflow connectors list` shows the connectors")
+        return Misconfigured(f"there is no connector {name}; {near}")
 
     def _described(self, version: ConnectorVersion) -> Connector:
         state = self._ledger.connectors.state(version.name)
@@ -148,8 +157,3 @@ def _overlapping(
         target = attrgetter("topic", "bucket", "endpoint")
         if nested and target(other) == target(config):
             yield version
-
-
-def _unknown(name: str, revision: int | None) -> Misconfigured:
-    which = f"revision {revision} of connector {name}" if revision else f"connector {name}"
-    return Misconfigured(f"there is no {which}; see `extentflow connectors list`")
