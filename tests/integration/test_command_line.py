@@ -407,9 +407,8 @@ def test_the_state_of_a_connector_is_shown_by_every_command(line: CommandLine) -
     way_out = f"connector {name} is PAUSED; continue it with `extentflow resume {name}`"
     assert refused.errors == [way_out]
     assert shown.err == one_job.err == f"note: {way_out}\n"
-    assert f"connector: warning: {name}, revision 1, PAUSED; `extentflow resume {name}`" in (
-        examined.out
-    )
+    fact = f"connector: warning: {name}, revision 1, PAUSED"
+    assert f"{fact}; continue it with `extentflow resume {name}`" in examined.out
     assert stopped.out == f"connector {name} is STOPPED\n1 open job cancelled\n"
     assert [(one.id, str(one.state)) for one in line.jobs] == [(job.id, "CANCELLED")]
     assert nothing == {"name": name, "state": "STOPPED", "cancelled": []}
