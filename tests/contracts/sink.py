@@ -3,15 +3,26 @@
 A suite subclasses `SinkContract` and provides the fixture `cluster`.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 import pytest
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink import Broker, Fence, Headers, ProducerSettings, Records, Sink, SlotProgress
+from extentflow.sink import (
+    Broker,
+    Fence,
+    HeaderColumns,
+    Headers,
+    ProducerSettings,
+    Records,
+    Sink,
+    SlotProgress,
+)
 from extentflow.sink.reader import ConsumedRecord
 
 EXACTLY_ONCE = ProducerSettings()
@@ -325,6 +336,44 @@ class SinkContract:
         assert values_of(delivered) == [None, b"", b"\0\xff"]
         assert [record.key for record in delivered] == [b"k", None, b""]
         assert [list(record.headers) for record in delivered] == headers
+
+    def test_headers_of_columns_and_timestamps_go_with_their_record(
+        self, cluster: ClusterUnderTest
+    ) -> None:
+        topic = cluster.topic()
+        kinds = pa.array([b"x", b"a", None], pa.binary())
+        headers = HeaderColumns([("kind", kinds), ("file", b"f")], 3)
+        now = time.time_ns() // 1_000_000
+        times = pa.array([now, now - 7_000, now - 5], pa.int64())
+        records = replace(lines(topic, b"0", b"1", b"2", headers=headers), timestamps=times)
+
+        with self.opened(cluster, cluster.identity()) as sink:
+            sink.send(records.slice(1, 3))
+            sink.commit(PROGRESS)
+        delivered = cluster.read_committed(topic)
+
+        assert values_of(delivered) == [b"1", b"2"]
+        assert [list(record.headers) for record in delivered] == [
+            [("kind", b"a"), ("file", b"f")],
+            [("file", b"f")],
+        ]
+        assert [record.timestamp for record in delivered] == [now - 7_000, now - 5]
+
+    @pytest.mark.parametrize("headers", [None, [()] * 4], ids=["arrays", "records"])
+    def test_records_go_to_partitions_of_their_own(
+        self, cluster: ClusterUnderTest, headers: list[Headers] | None
+    ) -> None:
+        topic = cluster.topic(partitions=3)
+        places = pa.array([2, 0, 2, 1], pa.int32())
+        records = lines(topic, b"a", b"b", b"c", b"d", headers=headers)
+
+        with self.opened(cluster, cluster.identity()) as sink:
+            sink.send(replace(records, partitions=places))
+            sink.commit(PROGRESS)
+        delivered = cluster.read_committed(topic)
+
+        found = [(record.partition, record.value) for record in delivered]
+        assert sorted(found) == [(0, b"b"), (1, b"d"), (2, b"a"), (2, b"c")]
 
     @pytest.mark.parametrize("type_", [pa.binary(), pa.large_binary()], ids=str)
     def test_slices_of_arrays_are_sent_as_slices(

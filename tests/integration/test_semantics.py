@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -645,20 +646,65 @@ def test_transforms_filter_mask_and_key_what_arrives(
         }
     )
 
-    report = delivery.run(engine)
+    report = delivery.finish(engine)
 
     kept = [row for row in range(0, 6_000, 3) if row != 21]
-    assert report.ok
     assert {job.state.value for job in delivery.jobs()} == {"DONE"}
     rows = [(json.loads(record.value or b""), record.key) for record in delivery.read()]
     assert sorted((value["id"], value["secret"], value["text"], key) for value, key in rows) == [
         (row, "***", row, str(row).encode()) for row in kept
     ]
-    assert sum(job.records for job in report.jobs) == len(kept)
-    assert sum(job.bad for job in report.jobs) == 1
+    assert sum(job["records"] for job in report["jobs"]) == len(kept)
+    assert sum(job["bad"] for job in report["jobs"]) == 1
 
 
 def _only(table: pa.Table, kind: str) -> bytes:
     file = pa.BufferOutputStream()
     pq.write_table(table.filter(pc.equal(table["kind"], kind)), file, row_group_size=500)
     return bytes(file.getvalue().to_pybytes())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("engine", "guarantee"), [("inline", "at_least_once"), ("spark", "exactly_once")]
+)
+def test_records_have_the_headers_timestamps_and_partitions_of_columns(
+    delivery: Delivery, engine: str, guarantee: str
+) -> None:
+    # Brokers delete what is older than a topic's retention, and reject what lies ahead of them.
+    count, begin = 3_000, int(time.time()) - 3_000
+    table = pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "at": pa.array(range(begin, begin + count), pa.timestamp("s", "UTC")),
+            "place": pa.array([row % 5 for row in range(count)], pa.int32()),
+        }
+    )
+    file = pa.BufferOutputStream()
+    pq.write_table(table, file, row_group_size=500)
+    key = delivery.put("rows.parquet", file.getvalue().to_pybytes())
+    delivery.connector(
+        {
+            **TOLERANT,
+            "errors.deadletterqueue.topic.name": delivery.make_topic("dead"),
+            "delivery.guarantee": guarantee,
+            "extent.bytes": "8KiB",
+            "select": "id",
+            "headers": 'id=column:id,file=key,row=location,site="text:a,b"',
+            "message.timestamp": "column:at",
+            "message.partition": "column:place",
+        }
+    )
+
+    report = delivery.finish(engine)
+
+    (job,) = report["jobs"]
+    # The topic has four partitions.
+    assert (job["state"], job["records"], job["bad"]) == ("DONE", count * 4 // 5, count // 5)
+    found = {json.loads(record.value or b"")["id"]: record for record in delivery.read()}
+    assert sorted(found) == [row for row in range(count) if row % 5 < 4]
+    for row, record in found.items():
+        text = str(row).encode()
+        named = [("id", text), ("file", key.encode()), ("row", text), ("site", b"a,b")]
+        assert record.headers == named
+        assert (record.timestamp, record.partition) == ((begin + row) * 1_000, row % 5)

@@ -45,6 +45,20 @@ class Converted:
         return [each for keys in found if keys is not None for each in keys.to_pylist()]
 
     @property
+    def headers(self) -> list[dict[str, bytes]]:
+        return [dict(each) for chunk in self.chunks for each in chunk.records.headers or ()]
+
+    @property
+    def timestamps(self) -> list[int]:
+        found = (chunk.records.timestamps for chunk in self.chunks)
+        return [each for times in found if times is not None for each in times.to_pylist()]
+
+    @property
+    def partitions(self) -> list[int]:
+        found = (chunk.records.partitions for chunk in self.chunks)
+        return [each for places in found if places is not None for each in places.to_pylist()]
+
+    @property
     def bad(self) -> list[tuple[int, str]]:
         return [(bad.location, bad.reason) for chunk in self.chunks for bad in chunk.bad]
 
@@ -68,7 +82,7 @@ def convert(data: pa.Table | bytes, config: Mapping[str, str], fmt: str = "parqu
         body = file.getvalue()
     extent = Extent("job", 0, "c", VERSION, 0, len(body), fmt)
     opened = open_format(fmt, options.format_options(whole, fmt, "none"), whole.options_of(fmt))
-    made = pipeline(whole, extent, MemorySource(body), opened)
+    made = pipeline(whole, extent, MemorySource(body), opened, partitions=lambda _: 4)
     return Converted(list(made.convert(extent, 0)))
 
 

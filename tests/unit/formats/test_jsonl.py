@@ -151,8 +151,8 @@ def test_a_line_without_the_member_is_bad_and_one_where_it_is_null_is_not() -> N
     ]
     (reason,) = {reason for _, _, reason in result.bad}
     assert reason == (
-        "there is no member 'id', which message.key names; correct message.key, or write"
-        ' "id":null where a record has no key'
+        "there is no member 'id', which message.key, headers, message.timestamp or"
+        ' message.partition names; correct it, or write "id":null where a record has none'
     )
 
 
@@ -170,7 +170,7 @@ def test_all_missing_members_are_named() -> None:
 
     ((_, _, reason),) = result.bad
     assert reason.startswith("there are no members 'a', 'c d', which")
-    assert reason.endswith('write "a":null, "c d":null where a record has no key')
+    assert reason.endswith('write "a":null, "c d":null where a record has none')
 
 
 def test_a_member_called_value_cannot_be_a_column() -> None:

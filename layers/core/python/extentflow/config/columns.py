@@ -4,6 +4,7 @@ These keys hold such lists:
 
     csv.schema    id:int64, "a, b":string, price:decimal(15,2), seen:timestamp(ms,UTC)
     message.key   none | object | column:id | column:id,"a, b"
+    headers       file=key,kind=column:kind,site="text:north, 1"
     include       id,"a, b"                                 of transforms; fields, renames, spec too
 """
 
@@ -36,6 +37,19 @@ class MessageKey:
 
     source: str = "none"
     columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """One header: its name, and its source: a fact about the object, a `column` or a `text`."""
+
+    name: str
+    source: str
+    argument: str = ""
+
+
+# Facts about the object and a record's place in it, beside `column:NAME` and `text:...`.
+FACTS = ("bucket", "key", "version", "etag", "size", "uri", "extent", "location")
 
 
 def arrow_type(text: str) -> pa.DataType:
@@ -129,6 +143,60 @@ def _read_renames(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((old, m["new"] or m["new_quoted"].replace('""', '"')) for old, m in found)
 
 
+_HEADER = re.compile(
+    r'\s*(?P<name>[^"=,:\s]+)\s*=\s*(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<bare>[^",]*?))\s*(?:,|$)'
+)
+
+
+def _read_headers(text: str) -> tuple[Header, ...]:
+    found: list[Header] = []
+    position = 0
+    while position < len(text) or not found or text[position - 1] == ",":
+        match = _HEADER.match(text, position)
+        if match is None:
+            raise ValueError(
+                f"write name=source,name=source; cannot read {text[position:][:40]!r}; put a source"
+                " with a comma in double quotes"
+            )
+        whole = match["bare"] if match["quoted"] is None else match["quoted"].replace('""', '"')
+        source, colon, argument = whole.partition(":")
+        if (source in FACTS and not colon) or (source in ("column", "text") and argument):
+            found.append(Header(match["name"], source, argument))
+        else:
+            raise ValueError(
+                f"{match['name']} has no source {whole!r}; write {', '.join(FACTS)}, column:NAME or"
+                " text:..."
+            )
+        position = match.end()
+    return tuple(found)
+
+
+def _write_headers(headers: tuple[Header, ...]) -> str:
+    written = []
+    for one in headers:
+        source = f"{one.source}:{one.argument}" if one.argument else one.source
+        plain = not re.search(r'[",]', source) and source == source.strip()
+        written.append(f"{one.name}={source}" if plain else one.name + "=" + _in_quotes(source))
+    return ",".join(written)
+
+
+def _in_quotes(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _read_column(text: str) -> str | None:
+    word, colon, name = text.strip().partition(":")
+    if word.lower() == "none" and not colon:
+        return None
+    if word.strip().lower() != "column" or not name.strip():
+        raise ValueError("write none or column:name")
+    return name.strip()
+
+
+HEADERS: Kind[tuple[Header, ...]] = Kind(_read_headers, _write_headers)
+COLUMN: Kind[str | None] = Kind(
+    _read_column, lambda name: "none" if name is None else f"column:{name}"
+)
 NAMES: Kind[tuple[str, ...]] = Kind(_read_names, lambda names: ",".join(map(_quoted, names)))
 RENAMES: Kind[tuple[tuple[str, str], ...]] = Kind(
     _read_renames, lambda pairs: ",".join(f"{_quoted(old)}:{_quoted(new)}" for old, new in pairs)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from extentflow.config import types
-from extentflow.config.columns import MESSAGE_KEY, NAMES, MessageKey
+from extentflow.config.columns import COLUMN, HEADERS, MESSAGE_KEY, NAMES, Header, MessageKey
 from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
 from extentflow.config.specs import CONVERTERS, FORMATS, STORES
 from extentflow.config.steps import ALIASES, Step
@@ -200,6 +200,27 @@ class ConnectorConfig:
         " json, one object with these members. Needs message.key or ValueToKey.",
         shown="by message.key",
     )
+    headers: tuple[Header, ...] = key(
+        HEADERS,
+        "Headers of every record: `name=source,name=source`. Sources: `column:NAME`, `text:...` and"
+        " `bucket`, `key`, `version`, `etag`, `size`, `uri`, `extent`, `location` of the object."
+        " Texts as the converter string writes them; a null column gives no header.",
+        default=(),
+        shown="none",
+    )
+    message_timestamp: str | None = key(
+        COLUMN,
+        "`none`: the time at which the record is sent. `column:NAME`: a timestamp, a date, or"
+        " milliseconds since 1970; a null is `none`, an instant not"
+        " after the beginning of 1970 a bad record.",
+        shown="none",
+    )
+    message_partition: str | None = key(
+        COLUMN,
+        "`none`: by the key, or any. `column:NAME`: a whole number; a null is `none`, a partition"
+        " that the topic lacks makes a bad record.",
+        shown="none",
+    )
     select: tuple[str, ...] = key(
         NAMES,
         'The columns that become the value, in this order: `id,"a, b"`. All others are not'
@@ -346,6 +367,9 @@ class ConnectorConfig:
             )
         if self.message_key.columns and not spec.has_columns:
             return f"message.key names columns, and {format_name} has none; write none or object"
+        if self.attribute_columns and not spec.has_columns:
+            names = "headers, message.timestamp and message.partition"
+            return f"{names} cannot name columns, because {format_name} has none; remove them"
         if self.select and (spec.raw or not spec.has_columns):
             return f"select names columns, and {format_name} has none; remove select"
         return None
@@ -371,6 +395,18 @@ class ConnectorConfig:
         """Return the options of a format, an instance of its `FormatSpec.options`."""
         held = self.format_options.get(format_name)
         return FORMATS.get(format_name).options() if held is None else held
+
+    @property
+    def attribute_columns(self) -> tuple[str, ...]:
+        """The columns that headers, timestamp and partition are made from."""
+        named = [one.argument for one in self.headers if one.source == "column"]
+        found = [*named, self.message_timestamp, self.message_partition]
+        return tuple(dict.fromkeys(name for name in found if name is not None))
+
+    @property
+    def extracted_columns(self) -> tuple[str, ...]:
+        """The columns that keys and attributes are made from."""
+        return tuple(dict.fromkeys([*self.message_key.columns, *self.attribute_columns]))
 
     @property
     def keyed(self) -> bool:

@@ -68,7 +68,7 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     found += [*_source_problems(draft, reading), *_problems(draft, reading)]
     found += _package_problems(draft)
     for name, spec in formats.items():
-        columns, chosen = draft.message_key.columns, draft.format == name
+        columns, chosen = draft.extracted_columns, draft.format == name
         found += spec.problems(FormatCheck(options[name], columns, chosen, reading.sound))
     if found:
         raise Misconfigured(found)
@@ -142,6 +142,11 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
     chosen = config.format if sound("input.format", "value.converter", "message.key") else None
     if chosen and (problem := config.unfit(chosen)):
         yield problem
+    if config.message_partition is not None and config.ordered:
+        yield (
+            "message.partition: ordering=object sends an object to one partition; remove one of"
+            " the two"
+        )
     fitting, named = key_converters(key), config.key_converter
     # A package's converter states itself what columns it takes; transforms may change them.
     columns = bool(key.columns)

@@ -10,21 +10,25 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from extentflow.converters import Converter
 from extentflow.converters.buffers import Columns
+from extentflow.delivery.attributes import Attributes, BoundAttributes
 from extentflow.errors import CorruptRecord, UnsupportedType
 from extentflow.formats import BadRecord, Chunk, Format, ResumableFormat, ResumePoints
 from extentflow.model import Extent
-from extentflow.sink import Records
+from extentflow.sink import HeaderColumns, Records
 from extentflow.storage import RangeSource
-from extentflow.transforms import Chain, Rows
+from extentflow.transforms import Chain, Rows, take_rows
 
+_Attributes: TypeAlias = tuple[HeaderColumns | None, pa.Int64Array | None, pa.Int32Array | None]
 _VALUES = "values (value.converter)"
 _KEYS = "keys (message.key, key.converter)"
+_ATTRIBUTES = "headers, message.timestamp and message.partition"
 _STEPS = "columns (select, transforms)"
 
 
@@ -45,9 +49,10 @@ class ConvertedChunk:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of keys and values, which count towards `transaction.max.bytes`."""
-        keys = self.records.keys
-        return int(self.records.values.nbytes) + (0 if keys is None else int(keys.nbytes))
+        """Bytes of keys, values and headers, which count towards `transaction.max.bytes`."""
+        keys, headers = self.records.keys, self.records.headers
+        size = int(self.records.values.nbytes) + (0 if keys is None else int(keys.nbytes))
+        return size + (headers.nbytes if isinstance(headers, HeaderColumns) else 0)
 
     def split(self, most_bytes: float) -> Iterator["ConvertedChunk"]:
         """Yield the chunk in parts of about `most_bytes`; whole if it has bad records."""
@@ -58,12 +63,10 @@ class ConvertedChunk:
             return
         for start in range(0, count, step):
             end = min(start + step, count)
-            values = records.values.slice(start, end - start)
-            keys = records.keys and records.keys.slice(start, end - start)
             last = end == count
             yield replace(
                 self,
-                records=replace(records, values=values, keys=keys),
+                records=records.slice(start, end),
                 locations=self.locations[start:end],
                 filtered=self.filtered if last else 0,
                 next_position=self.next_position
@@ -79,7 +82,8 @@ class Pipeline:
     `value` and `key` create a converter for a schema; `key` None means null keys. `partition` -1
     lets the sink choose. `chain` opens the transforms of one extent; None: there are none. They
     begin with the key of the columns `key_columns`, the value of `select` (empty: all) and the
-    topic `source_topic`; `fixed_key` makes the key where no columns are chosen for it.
+    topic `source_topic`; `fixed_key` makes the key where no columns are chosen for it. `attributes`
+    are made of the decoded columns.
     """
 
     source: RangeSource
@@ -93,6 +97,7 @@ class Pipeline:
     select: tuple[str, ...] = ()
     source_topic: str = ""
     fixed_key: Callable[[pa.Schema], Converter] | None = None
+    attributes: Attributes | None = None
 
     @property
     def resumable(self) -> bool:
@@ -132,18 +137,28 @@ class Pipeline:
         if self.format.location_unit == "row" and len(chunk.locations):
             # A position counts rows of the extent, a location those of the object.
             shift = chunk.next_position - int(chunk.locations[-1]) - 1
-        made = Records(records.topic, records.values, records.keys, partition=self.partition)
+        headers, timestamps, partitions = records.attributes
+        made = Records(
+            records.topic,
+            records.values,
+            records.keys,
+            headers=headers,
+            partition=self.partition,
+            timestamps=timestamps,
+            partitions=partitions,
+        )
         position = chunk.next_position
         return ConvertedChunk(made, locations, chunk.bad, position, shift, filtered)
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """Payloads; `rows` are the transformed rows, None where there are no transforms."""
+    """Payloads and attributes; `rows` are those of the chain, None where there is none."""
 
     topic: str
     values: pa.Array
     keys: pa.Array | None
+    attributes: _Attributes
     rows: Rows | None
 
 
@@ -155,6 +170,7 @@ class _Conversion:
     extent: Extent
     value: Converter
     key: Converter | None
+    attributes: BoundAttributes | None
     chain: Chain | None
 
     @classmethod
@@ -174,7 +190,11 @@ class _Conversion:
                 build = pipeline.fixed_key
         value = _create_converter(pipeline.value, schema, extent, _VALUES)
         key = _create_converter(build, key_schema, extent, _KEYS) if build else None
-        return cls(pipeline, extent, value, key, chain)
+        attributes = None
+        if pipeline.attributes is not None:
+            with _located(extent, _ATTRIBUTES):
+                attributes = pipeline.attributes.bind(first.schema, extent)
+        return cls(pipeline, extent, value, key, attributes, chain)
 
     def convert(self, chunk: Chunk, rejected: dict[int, str]) -> _Made | None:
         """Return the payloads of a chunk; None if rows are `rejected`, by their ordinals in it."""
@@ -193,11 +213,27 @@ class _Conversion:
         found: dict[int, str] = {}
         values = _convert_rows(self.value, batch, found)
         keys = None if self.key is None else _convert_rows(self.key, key_batch, found)
+        attributes = self._attributes(chunk, rows, found)
         if found:
             places = found if rows is None else rows.ordinals[list(found)].tolist()
             rejected.update(zip(places, found.values(), strict=True))
             return None
-        return _Made(topic, values, keys, rows)
+        return _Made(topic, values, keys, attributes, rows)
+
+    def _attributes(self, chunk: Chunk, rows: Rows | None, found: dict[int, str]) -> _Attributes:
+        """Return headers, timestamps and partitions; add rows without these to `found`."""
+        if self.attributes is None:
+            return None, None, None
+        batch, locations = chunk.batch, chunk.locations
+        if rows is not None and len(rows.ordinals) < batch.num_rows:
+            batch, locations = take_rows(batch, rows.ordinals), rows.locations.tolist()
+        try:
+            return self.attributes(batch, locations)
+        except CorruptRecord as exc:
+            if not exc.rows:
+                raise
+            found.update(exc.rows)
+            return None, None, None
 
 
 def _rows(pipeline: Pipeline, extent: Extent, chunk: Chunk) -> Rows:

@@ -11,9 +11,10 @@ what progress means is left to `delivery`; the choice of settings to `wiring`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Protocol, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import repeat
+from typing import Protocol, Self, overload
 
 import pyarrow as pa
 
@@ -30,9 +31,11 @@ class Records:
     """Records of one topic, as columns.
 
     `values` and `keys` are binary arrays of equal length (a null is a Kafka null); `headers`, when
-    given, has one entry per record. `partition` -1 means: librdkafka's Java-compatible partitioner
+    given, has one entry per record. `timestamps` are milliseconds since 1970, 0 where the client's
+    time is to be used; `partitions` are those of single records, -1 where `partition` holds.
+    `partition` -1 means: librdkafka's Java-compatible partitioner
     chooses by key; without keys, and unless a setting decides, the sink does. Raises ValueError
-    where keys or headers are not as many as the values.
+    where other columns are not as many as the values.
     """
 
     topic: str
@@ -40,11 +43,87 @@ class Records:
     keys: pa.BinaryArray | pa.LargeBinaryArray | None = None
     headers: Sequence[Headers] | None = None
     partition: int = -1
+    timestamps: pa.Int64Array | None = None
+    partitions: pa.Int32Array | None = None
 
     def __post_init__(self) -> None:
-        for column in (self.keys, self.headers):
+        for column in (self.keys, self.headers, self.timestamps, self.partitions):
             if column is not None and len(column) != len(self.values):
                 raise ValueError(f"{len(self.values)} values with {len(column)} keys or headers")
+
+    def slice(self, start: int, end: int) -> Self:
+        """Return the records `[start, end)`, zero copy."""
+        count = end - start
+
+        def cut(array: pa.Array | None) -> pa.Array | None:
+            return None if array is None else array.slice(start, count)
+
+        return replace(
+            self,
+            values=cut(self.values),
+            keys=cut(self.keys),
+            headers=None if self.headers is None else self.headers[start:end],
+            timestamps=cut(self.timestamps),
+            partitions=cut(self.partitions),
+        )
+
+
+class HeaderColumns(Sequence[Headers]):
+    """Headers as columns: one Arrow array per name, or one value for all records.
+
+    A null in an array means that the record lacks the header. Slices stay columns; a record's
+    headers are made when they are read, or iterated over.
+    """
+
+    def __init__(
+        self, columns: Sequence[tuple[str, pa.BinaryArray | bytes]], count: int, start: int = 0
+    ) -> None:
+        self._columns, self._count, self._start = columns, count, start
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> Headers: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "HeaderColumns": ...
+
+    def __getitem__(self, place: int | slice) -> "Headers | HeaderColumns":
+        """Return the headers of one record, or those of several."""
+        if isinstance(place, slice):
+            start, end, _ = place.indices(self._count)
+            return HeaderColumns(self._columns, max(0, end - start), self._start + start)
+        return next(iter(self[place : place + 1]))
+
+    def __iter__(self) -> Iterator[Headers]:
+        """Yield the headers of each record, in C unless some lack one."""
+        columns: list[Iterable[tuple[str, bytes]]] = []
+        complete = True
+        for name, values in self._columns:
+            if isinstance(values, bytes):
+                columns.append(repeat((name, values), self._count))
+            else:
+                part = values.slice(self._start, self._count)
+                complete = complete and not part.null_count
+                columns.append(zip(repeat(name), part.to_pylist(), strict=False))
+        if not columns:
+            return repeat((), self._count)
+        rows = zip(*columns, strict=True)
+        if complete:
+            return rows
+        return ([pair for pair in row if pair[1] is not None] for row in rows)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of names and values, about."""
+        sizes = (
+            len(name) * self._count
+            + (len(values) * self._count if isinstance(values, bytes) else values.nbytes)
+            for name, values in self._columns
+        )
+        return sum(sizes)
 
 
 @dataclass(frozen=True, slots=True)

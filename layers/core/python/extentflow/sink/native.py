@@ -6,8 +6,8 @@ librdkafka copies the payloads, so that the arrays may be dropped.
     rd_kafka_message_t, 64-bit Linux (rdkafka.h)
     err i32, pad, topic ptr, partition i32, pad, payload ptr, size, key ptr, size, offset i64, ptr
 
-Limits: no headers, and no delivery reports. Only a transactional producer may send this way,
-because its commit fails when a delivery failed.
+Limits: no headers and timestamps, and no delivery reports. Only a transactional producer may send
+this way, because its commit fails when a delivery failed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def enqueue_arrays(
     check: Callable[[], None],
     balancer: PartitionBalancer | None = None,
 ) -> list[RejectedRecord]:
-    """Queue `records` (without headers) in order; return those too large for the topic.
+    """Queue `records` (without headers, timestamps) in order; return those too large for the topic.
 
     Waits while the queue is full. `check` raises when a delivery failed; it is called after each
     slice and while waiting. `balancer` chooses a partition for each slice of records without one.
@@ -155,6 +155,8 @@ def _messages(records: Records, start: int) -> Array:
     values = records.values.slice(start, SLICE_ROWS)
     messages = np.zeros(len(values), MESSAGE)
     messages["partition"] = ANY_PARTITION
+    if records.partitions is not None:
+        messages["partition"] = records.partitions.slice(start, SLICE_ROWS).to_numpy()
     messages["payload"], messages["payload_bytes"] = _pointers(values)
     if records.keys is not None:
         messages["key"], messages["key_bytes"] = _pointers(records.keys.slice(start, SLICE_ROWS))

@@ -24,6 +24,7 @@ class ConsumedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    timestamp: int = 0  # milliseconds since 1970
 
 
 def read_committed(
@@ -91,9 +92,8 @@ def _consumed_records(
         if error is None:
             if partition in unread:
                 headers: Any = message.headers() or ()
-                batch.append(
-                    ConsumedRecord(partition, offset, message.key(), message.value(), headers)
-                )
+                key, value, time = message.key(), message.value(), message.timestamp()[1]
+                batch.append(ConsumedRecord(partition, offset, key, value, headers, time))
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
             unread.discard(partition)
         elif error.fatal() or not error.retriable():

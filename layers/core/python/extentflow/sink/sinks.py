@@ -61,11 +61,14 @@ class TransactionalSink:
     def send(self, records: Records) -> Sequence[RejectedRecord]:
         chosen = self.topics.check(records)
         free = self.spreads and records.keys is None and records.partition < 0
+        free = free and records.partitions is None
         library = self.arrays.library
         with self.arrays.watched(), self.transactions.begun() as producer:
             check = self.client.check_deliveries
-            # Headers need one call per record.
-            if library is None or self.arrays.careful or records.headers is not None:
+            # Headers and timestamps need one call per record: librdkafka's call for a batch has
+            # neither.
+            single = records.headers is not None or records.timestamps is not None
+            if library is None or self.arrays.careful or single:
                 return enqueue(producer, records, check)
             return enqueue_arrays(library, producer, records, check, chosen if free else None)
 
@@ -181,8 +184,16 @@ def _rows(records: Records, start: int) -> Iterator[Row]:
     keys: Iterable[bytes | None] = repeat(None)
     if records.keys is not None:
         keys = records.keys.slice(start, SLICE_ROWS).to_pylist()
-    row = (repeat(records.topic), values, keys, repeat(records.partition))
-    if records.headers is None:
+    partitions: Iterable[int] = repeat(records.partition)
+    if records.partitions is not None:
+        partitions = records.partitions.slice(start, SLICE_ROWS).to_pylist()
+    row = (repeat(records.topic), values, keys, partitions)
+    if records.headers is None and records.timestamps is None:
         return zip(*row, strict=False)
-    headers = map(list, records.headers[start : start + SLICE_ROWS])
-    return zip(*row, repeat(None), repeat(None), repeat(0), headers, strict=False)
+    times: Iterable[int] = repeat(0)
+    if records.timestamps is not None:
+        times = records.timestamps.slice(start, SLICE_ROWS).to_pylist()
+    headers: Iterable[list[tuple[str, bytes]]] = repeat([])
+    if records.headers is not None:
+        headers = map(list, records.headers[start : start + SLICE_ROWS])
+    return zip(*row, repeat(None), repeat(None), times, headers, strict=False)

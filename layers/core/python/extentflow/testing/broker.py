@@ -46,6 +46,7 @@ class _Stored:
     key: bytes | None
     value: bytes | None
     headers: Headers
+    timestamp: int
     state: Literal["pending", "committed", "aborted"]
 
 
@@ -138,15 +139,21 @@ class _Log:
             if size > min(limit, topic.max_message_bytes):
                 refused.append(RejectedRecord(index, f"a record of {size} bytes is too large"))
                 continue
-            taken.append(_Stored(key, value, headers, "pending"))
-            number = topic.place(key) if records.partition < 0 else records.partition
+            time = 0 if records.timestamps is None else records.timestamps[index].as_py()
+            taken.append(_Stored(key, value, headers, time, "pending"))
+            wanted = records.partition
+            if records.partitions is not None:
+                wanted = records.partitions[index].as_py()
+            number = topic.place(key) if wanted < 0 else wanted
             topic.partitions[number].append(taken[-1])
         return taken, refused
 
     def read(self, topic: str, states: Collection[str]) -> list[ConsumedRecord]:
         with self.lock:
             return [
-                ConsumedRecord(number, offset, record.key, record.value, record.headers)
+                ConsumedRecord(
+                    number, offset, record.key, record.value, record.headers, record.timestamp
+                )
                 for number, records in enumerate(self.topics[topic].partitions)
                 for offset, record in enumerate(records)
                 if record.state in states

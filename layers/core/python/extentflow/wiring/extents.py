@@ -57,7 +57,7 @@ class ExtentSetup:
         config, revision = self._config(extent)
         source = RangeReader(self._runtime.objects.store(config, revision), extent.version)
         format_ = self._runtime.objects.format(config, revision, extent.version)
-        made = pipeline(config, extent, source, format_)
+        made = pipeline(config, extent, source, format_, partitions=self._partitions)
         if not config.ordered or config.keyed:
             return made
         # One partition keeps the object's order.
@@ -89,6 +89,9 @@ class ExtentSetup:
             topic=topic,
         )
 
+    def _partitions(self, topic: str) -> int:
+        return self._runtime.topic(topic).partitions
+
     def _pinned_partition(self, extent: Extent, topic: str) -> int:
         """Return the partition that the job's first worker chose; others may have been added."""
         job = self._runtime.ledger.jobs.get(extent.job)
@@ -108,14 +111,20 @@ class ExtentSetup:
 
 
 def pipeline(
-    config: ConnectorConfig, extent: Extent, source: RangeSource, decoder: Format
+    config: ConnectorConfig,
+    extent: Extent,
+    source: RangeSource,
+    decoder: Format,
+    *,
+    partitions: Callable[[str], int],
 ) -> Pipeline:
-    """Return how an extent becomes records, under a connector's configuration."""
+    """Return how an extent becomes records; `partitions` returns how many a topic has."""
     version = extent.version
+    topic = config.topic_for(version)
     return Pipeline(
         source=source,
         format=decoder,
-        topic=config.topic_for(version),
+        topic=topic,
         value=options.value(config, extent.format),
         key=options.key(config, version) if config.keyed else None,
         chain=options.chain(config),
@@ -123,6 +132,7 @@ def pipeline(
         select=config.select,
         source_topic=config.template_topic(version),
         fixed_key=options.object_key(version) if config.message_key.source == "object" else None,
+        attributes=options.attributes(config, partial(partitions, topic)),
     )
 
 

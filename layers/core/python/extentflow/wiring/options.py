@@ -13,6 +13,7 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.config.secrets import environments, resolve
 from extentflow.config.worker import WorkerSettings
 from extentflow.converters import CONVERTERS, Converter, open_converter
+from extentflow.delivery.attributes import Attributes
 from extentflow.errors import Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FORMATS, FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
@@ -117,7 +118,7 @@ def format_options(config: ConnectorConfig, name: str, compression: str) -> Form
     return FormatOptions(
         compression=compression,
         validate_text=config.value_converter_for(name) != "bytes",
-        columns=config.message_key.columns,
+        columns=config.extracted_columns,
         charset=config.charset,
         max_record_bytes=config.record_max_bytes,
     )
@@ -130,7 +131,7 @@ def value(config: ConnectorConfig, name: str) -> Callable[[pa.Schema], Converter
         return lambda schema: open_converter(converter, schema)
     if not config.steps:
         return lambda schema: open_converter("bytes", schema, [RAW_COLUMN])
-    return partial(_line_converter, config.value_converter, config.message_key.columns)
+    return partial(_line_converter, config.value_converter, config.extracted_columns)
 
 
 def _line_converter(
@@ -148,6 +149,18 @@ def chain(config: ConnectorConfig) -> Callable[[], Chain] | None:
     if not config.steps and not config.select:
         return None
     return partial(open_chain, config.steps)
+
+
+def attributes(config: ConnectorConfig, partitions: Callable[[], int]) -> Attributes | None:
+    """Return what records have beside key and value; None: nothing."""
+    if not config.headers and not config.attribute_columns:
+        return None
+    return Attributes(
+        headers=config.headers,
+        timestamp=config.message_timestamp,
+        partition=config.message_partition,
+        partitions=partitions,
+    )
 
 
 def key(config: ConnectorConfig, version: ObjectVersion) -> Callable[[pa.Schema], Converter]:

@@ -1,0 +1,150 @@
+"""Headers, timestamps and partitions of records, computed on the columns that were decoded."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from extentflow.config.columns import Header
+from extentflow.converters import Converter, open_converter
+from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows
+from extentflow.converters.encodings import is_text
+from extentflow.errors import UnsupportedType
+from extentflow.model import Extent
+from extentflow.sink import HeaderColumns
+
+_TIME, _PARTITION = "message.timestamp", "message.partition"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """What a connector gives records beside key and value.
+
+    `timestamp` and `partition` are columns. `partitions` returns how many the topic has.
+    """
+
+    headers: tuple[Header, ...] = ()
+    timestamp: str | None = None
+    partition: str | None = None
+    partitions: Callable[[], int] = lambda: 1
+
+    def bind(self, schema: pa.Schema, extent: Extent) -> "BoundAttributes":
+        """Return the attributes of an extent's batches. Raises UnsupportedType."""
+        columns = [one.argument for one in self.headers if one.source == "column"]
+        converters = {name: open_converter("string", schema, [name]) for name in columns}
+        time = None if self.timestamp is None else _column(schema, self.timestamp)
+        if time and not (
+            types.is_timestamp(time.type)
+            or types.is_date(time.type)
+            or types.is_integer(time.type)
+            or is_text(time.type)
+        ):
+            raise UnsupportedType(f"{_TIME}=column:{time.name}: {time.type} is no instant")
+        place = None if self.partition is None else _column(schema, self.partition)
+        if place and not (types.is_integer(place.type) or is_text(place.type)):
+            raise UnsupportedType(f"{_PARTITION}=column:{place.name}: {place.type} is no integer")
+        return BoundAttributes(self, extent, converters)
+
+
+def _column(schema: pa.Schema, name: str) -> pa.Field:
+    return Columns.select(schema, [name]).fields[0]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAttributes:
+    """Attributes for batches of one schema, of one extent."""
+
+    of: Attributes
+    extent: Extent
+    converters: dict[str, Converter]
+
+    def __call__(
+        self, batch: pa.RecordBatch, locations: Sequence[int]
+    ) -> tuple[HeaderColumns | None, pa.Int64Array | None, pa.Int32Array | None]:
+        """Return headers, timestamps and partitions of the rows; None for what is not set.
+
+        Raises CorruptRecord for all rows of which one of these cannot be made.
+        """
+        headers: HeaderColumns | None = None
+        times = places = None
+        with RowErrors() as errors:
+            if self.of.headers:
+                with errors.collect("headers: "):
+                    columns = list(self._headers(batch, locations))
+                    headers = HeaderColumns(columns, batch.num_rows)
+            if self.of.timestamp is not None:
+                with errors.collect(f"{_TIME}: "):
+                    times = _milliseconds(batch[self.of.timestamp])
+            if self.of.partition is not None:
+                with errors.collect(f"{_PARTITION}: "):
+                    places = _checked(batch[self.of.partition], self.of.partitions())
+        return headers, times, places
+
+    def _headers(
+        self, batch: pa.RecordBatch, locations: Sequence[int]
+    ) -> Iterator[tuple[str, pa.BinaryArray | bytes]]:
+        extent, version = self.extent, self.extent.version
+        facts = {
+            "bucket": version.bucket,
+            "key": version.key,
+            "version": version.version_id or version.etag,
+            "etag": version.etag,
+            "size": str(version.size),
+            "uri": version.uri,
+            "extent": f"{extent.start}-{extent.end}",
+        }
+        for one in self.of.headers:
+            if one.source == "column":
+                yield one.name, self.converters[one.argument](batch)
+            elif one.source == "location":
+                places = pa.array(np.asarray(locations, np.int64))
+                yield one.name, places.cast(pa.string()).cast(pa.binary())
+            else:
+                yield one.name, facts.get(one.source, one.argument).encode()
+
+
+def _milliseconds(array: pa.Array) -> pa.Int64Array:
+    """Return instants in milliseconds, rounded down; 0 for a null."""
+    if types.is_date(array.type):
+        array = array.cast(pa.timestamp("ms"))
+    if types.is_timestamp(array.type):
+        whole = pc.floor_temporal(array, unit="millisecond")
+        array = whole.cast(pa.timestamp("ms", array.type.tz)).cast(pa.int64())
+    times = _whole(array)
+    # The client takes 0 for "now".
+    early = np.flatnonzero(pc.less_equal(times, 0).fill_null(False).to_numpy(zero_copy_only=False))  # noqa: FBT003
+    if len(early):
+        raise corrupt_rows(
+            early, "an instant not after the beginning of 1970, which Kafka cannot store"
+        )
+    return times.fill_null(0)
+
+
+def _checked(array: pa.Array, partitions: int) -> pa.Int32Array:
+    """Return partitions that exist; -1 for a null."""
+    places = _whole(array)
+    outside = pc.or_(pc.less(places, 0), pc.greater_equal(places, partitions)).fill_null(False)  # noqa: FBT003
+    wrong = np.flatnonzero(outside.to_numpy(zero_copy_only=False))
+    if len(wrong):
+        raise corrupt_rows(wrong, f"the topic has the partitions 0 to {partitions - 1} only")
+    return places.fill_null(-1).cast(pa.int32())
+
+
+def _whole(array: pa.Array) -> pa.Int64Array:
+    """Return whole numbers; text that is none, and numbers beyond int64, are bad rows."""
+    try:
+        plain = array.cast(pa.string()) if is_text(array.type) else array
+        return plain.cast(pa.int64())
+    except pa.ArrowInvalid:
+        bad = [row for row, value in enumerate(array.to_pylist()) if not _is_whole(value)]
+    raise corrupt_rows(bad, "no whole number")
+
+
+def _is_whole(value: object) -> bool:
+    try:
+        return value is None or -(2**63) <= int(str(value)) < 2**63
+    except ValueError:
+        return False
