@@ -224,12 +224,6 @@ CASES = [
         ],
     ),
     FormatCase(
-        "text-header-too-long",
-        header,
-        [Sample("long", b"one\n" + b"x" * 50 + b"\nabc\n", [{"value": "abc"}], [55])],
-        options=FormatOptions(max_record_bytes=10),
-    ),
-    FormatCase(
         "text-utf16-bytes",
         open_text,
         [

@@ -156,7 +156,7 @@ def _format(name: str) -> dict[str, str]:
         "extensions": " ".join(f".{extension}" for extension in spec.extensions),
         "`value.converter`": ", ".join([f"{default} (default)", *others]),
         "message key of columns": "yes" if spec.has_columns else "no",
-        "`file.compression.type`": "gzip, zstd" if spec.compressible else "compresses inside",
+        "`file.compression.type`": "all" if spec.compressible else "compresses inside",
     }
 
 

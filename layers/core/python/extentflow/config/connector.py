@@ -19,7 +19,18 @@ from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.plugins import Registry
 
 LOCAL_FILE = "localfile"
-COMPRESSION_EXTENSIONS: Mapping[str, str] = {"gz": "gzip", "gzip": "gzip", "zst": "zstd"}
+COMPRESSION_EXTENSIONS: Mapping[str, str] = {
+    "bgz": "bgzf",
+    "bz2": "bzip2",
+    "gz": "gzip",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "snappy": "snappy",
+    "sz": "snappy",
+    "zst": "zstd",
+}
+# Objects with these can be cut.
+SPLITTABLE_COMPRESSIONS = frozenset({"none", "bgzf"})
 # Who delivers objects that are announced; the default first.
 AUTO, LAMBDA, SPARK = ENGINES = ("auto", "lambda", "spark")
 # Names that hold no data, such as markers and temporary files.
@@ -106,8 +117,10 @@ class ConnectorConfig:
         aliases=(Alias("decoder.type"),),
     )
     compression: str | None = key(
-        types.choice({"none", "gzip", "zstd"}),
-        "`none`, `gzip` (.gz) or `zstd` (.zst), around the whole object, which is one extent.",
+        types.choice({"none", *COMPRESSION_EXTENSIONS.values()}),
+        "`none`, or around the whole object, which is one extent: `gzip` (.gz), `zstd` (.zst),"
+        " `bzip2` (.bz2), `lz4` (.lz4, frames), `snappy` (.sz, .snappy, frames). `bgzf` (.bgz), as"
+        " bgzip writes it, is cut into extents.",
         name="file.compression.type",
         shown="from the extension",
         only=(_LINES,),
@@ -375,7 +388,7 @@ class ConnectorConfig:
         return None
 
     def compression_for(self, key: str) -> str:
-        """Return `none`, `gzip` or `zstd`: the configured one, or the extension's.
+        """Return the compression, `none` if there is none: the configured one, or the extension's.
 
         Raises UnsupportedFormat as `format_for`, and for a format that compresses inside.
         """

@@ -1,4 +1,4 @@
-"""Decompress gzip (RFC 1952) and zstd (RFC 8878) streams in constant memory.
+"""Decompress streams in constant memory: gzip (RFC 1952), zstd (RFC 8878), bzip2, lz4, snappy.
 
 Decompression can start at a `ResumePoint` that an earlier one has passed:
 
@@ -14,7 +14,7 @@ import functools
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from extentflow.errors import CorruptObject
 from extentflow.formats import ResumePoint, ResumePoints
+from extentflow.formats.frames import unbzip2, unsnappy
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ _TWO_BYTES, _TWO_BYTE_OFFSET = 2, 256
 _SAMPLE_BYTES = 1 << 20
 
 _Corrupt: TypeAlias = Callable[[str], CorruptObject]
+_Codec: TypeAlias = Callable[[Iterator[bytes], int, _Corrupt, ResumePoints | None], Iterator[bytes]]
 
 
 def decompress(
@@ -59,9 +61,9 @@ def decompress(
 ) -> Iterator[bytes]:
     """Yield the content of `compressed` in order, in pieces of at least `step_bytes`.
 
-    Only the last piece may be shorter, and no piece reaches twice `step_bytes`. `codec` is gzip or
-    zstd. With `points`, `compressed` begins at `points.start`, and the points that are passed are
-    added. Errors of the input propagate unchanged.
+    Only the last piece may be shorter, and no piece reaches twice `step_bytes`. `codec` is one
+    of CODECS. With `points`, `compressed` begins at `points.start`, and the points that are
+    passed are added. Errors of the input propagate unchanged.
 
     Raises:
         CorruptObject: truncated, damaged, or followed by other bytes; names `uri`.
@@ -90,7 +92,7 @@ def decompress(
 
 def can_resume(codec: str) -> bool:
     """Whether this process can start at a point; others, with other libraries, save points, too."""
-    return codec != "gzip" or _zlib() is not None
+    return codec == "zstd" or (codec == "gzip" and _zlib() is not None)
 
 
 # -- gzip -----------------------------------------------------------------------------------------
@@ -434,8 +436,14 @@ def _decompress_zstd(
 
 
 def _unzstd(pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt) -> Iterator[bytes]:
+    return _by_arrow("zstd", pieces, step_bytes, corrupt)
+
+
+def _by_arrow(
+    codec: str, pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt
+) -> Iterator[bytes]:
     readable = _Readable(pieces)
-    stream = pa.CompressedInputStream(pa.PythonFile(readable, mode="r"), "zstd")
+    stream = pa.CompressedInputStream(pa.PythonFile(readable, mode="r"), codec)
     while True:
         try:
             step = bytes(stream.read(step_bytes))
@@ -451,7 +459,15 @@ def _unzstd(pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt) -> Iter
 
 
 # They yield the content in steps of at most `step_bytes`.
-CODECS = {"gzip": _gunzip, "zstd": _decompress_zstd}
+CODECS: Mapping[str, _Codec] = {
+    "gzip": _gunzip,
+    "zstd": _decompress_zstd,
+    # BGZF is gzip for those who read it from the start, such as the head of an object.
+    "bgzf": lambda pieces, step, corrupt, _: _gunzip(pieces, step, corrupt, None),
+    "bzip2": lambda pieces, step, corrupt, _: unbzip2(pieces, step, corrupt),
+    "lz4": lambda pieces, step, corrupt, _: _by_arrow("lz4", pieces, step, corrupt),
+    "snappy": lambda pieces, step, corrupt, _: unsnappy(pieces, step, corrupt),
+}
 
 
 # -- before any worker decompresses ---------------------------------------------------------------

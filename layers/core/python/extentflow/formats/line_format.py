@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from extentflow.config.table import key
 from extentflow.config.types import DELIMITER, or_word, whole
-from extentflow.errors import Conflict, CorruptObject, Misconfigured
+from extentflow.errors import Conflict, CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import (
     BadRecord,
     Chunk,
@@ -31,27 +31,40 @@ from extentflow.formats import (
     ResumePoints,
     magic,
 )
+from extentflow.formats.bgzf import (
+    BLOCK_OFFSET_BITS,
+    MOST_BLOCK_BYTES,
+    BlockIndex,
+    OwnedBlocks,
+    content_windows,
+    first_block,
+)
 from extentflow.formats.charsets import UTF_8, Charset, charset_of, decoded_windows, to_utf8
 from extentflow.formats.compression import CODECS, can_resume, decompress
 from extentflow.formats.lines import (
     Indexes,
     LineBlock,
     LineSyntax,
+    Places,
     Window,
+    behind_delimiter,
     cut_lines,
     invalid_utf8_lines,
     owned_windows,
     stream_windows,
+    until_end,
+    whole_delimiters,
 )
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
-from extentflow.storage.ranges import tail
+from extentflow.storage.ranges import TAIL_BYTES, WINDOW_BYTES, tail
 
 # The bounds of the first step that ObjectHead describes, and of the steps that double.
 _HEAD_STEP_BYTES = 4096
 _HEAD_SHARE = 256
 _GROWTH_LIMIT_BYTES = 1 << 20
 _CACHED_READERS = 64
+BGZF = "bgzf"
 # The offsets of Arrow's `binary` and `string` are signed 32-bit integers.
 _ARROW_OFFSETS = 1 << 31
 # A byte of another character set becomes at most three of UTF-8.
@@ -83,27 +96,83 @@ class ObjectHead:
             end = source.read(max(0, version.size - magic.TAIL_BYTES), version.size)
         magic.require_signature(version, head, end, expected=expected, compression=compression)
         content = chain([head], content)
-        if compression != "none":
+        windows = _with_offsets(content)
+        self._places: Places | None = None
+        if compression == BGZF:
+            self._places = index = BlockIndex()
+            windows = content_windows(content, 0, index, version.uri)
+        elif compression != "none":
             step = magic.HEAD_BYTES
             content = decompress(content, compression, step_bytes=step, uri=version.uri)
-            # No step of `decompress` but the last is shorter than HEAD_BYTES.
-            head = next(content, b"")
+            windows = _with_offsets(_growing(content))
+        if compression != "none":
+            # No step but the last is shorter than HEAD_BYTES; blocks may be.
+            first = list(_head_windows(windows))
+            head = b"".join(window for _, window in first)
             magic.require_content_signature(
                 version, head, expected=expected, compression=compression
             )
-            content = chain([head], content)
+            windows = chain(first, windows)
         self.charset = charset_of(options.charset, head[: magic.HEAD_BYTES], version.uri)
         self.syntax = self.charset.syntax(delimiter)
-        self._content = content
+        if self._places is not None and (self.charset.unit > 1 or self.charset.stateful):
+            raise UnsupportedFormat(
+                f"{version.uri}: bgzf around {self.charset.codec} cannot be cut; set"
+                " file.compression.type=gzip"
+            )
+        self._windows = windows
 
     def lines(self) -> Iterator[LineBlock]:
-        """Yield the lines of the content from the start, as UTF-8. Call once."""
-        windows = _with_offsets(self._content)
+        """Yield the lines of the content from the start, as UTF-8. Call once.
+
+        Ends with a line that is too long: only its beginning is read.
+        """
+        windows = self._windows
         if self.charset.stateful:
-            windows = decoded_windows(self._content, self.charset)
+            windows = decoded_windows((window for _, window in windows), self.charset)
         limit = self._max_line_bytes
-        for block in cut_lines(windows, max_line_bytes=limit, syntax=self.syntax):
+        bounded = _up_to_long_line(windows, self.syntax, limit)
+        for block in cut_lines(
+            bounded, max_line_bytes=limit, syntax=self.syntax, places=self._places
+        ):
             yield to_utf8(block, self.charset, self.syntax)
+
+
+def _growing(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the first piece, then the others in windows whose size doubles."""
+    size = 0
+    gathered: list[bytes] = []
+    wanted = 0
+    for piece in pieces:
+        gathered.append(piece)
+        size += len(piece)
+        if size >= wanted:
+            yield b"".join(gathered)
+            wanted = min(_GROWTH_LIMIT_BYTES, 2 * size)
+            gathered, size = [], 0
+    if gathered:
+        yield b"".join(gathered)
+
+
+def _head_windows(windows: Iterator[Window]) -> Iterator[Window]:
+    size = 0
+    while size < magic.HEAD_BYTES and (window := next(windows, None)):
+        size += len(window[1])
+        yield window
+
+
+def _up_to_long_line(
+    windows: Iterator[Window], syntax: LineSyntax, max_line_bytes: int
+) -> Iterator[Window]:
+    """Yield windows up to the one in which a line exceeds its limit."""
+    start: int | None = None
+    for offset, window in whole_delimiters(windows, syntax):
+        yield offset, window
+        _, behind = syntax.span(window)
+        if behind or start is None:
+            start = offset + behind
+        if offset + len(window) - start > max_line_bytes:
+            return
 
 
 def _with_offsets(pieces: Iterable[bytes], at: int = 0) -> Iterator[Window]:
@@ -179,7 +248,7 @@ class LineFormat:
             charset.syntax(delimiter)
         self.name = name
         # A compressed stream can only be read from its start.
-        self.splittable = options.compression == "none" and not charset.stateful
+        self.splittable = options.compression in ("none", BGZF) and not charset.stateful
         self._options = options
         self._decoder = decoder
         self._delimiter = delimiter
@@ -203,7 +272,11 @@ class LineFormat:
         """Yield as `decode`; where compressed, from a point on, see `ResumableFormat`."""
         opened = self._open(source)
         options, limit = self._options, self._options.max_record_bytes
-        if self.splittable:
+        places: Places | None = None
+        if options.compression == BGZF:
+            places = BlockIndex()
+            windows = self._block_windows(source, extent, position, opened.syntax, places)
+        elif self.splittable:
             windows = owned_windows(
                 source,
                 extent,
@@ -214,11 +287,47 @@ class LineFormat:
             )
         else:
             windows = self._stream_from(source, extent, position, points)
-        for block in cut_lines(windows, max_line_bytes=limit, syntax=opened.syntax):
+        blocks = cut_lines(windows, max_line_bytes=limit, syntax=opened.syntax, places=places)
+        for block in blocks:
             for part in block.parts(options.batch_rows):
                 yield opened.read(
                     to_utf8(part, opened.charset, opened.syntax) if self._as_utf8 else part
                 )
+
+    def _block_windows(
+        self,
+        source: RangeSource,
+        extent: Extent,
+        position: int,
+        syntax: LineSyntax,
+        index: BlockIndex,
+    ) -> Iterator[Window]:
+        """Yield the content of the lines that begin in the blocks of `extent`."""
+        options, uri = self._options, source.version.uri
+        context = b""
+        first, skipped = position >> BLOCK_OFFSET_BITS, position & (MOST_BLOCK_BYTES - 1)
+        if not position:
+            first, context = first_block(source, extent.start, len(syntax.delimiter))
+        if first >= extent.end:
+            return
+        step, most = options.window_bytes, options.max_record_bytes
+        raw = stream_windows(source, first, extent.end, step)
+        behind = tail(source, extent.end, first_bytes=TAIL_BYTES, most_bytes=WINDOW_BYTES)
+        pieces = chain((window for _, window in raw), behind)
+        # Content at offset 0 is that of the object's start, whose byte order mark is none of it.
+        begin = first << BLOCK_OFFSET_BITS if position or context else 0
+        owned = OwnedBlocks(source, first, extent.end, index)
+        windows = owned.windows(pieces, begin, least_bytes=step, most_behind=most)
+        if skipped:
+            windows = _from_offset(windows, begin + skipped, uri)
+        elif context:
+            before = [(begin - len(context), context)]
+            windows = behind_delimiter(chain(before, windows), syntax, begin)
+        found = next(windows, None)
+        # A line that begins behind the extent's blocks is another extent's.
+        if found is not None and found[0] < owned.owned_end:
+            windows = chain([found], windows)
+            yield from until_end(windows, syntax, lambda: owned.owned_end)
 
     def _stream_from(
         self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
@@ -261,6 +370,15 @@ class LineFormat:
             if len(self._opened) > _CACHED_READERS:
                 self._opened.popitem(last=False)
         return known
+
+
+def _from_offset(windows: Iterator[Window], begin: int, uri: str) -> Iterator[Window]:
+    offset, window = next(windows, (begin, b""))
+    if begin - offset > len(window):
+        raise CorruptObject(f"{uri}: decoding resumes behind the content of a block")
+    if begin - offset < len(window):
+        yield begin, window[begin - offset :]
+    yield from windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +429,7 @@ class _TextDecoder:
 
     def _read(self, begin: int, block: LineBlock) -> Chunk:
         header: set[int] = set()
-        if block.offset < begin:
+        if begin and (not len(block) or block.location(0) < begin):
             header = set(np.flatnonzero(block.offsets() < begin).tolist())
             block = replace(block, bad=tuple(bad for bad in block.bad if bad.location >= begin))
         bad = invalid_utf8_lines(block) if self._validate else {}
@@ -328,10 +446,12 @@ class _TextDecoder:
 def _offset_behind(head: ObjectHead, lines: int) -> int:
     """Return the offset behind the first `lines` lines."""
     for block in head.lines() if lines else ():
-        count = len(block) or len(block.bad)
-        if lines <= count:
-            return block.stop(lines - 1) if len(block) else block.next_position
-        lines -= count
+        if block.bad:
+            where = f"{head.version.uri}: a line of the header, at byte {block.bad[0].location}"
+            raise CorruptObject(f"{where}: {block.bad[0].reason}; set record.max.bytes")
+        if lines <= len(block):
+            return block.stop(lines - 1)
+        lines -= len(block)
     return sys.maxsize if lines else 0
 
 

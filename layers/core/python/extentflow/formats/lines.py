@@ -10,10 +10,11 @@ only where a code unit begins, counted from the object's start (UTF-16: every se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise, starmap
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ Window = tuple[int, bytes]
 
 BOM = b"\xef\xbb\xbf"
 ASCII_END = 0x80
+MOST_LINES = 5 << 18
 # Bounds of the first read behind an extent: 1/128 of the extent, but at least 1 KiB.
 _LEAST_TAIL_BYTES = 1024
 _TAIL_SHARE = 128
@@ -84,6 +86,18 @@ class LineSyntax:
 UTF_8_LINES = LineSyntax()
 
 
+class Places(Protocol):
+    """Maps offsets of decompressed content to the positions that resume there; monotonic."""
+
+    def place(self, offset: int) -> int:
+        """Return the position of one offset."""
+        ...
+
+    def places(self, offsets: Indexes) -> Indexes:
+        """Return the positions of ascending offsets, each within a line."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LineBlock:
     """Consecutive lines as slices of one buffer.
@@ -93,7 +107,8 @@ class LineBlock:
     `next_position` is where decoding resumes after this block. `bad` are lines that are too long.
 
     Lines of another `charset` are UTF-8 here; then `original` has the same lines as they are in the
-    object, and only its offsets are those of the object.
+    object, and only its offsets are those of the object. With `places`, positions are not offsets
+    either: use `location`, `stop` and `offsets`.
     """
 
     offset: int
@@ -105,6 +120,7 @@ class LineBlock:
     bad: tuple[BadRecord, ...] = ()
     original: LineBlock | None = None
     charset: str = "UTF-8"
+    places: Places | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -120,12 +136,12 @@ class LineBlock:
     def location(self, line: int) -> int:
         """Return the byte offset of one line in the object."""
         block = self.original or self
-        return block.offset + int(block.starts[line])
+        return _place(block.places, block.offset + int(block.starts[line]))
 
     def stop(self, line: int) -> int:
         """Return the byte offset in the object behind one line and its terminator."""
         block = self.original or self
-        return block.offset + int(block.stops[line])
+        return _place(block.places, block.offset + int(block.stops[line]))
 
     def locations(self, lines: Indexes | None = None) -> Sequence[int]:
         """Return the byte offsets of `lines` (ascending; None: all) as a view of int64."""
@@ -134,8 +150,8 @@ class LineBlock:
     def offsets(self, lines: Indexes | None = None) -> Indexes:
         """Return the byte offsets of `lines` (ascending; None: all) in the object."""
         block = self.original or self
-        starts = block.starts if lines is None else block.starts[lines]
-        return starts + block.offset
+        offsets = (block.starts if lines is None else block.starts[lines]) + block.offset
+        return offsets if block.places is None else block.places.places(offsets)
 
     def values(self, lines: Indexes | None = None) -> pa.BinaryArray:
         """Return `lines` (ascending; None: all) as an Arrow array: one copy, no Python objects."""
@@ -182,9 +198,14 @@ class LineBlock:
             starts=self.starts[first:last] - low,
             ends=self.ends[first:last] - low,
             stops=self.stops[first:last] - low,
-            next_position=self.offset + high,
+            next_position=self.stop(last - 1),
             bad=self.bad if first == 0 else (),
+            places=self.places,
         )
+
+
+def _place(places: Places | None, offset: int) -> int:
+    return offset if places is None else places.place(offset)
 
 
 def owned_windows(
@@ -212,7 +233,7 @@ def owned_windows(
     else:
         before = max(0, start - len(syntax.delimiter))
         before = -(-before // syntax.unit) * syntax.unit
-        owned = _behind_delimiter(stream_windows(source, before, end, window_bytes), syntax, start)
+        owned = behind_delimiter(stream_windows(source, before, end, window_bytes), syntax, start)
     first = next(owned, None)
     if first is None:
         return
@@ -222,10 +243,19 @@ def owned_windows(
     # No variable may hold a window any longer than its consumer: it is freed for the next one.
     windows = chain(iter([first]), owned, behind)
     del first
+    yield from until_end(windows, syntax, lambda: end)
+
+
+def until_end(
+    windows: Iterable[Window], syntax: LineSyntax, end: Callable[[], int]
+) -> Iterator[Window]:
+    """Yield windows up to the first delimiter that ends at or behind `end()`.
+
+    The line that begins there belongs to the next extent.
+    """
     for offset, window in whole_delimiters(windows, syntax):
-        # The line that begins after a delimiter at or behind the end belongs to the next extent.
-        if offset + len(window) >= end:
-            stop, _ = syntax.span(window, max(0, end - offset))
+        if offset + len(window) >= end():
+            stop, _ = syntax.span(window, max(0, end() - offset))
             if stop:
                 yield offset, window[:stop]
                 return
@@ -285,9 +315,7 @@ def stream_windows(
         )
 
 
-def _behind_delimiter(
-    windows: Iterator[Window], syntax: LineSyntax, least: int
-) -> Iterator[Window]:
+def behind_delimiter(windows: Iterator[Window], syntax: LineSyntax, least: int) -> Iterator[Window]:
     """Yield what follows the first delimiter that ends at or after the byte `least`."""
     windows = whole_delimiters(windows, syntax)
     for offset, window in windows:
@@ -299,7 +327,11 @@ def _behind_delimiter(
 
 
 def cut_lines(
-    windows: Iterable[Window], *, max_line_bytes: int, syntax: LineSyntax = UTF_8_LINES
+    windows: Iterable[Window],
+    *,
+    max_line_bytes: int,
+    syntax: LineSyntax = UTF_8_LINES,
+    places: Places | None = None,
 ) -> Iterator[LineBlock]:
     """Cut contiguous windows into blocks of whole lines; a final unterminated line counts.
 
@@ -307,6 +339,7 @@ def cut_lines(
     memory. A line longer than `max_line_bytes` (without its delimiter) becomes a bad record without
     bytes, in a block of its own.
     """
+    cutter = _Cutter(max_line_bytes, syntax, places)
     # The start of a line without its delimiter; its bytes are dropped once it is too long.
     start = size = 0
     pieces: list[bytes] = []
@@ -318,26 +351,31 @@ def cut_lines(
             done = 0
             if size + first - len(syntax.delimiter) > max_line_bytes:
                 done = first
-                yield _too_long(start, offset + done, max_line_bytes)
+                yield cutter.too_long(start, offset + done)
                 start, pieces = offset + done, []
             if done < behind:
                 data = b"".join((*pieces, memoryview(window)[done:behind]))
-                yield from _blocks(start, data, max_line_bytes, syntax)
+                yield from cutter.blocks(start, data)
             start, size, pieces = offset + behind, 0, []
         size += len(window) - behind
         pieces.append(window[behind:])
         if size > max_line_bytes:
             pieces.clear()
     if size > max_line_bytes:
-        yield _too_long(start, start + size, max_line_bytes)
+        yield cutter.too_long(start, start + size)
     elif size:
-        yield from _blocks(start, b"".join(pieces), max_line_bytes, syntax)
+        yield from cutter.blocks(start, b"".join(pieces))
 
 
-def line_edges(content: NDArray[np.uint8], syntax: LineSyntax) -> tuple[Indexes, Indexes, Indexes]:
-    """Return where the lines of `content` (not empty) begin and end, and where the next begin."""
+def line_edges(
+    content: NDArray[np.uint8], syntax: LineSyntax, found: Indexes | None = None
+) -> tuple[Indexes, Indexes, Indexes]:
+    """Return where the lines of `content` (not empty) begin and end, and where the next begin.
+
+    `found` are the positions of its delimiters, where they are known.
+    """
     size = len(syntax.delimiter)
-    ends = syntax.positions(content)
+    ends = syntax.positions(content) if found is None else found
     # The last line of the object may lack its delimiter.
     if not len(ends) or ends[-1] != len(content) - size:
         ends = np.append(ends, len(content))
@@ -357,33 +395,56 @@ def without_returns(content: NDArray[np.uint8], ends: Indexes, syntax: LineSynta
     return np.where(found, ends - size, ends)
 
 
-def _blocks(
-    offset: int, data: bytes, max_line_bytes: int, syntax: LineSyntax
-) -> Iterator[LineBlock]:
-    if offset == 0 and data == syntax.mark:
-        return  # a mark without a line behind it
-    content = np.frombuffer(data, np.uint8)
-    begins, ends, stops = line_edges(content, syntax)
-    starts = begins.copy()
-    if offset == 0 and data.startswith(syntax.mark):
-        starts[0] = len(syntax.mark)
-    trimmed = without_returns(content, ends, syntax)
-    block = LineBlock(offset, content, starts, trimmed, stops, offset + len(data))
-    first = 0
-    for line in np.flatnonzero(ends - begins > max_line_bytes).tolist():
-        if line > first:
-            yield block.part(first, line)
-        yield _too_long(offset + int(begins[line]), offset + int(stops[line]), max_line_bytes)
-        first = line + 1
-    if first < len(block):
-        yield block.part(first, len(block))
+@dataclass(frozen=True, slots=True)
+class _Cutter:
+    """Cuts whole lines that follow each other into blocks of at most MOST_LINES."""
 
+    max_line_bytes: int
+    syntax: LineSyntax
+    places: Places | None
 
-def _too_long(location: int, next_position: int, max_line_bytes: int) -> LineBlock:
-    none = np.empty(0, np.int64)
-    reason = f"the line is longer than the {max_line_bytes} bytes that are allowed for one record"
-    bad = BadRecord(raw=None, location=location, reason=reason)
-    return LineBlock(location, np.empty(0, np.uint8), none, none, none, next_position, (bad,))
+    def blocks(self, offset: int, data: bytes) -> Iterator[LineBlock]:
+        syntax = self.syntax
+        if offset == 0 and data == syntax.mark:
+            return  # a mark without a line behind it
+        content = np.frombuffer(data, np.uint8)
+        every, size = syntax.positions(content), len(syntax.delimiter)
+        # Many short lines take more memory than their bytes: a few arrays of 8 bytes for each.
+        for first in range(0, max(1, len(every)), MOST_LINES):
+            low = int(every[first - 1]) + size if first else 0
+            last = first + MOST_LINES
+            high = int(every[last - 1]) + size if last < len(every) else len(data)
+            found = every[first:last] - low if first else every[:last]
+            mark = len(syntax.mark) if offset + low == 0 and data.startswith(syntax.mark) else 0
+            yield from self._checked(offset + low, content[low:high], found, mark)
+
+    def _checked(
+        self, offset: int, content: NDArray[np.uint8], found: Indexes, mark: int
+    ) -> Iterator[LineBlock]:
+        begins, ends, stops = line_edges(content, self.syntax, found)
+        starts = begins.copy()
+        starts[0] = mark
+        next_position = _place(self.places, offset + len(content))
+        trimmed = without_returns(content, ends, self.syntax)
+        block = LineBlock(
+            offset, content, starts, trimmed, stops, next_position, places=self.places
+        )
+        first = 0
+        for line in np.flatnonzero(ends - begins > self.max_line_bytes).tolist():
+            if line > first:
+                yield block.part(first, line)
+            yield self.too_long(offset + int(begins[line]), offset + int(stops[line]))
+            first = line + 1
+        if first < len(block):
+            yield block.part(first, len(block))
+
+    def too_long(self, start: int, stop: int) -> LineBlock:
+        none = np.empty(0, np.int64)
+        limit = self.max_line_bytes
+        reason = f"the line is longer than the {limit} bytes that are allowed for one record"
+        bad = BadRecord(raw=None, location=_place(self.places, start), reason=reason)
+        position = _place(self.places, stop)
+        return LineBlock(start, np.empty(0, np.uint8), none, none, none, position, (bad,))
 
 
 def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:

@@ -19,7 +19,7 @@ TAIL_BYTES = 4
 
 Kind: TypeAlias = Literal["compression", "format", "character set", "archive"]
 _ADVICE: dict[Kind, str] = {
-    "compression": "file.compression.type supports none, gzip and zstd: recompress the object",
+    "compression": "recompress the object with one of gzip, zstd, bzip2, lz4, snappy, bgzf",
     "format": "this version does not support {name}: convert the object to {formats}",
     "character set": "set character.set={name}",
     "archive": "archives are not supported: unpack it and upload its files",
@@ -37,7 +37,7 @@ class Signature:
     def advice(self) -> str:
         """The action to take."""
         formats = FORMATS.names()
-        if self.name in ("gzip", "zstd"):
+        if self.name in ("gzip", "zstd", "bzip2", "lz4", "snappy"):
             return f"set file.compression.type={self.name}"
         if self.kind == "format" and self.name in formats:
             return f"set input.format={self.name}"
@@ -52,7 +52,8 @@ _PATTERNS: tuple[tuple[Kind, str, bytes], ...] = (
     # Digits of pi begin a block, those of its square root the end.
     ("compression", "bzip2", rb"BZh\d(1AY&SY|\x17rE8P\x90)"),
     ("compression", "xz", rb"\xfd7zXZ\x00"),
-    ("compression", "lz4", rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18"),
+    ("compression", "lz4", rb"\x04\x22\x4d\x18"),
+    ("compression", "legacy lz4", rb"\x02\x21\x4c\x18"),
     ("compression", "snappy", rb"\xff\x06\x00\x00sNaPpY"),
     ("archive", "zip", rb"PK(\x03\x04|\x05\x06)"),
     ("archive", "tar", rb".{257}ustar"),
@@ -95,7 +96,7 @@ def require_signature(
     are refused only if a compression is configured.
     """
     seen = recognise(head, tail)
-    wanted = expected if compression == "none" else compression
+    wanted = {"none": expected, "bgzf": "gzip"}.get(compression, compression)
     if seen is None and compression != "none":
         raise UnsupportedFormat(
             f"{version.uri} does not start like a {compression} file, but"

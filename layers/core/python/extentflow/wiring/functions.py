@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from extentflow.config.connector import AUTO, LAMBDA, LOCAL_FILE, SPARK, ConnectorConfig
+from extentflow.config.connector import (
+    AUTO,
+    LAMBDA,
+    LOCAL_FILE,
+    SPARK,
+    SPLITTABLE_COMPRESSIONS,
+    ConnectorConfig,
+)
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.delivery.slots import Slots
 from extentflow.discovery import Arrival
@@ -52,6 +59,8 @@ TYPICAL_RATIO = 8
 # Content of an object without resume points that one call of a function certainly cannot reach: in
 # its 145 s, a zstd stream is decompressed at 0.7 GB/s or less, while S3 delivers it.
 UNREACHABLE_BYTES = 100 * 10**9
+# How many times slower these are decompressed.
+SLOWER = {"bzip2": 25, "snappy": 8}
 # An object that is smaller by this factor is not looked into before it is delivered.
 LARGEST_RATIO = 64
 HEAD_BYTES = 16 << 20
@@ -103,7 +112,8 @@ def open_job_router(runtime: Runtime) -> JobRouter:
         absent = absent_elsewhere(config)
         engine, size = config.engine, job.version.size
         with suppress(UnsupportedFormat):  # the plan ends such a job, with this reason
-            if engine == AUTO and config.compression_for(job.version.key) != "none":
+            codec = config.compression_for(job.version.key)
+            if engine == AUTO and codec not in SPLITTABLE_COMPRESSIONS:
                 # The content counts: one worker decompresses all of it.
                 large = size * TYPICAL_RATIO > threshold or functions_refusal(runtime, job)
                 engine = SPARK if large else LAMBDA
@@ -133,12 +143,13 @@ def functions_refusal(runtime: Runtime, job: Job) -> str:
     with suppress(Permanent):  # the plan ends such a job, with this reason
         config = runtime.connectors.revision(job.connector, job.revision)
         codec = config.compression_for(version.key)
-        if codec == "none" or version.size * LARGEST_RATIO <= UNREACHABLE_BYTES:
+        unreachable = UNREACHABLE_BYTES // SLOWER.get(codec, 1)
+        if codec in SPLITTABLE_COMPRESSIONS or version.size * LARGEST_RATIO <= unreachable:
             return ""
         _, source = runtime.objects.source(job)
         head = source.read(0, min(HEAD_BYTES, version.size))
         content_bytes = undivided_bytes(codec, head, version.size)
-        if content_bytes > UNREACHABLE_BYTES:
+        if content_bytes > unreachable:
             return (
                 f"{version.uri}: one {codec} stream with about {content_bytes / 1e9:,.0f} GB of "
                 "content, which functions cannot deliver: each call decompresses it from its "

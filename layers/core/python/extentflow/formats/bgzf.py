@@ -1,0 +1,252 @@
+"""Decompress BGZF, gzip in blocks of at most 64 KiB, from any extent of an object.
+
+    object   |block 0 ..|block 1 ......|block 2 ...|end marker|
+    extents  [0 ............. 14)[14 .......................)
+    owned     blocks 0 and 1      block 2: the block's first byte decides
+
+A line belongs to the extent that owns the block in which it begins. Positions and locations are
+virtual offsets: the offset of a block, times 65,536, plus the offset in its content (Sequence
+Alignment/Map specification, section 4.1).
+
+The first block of an extent is found in the 64 KiB before it, which hold the start of a block: a
+header there leads to the next block, and so on beyond the extent's start. Bytes that only look like
+a header lead nowhere.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from extentflow.errors import CorruptObject
+from extentflow.formats.lines import Indexes, Window
+from extentflow.storage import RangeSource
+
+_MAGIC = b"\x1f\x8b\x08\x04"
+_FIXED_BYTES, _TRAILER_BYTES = 12, 8
+_SUBFIELD = b"BC\x02\x00"
+BLOCK_OFFSET_BITS = 16
+# Of compressed bytes and of content.
+MOST_BLOCK_BYTES = 1 << BLOCK_OFFSET_BITS
+_MOST_PROBE_BYTES = 16 << 20
+
+
+@dataclass(slots=True)
+class BlockIndex:
+    """Maps offsets of the content that was read to virtual offsets; `lines.Places`.
+
+    Offsets count the content from the first block that was read, from `end` on at first.
+    """
+
+    next_block: int = 0
+    end: int = 0
+    _offsets: array[int] = field(default_factory=lambda: array("q"))
+    _virtual: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, block: int, next_block: int, content_bytes: int) -> None:
+        """Append a block at the object's byte `block`."""
+        if content_bytes:
+            self._offsets.append(self.end)
+            self._virtual.append(block << BLOCK_OFFSET_BITS)
+        self.end += content_bytes
+        self.next_block = next_block
+
+    def place(self, offset: int) -> int:
+        """Return the virtual offset of an offset."""
+        if offset >= self.end:
+            return self.next_block << BLOCK_OFFSET_BITS
+        block = bisect_right(self._offsets, offset) - 1
+        return self._virtual[block] + offset - self._offsets[block]
+
+    def places(self, offsets: Indexes) -> Indexes:
+        """Return the virtual offsets of ascending offsets."""
+        if not len(offsets):
+            return offsets
+        first = bisect_right(self._offsets, int(offsets[0])) - 1
+        last = bisect_right(self._offsets, int(offsets[-1]))
+        starts = np.array(self._offsets[first:last], np.int64)
+        shifts = np.array(self._virtual[first:last], np.int64) - starts
+        return offsets + shifts[np.searchsorted(starts, offsets, side="right") - 1]
+
+
+def corrupt(uri: str, reason: str) -> CorruptObject:
+    """Return the error for an object that is no sound BGZF."""
+    return CorruptObject(
+        f"{uri}: bgzf: {reason}; replace the object, or set file.compression.type=gzip, which reads"
+        " it in one extent"
+    )
+
+
+def content_windows(
+    pieces: Iterable[bytes], block: int, index: BlockIndex, uri: str
+) -> Iterator[Window]:
+    """Yield the content of each block that is not empty, from the byte `block` of the object on."""
+    for start, end, content in _blocks(iter(pieces), block, uri):
+        offset = index.end
+        index.add(start, end, len(content))
+        if content:
+            yield offset, content
+
+
+def _blocks(pieces: Iterator[bytes], block: int, uri: str) -> Iterator[tuple[int, int, bytes]]:
+    """Yield each block's offset, the next one's, and its content."""
+    data, at = b"", 0
+    for piece in pieces:
+        data, at = data[at:] + piece, 0
+        while size := _block_bytes(data, at, uri, block):
+            if len(data) - at < size:
+                break
+            yield block, block + size, _inflate(data[at : at + size], uri, block)
+            at += size
+            block += size
+    if at < len(data):
+        raise corrupt(uri, f"truncated: the block at byte {block} has no end")
+
+
+def _block_bytes(data: bytes, at: int, uri: str, block: int) -> int:
+    """Return the size of the block that begins at `at`; 0 if its header has no end in `data`."""
+    if len(data) - at < _FIXED_BYTES:
+        return 0
+    extra = int.from_bytes(data[at + 10 : at + _FIXED_BYTES], "little")
+    if len(data) - at < _FIXED_BYTES + extra and data.startswith(_MAGIC, at):
+        return 0
+    size = _stated_bytes(data, at)
+    if not size:
+        raise corrupt(uri, f"no block begins at byte {block}: damaged, or other bytes follow")
+    return size
+
+
+def _stated_bytes(data: bytes, at: int) -> int:
+    """Return the size in the whole header at `at`; 0 if there is none."""
+    if not data.startswith(_MAGIC, at):
+        return 0
+    place = at + _FIXED_BYTES
+    end = place + int.from_bytes(data[at + 10 : place], "little")
+    if end > len(data):
+        return 0
+    while place + 4 <= end:
+        if data.startswith(_SUBFIELD, place) and place + 6 <= end:
+            size = int.from_bytes(data[place + 4 : place + 6], "little") + 1
+            return size if size > end - at + _TRAILER_BYTES else 0
+        place += 4 + int.from_bytes(data[place + 2 : place + 4], "little")
+    return 0
+
+
+def _inflate(block: bytes, uri: str, at: int) -> bytes:
+    head = _FIXED_BYTES + int.from_bytes(block[10:_FIXED_BYTES], "little")
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        content = inflater.decompress(block[head:-_TRAILER_BYTES], MOST_BLOCK_BYTES + 1)
+    except zlib.error as exc:
+        raise corrupt(uri, f"the block at byte {at} is damaged: {exc}") from exc
+    checksum, size = (int.from_bytes(block[begin:][:4], "little") for begin in (-8, -4))
+    whole = inflater.eof and not inflater.unused_data and len(content) <= MOST_BLOCK_BYTES
+    if not whole or (zlib.crc32(content), len(content)) != (checksum, size):
+        raise corrupt(uri, f"the block at byte {at} is damaged")
+    return content
+
+
+def first_block(source: RangeSource, start: int, context_bytes: int) -> tuple[int, bytes]:
+    """Return the first block at or after byte `start`, and `context_bytes` of content before it.
+
+    Less content only if the object has no more. The object's size if no block follows.
+    """
+    uri, size = source.version.uri, source.version.size
+    before, behind = MOST_BLOCK_BYTES, 2 * MOST_BLOCK_BYTES
+    while start > 0:
+        low = max(0, start - before)
+        data = source.read(low, min(size, start + behind))
+        chains = _chains(data, low, size)
+        if len(chains) > 1 and behind < _MOST_PROBE_BYTES and start + behind < size:
+            behind *= 4
+            continue
+        if len(chains) != 1:
+            found = "no block begins" if not chains else "blocks can begin at several places"
+            raise corrupt(uri, f"{found} in the 64 KiB before byte {start}")
+        (found_blocks,) = chains
+        earlier = [block for block in found_blocks if block < start]
+        context = b""
+        while earlier and len(context) < context_bytes:
+            block = earlier.pop()
+            end = block - low + _stated_bytes(data, block - low)
+            context = _inflate(data[block - low : end], uri, block) + context
+        if len(context) >= context_bytes or low == 0 or before >= _MOST_PROBE_BYTES:
+            first = next((block for block in found_blocks if block >= start), size)
+            return first, context[-context_bytes:]
+        before *= 4
+    return 0, b""
+
+
+def _chains(data: bytes, low: int, size: int) -> list[list[int]]:
+    """Return the offsets of blocks that lead from the first 64 KiB of `data` to its end.
+
+    `data` begins at byte `low` of an object of `size` bytes.
+    """
+    chains: list[list[int]] = []
+    known: set[int] = set()
+    begin = 0 if low == 0 else data.find(_MAGIC, 0, MOST_BLOCK_BYTES + len(_MAGIC) - 1)
+    while begin >= 0:
+        blocks, at = [], begin
+        while at + low not in known:
+            stated = _stated_bytes(data, at) if at < len(data) else 0
+            if not stated:
+                break
+            blocks.append(at + low)
+            at += stated
+        # The last header may have no end in `data`; one that is cut short in the object is damage.
+        cut = low + len(data) < size and at + MOST_BLOCK_BYTES > len(data)
+        partial = cut and data[at : at + len(_MAGIC)] == _MAGIC[: max(0, len(data) - at)]
+        if at + low not in known and blocks and (at + low == size or at >= len(data) or partial):
+            known.update(blocks)
+            chains.append([*blocks, *([at + low] if at + low < size else [])])
+        begin = -1 if low == 0 else data.find(_MAGIC, begin + 1, MOST_BLOCK_BYTES + 3)
+    return chains
+
+
+@dataclass(slots=True)
+class OwnedBlocks:
+    """The content of an extent from the block at byte `first` on, and of the blocks behind it.
+
+    `end` is the extent's in the object, `owned_end` that of its content in `index`; it is set
+    before the window that reaches it is yielded.
+    """
+
+    source: RangeSource
+    first: int
+    end: int
+    index: BlockIndex = field(default_factory=BlockIndex)
+    owned_end: int = 1 << 62
+
+    def windows(
+        self, pieces: Iterator[bytes], begin: int, *, least_bytes: int, most_behind: int
+    ) -> Iterator[Window]:
+        """Yield the owned content in windows of about `least_bytes`, then the blocks behind it.
+
+        `pieces` are the object's bytes from `first` on, `begin` is their content's first offset.
+        Stops after `most_behind` bytes behind.
+        """
+        version = self.source.version
+        offset = self.index.end = begin
+        held: list[bytes] = []
+        for block, following, content in _blocks(pieces, self.first, version.uri):
+            if content and self.index.end - offset >= least_bytes and block < self.end:
+                yield offset, b"".join(held)
+                offset, held = self.index.end, []
+            self.index.add(block, following, len(content))
+            held.append(content)
+            if following < self.end:
+                continue
+            if block < self.end:
+                self.owned_end = self.index.end
+                if following == version.size and content:
+                    raise corrupt(version.uri, "truncated: the last block is not empty")
+            if self.index.end > offset:
+                yield offset, b"".join(held)
+                offset, held = self.index.end, []
+            if offset - self.owned_end > most_behind:
+                return
