@@ -7,6 +7,7 @@ STAGE ?= dev
 STATES ?= 10000000
 SEED ?= 0
 MINUTES ?= 10
+INPUTS ?= 1000000
 BROKERS ?= 1
 # Processes that share the tests of a suite. More than cores: each starts its own servers, and many tests wait.
 PROCESSES ?= 3
@@ -23,7 +24,7 @@ LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events demo-spark-stream test test-all rest lint unit integration exhaustive chaos infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream test test-all rest lint unit integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -52,7 +53,7 @@ test: setup ## Lint, types, import contracts, unit, laws, infra, integration; te
 	$(MAKE) --no-print-directory lint unit infra integration; code=$$?; \
 	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
 
-test-all: test rest ## Everything: `test`, then what it leaves out (archives, chaos, clusters, outages, variants)
+test-all: test rest ## Everything: `test`, then what it leaves out (archives, chaos, clusters, fuzzing, outages, variants)
 
 lint: setup ## Ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
@@ -71,6 +72,9 @@ exhaustive: setup ## Explore STATES=10000000 states of the protocol with its imp
 
 chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n BROKERS=1)
 	@$(BIN)/python -m tests.faults --minutes $(MINUTES) --brokers $(BROKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
+
+fuzz: setup ## Try INPUTS=1000000 damaged and hostile inputs of every kind (SEED=n)
+	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
 
 infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile tests/infra

@@ -134,7 +134,7 @@ def test_an_unreadable_point_is_not_used(
     points = PointLog.open(world.ledger.notes, extent, 2)
 
     assert points.points.start is None
-    assert "its resume point is not used" in caplog.text
+    assert f"note {POINTS.prefix}{extent.job}#{extent.ordinal} is not used" in caplog.text
 
 
 def test_an_unavailable_ledger_costs_a_point_and_nothing_else(

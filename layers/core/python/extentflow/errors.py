@@ -10,7 +10,7 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │     ProcessExhausted  Defect
     ├── Permanent       retrying changes nothing; a person has to act
     │     ObjectGone (BucketGone)  ObjectChanged  AccessDenied  CorruptObject  NotOffered
-    │     UnsupportedFormat  UnsupportedType  ProgressUnknown  Conflict
+    │     UnsupportedFormat  UnsupportedType  ProgressUnknown  Conflict  UnreadableItem
     ├── CorruptRecord   one record is bad; `errors.tolerance` decides
     └── Misconfigured   settings or environment; every problem at once
           TooManyExtents
@@ -126,6 +126,10 @@ class ProgressUnknown(Permanent):
 
 class Conflict(Permanent):
     """A request contradicts what the ledger holds, for example another range for an extent."""
+
+
+class UnreadableItem(Permanent):
+    """An item of the ledger has another layout than this version writes and reads."""
 
 
 class CorruptRecord(ExtentflowError):  # noqa: N818

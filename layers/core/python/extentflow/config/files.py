@@ -16,6 +16,7 @@ import yaml
 from extentflow.errors import Misconfigured, plain
 
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([\s=:])")
+_TOO_DEEP = "nested too deep; write key: value lines, without maps or lists in them"
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
@@ -114,6 +115,8 @@ def _json_entries(text: str, path: str) -> list[_Entry]:
         )
     except json.JSONDecodeError as exc:
         raise Misconfigured(f"{path}:{exc.lineno}: not JSON ({exc.msg}); correct it") from None
+    except RecursionError:
+        raise Misconfigured(f"{path}: {_TOO_DEEP}") from None
     if not isinstance(document, _Pairs):
         raise Misconfigured(f'{path}: the document is no object; write {{"key": "value"}}')
     return [_Entry(name, value, path) for name, value in document]
@@ -127,6 +130,8 @@ def _yaml_entries(text: str, path: str) -> list[_Entry]:
         raise Misconfigured(f"{path}:{line}: not YAML ({exc.problem}); correct it") from None
     except yaml.YAMLError as exc:
         raise Misconfigured(f"{path}: not YAML ({str(exc).splitlines()[0]}); correct it") from None
+    except RecursionError:
+        raise Misconfigured(f"{path}: {_TOO_DEEP}") from None
     if document is None:
         return []
     if not isinstance(document, yaml.MappingNode):

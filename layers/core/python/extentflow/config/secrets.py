@@ -131,7 +131,7 @@ def _secret_entry(reference: Reference, text: str) -> str:
     """Return a secret's text, or one entry of the JSON object that it is."""
     if not reference.key:
         return text
-    with suppress(ValueError):  # its message may quote what the secret holds
+    with suppress(ValueError, RecursionError):  # messages may quote what the secret holds
         entries = json.loads(text)
         value = entries.get(reference.key) if isinstance(entries, dict) else None
         if isinstance(value, str) and value:

@@ -13,6 +13,7 @@ from extentflow.model import Extent
 
 log = logging.getLogger(__name__)
 
+MOST_STATE_BYTES = 64 << 10
 KEEP_SECONDS = 14 * 86_400.0
 
 
@@ -22,7 +23,10 @@ def _encode(point: ResumePoint) -> Mapping[str, str]:
 
 
 def _decode(facts: Mapping[str, str]) -> ResumePoint:
-    state = zlib.decompress(base64.b85decode(facts["state"]))
+    unpacker = zlib.decompressobj()
+    state = unpacker.decompress(base64.b85decode(facts["state"]), MOST_STATE_BYTES)
+    if not unpacker.eof:
+        raise ValueError(f"its state is incomplete, or larger than {MOST_STATE_BYTES} bytes")
     return ResumePoint(int(facts["content"]), int(facts["compressed"]), state)
 
 
@@ -47,13 +51,7 @@ class PointLog:
     @classmethod
     def open(cls, notes: NoteStore, extent: Extent, position: int) -> "PointLog":
         """Start at the saved point. Raises LedgerUnavailable."""
-        start = None
-        try:
-            if position:
-                start = POINTS.read(notes, _key(extent))
-        except (KeyError, ValueError, zlib.error) as exc:
-            # A point is a hint: one that another version saved must not fail the extent.
-            log.warning("%s: its resume point is not used: %r", extent.uri, exc)
+        start = POINTS.read(notes, _key(extent)) if position else None
         # The ledger may have been restored since.
         usable = start if start is not None and start.content <= position else None
         return cls(notes, extent, ResumePoints(usable))

@@ -221,7 +221,7 @@ def declared(text: str, *, open_allowed: bool = False) -> tuple[Source, ...]:
     """
     try:
         entries = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise Misconfigured("sources: write a JSON list of objects") from exc
     if not isinstance(entries, list) or not entries:
         raise Misconfigured("sources: write a JSON list of at least one object")

@@ -81,6 +81,11 @@ class ResumePoints:
         self._last = self.content
         self._passed: deque[ResumePoint] = deque()
 
+    def discard_start(self) -> None:
+        """Start at the beginning of the object: the point to start at cannot be used."""
+        self.start = None
+        self.content = self._last = 0
+
     def is_due(self, content: int) -> bool:
         """Whether a point at this offset is far enough behind the last one."""
         self.content = content

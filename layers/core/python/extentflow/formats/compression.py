@@ -95,6 +95,19 @@ def can_resume(codec: str) -> bool:
     return codec == "zstd" or (codec == "gzip" and _zlib() is not None)
 
 
+def is_usable(point: ResumePoint, codec: str, size: int) -> bool:
+    """Whether decompression of an object of `size` bytes can start at a point that was stored."""
+    if not (0 <= point.compressed <= size and point.content >= 0):
+        return False
+    if codec != "gzip":
+        return not point.state
+    if not _STATE.size <= len(point.state) <= _STATE.size + _WINDOW_BYTES:
+        return False
+    bits, value = point.state[:2]
+    # A byte has at most seven bits that belong to the next block.
+    return bits <= _UNUSED_BITS and value < 1 << bits
+
+
 # -- gzip -----------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ column `value`, is the smallest decoder.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -40,7 +41,7 @@ from extentflow.formats.bgzf import (
     first_block,
 )
 from extentflow.formats.charsets import UTF_8, Charset, charset_of, decoded_windows, to_utf8
-from extentflow.formats.compression import CODECS, can_resume, decompress
+from extentflow.formats.compression import CODECS, can_resume, decompress, is_usable
 from extentflow.formats.lines import (
     Indexes,
     LineBlock,
@@ -58,6 +59,8 @@ from extentflow.formats.lines import (
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import TAIL_BYTES, WINDOW_BYTES, tail
+
+log = logging.getLogger(__name__)
 
 # The bounds of the first step that ObjectHead describes, and of the steps that double.
 _HEAD_STEP_BYTES = 4096
@@ -334,10 +337,14 @@ class LineFormat:
     ) -> Iterator[Window]:
         """Yield the content from `position` on; decompresses and drops what precedes it."""
         codec, charset = self._options.compression, self._open(source).charset
+        size = source.version.size
+        # A point is a hint: one that another version or a defect stored must not fail the extent.
+        if points.start is not None and not is_usable(points.start, codec, size):
+            log.warning("%s: its resume point is not used: damaged", extent.uri)
+            points.discard_start()
         if not can_resume(codec) or charset.stateful:
             points = ResumePoints()
         start = points.start or ResumePoint(0, 0)
-        size = source.version.size
         if (extent.start, extent.end) != (0, size):
             raise Conflict(f"{extent.uri}: an object that cannot be cut has one extent, [0-{size})")
         step = self._options.window_bytes

@@ -34,6 +34,7 @@ from extentflow.ledger.dynamodb_calls import (
     Rejected,
     Write,
     connect,
+    decoding,
     retry_policy,
 )
 from extentflow.ledger.dynamodb_extents import DynamoExtents, DynamoSlots
@@ -158,14 +159,15 @@ class DynamoAdmin:
         if "table" not in item:
             write = Write(LEDGER_KEY, Attr("table").not_exists(), {"table": self._own_name})
             item = self._items.store("writing the ledger's table", write)
-        if item["table"] != self._own_name:
+        if item.get("table") != self._own_name:
             raise Misconfigured(
-                f"{self._calls}: a copy of table {item['table']}, for example restored from a"
+                f"{self._calls}: a copy of table {item.get('table')}, for example restored from a"
                 " backup; what was delivered after the copy is unknown in it and would be"
                 ' delivered again; read docs/operations.md, "Restore the table", then run'
                 " `extentflow init` to use it"
             )
-        return str(item["id"])
+        with decoding(item):
+            return str(item["id"])
 
     def _adopt(self) -> tuple[str, ...]:
         """Give a copied table an identity of its own; return what its operator must know.

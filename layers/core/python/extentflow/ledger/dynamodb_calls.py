@@ -16,7 +16,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
@@ -28,7 +28,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from extentflow.aws import NO_ANSWER, SERVER_ERROR, describe_sdk_error, new_session
-from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.errors import LedgerUnavailable, Misconfigured, UnreadableItem
 from extentflow.ledger import LedgerOptions
 from extentflow.retry import Clock, RetryPolicy
 
@@ -312,6 +312,20 @@ def read_fields(item: Stored, fields: Fields) -> dict[str, Any]:
     return {name: kind(item[name]) for name, kind in fields.items()}
 
 
+@contextmanager
+def decoding(item: Stored) -> Iterator[None]:
+    """Raise UnreadableItem if what is read from `item` is missing or of another type."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        key = "/".join(str(item.get(name)) for name in Key._fields)
+        what = f"{type(exc).__name__}: {exc}"
+        raise UnreadableItem(
+            f"ledger item {key} has another layout than this version reads ({what}); use the"
+            " version that wrote it, or restore the table from a backup (docs/operations.md)"
+        ) from exc
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """An update of one item under a condition; with nothing to change it only checks."""
@@ -428,7 +442,7 @@ class DynamoItems:
         found = self._pages(
             "listing jobs", "scan", IndexName=JOBS_INDEX, ProjectionExpression="listing"
         )
-        return sorted({item["listing"] for item in found})
+        return sorted({str(item["listing"]) for item in found})
 
     def update(self, subject: str, write: Write, *, returning: Returning = "NONE") -> Stored:
         """Apply one write; return the item as `returning` (ALL_OLD, ALL_NEW) says."""
@@ -465,7 +479,8 @@ class DynamoItems:
         if "app_id" not in item:
             write = Write(LEDGER_KEY, Attr("app_id").not_exists(), {"app_id": app_id})
             item = self.store("binding the ledger to app.id", write)
-        return str(item["app_id"])
+        with decoding(item):
+            return str(item["app_id"])
 
     def refusal(self, subject: str, write: Write) -> Refused | None:
         """Apply one write; return why it was refused, if it was."""

@@ -40,6 +40,7 @@ from extentflow.ledger.dynamodb_calls import (
     Stored,
     Value,
     Write,
+    decoding,
     lay_out,
     read_fields,
 )
@@ -147,13 +148,14 @@ def slot_key(cluster: str, number: int) -> Key:
 
 
 def _slot_from_item(item: Stored) -> SlotItem:
-    working = item.get("working")
-    return SlotItem(
-        item["pk"].removeprefix(SLOTS),
-        int(item["sk"]),
-        working=(working["job"], int(working["ordinal"])) if working else None,
-        **read_fields(item, {"epoch": int, "owner": str, "until": float}),
-    )
+    with decoding(item):
+        working = item.get("working")
+        return SlotItem(
+            item["pk"].removeprefix(SLOTS),
+            int(item["sk"]),
+            working=(str(working["job"]), int(working["ordinal"])) if working else None,
+            **read_fields(item, {"epoch": int, "owner": str, "until": float}),
+        )
 
 
 def _key(lease: Lease) -> Key:
@@ -308,12 +310,13 @@ def extent_key(job_id: str, ordinal: int) -> Key:
 
 
 def _extent_from_item(item: Stored) -> ExtentItem:
-    return ExtentItem(
-        job=job_of(item),
-        ordinal=int(item["sk"].removeprefix(EXTENT)),
-        claim=_mark_from_item(item["claim"]) if "claim" in item else None,
-        **read_fields(item, FIELDS),
-    )
+    with decoding(item):
+        return ExtentItem(
+            job=job_of(item),
+            ordinal=int(item["sk"].removeprefix(EXTENT)),
+            claim=_mark_from_item(item["claim"]) if "claim" in item else None,
+            **read_fields(item, FIELDS),
+        )
 
 
 def _extent(stored: Stored | None, job_id: str, ordinal: int) -> ExtentItem:

@@ -21,6 +21,7 @@ from extentflow.ledger.dynamodb_calls import (
     Refused,
     Stored,
     Write,
+    decoding,
     lay_out,
     new_token,
     read_fields,
@@ -105,14 +106,17 @@ class DynamoConnectors:
 
     def state(self, name: str) -> ConnectorState:
         shown = self._items.get(Key(CONNECTORS, name)) or {}
-        return ConnectorState(shown.get("state", ConnectorState.RUNNING))
+        with decoding(shown):
+            return ConnectorState(shown.get("state", ConnectorState.RUNNING))
 
     def set_state(self, name: str, state: ConnectorState) -> bool:
         write = Write(Key(CONNECTORS, name), Attr("revision").exists(), {"state": state})
         return self._items.refusal(f"setting connector {name} to {state}", write) is None
 
     def _latest(self, name: str, shown: Stored) -> ConnectorVersion | None:
-        return self._revision(name, int(shown["revision"]))
+        with decoding(shown):
+            revision = int(shown["revision"])
+        return self._revision(name, revision)
 
     def _revision(self, name: str, revision: int) -> ConnectorVersion | None:
         # A revision never changes, so a process reads it once.
@@ -121,7 +125,9 @@ class DynamoConnectors:
             item = self._items.get(_revision_key(name, revision))
             if item is None:
                 return None
-            self._revisions[key] = ConnectorVersion(item["name"], revision, item["config"])
+            with decoding(item):
+                config = {str(each): str(text) for each, text in item["config"].items()}
+                self._revisions[key] = ConnectorVersion(str(item["name"]), revision, config)
         return self._revisions[key]
 
 
@@ -134,10 +140,12 @@ class DynamoNotes:
     def recall(self, name: str) -> Mapping[str, str] | None:
         item = self._items.get(Key(NOTES, name))
         # DynamoDB deletes expired items only days later.
-        if item is None or item.get(EXPIRY_ATTRIBUTE, math.inf) <= self._items.now():
+        if item is None:
             return None
-        facts: Mapping[str, str] = item["facts"]
-        return facts
+        with decoding(item):
+            if item.get(EXPIRY_ATTRIBUTE, math.inf) <= self._items.now():
+                return None
+            return {str(each): str(text) for each, text in item["facts"].items()}
 
     def remember(
         self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
@@ -233,7 +241,11 @@ class DynamoJobs:
     def progress(self, job_id: str) -> JobProgress:
         shards = list(self._items.query(f"{JOB}{job_id}", COUNT))
         # A counter that never changed has no attribute.
-        sums = {name: sum(int(shard.get(name, 0)) for shard in shards) for name in COUNTERS}
+        sums = dict.fromkeys(COUNTERS, 0)
+        for shard in shards:
+            with decoding(shard):
+                for name in COUNTERS:
+                    sums[name] += int(shard.get(name, 0))
         return JobProgress(**sums)
 
     def close(self, job_id: str) -> Job:
@@ -273,7 +285,8 @@ class DynamoJobs:
         item = self._items.get(job_key(job_id))
         if item is None:
             raise Conflict(f"job {job_id}: not in this ledger; `extentflow status` lists the jobs")
-        return job_from_item(item), item["planned"]
+        with decoding(item):
+            return job_from_item(item), bool(item["planned"])
 
     def _pairs_in_index(self, states: Iterable[JobState]) -> Iterator[tuple[JobState, str]]:
         held = set(self._items.listings())
@@ -289,7 +302,7 @@ class DynamoJobs:
             return listed
         # Jobs whose end is not published share an index partition, whatever their final state.
         unpublished = self._items.listed(_unpublished_listing(connector), state=state)
-        return merge(listed, unpublished, key=lambda item: item["created"], reverse=True)
+        return merge(listed, unpublished, key=lambda item: item.get("created", 0), reverse=True)
 
     def _change(self, subject: str, job_id: str, write: Write) -> Job:
         try:
@@ -341,7 +354,12 @@ def _state_to_item(job: Job) -> Attributes:
 
 
 def job_from_item(item: Stored) -> Job:
-    """Return a stored job."""
+    """Return a stored job. Raises UnreadableItem."""
+    with decoding(item):
+        return _job(item)
+
+
+def _job(item: Stored) -> Job:
     version, state = item["version"], JobState(item["state"])
     return Job(
         id=job_of(item),

@@ -13,9 +13,13 @@ rounds#RUN            the listings of a `--once` run                      spark.
 stop#RUN              a request to stop a run                             spark.tasks
 """
 
+import logging
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -45,9 +49,16 @@ class NoteKind(Generic[T]):
     keep_seconds: float | None = None
 
     def read(self, notes: NoteStore, key: str) -> T | None:
-        """Return a note; None without one, or when it has expired or was cleared."""
+        """Return a note; None without one, or when it has expired, was cleared or is unreadable.
+
+        A note may be lost without harm: what another version or a defect wrote counts as lost.
+        """
         facts = notes.recall(self.prefix + key)
-        return self.decode(facts) if facts else None
+        try:
+            return self.decode(facts) if facts else None
+        except (KeyError, RecursionError, TypeError, ValueError, zlib.error) as exc:
+            log.warning("note %s%s is not used: %r", self.prefix, key, exc)
+            return None
 
     def write(self, notes: NoteStore, key: str, value: T) -> None:
         """Replace a note: the last writer wins."""

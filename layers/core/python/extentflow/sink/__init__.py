@@ -12,7 +12,7 @@ what progress means is left to `delivery`; the choice of settings to `wiring`.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import repeat
 from typing import Protocol, Self, overload
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 # Brokers reject 4,096 characters with OFFSET_METADATA_TOO_LARGE.
 METADATA_LIMIT_CHARACTERS = 4_095
+_NO_PROGRESS = "progress metadata is no object of these fields"
 PROGRESS_TOPIC = "extentflow.progress"
 JOBS_TOPIC = "extentflow.jobs"
 
@@ -164,11 +165,13 @@ class SlotProgress:
     def from_metadata(cls, metadata: str) -> Self:
         """Rebuild progress from an offset's metadata; ValueError if another client wrote it."""
         try:
-            return cls(**json.loads(metadata))
-        except TypeError as exc:
-            raise ValueError(
-                f"progress metadata is no object of these fields: {metadata!r}"
-            ) from exc
+            progress = cls(**json.loads(metadata))
+        except (TypeError, RecursionError) as exc:
+            raise ValueError(f"{_NO_PROGRESS}: {metadata!r}") from exc
+        # Not isinstance: JSON's true would be a position.
+        if any(type(getattr(progress, one.name)) is not one.type for one in fields(cls)):
+            raise ValueError(f"{_NO_PROGRESS}: {metadata!r}")
+        return progress
 
 
 @dataclass(frozen=True, slots=True)

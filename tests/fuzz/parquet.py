@@ -1,0 +1,215 @@
+"""Target `parquet`: footers and pages, damaged byte by byte and by their structure."""
+
+import io
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import cache
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.fuzz import thrift
+from tests.fuzz.lines import convert_all
+from tests.fuzz.mutations import change_bytes, pack, unpack
+from tests.fuzz.targets import Target
+from tests.laws.laws import extent_of
+
+from extentflow.formats import FormatOptions
+from extentflow.formats.parquet import Parquet
+from extentflow.formats.parquet_footer import Footers
+from extentflow.testing.stores import MemorySource
+
+_ROWS = 12
+_FRAME_BYTES = 8
+
+
+def _columns() -> dict[str, pa.Array]:
+    when = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    nested: list[Any] = [{"a": [1, None], "b": {"c": "x"}}, None, {"a": [], "b": None}] * 4
+    return {
+        "int": pa.array([1, None, 3] * 4, pa.int32()),
+        "long": pa.array(range(_ROWS), pa.int64()),
+        "small": pa.array([1, 2, 3, 4] * 3, pa.uint8()),
+        "double": pa.array([1.5, None, float("nan")] * 4),
+        "half": pa.array([1.5, None, -2.0] * 4, pa.float32()),
+        "flag": pa.array([True, None, False] * 4),
+        "text": pa.array(["a", "ü" * 40, None] * 4),
+        "bytes": pa.array([b"a", b"\xff" * 30, None] * 4),
+        "fixed": pa.array([b"abcd"] * _ROWS, pa.binary(4)),
+        "price": pa.array([Decimal("1.50"), None, Decimal("-9.99")] * 4, pa.decimal128(9, 2)),
+        "wide": pa.array([Decimal(10**30)] * _ROWS, pa.decimal256(40, 2)),
+        "day": pa.array([date(2026, 1, 2)] * _ROWS),
+        "seen": pa.array([when] * _ROWS, pa.timestamp("us", tz="UTC")),
+        "clock": pa.array([1, 2, 3] * 4, pa.time64("us")),
+        "list": pa.array([[1, 2], [], None] * 4, pa.list_(pa.int16())),
+        "map": pa.array([[("k", 1)], [], None] * 4, pa.map_(pa.string(), pa.int32())),
+        "nested": pa.array(nested),
+        "coded": pa.array(["x", "y", "x"] * 4).dictionary_encode(),
+    }
+
+
+_WRITERS: tuple[dict[str, Any], ...] = (
+    {"compression": "none"},
+    {"compression": "none", "write_page_checksum": True},
+    {"compression": "none", "use_dictionary": False, "data_page_version": "2.0"},
+    {"compression": "snappy", "row_group_size": 5},
+    {"compression": "zstd", "data_page_version": "2.0", "write_page_checksum": True},
+    {"compression": "gzip", "row_group_size": 4},
+    {"compression": "lz4", "data_page_size": 16, "write_batch_size": 2},
+    {"compression": "brotli", "use_dictionary": False},
+    {"compression": "none", "use_deprecated_int96_timestamps": True},
+    {"compression": "none", "store_schema": False, "write_page_index": True},
+)
+_ENCODINGS = (
+    *("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"),
+    *("PLAIN", "BYTE_STREAM_SPLIT", "RLE"),
+)
+
+
+def _written(table: pa.Table, **options: Any) -> bytes:  # noqa: ANN401
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, **options)
+    return buffer.getvalue()
+
+
+@cache
+def seeds() -> tuple[bytes, ...]:
+    """Return small objects of every type, encoding, compression and page version."""
+    columns = _columns()
+    found = [_written(pa.table(columns), **options) for options in _WRITERS]
+    for number, (name, column) in enumerate(columns.items()):
+        table, options = pa.table({name: column}), _WRITERS[number % len(_WRITERS)]
+        found.append(_written(table, **options))
+        found.append(_written(table, compression="none", use_dictionary=False))
+        found.extend(_encoded(table))
+    return tuple(found)
+
+
+def _encoded(table: pa.Table) -> Iterator[bytes]:
+    for encoding in _ENCODINGS:
+        chosen = {"use_dictionary": False, "column_encoding": encoding}
+        try:
+            yield _written(table, compression="none", **chosen)
+        except (pa.ArrowException, OSError):  # not an encoding of that type
+            continue
+
+
+def _footer_start(data: bytes) -> int:
+    return len(data) - _FRAME_BYTES - int.from_bytes(data[-_FRAME_BYTES:-4], "little")
+
+
+def _framed(body: bytes, footer: bytes) -> bytes:
+    return body + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def _with_other_footer(random: Random, data: bytes) -> bytes:
+    start = _footer_start(data)
+    fields, _ = thrift.read(data, start)
+    for _ in range(random.choice((1, 1, 2, 4))):
+        fields = thrift.change(random, fields)
+    return _framed(data[:start], thrift.write(fields))
+
+
+def _with_other_page(random: Random, data: bytes) -> bytes:
+    """Change a page's header; what follows moves, and offsets in the footer are not corrected."""
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    group = metadata.row_group(random.randrange(metadata.num_row_groups))
+    chunk = group.column(random.randrange(group.num_columns))
+    places = [chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset]
+    at = random.choice(places)
+    fields, end = thrift.read(data, at)
+    header = thrift.write(thrift.change(random, fields))
+    behind = _footer_start(data)
+    if len(header) == end - at:
+        return data[:at] + header + data[end:]
+    # A file of one chunk stays whole if the chunk's size grows with its header.
+    shift = len(header) - (end - at)
+    footer = thrift.read(data, behind)[0]
+    if metadata.num_row_groups == group.num_columns == 1:
+        footer = [(number, _resized(value, shift)) for number, value in footer]
+    return _framed(data[:at] + header + data[end:behind], thrift.write(footer))
+
+
+_ROW_GROUPS, _COLUMNS, _METADATA, _COMPRESSED_SIZE = 4, 1, 3, 7
+
+
+def _resized(value: thrift.Value, shift: int, path: tuple[int, ...] = ()) -> thrift.Value:
+    kind, content = value
+    if kind == thrift.STRUCT:
+        return kind, [(n, _resized(inner, shift, (*path, n))) for n, inner in content]
+    if kind == thrift.LIST:
+        return kind, [_resized(inner, shift, path) for inner in content]
+    if kind == thrift.I64 and path[-2:] == (_METADATA, _COMPRESSED_SIZE):
+        return kind, content + shift
+    return value
+
+
+def _with_other_bytes(random: Random, data: bytes) -> bytes:
+    """Change bytes of pages only; the length stays."""
+    start = _footer_start(data)
+    body = bytearray(data[4:start])
+    for _ in range(random.choice((1, 1, 2, 5))):
+        body[random.randrange(len(body))] = random.choice(
+            (0, 1, 0x7F, 0x80, 0xFF, random.randrange(256))
+        )
+    return data[:4] + bytes(body) + data[start:]
+
+
+def _object(random: Random) -> bytes:
+    data = random.choice(seeds())
+    changes = (_with_other_footer, _with_other_footer, _with_other_page, _with_other_page)
+    drawn = random.randrange(8)
+    if drawn < len(changes):
+        data = changes[drawn](random, data)
+    elif drawn < 7:
+        data = _with_other_bytes(random, data)
+    else:
+        data = change_bytes(random, data, seeds())
+    cut = random.random()
+    given = {
+        "cut": cut,
+        "window": random.choice((64, 1 << 20, 1 << 20)),
+        "batch": random.choice((2, 5, 65_536, 65_536)),
+        "readers": 2 if random.random() < 0.05 else 0,
+        "converter": random.choice(("json", "json", "string")),
+    }
+    return pack(given, data)
+
+
+def _decoded(fmt: Parquet, source: MemorySource, cuts: list[int]) -> tuple[list[int], list[int]]:
+    rows: list[int] = []
+    bad: list[int] = []
+    for start, end in pairwise(cuts):
+        before = 0
+        for chunk in fmt.decode(source, extent_of(source, start, end), 0):
+            assert chunk.next_position > before, "positions increase"
+            before = chunk.next_position
+            assert len(chunk.locations) == chunk.batch.num_rows
+            rows += [int(one) for one in chunk.locations]
+            bad += [one.location for one in chunk.bad]
+    return rows, bad
+
+
+def _run_object(data: bytes) -> str:
+    given, body = unpack(data)
+    source = MemorySource(body)
+    options = FormatOptions(window_bytes=given["window"], batch_rows=given["batch"])
+    fmt = Parquet(options, Footers(), readers=given["readers"])
+    ranges = list(fmt.plan(source, 1))
+    bounds = [start for start, _ in ranges] + [end for _, end in ranges[-1:]]
+    assert not ranges or (bounds[0], bounds[-1]) == (0, len(body)), "a plan is a partition"
+    whole = _decoded(fmt, source, [0, len(body)])
+    cut = int(given["cut"] * len(body))
+    assert _decoded(fmt, source, [0, cut, len(body)]) == whole, "any partition yields the same"
+    if cut < len(body) // 4:
+        assert _decoded(fmt, source, bounds) == whole
+    rows, bad = whole
+    assert len(set(rows)) == len(rows), "every row once"
+    convert_all(fmt, source, given["converter"])
+    return f"{'rows' if rows else 'nothing'}{', lost ones' if bad else ''}"
+
+
+PARQUET = Target("parquet", 7, _object, _run_object)
