@@ -249,6 +249,7 @@ def _take(reading: Reading, label: str, text: str, key: Key, alias: Alias | None
     reading.spelled[key.name] = label
     values = alias.values if alias else {}
     try:
+        _require_characters(text)
         meant = values[choice(values).read(text)] if values else text
         reading.values[key.name] = key.kind.read(meant)
     except ValueError as exc:
@@ -269,10 +270,17 @@ def _take_member(reading: Reading, label: str, text: str, family: Family, name: 
         reading.problems.append(f"{label}: no such property of the Kafka client; {near}")
     else:
         try:
+            _require_characters(text)
             kind = SECRET if secret else REFERABLE
             reading.values[family.prefix][member] = kind.read(text)
         except ValueError as exc:
             reading.problems.append(_complaint(label, text, exc, secret=secret))
+
+
+def _require_characters(text: str) -> None:
+    # Escapes of JSON and .properties can write half a character, which no client takes.
+    if text != text.encode("utf-8", "replace").decode():
+        raise ValueError("holds a lone surrogate; write whole characters")
 
 
 def _complaint(label: str, text: str, remedy: ValueError, *, secret: bool) -> str:

@@ -26,7 +26,7 @@ from extentflow.config.types import (
     seconds,
     whole,
 )
-from extentflow.errors import Misconfigured, nearest
+from extentflow.errors import Misconfigured, nearest, plain
 
 PREFIX = "EXTENTFLOW_"
 CONFIG_VARIABLE = "EXTENTFLOW_CONFIG"
@@ -212,7 +212,7 @@ def load(environ: Mapping[str, str], *, read_text: Callable[[str], str | None]) 
             config[names[found]] = environ[found]
             labels[names[found]] = found
         else:
-            problems.append(f"{found}: no such setting; {nearest(found, known)}")
+            problems.append(f"{plain(found)}: no such setting; {nearest(found, known)}")
     try:
         settings = WorkerSettings.from_map(config, labels=labels)
     except Misconfigured as exc:
