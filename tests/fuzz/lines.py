@@ -54,8 +54,14 @@ _OWN: dict[str, Sequence[dict[str, str]]] = {
         {"csv.schema": "x:float64,y:date,z:string", "csv.header": "false"},
     ),
     "jsonl": ({}, {}, {"jsonl.validate": "false"}),
-    "text": ({},),
+    "text": ({}, {}, {"text.delimiter": ";"}, {"text.delimiter": "\r\n"}),
 }
+
+
+_CHARSETS = (
+    *(None, None, None, None, "utf-8", "ascii", "cp1252", "cp500", "utf-16", "utf-16-le"),
+    *("utf-32-be", "shift_jis", "gb18030", "big5", "utf-7", "iso2022_jp"),
+)
 
 
 def _json_lines(random: Random) -> bytes:
@@ -82,6 +88,7 @@ def _parameters(random: Random, name: str) -> dict[str, Any]:
         "record": random.choice((5, 40, 1 << 20, 1 << 20)),
         "cuts": sorted(random.random() for _ in range(random.randrange(4))),
         "compression": "none",
+        "charset": random.choice(_CHARSETS),
     }
 
 
@@ -92,6 +99,8 @@ def _line_object(random: Random) -> bytes:
         others = [*_BODIES[name], *SNIPPETS]
         body = change_bytes(random, body, others)[: 8 << 10]
     parameters = _parameters(random, name)
+    if parameters["charset"] and random.random() < 0.7:
+        body = body.decode("utf-8", "replace").encode(parameters["charset"], "replace")
     # Windows of a byte are for objects of a few lines.
     if len(body) > 150:
         parameters["window"] = max(64, parameters["window"])
@@ -105,6 +114,7 @@ def _opened(given: dict[str, Any], *, window: int, batch: int) -> Format:
     own: Any = table.make(FORMATS.get(name).options, table.read(given["own"]), part=f"{name}.")
     options = FormatOptions(
         compression=given["compression"],
+        charset=given.get("charset"),
         validate_text=given["validate"],
         columns=tuple(given["columns"]),
         max_record_bytes=given["record"],
@@ -132,6 +142,7 @@ def _run_line_object(data: bytes) -> str:
     fmt = _opened(given, window=1 << 16, batch=1_000)
     whole = decoded(fmt, source, (0, len(body)))
     cuts = [0, *(int(share * len(body)) for share in given["cuts"]), len(body)]
+    cuts = cuts if fmt.splittable else [0, len(body)]
     small = _opened(given, window=given["window"], batch=given["batch"])
     assert decoded(small, source, cuts) == whole, "any partition yields the same records"
     assert whole.locations == sorted(set(whole.locations)), "locations increase"

@@ -212,9 +212,11 @@ def _map_writer(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
     def write(array: pa.MapArray, lead: str) -> Sequence[Piece]:
         # Not by a cast: Arrow's yields invalid arrays where a value is a list of the null type.
         fields = [array.type.key_field, array.type.item_field]
+        # Not `keys` and `items`: from damaged pages, one of them may be longer than the entries.
+        entries = array.values
         lists = pa.ListArray.from_arrays(
             pa.array(array.offsets.to_numpy()),
-            pa.StructArray.from_arrays([array.keys, array.items], fields=fields),
+            pa.StructArray.from_arrays([entries.field(0), entries.field(1)], fields=fields),
             mask=pc.is_null(array) if array.null_count else None,
         )
         if has_names:
