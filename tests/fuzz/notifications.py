@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -67,7 +66,7 @@ def _run_notification(data: bytes) -> str:
 
     parsed = parse_notification(body)
 
-    parts = (parsed.arrivals, parsed.backfills, parsed.unreadable, parsed.tests, parsed.ignored)
+    parts = (parsed.arrivals, parsed.backfills, parsed.unparseable, parsed.tests, parsed.ignored)
     assert any(parts), "a document counts as something"
     for arrival in parsed.arrivals:
         assert arrival.uri
@@ -76,14 +75,14 @@ def _run_notification(data: bytes) -> str:
     for backfill in parsed.backfills:
         message = documents.dump(backfill.to_message()).decode()
         assert parse_notification(message).backfills == (backfill,)
-    for unread in parsed.unreadable:
+    for unread in parsed.unparseable:
         assert str(unread)
         assert not UNSENDABLE.search(unread.document), "a queue takes a dead letter"
         again = parse_notification(unread.document)
         assert not again.backfills, "a dead letter that is moved back starts no run"
         # What was wrapped too often is a document that can be read, without its wrappings.
         assert not again.arrivals or "wrapped more than" in unread.why
-    names = ("arrival", "backfill", "unreadable", "test", "ignored")
+    names = ("arrival", "backfill", "unparseable", "test", "ignored")
     return next(name for name, part in zip(names, parts, strict=True) if part)
 
 
@@ -172,6 +171,5 @@ def _run_request(data: bytes) -> str:
     return f"{answer.status}{' queued' if queued else ''}"
 
 
-logging.getLogger("extentflow").setLevel(logging.WARNING)
 NOTIFICATIONS = Target("notifications", 34, _notification, _run_notification)
 REQUESTS = Target("requests", 24, _request, _run_request)

@@ -171,8 +171,7 @@ def _items_writer(
     write_items: Writer, limit_bytes: int, opening: str = "[", closing: str = "]"
 ) -> Writer:
     def write(array: pa.Array, lead: str) -> Sequence[Piece]:
-        # Flattening leaves out what null slots and gaps between views may hide.
-        values = pc.list_flatten(array)
+        values = _flattened(array)
         require_limit(len(values), limit_bytes)
         bounds = _bounds(array)
         with RowErrors() as errors, errors.collect("item: ", partial(_rows_of, bounds)):
@@ -186,6 +185,21 @@ def _items_writer(
         return (enclose(lead, opening, pc.binary_join(lists, ","), closing),)
 
     return write
+
+
+def _flattened(lists: pa.Array) -> pa.Array:
+    """Return the values of lists, without what null slots and gaps between views may hide."""
+    try:
+        return pc.list_flatten(lists)
+    except pa.ArrowNotImplementedError:
+        # Arrow builds no pieces of some types, such as UUIDs; these values are taken by index.
+        bounds = _bounds(lists)
+        if types.is_fixed_size_list(lists.type):
+            starts = np.arange(lists.offset, lists.offset + len(lists)) * lists.type.list_size
+        else:
+            starts = lists.offsets.to_numpy()[: len(lists)].astype(np.int64)
+        places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], np.diff(bounds))
+        return lists.values.take(pa.array(places))
 
 
 def _bounds(lists: pa.Array) -> NDArray[np.int64]:
@@ -244,7 +258,7 @@ def _require_unique_keys(lists: pa.ListArray, limit_bytes: int) -> None:
     """Raise CorruptRecord for maps whose keys are not the names of distinct members."""
     bounds = _bounds(lists)
     counts = np.diff(bounds)
-    keys = pc.list_flatten(lists).flatten()[0]
+    keys = _flattened(lists).flatten()[0]
     if keys.null_count:
         raise corrupt_rows(_rows_of(bounds, np.flatnonzero(pc.is_null(keys))), "a key is null")
     if len(counts) == 0 or counts.max() <= 1:

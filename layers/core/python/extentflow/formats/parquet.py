@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from extentflow.errors import Conflict, CorruptObject
@@ -90,6 +91,7 @@ class _ColumnReader:
         self._paged = open_file(pa.PythonFile(file, mode="r"), buffer_size=BUFFER_BYTES)
         self._parquet = self._whole
         self.schema: pa.Schema = self._whole.schema_arrow
+        self._has_codes = any("dictionary<" in str(kind) for kind in self.schema.types)
         self._group = 0
         self._batches: Iterator[pa.RecordBatch] | None = None
 
@@ -120,7 +122,21 @@ class _ColumnReader:
         # The end of a row group before its last row is damage, not the end of the data.
         if not batch:
             raise UndecodableRows("its pages hold fewer rows than the footer says", rows)
+        # Arrow does not check them, and some of its functions read beyond the dictionary.
+        if self._has_codes and not all(map(_codes_are_valid, batch.columns)):
+            raise UndecodableRows("a code lies outside its dictionary", rows)
         return batch
+
+
+def _codes_are_valid(array: pa.Array) -> bool:
+    """Whether the indices of dictionary arrays, at any depth, are within their dictionaries."""
+    if pa.types.is_dictionary(array.type):
+        ends = pc.min_max(array.indices)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        return low is None or (low >= 0 and high < len(array.dictionary))
+    if pa.types.is_struct(array.type):
+        return all(_codes_are_valid(array.field(i)) for i in range(array.type.num_fields))
+    return not pa.types.is_nested(array.type) or _codes_are_valid(array.values)
 
 
 class _RowGroupReader:
