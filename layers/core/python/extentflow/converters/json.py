@@ -171,9 +171,9 @@ def _items_writer(
     write_items: Writer, limit_bytes: int, opening: str = "[", closing: str = "]"
 ) -> Writer:
     def write(array: pa.Array, lead: str) -> Sequence[Piece]:
-        values = _flattened(array)
-        require_limit(len(values), limit_bytes)
         bounds = _bounds(array)
+        values = _flattened(array, bounds)
+        require_limit(len(values), limit_bytes)
         with RowErrors() as errors, errors.collect("item: ", partial(_rows_of, bounds)):
             text = concat_pieces(write_items(values, ""), limit_bytes)
         # The join adds at most one comma per item.
@@ -187,19 +187,10 @@ def _items_writer(
     return write
 
 
-def _flattened(lists: pa.Array) -> pa.Array:
+def _flattened(lists: pa.Array, bounds: NDArray[np.int64]) -> pa.Array:
     """Return the values of lists, without what null slots and gaps between views may hide."""
-    try:
-        return pc.list_flatten(lists)
-    except pa.ArrowNotImplementedError:
-        # Arrow builds no pieces of some types, such as UUIDs; these values are taken by index.
-        bounds = _bounds(lists)
-        if types.is_fixed_size_list(lists.type):
-            starts = np.arange(lists.offset, lists.offset + len(lists)) * lists.type.list_size
-        else:
-            starts = lists.offsets.to_numpy()[: len(lists)].astype(np.int64)
-        places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], np.diff(bounds))
-        return lists.values.take(pa.array(places))
+    # Arrow creates no empty arrays of some types, such as structs with a UUID.
+    return pc.list_flatten(lists) if bounds[-1] else lists.values.slice(0, 0)
 
 
 def _bounds(lists: pa.Array) -> NDArray[np.int64]:
@@ -258,7 +249,7 @@ def _require_unique_keys(lists: pa.ListArray, limit_bytes: int) -> None:
     """Raise CorruptRecord for maps whose keys are not the names of distinct members."""
     bounds = _bounds(lists)
     counts = np.diff(bounds)
-    keys = _flattened(lists).flatten()[0]
+    keys = _flattened(lists, bounds).flatten()[0]
     if keys.null_count:
         raise corrupt_rows(_rows_of(bounds, np.flatnonzero(pc.is_null(keys))), "a key is null")
     if len(counts) == 0 or counts.max() <= 1:
