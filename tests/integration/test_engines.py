@@ -13,8 +13,10 @@ from uuid import uuid4
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyorc
 import pytest
 import zstandard
+from pyarrow import orc
 from tests.support.delivery import Counted, Delivery, Seen, joined, numbered_lines, parsed
 
 from extentflow.engines import Engine
@@ -105,6 +107,14 @@ def avro() -> Sample:
     return Sample(body.getvalue(), sorted(truth, key=json.dumps), parsed)
 
 
+def orc_sample() -> Sample:
+    table = pa.table({"id": range(12_000), "name": [f"naïve {row} " * 9 for row in range(12_000)]})
+    body = io.BytesIO()
+    orc.write_table(table, body, compression="uncompressed", stripe_size=16_000, batch_size=256)
+    truth = list(pyorc.Reader(body, struct_repr=pyorc.StructRepr.DICT))
+    return Sample(body.getvalue(), sorted(truth, key=json.dumps), parsed)
+
+
 def halves(body: bytes, compress: Callable[[bytes], bytes]) -> bytes:
     """Two gzip members, or two zstd frames, cut anywhere."""
     middle = len(body) // 2 + 3
@@ -122,6 +132,7 @@ SAMPLES = {
     "objects.jsonl.zst": json_sample(halves(joined(json_lines()), zstandard.compress)),
     "groups.parquet": parquet(),
     "blocks.avro": avro(),
+    "stripes.orc": orc_sample(),
     "empty.txt": Sample(b"", [], sorted),
 }
 
@@ -177,7 +188,7 @@ def test_objects_that_can_be_cut_have_several_extents(everything: Everything) ->
 
     cut = {label for label, count in counts.items() if count > 1}
     lines = {"lines.txt", "unfinished.txt", "rows.csv", "objects.jsonl"}
-    assert cut == lines | {"groups.parquet", "blocks.avro"}
+    assert cut == lines | {"groups.parquet", "blocks.avro", "stripes.orc"}
 
 
 @pytest.mark.spark

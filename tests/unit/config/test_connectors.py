@@ -288,8 +288,8 @@ def test_all_problems_are_reported_at_once() -> None:
         "aws.s3.endpoint='minio:9000': write http://host:port or https://host:port",
         f"aws.secret.access.key=(not shown): {reference}",
         (
-            "input.format='paruqet': write avro, csv, jsonl, parquet or text, or install the"
-            " package that declares it (entry-point group extentflow.formats)"
+            "input.format='paruqet': write avro, csv, jsonl, orc, parquet or text, or install"
+            " the package that declares it (entry-point group extentflow.formats)"
         ),
         "csv.separator.char=';;': write one ASCII character (\\t for a tab), no line break",
         "extent.bytes='64M': write auto, a number of bytes, 1 or more, or a size such as 64MiB",
@@ -326,7 +326,9 @@ def test_one_mistake_is_not_reported_twice() -> None:
     )
     assert tolerance == ("errors.tolerance='some': write all or none",)
     (misspelt,) = format_
-    assert misspelt.startswith("input.format='avor': write avro, csv, jsonl, parquet or text, or")
+    assert misspelt.startswith(
+        "input.format='avor': write avro, csv, jsonl, orc, parquet or text, or"
+    )
 
 
 @pytest.mark.parametrize(
@@ -676,7 +678,7 @@ def test_keys_that_contradict_each_other_are_reported(config: dict[str, str], pr
 
 
 @pytest.mark.parametrize("converter", CONVERTERS)
-@pytest.mark.parametrize("name", ["avro", "csv", "jsonl", "parquet", "text"])
+@pytest.mark.parametrize("name", ["avro", "csv", "jsonl", "orc", "parquet", "text"])
 def test_every_pair_of_format_and_converter_works_or_is_rejected(name: str, converter: str) -> None:
     pair = {**ORDERS, "input.format": name, "value.converter": converter}
 
@@ -695,13 +697,21 @@ def test_the_pairs_that_work_are_these() -> None:
         "csv": {"json"},
         "jsonl": {"json", "string", "bytes"},
         "avro": {"json", "string", "bytes"},
+        "orc": {"json", "string", "bytes"},
         "parquet": {"json", "string", "bytes"},
     }
 
 
 @pytest.mark.parametrize(
     ("name", "converter"),
-    [("text", "string"), ("csv", "json"), ("jsonl", "json"), ("parquet", "json"), ("avro", "json")],
+    [
+        ("text", "string"),
+        ("csv", "json"),
+        ("jsonl", "json"),
+        ("parquet", "json"),
+        ("avro", "json"),
+        ("orc", "json"),
+    ],
 )
 def test_values_have_a_converter_by_format(name: str, converter: str) -> None:
     assert parse(ORDERS).value_converter_for(name) == converter

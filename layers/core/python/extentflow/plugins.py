@@ -36,6 +36,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "avro": "extentflow.formats.avro:AVRO",
         "csv": "extentflow.formats.csv:CSV",
         "jsonl": "extentflow.formats.jsonl:JSONL",
+        "orc": "extentflow.formats.orc:ORC",
         "parquet": "extentflow.formats.parquet:PARQUET",
         "text": "extentflow.formats.line_format:TEXT",
     },
