@@ -330,3 +330,45 @@ def test_files_of_2013_whose_chunks_are_longer_than_they_say_are_read() -> None:
         assert result.rows == wide_table(2_000).to_pylist()
         fetched = sum(end - start for start, end in source.reads)
         assert fetched <= len(old) + 64 * KIB + 100 * 3 * 6
+
+
+# -- columns that are not needed -------------------------------------------------------------------
+
+
+def selecting(
+    table: pa.Table, names: tuple[str, ...], window_bytes: int = 8 << 20
+) -> tuple[pa.Table, int]:
+    """The rows of an object of which only `names` are needed, and how many bytes were read."""
+    file = pa.BufferOutputStream()
+    pq.write_table(table, file, row_group_size=1_000, compression="none", use_dictionary=False)
+    source = MemorySource(file.getvalue().to_pybytes())
+    options = FormatOptions(select=names, window_bytes=window_bytes)
+    whole = extent_of(source, 0, source.version.size)
+    found = [chunk.batch for chunk in Parquet(options, readers=0).decode(source, whole, 0)]
+    return pa.Table.from_batches(found), sum(end - start for start, end in source.reads)
+
+
+WIDE = pa.table(
+    {
+        "a": pa.array(range(3_000), pa.int64()),
+        "wide": pa.array([f"{row:0900}" for row in range(3_000)]),
+        "s": [{"x": row, "y": [str(row)]} for row in range(3_000)],
+        "s.x": pa.array(range(3_000), pa.int16()),
+    }
+)
+
+
+@pytest.mark.parametrize("window_bytes", [4_096, 8 << 20])
+def test_only_needed_columns_are_read(window_bytes: int) -> None:
+    rows, fetched = selecting(WIDE, ("a", "s"), window_bytes=window_bytes)
+    _, everything = selecting(WIDE, (), window_bytes=window_bytes)
+
+    assert rows.select(["a", "s"]) == WIDE.select(["a", "s"])
+    assert "wide" not in rows.schema.names
+    assert fetched < everything / 5
+
+
+def test_all_columns_are_read_if_one_is_missing() -> None:
+    rows, _ = selecting(WIDE, ("a", "nope"))
+
+    assert rows == WIDE

@@ -174,7 +174,8 @@ class FormatOptions:
     `compression`: none, gzip or zstd (line formats only). `batch_rows` and `window_bytes` bound
     memory and are arguments so that tests can use two bytes. `validate_text`: an invalid UTF-8
     sequence makes a bad record (False where the bytes are passed through).
-    `columns`: those that keys are made from, for formats that extract them (JSON lines).
+    `columns`: those that keys are made from, for formats that extract them (JSON lines). `select`:
+    the columns that are needed, of which a format may decode others, too; empty: all.
     `charset`: Python's name of the character set (line formats only); None is UTF-8, or what a byte
     order mark says.
     """
@@ -182,6 +183,7 @@ class FormatOptions:
     compression: str = "none"
     validate_text: bool = True
     columns: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
     charset: str | None = None
     max_record_bytes: int = 64 << 20
     window_bytes: int = 8 << 20

@@ -32,6 +32,7 @@ from extentflow.formats.parquet_footer import (
     column_ranges,
     int96_passes,
     out_of_range,
+    selected_leaves,
 )
 from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, RowGroupRanges
 from extentflow.model import Extent
@@ -151,13 +152,15 @@ class _RowGroupReader:
         batch_rows: int,
         window_bytes: int,
         readers: int,
+        select: Sequence[str] = (),
     ) -> None:
         metadata = footer.metadata
-        passes = int96_passes(metadata)
+        wanted = selected_leaves(metadata, select)
+        passes = int96_passes(metadata, wanted)
         ranges = ((group, column_ranges(metadata.row_group(group.ordinal))) for group in groups)
         self._ahead = BlockPrefetcher(
             source,
-            (RowGroupRanges(group.ordinal, columns) for group, columns in ranges),
+            (RowGroupRanges(group.ordinal, _needed(columns, wanted)) for group, columns in ranges),
             views=[leaves for leaves, _ in passes],
             window_bytes=window_bytes,
             readers=readers,
@@ -170,7 +173,7 @@ class _RowGroupReader:
         self._batch_rows = batch_rows
         row_bytes = max((group.row_bytes for group in groups), default=1)
         self._fitting_rows = max(1, min(_FIRST_ROWS, BATCH_BYTES // row_bytes))
-        self.schema = self._readers[0].schema
+        self.schema = _needed_schema(self._readers[0].schema, metadata, wanted)
 
     def close(self) -> None:
         self._ahead.close()
@@ -208,6 +211,28 @@ class _RowGroupReader:
                 found += [seen + row for row in out_of_range(seconds)]
                 seen += seconds.num_rows
         return batch, found
+
+
+def _needed(ranges: Sequence[tuple[int, int]], wanted: Sequence[int]) -> Sequence[tuple[int, int]]:
+    """Return the ranges of column chunks, empty for those that are not wanted."""
+    if len(wanted) == len(ranges):
+        return ranges
+    keep = frozenset(wanted)
+    return [each if leaf in keep else (each[0], each[0]) for leaf, each in enumerate(ranges)]
+
+
+def _needed_schema(
+    schema: pa.Schema, metadata: pq.FileMetaData, wanted: Sequence[int]
+) -> pa.Schema:
+    """Return the schema of batches of these leaf columns."""
+    if len(wanted) == metadata.num_columns:
+        return schema
+    paths = [metadata.schema.column(leaf).path for leaf in wanted]
+
+    def is_read(name: str) -> bool:
+        return any(path == name or path.startswith(f"{name}.") for path in paths)
+
+    return pa.schema([column for column in schema if is_read(column.name)])
 
 
 # A batch that fails is read again in batches of a sixteenth, until a single row fails.
@@ -286,7 +311,9 @@ class Parquet:
     ) -> Iterator[Chunk]:
         # Both rows are ordinals in the object: where to start, and the extent's first row.
         sizes = {"batch_rows": batch_rows, "window_bytes": self.options.window_bytes}
-        reader = _RowGroupReader(source, footer, groups, readers=self.readers, **sizes)
+        reader = _RowGroupReader(
+            source, footer, groups, readers=self.readers, select=self.options.select, **sizes
+        )
         with closing(reader):
             for group in groups:
                 row = max(row, group.first_row)

@@ -57,9 +57,23 @@ def _require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileM
             )
 
 
-def int96_passes(metadata: pq.FileMetaData) -> list[tuple[Sequence[int], str]]:
+def selected_leaves(metadata: pq.FileMetaData, names: Sequence[str]) -> list[int]:
+    """Return the leaf columns of the columns `names`; all if `names` is empty or lacks a column."""
+    paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
+    found: set[int] = set()
+    for name in names:
+        # A name that contains dots may select more than is wanted, never less.
+        own = [at for at, path in enumerate(paths) if path == name or path.startswith(f"{name}.")]
+        if not own:
+            return list(range(len(paths)))
+        found.update(own)
+    return sorted(found) or list(range(len(paths)))
+
+
+def int96_passes(
+    metadata: pq.FileMetaData, leaves: Sequence[int]
+) -> list[tuple[Sequence[int], str]]:
     """Return the leaf columns of each pass over the rows, and its unit of INT96 timestamps."""
-    leaves = range(metadata.num_columns)
     if _SPARK in (metadata.metadata or {}):
         return [(leaves, "us")]
     unchecked = [leaf for leaf in leaves if metadata.schema.column(leaf).physical_type == "INT96"]

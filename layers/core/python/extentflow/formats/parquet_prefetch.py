@@ -37,6 +37,10 @@ SMALLEST_SHARE = 64
 CLOSE_WAIT_SECONDS = 2.0
 
 
+# Between columns that are read: a request of its own takes about as long as these bytes.
+LARGEST_GAP_BYTES = 256 << 10
+
+
 @dataclass(frozen=True, slots=True)
 class RowGroupRanges:
     """The byte ranges of one row group's column chunks, by leaf column."""
@@ -87,7 +91,8 @@ def _packed(ranges: Iterable[_Range], limit_bytes: int) -> Iterator[list[_Range]
     """Yield consecutive ranges that fit into `limit_bytes` together; larger ones alone."""
     pack: list[_Range] = []
     for each in ranges:
-        if pack and each.end - pack[0].start > limit_bytes:
+        far = pack and each.start - pack[-1].end > LARGEST_GAP_BYTES
+        if far or (pack and each.end - pack[0].start > limit_bytes):
             yield pack
             pack = []
         pack.append(each)

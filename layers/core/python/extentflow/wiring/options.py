@@ -119,6 +119,7 @@ def format_options(config: ConnectorConfig, name: str, compression: str) -> Form
         compression=compression,
         validate_text=config.value_converter_for(name) != "bytes",
         columns=config.extracted_columns,
+        select=(*config.select, *config.extracted_columns) if config.select else (),
         charset=config.charset,
         max_record_bytes=config.record_max_bytes,
     )
