@@ -206,8 +206,8 @@ class Outcome(enum.StrEnum):
 class Receipt:
     """What one `run_extent` call did.
 
-    `records`, `bad` and `bytes_read` count this call's own work; totals come from the ledger.
-    `seconds` is wall time, `peak_rss_bytes` the process's. `retry_after_seconds` is meaningful
+    `records`, `bad`, `filtered` (dropped by transforms) and `bytes_read` count this call's own
+    work; totals come from the ledger. `seconds` is wall time, `peak_rss_bytes` the process's. `retry_after_seconds` is meaningful
     for BUSY only, and `holder` is the message whose worker holds the extent, where there is one.
     """
 
@@ -223,5 +223,6 @@ class Receipt:
     peak_rss_bytes: int = 0
     retry_after_seconds: float = 0.0
     reason: str = ""
+    filtered: int = 0
     holder: str = ""
     worker: str = field(default="", compare=False)

@@ -190,7 +190,7 @@ class _Call:
     def __init__(self, extent: Extent, context: DeliveryContext) -> None:
         self.extent = extent
         self.context = context
-        self.records = self.bad = self.commits = 0
+        self.records = self.bad = self.filtered = self.commits = 0
         self.last_error = ""
         self.claim: Claim | None = None  # of the last try
         self._key = (extent.job, extent.ordinal)
@@ -316,6 +316,7 @@ class _Call:
             position=position,
             records=self.records,
             bad=self.bad,
+            filtered=self.filtered,
             bytes_read=self.context.fetched_bytes() - self._fetched_before,
             seconds=self.context.clock.monotonic() - self._started,
             peak_rss_bytes=peak_rss_bytes(),
@@ -340,6 +341,7 @@ class _ClaimedExtent:
         self._committed = Totals(position=item.position, records=item.records, bad=item.bad)
         self._sent = self._committed.copy()
         self._sent_bytes: int | None = None
+        self._filtered = 0  # since the last commit
         self._opened_at = 0.0
         self._producer_ended = False
         self._handed_back = False
@@ -479,6 +481,7 @@ class _ClaimedExtent:
             self._send_dead_letters(bad, dead_letters)
         self._sent["records"] += len(chunk.records.values) - len(rejected)
         self._sent["bad"] += len(bad)
+        self._filtered += chunk.filtered
         self._sent["position"] = chunk.next_position
         self._sent_bytes += chunk.payload_bytes
 
@@ -508,6 +511,8 @@ class _ClaimedExtent:
     def _count_commit(self) -> None:
         self._call.records += self._sent["records"] - self._committed["records"]
         self._call.bad += self._sent["bad"] - self._committed["bad"]
+        self._call.filtered += self._filtered
+        self._filtered = 0
         self._call.commits += 1
         self._committed = self._sent.copy()
         if self._sent_bytes:
