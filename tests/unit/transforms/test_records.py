@@ -104,7 +104,7 @@ def test_a_condition_that_cannot_be_read_is_a_problem_of_the_connector(
     ("condition", "complaint"),
     [
         ("nope = 1", "there is no column 'nope'"),
-        ("s.y = 1", "there is no member 'y' in column s.y"),
+        ("s.y = 1", "there is no column 's.y'"),
         ("id = 'x'", "column id has type int64 and cannot be compared with x"),
         ("id", "column id has type int64; compare it"),
         ("id LIKE 'x'", "LIKE compares text"),

@@ -25,6 +25,7 @@ _TIMESTAMP = re.compile(r"timestamp\((s|ms|us|ns)(?:,([A-Za-z0-9_+:/-]+))?\)")
 _OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _NAME = r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^",:\s](?:[^",:]*[^",:\s])?))\s*'
 _COLUMN = re.compile(_NAME + r":\s*(?P<type>[A-Za-z0-9_]+\s*(?:\([^()]*\))?)\s*(?:,|$)")
+_JSON_PATH = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)")
 _LISTED = re.compile(_NAME + r"(?:,|$)")
 _PLAIN = re.compile(r'[^",:\s](?:[^",:]*[^",:\s])?')
 
@@ -95,8 +96,10 @@ def _read_key(text: str) -> MessageKey:
     word, colon, rest = text.strip().partition(":")
     if not colon and word.lower() in {"none", "object"}:
         return MessageKey(word.lower())
+    if word.strip().lower() == "path" and (path := _JSON_PATH.fullmatch(rest.strip())):
+        return MessageKey("column", (path[1],))
     if not colon or word.strip().lower() != "column":
-        raise ValueError("write none, object, or column:name[,name]")
+        raise ValueError("write none, object, column:name[,name] or path:$.name.name")
     found = _items(_LISTED, rest, "write column:name,name; put names with , or : in")
     return MessageKey("column", tuple(name for name, _ in found))
 

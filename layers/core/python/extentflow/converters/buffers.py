@@ -140,30 +140,45 @@ def convert_in_halves(
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Selected fields of a schema with their indices."""
+    """Selected fields of a schema with their indices, and the way from a struct to its member."""
 
     fields: tuple[pa.Field, ...]
     indices: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def select(cls, schema: pa.Schema, names: Sequence[str] | None) -> Self:
+    def select(
+        cls, schema: pa.Schema, names: Sequence[str] | None, *, nested: bool = False
+    ) -> Self:
         """Return the columns called `names` in that order; all columns if None.
 
-        UnsupportedType if a column does not exist, or a name is not unique.
+        `nested`: where there is no column `a.b`, it is the member `b` of the struct `a`, null where
+        the struct is. UnsupportedType if a column does not exist, or a name is not unique.
         """
         wanted = schema.names if names is None else list(names)
         require_unique(wanted, "columns")
+        fields: list[pa.Field] = []
         indices: list[int] = []
+        members: list[tuple[int, ...]] = []
         for name in wanted:
             found = schema.get_all_field_indices(name)
+            inner = _member(schema, name) if nested and not found else None
+            if inner is not None:
+                field, index, path = inner
+                fields.append(field)
+                indices.append(index)
+                members.append(path)
+                continue
             if not found:
                 known = ", ".join(f"'{known}'" for known in schema.names)
                 raise UnsupportedType(
                     f"there is no column '{name}'; name one of {known or '(none)'}"
                 )
             require_unique([name] * len(found), "columns")
+            fields += [schema.field(index) for index in found]
             indices += found
-        return cls(tuple(schema.field(index) for index in indices), tuple(indices))
+            members += [()] * len(found)
+        return cls(tuple(fields), tuple(indices), tuple(members))
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of the columns. Raises as `of`."""
@@ -173,6 +188,10 @@ class Columns:
         """Return the arrays of the batch; UnsupportedType if it has another schema."""
         # By index, as a name may occur twice among the columns that are not selected.
         arrays = [batch.column(index) for index in self.indices]
+        for at, path in enumerate(self.members):
+            for member in path:
+                # Unlike `field`, flattening makes a member null where its struct is.
+                arrays[at] = arrays[at].flatten()[member]
         for field, array in zip(self.fields, arrays, strict=True):
             if array.type != field.type:
                 raise UnsupportedType(
@@ -180,6 +199,22 @@ class Columns:
                     "an object; write such data to objects of their own"
                 )
         return arrays
+
+
+def _member(schema: pa.Schema, name: str) -> tuple[pa.Field, int, tuple[int, ...]] | None:
+    """Return the field that a dotted name leads to, the index of its column, and the way to it."""
+    first, *rest = name.split(".")
+    if schema.names.count(first) != 1:
+        return None
+    index = schema.get_field_index(first)
+    data_type, path = schema.field(index).type, []
+    for member in rest:
+        at = data_type.get_field_index(member) if pa.types.is_struct(data_type) else -1
+        if at < 0:
+            return None
+        data_type = data_type.field(at).type
+        path.append(at)
+    return pa.field(name, data_type), index, tuple(path)
 
 
 def require_unique(names: Sequence[str], kind: str) -> None:

@@ -74,7 +74,7 @@ def json_converter(
 
     UnsupportedType names a column without an exact JSON form, its type and what to do.
     """
-    chosen = Columns.select(schema, columns)
+    chosen = Columns.select(schema, columns, nested=True)
     members = _members(chosen.fields, "", limit_bytes)
 
     def convert(batch: pa.RecordBatch) -> pa.BinaryArray:

@@ -80,7 +80,7 @@ def string_converter(
 def _select_one(
     schema: pa.Schema, columns: Sequence[str] | None, converter: str
 ) -> tuple[Columns, pa.DataType]:
-    chosen = Columns.select(schema, columns)
+    chosen = Columns.select(schema, columns, nested=True)
     if len(chosen.fields) != 1:
         names = ", ".join(f"'{field.name}'" for field in chosen.fields)
         raise UnsupportedType(

@@ -50,7 +50,11 @@ class Attributes:
 
 
 def _column(schema: pa.Schema, name: str) -> pa.Field:
-    return Columns.select(schema, [name]).fields[0]
+    return Columns.select(schema, [name], nested=True).fields[0]
+
+
+def _values(batch: pa.RecordBatch, name: str) -> pa.Array:
+    return Columns.select(batch.schema, [name], nested=True).of(batch)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +81,10 @@ class BoundAttributes:
                     headers = HeaderColumns(columns, batch.num_rows)
             if self.of.timestamp is not None:
                 with errors.collect(f"{_TIME}: "):
-                    times = _milliseconds(batch[self.of.timestamp])
+                    times = _milliseconds(_values(batch, self.of.timestamp))
             if self.of.partition is not None:
                 with errors.collect(f"{_PARTITION}: "):
-                    places = _checked(batch[self.of.partition], self.of.partitions())
+                    places = _checked(_values(batch, self.of.partition), self.of.partitions())
         return headers, times, places
 
     def _headers(

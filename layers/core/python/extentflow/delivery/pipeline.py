@@ -240,13 +240,17 @@ def _rows(pipeline: Pipeline, extent: Extent, chunk: Chunk) -> Rows:
     """Return the rows of a chunk as the chain gets them: what is selected, and the key."""
     batch, select, key_columns = chunk.batch, pipeline.select, pipeline.key_columns
     return Rows(
-        values=Columns.select(batch.schema, select).batch(batch) if select else batch,
-        keys=Columns.select(batch.schema, key_columns).batch(batch) if key_columns else None,
+        values=_selected(batch, select) if select else batch,
+        keys=_selected(batch, key_columns) if key_columns else None,
         locations=np.asarray(chunk.locations, np.int64),
         ordinals=np.arange(batch.num_rows),
         extent=extent,
         topic=pipeline.source_topic or pipeline.topic,
     )
+
+
+def _selected(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    return Columns.select(batch.schema, names, nested=True).batch(batch)
 
 
 def _create_converter(

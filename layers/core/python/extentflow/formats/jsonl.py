@@ -147,19 +147,45 @@ def _read_members(
         members = document if isinstance(document, dict) else {}
         if members.keys() >= wanted:
             for name, column in zip(names, columns, strict=True):
-                column.append(_text(members[name], text, name))
-        else:
-            reasons[row] = _missing_members_reason([name for name in names if name not in members])
+                column.append(_text(members[name], text, [name]))
+            continue
+        paths = [_path(members, name) for name in names]
+        if missing := [name for name, path in zip(names, paths, strict=True) if not path]:
+            reasons[row] = _missing_members_reason(missing)
+            continue
+        for path, column in zip(paths, columns, strict=True):
+            column.append(_text(_follow(members, path), text, path))
     return [pa.array(column, pa.string()) for column in columns], reasons
 
 
-def _text(value: Any, line: bytes, name: str) -> str | None:  # noqa: ANN401
+def _path(members: Any, name: str) -> list[str]:  # noqa: ANN401
+    """Return the names from the document to a member: `a.b` is `b` in `a`, unless it is a name."""
+    if name in members:
+        return [name]
+    path = name.split(".")
+    for part in path:
+        if not isinstance(members, dict) or part not in members:
+            return []
+        members = members[part]
+    return path
+
+
+def _follow(members: Any, path: Sequence[str]) -> Any:  # noqa: ANN401
+    for part in path:
+        members = members[part]
+    return members
+
+
+def _text(value: Any, line: bytes, path: Sequence[str]) -> str | None:  # noqa: ANN401
     if value is None or isinstance(value, str):
         return value
     if type(value) is int and value:  # not -0, which is read as 0
         return str(value)
     # As written: a float may have lost digits, and 1.10 would become 1.1.
-    return _source_text(line.decode(), name)
+    found = line.decode()
+    for name in path:
+        found = _source_text(found, name)
+    return found
 
 
 def _missing_members_reason(names: Sequence[str]) -> str:

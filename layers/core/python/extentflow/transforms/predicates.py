@@ -280,17 +280,14 @@ def _is_like(name: str, literal: Literal, schema: pa.Schema) -> Mask:
 
 def _column(name: str, schema: pa.Schema) -> tuple[Mask, pa.DataType]:
     """Return a column, or a member of a struct, in a type that Arrow compares, and that type."""
-    at, path = _find(name, schema)
-    data_type = schema.field(at).type
-    for member in path:
-        data_type = data_type.field(member).type
+    whole = name[1:-1].replace('""', '"') if name.startswith('"') else name
+    chosen = Columns.select(schema, [whole], nested=not name.startswith('"'))
+    data_type = chosen.fields[0].type
     plain = data_type.value_type if types.is_dictionary(data_type) else data_type
     plain = pa.string() if _is_text_of_another_layout(plain) else plain
 
     def column(batch: pa.RecordBatch) -> pa.Array:
-        array = batch.column(at)
-        for member in path:
-            array = array.flatten()[member]
+        (array,) = chosen.of(batch)
         return array if array.type == plain else array.cast(plain)
 
     return column, plain
@@ -298,25 +295,6 @@ def _column(name: str, schema: pa.Schema) -> tuple[Mask, pa.DataType]:
 
 def _is_text_of_another_layout(data_type: pa.DataType) -> bool:
     return bool(types.is_string_view(data_type) or types.is_large_string(data_type))
-
-
-def _find(name: str, schema: pa.Schema) -> tuple[int, list[int]]:
-    """Return the index of a column, and those of the members that a dotted name leads to."""
-    if name.startswith('"'):
-        whole = name[1:-1].replace('""', '"')
-        return Columns.select(schema, [whole]).indices[0], []
-    if name in schema.names or "." not in name:
-        return Columns.select(schema, [name]).indices[0], []
-    first, *members = name.split(".")
-    at = Columns.select(schema, [first]).indices[0]
-    data_type, path = schema.field(at).type, []
-    for member in members:
-        index = data_type.get_field_index(member) if types.is_struct(data_type) else -1
-        if index < 0:
-            raise UnsupportedType(f"there is no member '{member}' in column {name}")
-        data_type = data_type.field(index).type
-        path.append(index)
-    return at, path
 
 
 def _scalar(name: str, literal: Literal, data_type: pa.DataType) -> pa.Scalar:

@@ -34,10 +34,8 @@ class ValueToKeyOptions:
 
 
 def _value_to_key(options: ValueToKeyOptions, rows: Rows) -> Rows:
-    indices = Columns.select(rows.values.schema, options.fields).indices
-    schema = pa.schema([rows.values.schema.field(at) for at in indices])
-    columns = [rows.values.column(at) for at in indices]
-    return replace(rows, keys=pa.RecordBatch.from_arrays(columns, schema=schema))
+    chosen = Columns.select(rows.values.schema, options.fields, nested=True)
+    return replace(rows, keys=chosen.batch(rows.values))
 
 
 VALUE_TO_KEY = TransformSpec(
