@@ -35,6 +35,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     FORMATS: {
         "avro": "extentflow.formats.avro:AVRO",
         "csv": "extentflow.formats.csv:CSV",
+        "json": "extentflow.formats.json_documents:JSON",
         "jsonl": "extentflow.formats.jsonl:JSONL",
         "orc": "extentflow.formats.orc:ORC",
         "parquet": "extentflow.formats.parquet:PARQUET",

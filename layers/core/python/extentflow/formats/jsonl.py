@@ -61,7 +61,7 @@ def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> Li
         raise Misconfigured(
             "the JSON member 'value' cannot be a key: the column of the whole line has that name"
         )
-    return LineFormat("jsonl", options, _JsonLinesDecoder(options.columns, own))
+    return LineFormat("jsonl", options, JsonReader(options.columns, own))
 
 
 def _problems(check: FormatCheck) -> Iterator[str]:
@@ -83,7 +83,9 @@ JSONL = FormatSpec(
 )
 
 
-class _JsonLinesDecoder:
+class JsonReader:
+    """A LineDecoder of one JSON document per line."""
+
     def __init__(self, columns: tuple[str, ...], own: JsonlOptions) -> None:
         self._members = columns
         self._validate = own.validate
@@ -91,9 +93,11 @@ class _JsonLinesDecoder:
         self._schema = pa.schema([(_VALUE, pa.binary()), *members])
 
     def reader(self, _head: ObjectHead) -> LineReader:
-        return self._read
+        """Return the reader; the start of an object says nothing."""
+        return self.read
 
-    def _read(self, block: LineBlock) -> Chunk:
+    def read(self, block: LineBlock) -> Chunk:
+        """Return the records of `block`, whose lines are documents."""
         suspects = np.flatnonzero(_MAY_BE_BLANK[block.data[block.starts]]).tolist()
         blank = {line for line in suspects if not block.raw(line).strip(b" \t\r")}
         lines = lines_except(block, blank)
