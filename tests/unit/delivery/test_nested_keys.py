@@ -61,5 +61,56 @@ def test_a_path_is_one_of_names() -> None:
     whole = {"name": "c", "topic": "t", "aws.s3.bucket.name": "bucket"}
 
     assert to_map(parse({**whole, "message.key": "path:$.a.b"}))["message.key"] == "column:a.b"
-    with pytest.raises(Misconfigured, match="or path:"):
+    with pytest.raises(Misconfigured, match="path:"):
         parse({**whole, "message.key": "path:$.a[0]"})
+
+
+# -- templates -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "keys"),
+    [
+        ("{n}", [b"1", b"2", b"3"]),
+        ("${bucket}/${key}-{n}", [b"bucket/folder/key-1", b"bucket/folder/key-2"]),
+        ("{a.id}:{n}", [b"1:1", None, b"3:3"]),
+        ("{{$1}}{n}", [b"{$1}1", b"{$1}2"]),
+        ("${version}${size}", [b"v10", b"v10"]),
+    ],
+)
+@pytest.mark.parametrize("select", ["n,a", ""])
+def test_a_template_joins_columns_and_facts(
+    template: str, keys: list[bytes | None], select: str
+) -> None:
+    config = {"message.key": f"template:{template}"} | ({"select": select} if select else {})
+
+    assert convert(TABLE, config).keys[: len(keys)] == keys
+
+
+def test_a_template_of_json_members_keeps_their_text() -> None:
+    made = convert(LINES, {"message.key": "template:<{a.b.c}>"}, "jsonl")
+
+    assert made.keys == [b"<1.10>", b"<flat>"]
+
+
+@pytest.mark.parametrize(
+    ("template", "complaint"),
+    [
+        ("x", "is the same for all records"),
+        ("{n", "write text, {column} and ${fact}"),
+        ("", "write text, {column} and ${fact}"),
+        ("${keys}", "no fact ${keys}; there are ${bucket}, ${key}"),
+    ],
+)
+def test_a_template_that_cannot_be_read_says_why(template: str, complaint: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        convert(TABLE, {"message.key": f"template:{template}"})
+
+    assert complaint in str(caught.value)
+
+
+def test_a_template_and_value_to_key_exclude_each_other() -> None:
+    config = chain(k={"type": "ValueToKey", "fields": "n"}) | {"message.key": "template:{n}"}
+
+    with pytest.raises(Misconfigured, match="a template, and a transform makes keys"):
+        convert(TABLE, config)

@@ -3,7 +3,7 @@
 These keys hold such lists:
 
     csv.schema    id:int64, "a, b":string, price:decimal(15,2), seen:timestamp(ms,UTC)
-    message.key   none | object | column:id | column:id,"a, b"
+    message.key   none | object | column:id | column:id,"a, b" | path:$.a.b | template:${key}-{id}
     headers       file=key,kind=column:kind,site="text:north, 1"
     include       id,"a, b"                                 of transforms; fields, renames, spec too
 """
@@ -25,6 +25,9 @@ _TIMESTAMP = re.compile(r"timestamp\((s|ms|us|ns)(?:,([A-Za-z0-9_+:/-]+))?\)")
 _OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _NAME = r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^",:\s](?:[^",:]*[^",:\s])?))\s*'
 _COLUMN = re.compile(_NAME + r":\s*(?P<type>[A-Za-z0-9_]+\s*(?:\([^()]*\))?)\s*(?:,|$)")
+_TEMPLATE = re.compile(
+    r"\$\{(?P<fact>[^{}]*)\}|\{(?P<column>[^{}]+)\}|(?P<text>\{\{|\}\}|[^{}$]+|\$(?!\{))"
+)
 _JSON_PATH = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)")
 _LISTED = re.compile(_NAME + r"(?:,|$)")
 _PLAIN = re.compile(r'[^",:\s](?:[^",:]*[^",:\s])?')
@@ -34,10 +37,23 @@ Schema = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class MessageKey:
-    """Where a record's key comes from: `none`, the `object`'s name, or `column`s of the record."""
+    """Where a record's key comes from: `none`, the `object`'s name, `column`s, or a `template`.
+
+    A template's text is made of `{column}`, facts about the object (`${key}`) and other text.
+    """
 
     source: str = "none"
     columns: tuple[str, ...] = ()
+    template: str = ""
+
+    def parts(self) -> list[tuple[str, str]]:
+        """Return the parts of a template: (`text` | `fact` | `column`, its text or name)."""
+        found = []
+        for match in _TEMPLATE.finditer(self.template):
+            kind = str(match.lastgroup)
+            text = match[kind]
+            found.append((kind, text[0] if kind == "text" and text in ("{{", "}}") else text))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,8 @@ class Header:
 
 
 # Facts about the object and a record's place in it, beside `column:NAME` and `text:...`.
-FACTS = ("bucket", "key", "version", "etag", "size", "uri", "extent", "location")
+OBJECT_FACTS = ("bucket", "key", "version", "etag", "size", "uri")
+FACTS = (*OBJECT_FACTS, "extent", "location")
 
 
 def arrow_type(text: str) -> pa.DataType:
@@ -94,14 +111,31 @@ def _read_schema(text: str) -> Schema:
 
 def _read_key(text: str) -> MessageKey:
     word, colon, rest = text.strip().partition(":")
+    if colon and word.strip().lower() == "template":
+        return _read_template(rest)
     if not colon and word.lower() in {"none", "object"}:
         return MessageKey(word.lower())
     if word.strip().lower() == "path" and (path := _JSON_PATH.fullmatch(rest.strip())):
         return MessageKey("column", (path[1],))
     if not colon or word.strip().lower() != "column":
-        raise ValueError("write none, object, column:name[,name] or path:$.name.name")
+        raise ValueError("write none, object, column:name[,name], path:$.name or template:{name}")
     found = _items(_LISTED, rest, "write column:name,name; put names with , or : in")
     return MessageKey("column", tuple(name for name, _ in found))
+
+
+def _read_template(text: str) -> MessageKey:
+    key = MessageKey("template", template=text)
+    parts = key.parts()
+    covered = sum(len(match[0]) for match in _TEMPLATE.finditer(text))
+    if not text or covered != len(text):
+        raise ValueError("write text, {column} and ${fact}; {{ and }} are braces")
+    if unknown := [name for kind, name in parts if kind == "fact" and name not in OBJECT_FACTS]:
+        known = ", ".join(f"${{{name}}}" for name in OBJECT_FACTS)
+        raise ValueError(f"no fact ${{{unknown[0]}}}; there are {known}")
+    if all(kind == "text" for kind, _ in parts):
+        raise ValueError("is the same for all records; name a {column} or a ${fact}")
+    columns = dict.fromkeys(name for kind, name in parts if kind == "column")
+    return MessageKey("template", tuple(columns), text)
 
 
 def _items(pattern: re.Pattern[str], text: str, remedy: str) -> list[tuple[str, re.Match[str]]]:
@@ -125,6 +159,8 @@ def _quoted(name: str) -> str:
 
 
 def _write_key(key: MessageKey) -> str:
+    if key.source == "template":
+        return f"template:{key.template}"
     columns = ",".join(map(_quoted, key.columns))
     return f"column:{columns}" if columns else key.source
 

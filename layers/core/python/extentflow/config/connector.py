@@ -203,8 +203,10 @@ class ConnectorConfig:
     message_key: MessageKey = key(
         MESSAGE_KEY,
         "`none`, `object` (the object's key), `column:name[,name]`, or `path:$.a.b`, which is"
-        " `column:a.b`: where there is no column `a.b`, the member `b` of `a`. One column's null"
-        " is a null key; a JSON line without such a member is a bad record.",
+        " `column:a.b`: where there is no column `a.b`, the member `b` of `a`. Or"
+        " `template:${key}-{id}` of columns and of `${bucket}`, `${key}`, `${version}`, `${etag}`,"
+        " `${size}`, `${uri}`, null where a column is. One column's null is a null key; a JSON line"
+        " without such a member is a bad record.",
         default=MessageKey(),
         shown="none",
     )

@@ -147,6 +147,8 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
             "message.partition: ordering=object sends an object to one partition; remove one of"
             " the two"
         )
+    if key.source == "template" and sound("message.key", "transforms") and config.keys_by_transform:
+        yield "message.key: a template, and a transform makes keys, too; remove one of the two"
     fitting, named = key_converters(key), config.key_converter
     # A package's converter states itself what columns it takes; transforms may change them.
     columns = bool(key.columns)

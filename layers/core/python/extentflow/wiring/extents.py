@@ -131,7 +131,7 @@ def pipeline(
         key_columns=config.message_key.columns,
         select=config.select,
         source_topic=config.template_topic(version),
-        fixed_key=options.object_key(version) if config.message_key.source == "object" else None,
+        fixed_key=options.fixed_key(config, version),
         attributes=options.attributes(config, partial(partitions, topic)),
     )
 

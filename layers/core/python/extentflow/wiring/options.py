@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from extentflow.aws.secrets import SecretsManager
+from extentflow.config.columns import MessageKey
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.secrets import environments, resolve
 from extentflow.config.worker import WorkerSettings
@@ -169,10 +171,12 @@ def key(config: ConnectorConfig, version: ObjectVersion) -> Callable[[pa.Schema]
 
     With a chain, the schema is that of the key's columns, which the chain chose.
     """
+    if config.message_key.source == "template":
+        return partial(_template_converter, config.message_key, version)
     if chain(config) is not None:
         return partial(_key_converter, config.key_converter)
     if config.message_key.source == "object":
-        return object_key(version)
+        return _object_key(version)
     name = config.key_converter_for_records() or "string"
     columns = list(config.message_key.columns)
     return lambda schema: open_converter(name, schema, columns)
@@ -182,9 +186,45 @@ def _key_converter(chosen: str | None, schema: pa.Schema) -> Converter:
     return open_converter(chosen or ("string" if len(schema) == 1 else "json"), schema)
 
 
-def object_key(version: ObjectVersion) -> Callable[[pa.Schema], Converter]:
-    """Return how the object's key becomes the key of every record."""
+def fixed_key(
+    config: ConnectorConfig, version: ObjectVersion
+) -> Callable[[pa.Schema], Converter] | None:
+    """Return how keys are made that need no column; None where they need one."""
+    if config.message_key.source == "object":
+        return _object_key(version)
+    return None if config.message_key.columns or not config.keyed else key(config, version)
+
+
+def _object_key(version: ObjectVersion) -> Callable[[pa.Schema], Converter]:
     return lambda _schema: _objectkey(version.key.encode())
+
+
+def _template_converter(
+    message_key: MessageKey, version: ObjectVersion, schema: pa.Schema
+) -> Converter:
+    """Return the converter of a template: texts as `string` writes them, null if one is null."""
+    facts = asdict(version) | {
+        "version": version.version_id or version.etag,
+        "uri": version.uri,
+    }
+    parts: list[str | Converter] = []
+    for kind, text in message_key.parts():
+        if kind == "column":
+            parts.append(open_converter("string", schema, [text]))
+        else:
+            parts.append(text if kind == "text" else str(facts[text]))
+
+    def convert(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
+        texts = [
+            pa.repeat(pa.scalar(part.encode(), pa.large_binary()), batch.num_rows)
+            if isinstance(part, str)
+            else part(batch).cast(pa.large_binary())
+            for part in parts
+        ]
+        nothing = pa.scalar(b"", pa.large_binary())
+        return pc.binary_join_element_wise(*texts, nothing)
+
+    return convert
 
 
 @lru_cache(maxsize=16)
