@@ -70,6 +70,7 @@ class ScriptedProducer:
         self.settings: dict[str, Any] = {}
         self.queue_limit: int | None = None
         self.waiting: list[int] = []
+        self.unsent: list[int] = []
         self.topic_errors: list[str] = []
         self._answers = {name: list(given) for name, given in answers.items()}
 
@@ -99,6 +100,9 @@ class ScriptedProducer:
             raise BufferError
         self._answer("produce")
         self.sent.append((topic, value, key, partition, headers))
+
+    def __len__(self) -> int:
+        return self.unsent.pop(0) if self.unsent else 0
 
     def poll(self, _: float = 0) -> int:
         self._answer("poll")

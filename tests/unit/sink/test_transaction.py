@@ -13,12 +13,24 @@ from tests.unit.sink.scripted import (
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
 from extentflow.sink.partitions import KnownTopics
+from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.sinks import Arrays, TransactionalSink
 from extentflow.sink.transaction import Transactions, group_metadata, initialise
 
+REPEATS_AFTER_SECONDS = 10.0
+
+
+def opened(client: ProducerHandle, seconds: float = 10) -> Transactions:
+    return Transactions(
+        client,
+        "app.ledger.slot-1",
+        timeouts(seconds),
+        repeats_after_seconds=REPEATS_AFTER_SECONDS,
+    )
+
 
 def transactions(producer: ScriptedProducer, seconds: float = 10) -> Transactions:
-    return Transactions(producer.client(), "app.ledger.slot-1", timeouts(seconds))
+    return opened(producer.client(), seconds)
 
 
 def test_every_commit_carries_the_offset_also_without_records() -> None:
@@ -142,7 +154,7 @@ def test_an_abort_that_timed_out_is_asked_for_again() -> None:
 def test_what_failed_before_an_abort_does_not_count_after_it() -> None:
     producer = ScriptedProducer()
     client = producer.client()
-    slot = Transactions(client, "app.ledger.slot-1", timeouts())
+    slot = opened(client)
     with slot.begun():
         producer.fail_delivery("_MSG_TIMED_OUT")
 
@@ -262,7 +274,7 @@ def test_nothing_is_abandoned_where_nothing_is_open() -> None:
 def test_closing_a_sink_aborts_what_is_open_before_the_producer_goes() -> None:
     producer = ScriptedProducer()
     client = producer.client()
-    slot = Transactions(client, "app.ledger.slot-1", timeouts())
+    slot = opened(client)
     sink = TransactionalSink(client, slot, KnownTopics(client, timeouts()), Arrays())
     with slot.begun():
         pass
@@ -284,3 +296,41 @@ def test_a_transaction_after_a_recovered_commit_is_abandoned_as_usual() -> None:
     slot.abandon()
 
     assert producer.calls[-2:] == ["begin_transaction", "abort_transaction"]
+
+
+# Each attempt takes a second or more of the simulated clock.
+SLOW = [*[TIMED_OUT] * 15, None]
+
+
+@pytest.mark.parametrize(
+    "call", ["send_offsets_to_transaction", "commit_transaction", "abort_transaction"]
+)
+def test_a_producer_whose_requests_may_have_been_repeated_begins_no_further_transaction(
+    call: str,
+) -> None:
+    """The first request may arrive late and end the next transaction (librdkafka issue 5423)."""
+    producer = ScriptedProducer(**{call: SLOW})
+    slot = transactions(producer, seconds=60)
+    if call == "abort_transaction":
+        with slot.begun():
+            pass
+        slot.abort()
+    else:
+        slot.commit(SlotProgress(epoch=1))
+
+    with pytest.raises(SinkUnavailable, match="may have been repeated"), slot.begun():
+        pass
+
+    assert producer.calls.count("begin_transaction") == 1
+    assert producer.calls[-2:] == ["purge", "poll"]
+
+
+def test_the_time_that_a_commit_waits_for_records_does_not_count() -> None:
+    producer = ScriptedProducer(commit_transaction=SLOW)
+    producer.unsent = [9] * 14
+    slot = transactions(producer, seconds=60)
+
+    slot.commit(SlotProgress(epoch=1))
+    slot.commit(SlotProgress(epoch=1))
+
+    assert producer.calls.count("begin_transaction") == 2

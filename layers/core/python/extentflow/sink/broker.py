@@ -119,7 +119,12 @@ class KafkaBroker:
             # Also for at least once: the epoch of the transactional id fences the previous owner.
             initialise(owner, self._timeouts)
             arrays, free = self._arrays, spreads(settings)
-            transactions = Transactions(owner, identity, self._timeouts)
+            transactions = Transactions(
+                owner,
+                identity,
+                self._timeouts,
+                repeats_after_seconds=int(settings["socket.timeout.ms"]) / 1000,
+            )
             reading = with_tokens(client_settings(kafka, client.producer), self._sign)
 
             def open_sink() -> Sink:

@@ -6,6 +6,11 @@
 After a timeout only the same call may follow. An abort follows only when librdkafka requires it
 (`txn_requires_abort`). Every other failure, and every exhausted bound, ends the producer; the next
 owner of the slot aborts the open transaction, or reads that it was committed.
+
+librdkafka itself repeats a request without an answer after `socket.timeout.ms`. The first one may
+still arrive, and brokers cannot distinguish it from one of the producer's next transaction, because
+librdkafka has EndTxn version 1, without KIP-890's epoch per transaction. So a commit or an abort
+that takes as long is the last one of its producer: a new producer's epoch fences the late request.
 """
 
 import functools
@@ -67,11 +72,19 @@ def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
 class Transactions:
     """The transactions of one producer, one after the other."""
 
-    def __init__(self, client: ProducerHandle, identity: str, timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        client: ProducerHandle,
+        identity: str,
+        timeouts: Timeouts,
+        *,
+        repeats_after_seconds: float,
+    ) -> None:
         self._client = client
         self._group = group_metadata(identity)
         self._timeouts = timeouts
-        self._open = self._interrupted = self._committing = False
+        self._repeats_after_seconds = repeats_after_seconds
+        self._open = self._interrupted = self._committing = self._repeated = False
 
     @contextmanager
     def begun(self) -> Iterator[Producer]:
@@ -86,6 +99,7 @@ class Transactions:
             self._interrupted = True
             try:
                 if not self._open:
+                    self._require_single_requests()
                     producer.begin_transaction()
                     self._open = True
                 yield producer
@@ -102,9 +116,9 @@ class Transactions:
             # Offsets go into every transaction, also one without records: an empty commit succeeds
             # even on a fenced producer.
             self._committing = True
-            self._resume(lambda seconds: self._send_offset(producer, offset, seconds))
+            self._resume(producer, lambda seconds: self._send_offset(producer, offset, seconds))
             # After a timeout the outcome is unknown: repeat the commit, never abort.
-            self._resume(producer.commit_transaction)
+            self._resume(producer, producer.commit_transaction, flushes=True)
         self._open = self._committing = False
 
     def _send_offset(self, producer: Producer, offset: TopicPartition, seconds: float) -> None:
@@ -125,7 +139,7 @@ class Transactions:
         """Abort the open transaction, if any. Raises as `Sink.commit`."""
         with self._client.calling() as producer:
             if self._open:
-                self._resume(producer.abort_transaction)
+                self._resume(producer, producer.abort_transaction)
         self._open = self._interrupted = self._committing = False
         self._client.failed = None
 
@@ -140,15 +154,32 @@ class Transactions:
         with suppress(ExtentflowError), self._client.calling() as producer:
             producer.abort_transaction(ABANDON_SECONDS)
 
-    def _resume(self, call: Callable[[float], None]) -> None:
-        seconds = self._timeouts.commit_seconds
+    def _require_single_requests(self) -> None:
+        if self._repeated:
+            raise SinkUnavailable(
+                f"{self._client.subject}: the last transaction took {self._repeats_after_seconds:g}"
+                " s or longer to end, so its requests may have been repeated, and a late one could"
+                " end the next transaction; a new producer begins that"
+            )
+
+    def _resume(
+        self, producer: Producer, call: Callable[[float], None], *, flushes: bool = False
+    ) -> None:
+        """Repeat the call until it returns; `flushes`: it sends its request after all records."""
+        seconds, monotonic = self._timeouts.commit_seconds, self._timeouts.retry.clock.monotonic
+        started = monotonic()
         for remaining in self._timeouts.attempts(seconds):
+            if flushes and len(producer):
+                started = monotonic()
             try:
-                return call(remaining)
+                call(remaining)
             except KafkaException as exc:
                 last = error_of(exc)
                 if not resumable(last):
                     raise
+            else:
+                self._repeated |= monotonic() - started >= self._repeats_after_seconds
+                return
         raise SinkUnavailable(
             f"{self._client.subject}: the outcome of a transaction is unknown after {seconds:g} s "
             f"({last.str()}){self._client.hint()}"
