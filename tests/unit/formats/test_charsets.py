@@ -148,7 +148,10 @@ def test_a_delimiter_that_makes_cuts_ambiguous_is_refused(written: str) -> None:
         DELIMITER.read(written)
 
 
-@pytest.mark.parametrize(("charset", "delimiter"), [("shift_jis", "|"), ("cp1252", "\u2028")])
+@pytest.mark.parametrize(
+    ("charset", "delimiter"),
+    [("shift_jis", "|"), ("cp1252", "\u2028"), ("euc_jp", "、"), ("euc_kr", "。")],
+)
 def test_a_delimiter_must_fit_the_character_set(charset: str, delimiter: str) -> None:
     with pytest.raises(Misconfigured, match=r"text\.delimiter="):
         open_text(FormatOptions(charset=charset), TextOptions(delimiter=delimiter))

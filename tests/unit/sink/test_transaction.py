@@ -309,7 +309,7 @@ def test_a_producer_whose_requests_may_have_been_repeated_begins_no_further_tran
     call: str,
 ) -> None:
     """The first request may arrive late and end the next transaction (librdkafka issue 5423)."""
-    producer = ScriptedProducer(**{call: SLOW})
+    producer = ScriptedProducer(None, **{call: SLOW})
     slot = transactions(producer, seconds=60)
     if call == "abort_transaction":
         with slot.begun():

@@ -1,5 +1,6 @@
 """Transforms of whole records, their predicates, and what they leave of chunks and positions."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -310,3 +311,30 @@ def test_a_function_that_returns_other_rows_is_refused(functions: Registry[Any])
 
     with pytest.raises(UnsupportedType, match="returned 3 rows for 6"):
         convert(TABLE, chain(a={"type": "half"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "problem"),
+    [
+        # from_pylist takes the columns from the first row: of no rows it makes none.
+        (
+            "rows",
+            lambda batch: pa.RecordBatch.from_pylist(batch.select(["id"]).to_pylist()),
+            "no columns",
+        ),
+        ("none", lambda batch: batch.select([]), "no columns"),
+        (
+            "names",
+            lambda batch: batch.select(["id"]).rename_columns(["x" if batch else "y"]),
+            "'y' int64 for one batch and 'x' int64",
+        ),
+    ],
+)
+def test_a_function_returns_the_same_columns_whatever_rows_there_are(
+    functions: Registry[Any], name: str, function: Callable[[pa.RecordBatch], object], problem: str
+) -> None:
+    """Otherwise records would be empty, or have the names of other columns."""
+    functions.register(name, function)
+
+    with pytest.raises(UnsupportedType, match=problem):
+        convert(TABLE, chain(a={"type": name}))

@@ -37,7 +37,7 @@ _STATEFUL = ("utf-7", "hz", "iso2022_")
 _UNITS = {"utf-16": 2, "utf-16-le": 2, "utf-16-be": 2, "utf-32": 4, "utf-32-le": 4, "utf-32-be": 4}
 _MARKED = ("utf-8", "gb18030", *_UNITS)
 # In these, a byte from 0x30 on may be the second one of a character.
-_MULTIBYTE = ("big5", "cp932", "cp949", "cp950", "gb", "johab", "shift_jis")
+_MULTIBYTE = ("big5", "cp932", "cp949", "cp950", "euc", "gb", "johab", "shift_jis")
 _LEAST_TRAIL = 0x30
 # Shares of zeros that text in another character set does not have.
 _MANY, _NEARLY_ALL = 0.3, 0.9

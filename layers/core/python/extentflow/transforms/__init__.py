@@ -8,7 +8,7 @@ Batches come from `formats`; payloads belong to `converters`, bad records to `de
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -189,15 +189,17 @@ def _concat_keys(
     return take_rows(_concat(left, right), order)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Function:
     """A user's function of a record batch: it returns one of as many rows, or which rows to keep.
 
-    A function that returns a BooleanArray keeps the rows that are true.
+    A function that returns a BooleanArray keeps the rows that are true. `_columns` are those of the
+    first batch, which has no rows: converters were opened for them.
     """
 
     function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.BooleanArray]
     on_key: bool
+    _columns: list[tuple[str, pa.DataType]] | None = field(default=None, init=False)
 
     def __call__(self, rows: Rows) -> Rows:
         batch = rows.keys if self.on_key else rows.values
@@ -212,7 +214,23 @@ class _Function:
         if isinstance(found, pa.Array):
             kept = found.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
             return rows.take(np.flatnonzero(kept))
+        self._require_same_columns(found.schema)
         return replace(rows, keys=found) if self.on_key else replace(rows, values=found)
+
+    def _require_same_columns(self, schema: pa.Schema) -> None:
+        columns = [(column.name, column.type) for column in schema]
+        if self._columns is None:
+            self._columns = columns
+        if not columns or columns != self._columns:
+            raise UnsupportedType(
+                f"the function returned {_described(self._columns)} for one batch and"
+                f" {_described(columns)} for another, of which the first one has no rows; return"
+                " the same columns, at least one, whatever rows there are"
+            )
+
+
+def _described(columns: Sequence[tuple[str, pa.DataType]]) -> str:
+    return ", ".join(f"'{name}' {data_type}" for name, data_type in columns) or "no columns"
 
 
 NO_KEY = (
