@@ -115,6 +115,15 @@ def orc_sample() -> Sample:
     return Sample(body.getvalue(), sorted(truth, key=json.dumps), parsed)
 
 
+def arrow() -> Sample:
+    table = pa.table({"id": range(12_000), "name": [f"naïve {row}" for row in range(12_000)]})
+    body = io.BytesIO()
+    with pa.ipc.new_file(body, table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=1_000):
+            writer.write_batch(batch)
+    return Sample(body.getvalue(), sorted(table.to_pylist(), key=json.dumps), parsed)
+
+
 def halves(body: bytes, compress: Callable[[bytes], bytes]) -> bytes:
     """Two gzip members, or two zstd frames, cut anywhere."""
     middle = len(body) // 2 + 3
@@ -132,6 +141,7 @@ SAMPLES = {
     "objects.jsonl.zst": json_sample(halves(joined(json_lines()), zstandard.compress)),
     "groups.parquet": parquet(),
     "blocks.avro": avro(),
+    "batches.arrow": arrow(),
     "stripes.orc": orc_sample(),
     "empty.txt": Sample(b"", [], sorted),
 }
@@ -188,7 +198,7 @@ def test_objects_that_can_be_cut_have_several_extents(everything: Everything) ->
 
     cut = {label for label, count in counts.items() if count > 1}
     lines = {"lines.txt", "unfinished.txt", "rows.csv", "objects.jsonl"}
-    assert cut == lines | {"groups.parquet", "blocks.avro", "stripes.orc"}
+    assert cut == lines | {"groups.parquet", "blocks.avro", "stripes.orc", "batches.arrow"}
 
 
 @pytest.mark.spark

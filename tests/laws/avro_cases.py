@@ -7,7 +7,8 @@ from typing import Any
 import fastavro
 from tests.laws.laws import FormatCase, Sample
 
-from extentflow.formats.avro import Avro, row_factor
+from extentflow.formats import row_factor
+from extentflow.formats.avro import Avro
 
 MARKER = bytes(range(0xA0, 0xB0))
 

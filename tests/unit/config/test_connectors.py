@@ -288,7 +288,7 @@ def test_all_problems_are_reported_at_once() -> None:
         "aws.s3.endpoint='minio:9000': write http://host:port or https://host:port",
         f"aws.secret.access.key=(not shown): {reference}",
         (
-            "input.format='paruqet': write avro, csv, json, jsonl, orc, parquet or text, or"
+            "input.format='paruqet': write arrow, avro, csv, json, jsonl, orc, parquet or text, or"
             " install the package that declares it (entry-point group extentflow.formats)"
         ),
         "csv.separator.char=';;': write one ASCII character (\\t for a tab), no line break",
@@ -327,7 +327,7 @@ def test_one_mistake_is_not_reported_twice() -> None:
     assert tolerance == ("errors.tolerance='some': write all or none",)
     (misspelt,) = format_
     assert misspelt.startswith(
-        "input.format='avor': write avro, csv, json, jsonl, orc, parquet or text, or"
+        "input.format='avor': write arrow, avro, csv, json, jsonl, orc, parquet or text, or"
     )
 
 
@@ -680,7 +680,9 @@ def test_keys_that_contradict_each_other_are_reported(config: dict[str, str], pr
 
 
 @pytest.mark.parametrize("converter", CONVERTERS)
-@pytest.mark.parametrize("name", ["avro", "csv", "json", "jsonl", "orc", "parquet", "text"])
+@pytest.mark.parametrize(
+    "name", ["arrow", "avro", "csv", "json", "jsonl", "orc", "parquet", "text"]
+)
 def test_every_pair_of_format_and_converter_works_or_is_rejected(name: str, converter: str) -> None:
     pair = {**ORDERS, "input.format": name, "value.converter": converter}
 
@@ -699,6 +701,7 @@ def test_the_pairs_that_work_are_these() -> None:
         "csv": {"json"},
         "json": {"json", "string", "bytes"},
         "jsonl": {"json", "string", "bytes"},
+        "arrow": {"json", "string", "bytes"},
         "avro": {"json", "string", "bytes"},
         "orc": {"json", "string", "bytes"},
         "parquet": {"json", "string", "bytes"},

@@ -27,8 +27,8 @@ from extentflow.errors import (
     UnsupportedFormat,
     UnsupportedType,
 )
-from extentflow.formats import FORMATS, FormatOptions
-from extentflow.formats.avro import CODECS, DEEPEST, Avro, row_factor
+from extentflow.formats import FORMATS, FormatOptions, row_factor
+from extentflow.formats.avro import CODECS, DEEPEST, Avro
 from extentflow.testing.stores import MemorySource
 
 

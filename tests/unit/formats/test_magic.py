@@ -57,12 +57,14 @@ OBJECTS = {
     "tar": written("tar"),
     "parquet": written("parquet"),
     "orc": written("orc"),
+    "arrow": b"ARROW1\0\0" + TEXT,
     "avro": b"Obj\x01\x04\x14avro.codec" + TEXT,
 }
 SETTINGS = {
     "gzip": "set file.compression.type=gzip",
     "zstd": "set file.compression.type=zstd",
     "parquet": "set input.format=parquet",
+    "arrow": "set input.format=arrow",
     "avro": "set input.format=avro",
     "orc": "set input.format=orc",
 }

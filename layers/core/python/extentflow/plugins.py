@@ -33,6 +33,7 @@ PREDICATES = "extentflow.predicates"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ENGINES: {"inline": "extentflow.engines.inline:InlineEngine"},
     FORMATS: {
+        "arrow": "extentflow.formats.arrow_ipc:ARROW",
         "avro": "extentflow.formats.avro:AVRO",
         "csv": "extentflow.formats.csv:CSV",
         "json": "extentflow.formats.json_documents:JSON",

@@ -18,10 +18,21 @@ from extentflow.config.specs import FORMATS, FormatSpec
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
-__all__ = ["FORMATS", "BadRecord", "Chunk", "Format", "FormatOptions", "FormatSpec", "open_format"]
+__all__ = [
+    "FORMATS",
+    "BadRecord",
+    "Chunk",
+    "Format",
+    "FormatOptions",
+    "FormatSpec",
+    "open_format",
+    "row_factor",
+]
 
 # A point's state holds 32 KiB of content, and decompression passes a GiB in a few seconds.
 RESUME_EVERY_BYTES = 1 << 30
+_LARGEST_POSITION = (1 << 63) - 1
+_MOST_ROW_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +209,13 @@ def open_format(name: str, options: FormatOptions, own: object = None) -> Format
     spec = FORMATS.get(name)
     opened: Format = spec.open(options, spec.options() if own is None else own)
     return opened
+
+
+def row_factor(size: int) -> int:
+    """Return by how much a location multiplies a block's offset: a power of ten.
+
+    For formats whose extents cannot count the rows before them: a location, which is a position as
+    well, is the byte offset of a block times the factor, plus the row within the block. The factor
+    is 10^9 for objects up to 9.2 GB, less for larger ones: locations fit into 64 bits.
+    """
+    return int(10 ** min(_MOST_ROW_DIGITS, len(str(_LARGEST_POSITION // max(1, size))) - 1))

@@ -33,7 +33,7 @@ from extentflow.errors import (
     UnsupportedFormat,
     UnsupportedType,
 )
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, row_factor
 from extentflow.formats.avro_columns import (
     DURATION,
     Bytes,
@@ -66,20 +66,10 @@ GROUP_WINDOWS = 2
 GROUP_BATCHES = 8
 DEEPEST = 64
 MOST_TYPES = 10_000
-_LARGEST_POSITION = (1 << 63) - 1
-_MOST_ROW_DIGITS = 9
 _WIDEST_VARINT = 10
 # Arrow's decimal256.
 _MOST_DIGITS = 76
 _DECIMAL128_DIGITS = 38
-
-
-def row_factor(size: int) -> int:
-    """Return by how much a location multiplies a block's offset: a power of ten.
-
-    10^9 for objects up to 9.2 GB, less for larger ones, so that every location fits into 64 bits.
-    """
-    return int(10 ** min(_MOST_ROW_DIGITS, len(str(_LARGEST_POSITION // max(1, size))) - 1))
 
 
 # -- schema ----------------------------------------------------------------------------------------

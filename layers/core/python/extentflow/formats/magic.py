@@ -57,6 +57,7 @@ _PATTERNS: tuple[tuple[Kind, str, bytes], ...] = (
     ("compression", "snappy", rb"\xff\x06\x00\x00sNaPpY"),
     ("archive", "zip", rb"PK(\x03\x04|\x05\x06)"),
     ("archive", "tar", rb".{257}ustar"),
+    ("format", "arrow", rb"ARROW1\x00\x00"),
     ("format", "avro", rb"Obj\x01"),
     ("format", "parquet", rb"(PAR[1E]).*\|\1\Z"),
     # The last byte of an ORC file is the length of its postscript, which ends in ORC.

@@ -12,7 +12,6 @@ ORC has no checksums: a damaged stripe that still decodes is indistinguishable f
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -27,7 +26,9 @@ from pyarrow import orc
 
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec
+from extentflow.formats.arrow_ipc import require_columns
 from extentflow.formats.magic import HEAD_BYTES, require_signature
+from extentflow.formats.parquet_prefetch import ObjectFile
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 
@@ -37,8 +38,6 @@ MAGIC = b"ORC"
 TAIL_BYTES = 64 << 10
 # A larger stripe is read in blocks when Arrow needs them, not ahead.
 LARGEST_HELD_BYTES = 64 << 20
-BLOCK_BYTES = 1 << 20
-HELD_BLOCKS = 64
 BATCH_BYTES = 4 << 20
 _PROBE_ROWS = 256
 _CACHED_TAILS = 64
@@ -175,72 +174,6 @@ _PER_STRIPE = frozenset({_STRIPES, _ROWS, _STATISTICS})
 _LENGTHS = frozenset({_FOOTER_LENGTH, _METADATA_LENGTH, _STATISTICS_LENGTH})
 
 
-class _ObjectFile(io.IOBase):
-    """A file for Arrow: bytes of the object up to `end`, then `tail`.
-
-    `held` are bytes of the object from `held_start` on; others are read in blocks. `check()`
-    re-raises the exception of a failed read, which Arrow replaces.
-    """
-
-    def __init__(
-        self, source: RangeSource, end: int, tail: bytes, held_start: int, held: bytes
-    ) -> None:
-        self._source = source
-        self._end = end
-        self._tail = tail
-        self._held_start = held_start
-        self._held = held
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        self._position = 0
-        self._raised: BaseException | None = None
-
-    def check(self) -> None:
-        """Raise the exception of a read, if any."""
-        if self._raised is not None:
-            raise self._raised
-
-    def readable(self) -> bool:
-        """Return True: Arrow asks before it reads."""
-        return True
-
-    def seek(self, position: int, whence: int = 0) -> int:
-        """Set the position, as files do."""
-        size = self._end + len(self._tail)
-        self._position = position + (0, self._position, size)[whence]
-        return self._position
-
-    def read(self, size: int) -> bytes:
-        """Return `size` bytes; fewer only at the end of the file."""
-        start, self._position = self._position, self._position + size
-        try:
-            inside = self._object_bytes(start, min(start + size, self._end))
-        except BaseException as exc:
-            self._raised = self._raised or exc
-            raise
-        behind = max(0, start - self._end)
-        return inside + self._tail[behind : max(0, start + size - self._end)]
-
-    def _object_bytes(self, start: int, end: int) -> bytes:
-        if start >= end:
-            return b""
-        first = start - self._held_start
-        if first >= 0 and end - self._held_start <= len(self._held):
-            return self._held[first : end - self._held_start]
-        numbers = range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES))
-        data = b"".join(map(self._block, numbers))
-        first = start - numbers.start * BLOCK_BYTES
-        return data[first : first + end - start]
-
-    def _block(self, number: int) -> bytes:
-        if number not in self._blocks:
-            start = number * BLOCK_BYTES
-            end = min(start + BLOCK_BYTES, self._source.version.size)
-            self._blocks[number] = self._source.read(start, end)
-            if len(self._blocks) > HELD_BLOCKS:
-                self._blocks.popitem(last=False)
-        return self._blocks[number]
-
-
 def read_tail(source: RangeSource) -> Tail:
     """Read and check the footer: one request, more where it is large.
 
@@ -260,7 +193,7 @@ def read_tail(source: RangeSource) -> Tail:
             f"{version.uri} is not an ORC file (it begins with {head[:3]!r}, not with ORC); set"
             " input.format to its format"
         )
-    file = _ObjectFile(source, version.size, b"", start, held)
+    file = ObjectFile(source, version.size, b"", start, held)
     try:
         reader = orc.ORCFile(pa.PythonFile(file, mode="r"))
         schema = reader.schema
@@ -283,10 +216,7 @@ def _require_supported(version: ObjectVersion, tail: Tail) -> None:
         raise UnsupportedFormat(
             f"{version.uri} has encrypted columns; decrypt it with its writer's tools first"
         )
-    if not tail.schema.names:
-        raise UnsupportedType(f"{version.uri} has no columns")
-    if len(set(tail.schema.names)) < len(tail.schema.names):
-        raise UnsupportedType(f"{version.uri} has two columns of one name; rename one of them")
+    require_columns(version, tail.schema)
 
 
 def _stripes(version: ObjectVersion, footer: Fields) -> Iterator[Stripe]:
@@ -324,7 +254,7 @@ def _read_rows(
     held = b""
     if stripe.end - stripe.start <= LARGEST_HELD_BYTES:
         held = b"".join(source.stream(stripe.start, stripe.end, window_bytes=window_bytes))
-    file = _ObjectFile(source, stripe.end, tail.of_one(stripe), stripe.start, held)
+    file = ObjectFile(source, stripe.end, tail.of_one(stripe), stripe.start, held)
 
     def scan(rows: int) -> Iterator[pa.RecordBatch]:
         fragment = ds.OrcFileFormat().make_fragment(pa.PythonFile(file, mode="r"))

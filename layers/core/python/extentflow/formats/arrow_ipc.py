@@ -1,0 +1,350 @@
+"""Decode Arrow IPC: record batches owned by the extent that contains their first byte.
+
+    file      ARROW1 | schema | dictionaries | batch 0 | batch 1 | footer | length | ARROW1
+    extents   [0 ............................ )[ ........................... size)
+    stream    schema | dictionary | batch | dictionary | batch | end         one extent
+
+The footer of a file lists where its batches are; dictionaries are read once per extent. A stream
+has no footer, so the extent with its first byte owns all batches, and a resumed one reads it again.
+
+A location is the byte offset of a batch times `row_factor`, plus the row within the batch. In a
+stream, a batch's offset is that of the first message behind the previous batch. Every batch is
+validated, as nothing in it is protected by a checksum.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+import pyarrow as pa
+
+from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, row_factor
+from extentflow.formats.lines import stream_windows
+from extentflow.formats.magic import HEAD_BYTES, require_signature
+from extentflow.formats.parquet_prefetch import ObjectFile
+from extentflow.model import Extent, ObjectVersion
+from extentflow.storage import RangeSource
+
+EXTENT_BYTES = 32 << 20
+MAGIC = b"ARROW1"
+# The footer is followed by its length in four bytes and the magic.
+_FRAME_BYTES = 10
+_TAIL_BYTES = 64 << 10
+# A batch is held in memory as a whole, like every message.
+LARGEST_MESSAGE_BYTES = 256 << 20
+_CACHED_FOOTERS = 64
+_DICTIONARIES, _BATCHES = 2, 3
+# In the footer, a block is an offset, the length of its metadata, and that of its body.
+_BLOCK = struct.Struct("<qi4xq")
+_ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A record batch: bytes `[start, end)`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The batches of a file in file order; None for a stream."""
+
+    batches: tuple[Block, ...] | None
+
+
+def _blocks(footer: bytes, number: int) -> list[Block]:
+    """Return a vector of blocks in the footer, a flatbuffer: table, vtable, vector of structs."""
+    (table,) = struct.unpack_from("<I", footer, 0)
+    (vtable,) = struct.unpack_from("<i", footer, table)
+    vtable = table - vtable
+    (size,) = struct.unpack_from("<H", footer, vtable)
+    # A vtable begins with its own size and the table's.
+    slot = 4 + 2 * number
+    (at,) = struct.unpack_from("<H", footer, vtable + slot) if slot < size else (0,)
+    if not at:
+        return []
+    (vector,) = struct.unpack_from("<I", footer, table + at)
+    vector += table + at
+    (count,) = struct.unpack_from("<I", footer, vector)
+    if vector < 0 or count * _BLOCK.size > len(footer):
+        raise ValueError("a vector that is longer than the footer")
+    found = [_BLOCK.unpack_from(footer, vector + 4 + _BLOCK.size * i) for i in range(count)]
+    return [Block(start, start + lead + body) for start, lead, body in found]
+
+
+def read_footer(source: RangeSource) -> Footer:
+    """Read and check the footer: two requests, a third one where it is large.
+
+    Raises:
+        UnsupportedFormat: not Arrow IPC, or messages larger than what is held in memory.
+        CorruptObject: the footer is truncated or contradicts itself.
+    """
+    version, size = source.version, source.version.size
+    start = max(0, size - _TAIL_BYTES)
+    tail = source.read(start, size)
+    head = tail if not start else source.read(0, HEAD_BYTES)
+    if not head.startswith(MAGIC):
+        # A stream has no signature of its own; its schema is checked before the first record.
+        require_signature(version, head[:HEAD_BYTES], tail, expected="arrow")
+        return Footer(None)
+    if not tail.endswith(MAGIC) or size < 2 * _FRAME_BYTES:
+        raise _corrupt(version, 0, size, "begins as Arrow IPC but does not end with ARROW1")
+    length = int.from_bytes(tail[-_FRAME_BYTES : -len(MAGIC)], "little")
+    if length + _FRAME_BYTES + len(MAGIC) > size or length > LARGEST_MESSAGE_BYTES:
+        raise _corrupt(version, 0, size, f"claims a footer of {length} bytes")
+    first = size - length - _FRAME_BYTES
+    if first < start:
+        tail = b"".join(source.stream(first, size))
+        start = first
+    footer = tail[first - start : len(tail) - _FRAME_BYTES]
+    try:
+        dictionaries, batches = _blocks(footer, _DICTIONARIES), _blocks(footer, _BATCHES)
+    except (ValueError, struct.error) as exc:
+        raise _corrupt(version, first, size, f"has an unreadable footer: {exc}") from exc
+    reached = len(MAGIC)
+    for block in batches:
+        if not reached <= block.start < block.end <= first:
+            raise _corrupt(version, first, size, f"has a batch at [{block.start}-{block.end})")
+        reached = block.end
+    sizes = [block.end - block.start for block in batches]
+    held = sum(max(0, block.end - block.start) for block in dictionaries)
+    if max([held, *sizes]) > LARGEST_MESSAGE_BYTES:
+        raise UnsupportedFormat(
+            f"{version.uri} has a batch, or dictionaries, of {max([held, *sizes])} bytes,"
+            f" extentflow reads up to {LARGEST_MESSAGE_BYTES}; write it with smaller batches"
+        )
+    return Footer(tuple(batches))
+
+
+def _corrupt(version: ObjectVersion, start: int, end: int, what: str) -> CorruptObject:
+    return CorruptObject(f"{version.uri}[{start}-{end}) {what}; upload it again, or remove it")
+
+
+def _one_line(exc: BaseException) -> str:
+    return " ".join(str(exc).split()) or type(exc).__name__
+
+
+class _StreamFile(io.IOBase):
+    """The object from its start as a file that is read once, in windows."""
+
+    def __init__(self, source: RangeSource, window_bytes: int) -> None:
+        self._source = source
+        self._windows = stream_windows(source, 0, source.version.size, window_bytes)
+        self._data = b""
+        self._next = 0
+        self._raised: BaseException | None = None
+        self.at = 0
+
+    def check(self) -> None:
+        """Raise the exception of a read, if any."""
+        if self._raised is not None:
+            raise self._raised
+
+    def readable(self) -> bool:
+        """Return True: Arrow asks before it reads."""
+        return True
+
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes; fewer only at the end of the object."""
+        try:
+            return self._next_bytes(min(size, self._source.version.size - self.at))
+        except BaseException as exc:
+            self._raised = self._raised or exc
+            raise
+
+    def _next_bytes(self, size: int) -> bytes:
+        if size > LARGEST_MESSAGE_BYTES:
+            raise UnsupportedFormat(
+                f"{self._source.version.uri}: a message of {size} bytes at byte {self.at},"
+                f" extentflow reads up to {LARGEST_MESSAGE_BYTES}; write smaller batches"
+            )
+        pieces: list[bytes | memoryview] = []
+        while size:
+            if self._next == len(self._data):
+                (_, self._data), self._next = next(self._windows), 0
+            piece = memoryview(self._data)[self._next : self._next + size]
+            pieces.append(piece)
+            self._next += len(piece)
+            self.at += len(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+
+def require_columns(version: ObjectVersion, schema: pa.Schema) -> None:
+    """Raise UnsupportedType for a schema without columns, or with two of one name.
+
+    UnicodeDecodeError for names that are not UTF-8, also of members of structs.
+    """
+    names = schema.names
+    if not names:
+        raise UnsupportedType(f"{version.uri} has no columns")
+    if len(set(names)) < len(names):
+        raise UnsupportedType(f"{version.uri} has two columns of one name; rename one of them")
+    types = list(schema.types)
+    while types:
+        parent = types.pop()
+        fields = [parent.field(index) for index in range(parent.num_fields)]
+        # Arrow decodes a name when it is asked for it.
+        types += [each.type for each in fields if each.name is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowIpc:
+    """Arrow IPC files and streams. `footers` are those of the latest object versions.
+
+    A batch of a file that is damaged is one bad record; decoding continues with the next one. A
+    damaged message of a stream fails the extent, as where the next one begins is unknown.
+    """
+
+    options: FormatOptions
+    footers: OrderedDict[ObjectVersion, Footer] = field(
+        default_factory=OrderedDict, repr=False, compare=False
+    )
+    splittable: bool = field(default=True, init=False)
+    location_unit: Literal["offset", "row"] = field(default="offset", init=False)
+    extent_bytes: int | None = field(default=EXTENT_BYTES, init=False)
+    cut_version: int = field(default=1, init=False)
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        """Yield runs of consecutive batches up to `target_bytes`; one range for a stream."""
+        if source.version.size == 0:
+            return
+        footer = self._footer(source)
+        start = 0
+        for _, batch in pairwise(footer.batches or ()):
+            if batch.end - start > target_bytes:
+                yield start, batch.start
+                start = batch.start
+        yield start, source.version.size
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        """Yield the rows of the batches whose first byte lies in the extent.
+
+        Raises as `Format.decode`, and Conflict if `position` is not one of this extent.
+        """
+        if extent.start == extent.end:
+            return
+        footer = self._footer(source)
+        at, skip = divmod(position, row_factor(source.version.size))
+        if footer.batches is not None:
+            yield from self._from_file(source, extent, footer.batches, at, skip)
+        elif extent.start == 0:
+            yield from self._from_stream(source, at, skip)
+
+    def _from_file(
+        self, source: RangeSource, extent: Extent, batches: tuple[Block, ...], at: int, skip: int
+    ) -> Iterator[Chunk]:
+        todo = [
+            (number, batch)
+            for number, batch in enumerate(batches)
+            if max(extent.start, at) <= batch.start < extent.end
+        ]
+        if skip and (not todo or todo[0][1].start != at):
+            raise Conflict(f"{extent.uri} has no batch at byte {at}, where decoding was to resume")
+        if not todo:
+            return
+        version = source.version
+        file = ObjectFile(source, version.size, b"", 0, b"")
+        try:
+            reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
+            require_columns(version, reader.schema)
+        except _ERRORS as exc:
+            file.check()
+            raise _corrupt(version, 0, version.size, f"is unreadable: {_one_line(exc)}") from exc
+        for number, batch in todo:
+            window = self.options.window_bytes
+            file.hold(batch.start, source.stream(batch.start, batch.end, window_bytes=window))
+            try:
+                rows = reader.get_batch(number)
+                rows.validate(full=True)
+            except _ERRORS as exc:
+                file.check()
+                reason = (
+                    f"{version.uri}[{batch.start}-{batch.end}): batch {number} is lost:"
+                    f" {_one_line(exc)}"
+                )
+                yield self._lost(reader.schema, source, batch, reason)
+            else:
+                yield from self._parts(source, rows, batch, skip)
+            skip = 0
+
+    def _from_stream(self, source: RangeSource, at: int, skip: int) -> Iterator[Chunk]:
+        version, size = source.version, source.version.size
+        file = _StreamFile(source, self.options.window_bytes)
+        start = 0
+        try:
+            reader = pa.ipc.open_stream(pa.PythonFile(file, mode="r"))
+            require_columns(version, reader.schema)
+            while True:
+                start = file.at
+                try:
+                    rows = reader.read_next_batch()
+                except StopIteration:
+                    break
+                if file.at <= at:
+                    continue
+                batch = Block(start, file.at)
+                try:
+                    rows.validate(full=True)
+                except pa.ArrowInvalid as exc:
+                    where = f"{version.uri}[{start}-{file.at})"
+                    reason = f"{where}: a record batch is lost: {_one_line(exc)}"
+                    yield self._lost(reader.schema, source, batch, reason)
+                else:
+                    yield from self._parts(source, rows, batch, skip)
+                skip = 0
+        except _ERRORS as exc:
+            file.check()
+            what = f"has an unreadable Arrow message: {_one_line(exc)}"
+            raise _corrupt(version, start, size, what) from exc
+        file.check()
+        if file.at != size:
+            raise _corrupt(version, file.at, size, "has bytes behind the end of its stream")
+
+    def _lost(self, schema: pa.Schema, source: RangeSource, batch: Block, reason: str) -> Chunk:
+        factor = row_factor(source.version.size)
+        nothing = pa.RecordBatch.from_arrays(
+            [pa.nulls(0, column.type) for column in schema], schema=schema
+        )
+        lost = (BadRecord(None, batch.start * factor, reason),)
+        return Chunk(nothing, batch.end * factor, range(0), lost)
+
+    def _parts(
+        self, source: RangeSource, rows: pa.RecordBatch, batch: Block, skip: int
+    ) -> Iterator[Chunk]:
+        factor, step = row_factor(source.version.size), self.options.batch_rows
+        if rows.num_rows >= factor:
+            raise UnsupportedFormat(
+                f"{source.version.uri}[{batch.start}-{batch.end}): a batch of {rows.num_rows} rows,"
+                f" extentflow reads up to {factor - 1} in an object of this size"
+            )
+        first = batch.start * factor
+        for start in range(skip, rows.num_rows, step):
+            end = min(start + step, rows.num_rows)
+            position = first + end if end < rows.num_rows else batch.end * factor
+            yield Chunk(rows.slice(start, end - start), position, range(first + start, first + end))
+
+    def _footer(self, source: RangeSource) -> Footer:
+        known = self.footers.get(source.version)
+        if known is None:
+            known = self.footers[source.version] = read_footer(source)
+            while len(self.footers) > _CACHED_FOOTERS:
+                self.footers.popitem(last=False)
+        return known
+
+
+ARROW = FormatSpec(
+    open=lambda options, _: ArrowIpc(options),
+    extensions=("arrow", "arrows", "feather"),
+    converters=("json", "string", "bytes"),
+    compressible=False,
+)

@@ -1,0 +1,204 @@
+"""Arrow IPC types, damage and limits; pyarrow writes the files."""
+
+import random
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.laws.arrow_cases import ONE_COLUMN, WIDE, growing, written
+from tests.laws.laws import Decoded, decoded, extent_of
+
+from extentflow.converters.json import json_converter
+from extentflow.errors import (
+    Conflict,
+    CorruptObject,
+    CorruptRecord,
+    UnsupportedFormat,
+    UnsupportedType,
+)
+from extentflow.formats import FORMATS, FormatOptions, row_factor
+from extentflow.formats.arrow_ipc import ArrowIpc, read_footer
+from extentflow.testing.stores import MemorySource
+
+FILE = written(WIDE, 250)
+STREAM = written(WIDE, 250, stream=True)
+
+
+def read(body: bytes) -> Decoded:
+    """Decode an object as one extent."""
+    source = MemorySource(body, window_bytes=1 << 20)
+    return decoded(ArrowIpc(FormatOptions()), source, (0, len(body)))
+
+
+def plan(body: bytes, target_bytes: int = 1) -> list[tuple[int, int]]:
+    return list(ArrowIpc(FormatOptions()).plan(MemorySource(body), target_bytes))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([1, None], pa.uint64()),
+        pa.array(["x", None], pa.large_string()),
+        pa.array(["x", "long enough for a buffer"], pa.string_view()),
+        pa.array([[1], None, []], pa.list_(pa.int8())),
+        pa.array([{"a": 1}, None]),
+        pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
+        pa.array(["a", "b", "a"]).dictionary_encode(),
+        pa.array([1000, 1000, 2000]).cast(pa.timestamp("ns", "UTC")),
+        pa.array([None, None], pa.null()),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_every_type_keeps_its_values(array: pa.Array, stream: bool) -> None:  # noqa: FBT001
+    body = written(pa.table({"c": array}), 2, stream=stream)
+
+    assert [row["c"] for row in read(body).rows] == array.to_pylist()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+def test_dictionaries_that_grow_and_buffers_that_are_compressed_are_read(
+    stream: bool,  # noqa: FBT001
+    compression: str | None,
+) -> None:
+    options = {"emit_dictionary_deltas": True, "compression": compression}
+
+    body = written(growing(), 10, stream=stream, **options)
+
+    assert read(body).rows == growing().to_pylist()
+
+
+def test_a_plan_cuts_files_where_batches_begin_and_streams_nowhere() -> None:
+    batches = read_footer(MemorySource(FILE)).batches
+    assert batches is not None
+
+    assert [start for start, _ in plan(FILE)] == [0, *(batch.start for batch in batches[1:])]
+    assert plan(STREAM) == [(0, len(STREAM))]
+    assert plan(b"") == []
+
+
+def test_an_extent_reads_its_batches_and_the_footer_only() -> None:
+    batches = read_footer(MemorySource(FILE)).batches
+    assert batches is not None
+    source = MemorySource(FILE, window_bytes=1 << 20)
+    fmt = ArrowIpc(FormatOptions())
+
+    (chunk,) = fmt.decode(source, extent_of(source, batches[5].start, batches[6].start), 0)
+
+    assert chunk.batch.to_pylist() == WIDE.slice(1250, 250).to_pylist()
+    inside = sum(end - start for start, end in source.reads if end - start < 1 << 16)
+    assert inside < 2 * (batches[5].end - batches[5].start)
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [1, 10, 300])
+def test_a_truncated_file_is_corrupt(cut: int) -> None:
+    with pytest.raises(CorruptObject, match=r"s3://memory/object\[0-\d+\) begins as Arrow IPC but"):
+        plan(FILE[:-cut])
+
+
+@pytest.mark.parametrize("cut", [9, 300, 4000])
+def test_a_truncated_stream_is_corrupt(cut: int) -> None:
+    with pytest.raises(CorruptObject, match="has an unreadable Arrow message"):
+        read(STREAM[:-cut])
+
+
+def test_bytes_behind_a_stream_are_corrupt() -> None:
+    with pytest.raises(CorruptObject, match="has bytes behind the end of its stream"):
+        read(STREAM + b"more")
+
+
+def test_other_objects_are_refused() -> None:
+    with pytest.raises(UnsupportedFormat, match="begins as gzip"):
+        plan(b"\x1f\x8b" + bytes(300))
+    with pytest.raises(CorruptObject, match="has an unreadable Arrow message"):
+        read(b"a,b\n1,2\n")
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+
+    for stream in (False, True):
+        with pytest.raises(UnsupportedType, match="two columns of one name"):
+            read(written(table, 1, stream=stream))
+
+
+def test_a_message_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extentflow.formats.arrow_ipc.LARGEST_MESSAGE_BYTES", 5000)
+
+    with pytest.raises(UnsupportedFormat, match="extentflow reads up to 5000; write"):
+        plan(FILE)
+    with pytest.raises(UnsupportedFormat, match="extentflow reads up to 5000; write"):
+        read(STREAM)
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_not_valid_is_one_bad_record_and_the_next_is_delivered() -> None:
+    batches = read_footer(MemorySource(FILE)).batches
+    assert batches is not None
+    body = bytearray(FILE)
+    # Text that is not UTF-8, in the third batch.
+    at = body.index(b"text 501", batches[2].start)
+    body[at] = 0xFF
+
+    result = read(bytes(body))
+
+    ((location, raw, reason),) = result.bad
+    assert (location, raw) == (batches[2].start * row_factor(len(FILE)), None)
+    where = f"s3://memory/object[{batches[2].start}-{batches[2].end})"
+    assert reason.startswith(f"{where}: batch 2 is lost: ")
+    assert result.rows == [*WIDE.slice(0, 500).to_pylist(), *WIDE.slice(750).to_pylist()]
+
+
+def test_a_batch_of_a_stream_that_is_not_valid_is_one_bad_record() -> None:
+    body = bytearray(STREAM)
+    body[body.index(b"text 601")] = 0xFF
+
+    result = read(bytes(body))
+
+    assert len(result.bad) == 1
+    assert len(result.rows) == 2750
+
+
+def test_resuming_where_no_batch_begins_is_a_conflict() -> None:
+    source = MemorySource(FILE)
+    extent = extent_of(source, 0, len(FILE))
+
+    with pytest.raises(Conflict, match="has no batch at byte 77"):
+        list(ArrowIpc(FormatOptions()).decode(source, extent, 77 * row_factor(len(FILE)) + 1))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", [b"outer", b"inner"])
+def test_names_that_are_not_utf8_are_corrupt(name: bytes, stream: bool) -> None:  # noqa: FBT001
+    body = written(pa.table({"outer": [{"inner": 1}]}), 1, stream=stream)
+
+    with pytest.raises(CorruptObject, match="utf-8"):
+        read(body.replace(name, b"\xff" + name[1:]))
+
+
+def test_mutated_files_raise_typed_errors_only() -> None:
+    chance = random.Random(5)
+    options: list[dict[str, Any]] = [{}, {"compression": "zstd"}, {"stream": True}]
+    deltas = {"emit_dictionary_deltas": True}
+    tables = (ONE_COLUMN, growing())
+    bodies = [written(table, 2, **one, **deltas) for table in tables for one in options]
+    for _ in range(600):
+        body = bytearray(chance.choice(bodies))
+        for _ in range(chance.choice([1, 1, 4])):
+            body[chance.randrange(len(body))] = chance.randrange(256)
+        source = MemorySource(bytes(body), window_bytes=1 << 20)
+        extent = extent_of(source, 0, len(body))
+        with suppress(CorruptObject, UnsupportedFormat, UnsupportedType, CorruptRecord):
+            for chunk in ArrowIpc(FormatOptions()).decode(source, extent, 0):
+                json_converter(chunk.batch.schema)(chunk.batch)
+
+
+def test_the_registered_format_recognises_its_objects() -> None:
+    assert FORMATS.get("arrow").extensions == ("arrow", "arrows", "feather")
