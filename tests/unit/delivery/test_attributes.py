@@ -2,11 +2,14 @@
 
 from datetime import UTC, date, datetime
 
+import orjson
 import pyarrow as pa
 import pytest
-from tests.support.chains import chain, convert
+from tests.support.chains import VERSION, chain, convert
 
-from extentflow.errors import Misconfigured, UnsupportedType
+from extentflow.delivery.attributes import Attributes
+from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedType
+from extentflow.model import Extent
 from extentflow.sink import HeaderColumns, Records
 
 TABLE = pa.table(
@@ -17,6 +20,7 @@ TABLE = pa.table(
         "place": pa.array([3, None, 4], pa.int8()),
     }
 )
+EXTENT = Extent("job", 0, "c", VERSION, 0, 1, "parquet")
 EARLY = "an instant not after the beginning of 1970, which Kafka cannot store"
 
 
@@ -70,6 +74,7 @@ def test_timestamps_come_from_a_column_and_instants_before_1970_are_bad() -> Non
         (pa.array([86_400_001], pa.int64()), 86_400_001),
         (pa.array([1_999_999], pa.timestamp("us")), 1_999),
         (pa.array([1_999_999], pa.timestamp("ns", "Europe/Berlin")), 1),
+        (pa.array([7], pa.timestamp("s", "No/Zone")), 7_000),
         (pa.array(["12"], pa.string_view()), 12),
     ],
 )
@@ -92,6 +97,26 @@ def test_text_that_is_no_partition_is_a_bad_record() -> None:
     made = convert(body, {"message.partition": "column:p"}, "jsonl")
 
     assert (made.partitions, made.bad) == ([1, -1], [(10, "message.partition: no whole number")])
+
+
+@pytest.mark.parametrize("text", [" 12", "+5", "1_000"])
+def test_text_that_only_python_takes_for_a_number_is_a_bad_record(text: str) -> None:
+    body = orjson.dumps({"at": text}) + b'\n{"at":"7"}\n'
+
+    made = convert(body, {"message.timestamp": "column:at"}, "jsonl")
+
+    assert (made.timestamps, made.bad) == ([7], [(0, "message.timestamp: no whole number")])
+
+
+def test_seconds_beyond_kafkas_timestamps_are_bad_records() -> None:
+    seconds = pa.array([2**61, 7, -(2**61)], pa.timestamp("s"))
+
+    with pytest.raises(CorruptRecord) as caught:
+        Attributes(timestamp="at").bind(pa.schema([("at", seconds.type)]), EXTENT)(
+            pa.record_batch({"at": seconds}), range(3)
+        )
+
+    assert list(caught.value.rows) == [0]
 
 
 def test_a_chunk_is_split_with_its_attributes() -> None:
