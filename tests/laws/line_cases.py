@@ -106,11 +106,25 @@ def jsonl_sample(name: str, body: bytes) -> Sample:
 
 def csv_sample(name: str, body: bytes) -> Sample:
     """Return what Python's csv module reads, in its strict mode; bodies have no bad records."""
-    text = io.StringIO(body.decode("utf-8-sig"), newline="")
-    header, *records = [record for record in csv.reader(text, strict=True) if record]
-    locations = [location for location, line in lines_of(body) if line][1:]
-    rows = [dict(zip(header, record, strict=True)) for record in records]
-    return Sample(name, body, rows, locations)
+    at = len(BOM) if body.startswith(BOM) else 0
+
+    def lines() -> Iterator[str]:
+        nonlocal at
+        for line in io.StringIO(body.decode("utf-8-sig"), newline="\n"):
+            at += len(line.encode())
+            yield line
+
+    reader = csv.reader(lines(), strict=True)
+    found: list[tuple[int, list[str]]] = []
+    while True:
+        location, record = at, next(reader, None)
+        if record is None:
+            break
+        if record:
+            found.append((location, record))
+    (_, header), *records = found
+    rows = [dict(zip(header, record, strict=True)) for _, record in records]
+    return Sample(name, body, rows, [location for location, _ in records])
 
 
 JSON_BODIES = {
@@ -133,6 +147,9 @@ CSV_BODIES = {
     "utf8": "id,näme\n1,😀\n2,\u2028\n\ufeff3,\ufeff\n".encode(),
     "one-column": b'v\na\n""\n" "\n \n',
     "empty-fields": b"a,b,c\n,,\n,x,\n",
+    "line-breaks": b'a,b\n1,"x\n2,y\n"\n"\n\n""3\r\n",z\r\n4,w',
+    "only-quotes": b'a,b\n"",""\n"\n",","\n"""","""\n"\n',
+    "header-of-two-lines": BOM + b'"a\nb",c\n1,"\n"\n',
 }
 
 
@@ -149,7 +166,20 @@ def _large_csv(seed: int) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(["id", "text", "other"])
-    words = ["a", "", 'say "hi"', "a,b", "é" * 30, "\ufeff", "x" * 300, '"', '""', ",", "a\rb"]
+    words = [
+        "a",
+        "",
+        'say "hi"',
+        "a,b",
+        "1,2,3\n4,5,6\n",
+        "é" * 30,
+        "\ufeff",
+        "x" * 300,
+        '"',
+        '""',
+        ",",
+        "a\rb",
+    ]
     writer.writerows([number, chance.choice(words), chance.choice(words)] for number in range(2000))
     return out.getvalue().encode()
 

@@ -3,7 +3,6 @@
 import csv
 import datetime as dt
 import io
-import re
 from decimal import Decimal
 from itertools import product
 from typing import Any, Literal
@@ -14,11 +13,10 @@ from hypothesis import strategies as st
 from tests.laws.laws import Decoded, decoded, extent_of
 
 from extentflow.config.columns import arrow_type
-from extentflow.config.parsing import connector_table
-from extentflow.errors import CorruptObject, UnsupportedFormat
+from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import FormatOptions
-from extentflow.formats.csv import MULTILINE, CsvOptions, open_csv
-from extentflow.formats.csv_fields import Grammar, MalformedLine, UnbalancedQuotes
+from extentflow.formats.csv import CsvOptions, open_csv
+from extentflow.formats.csv_fields import Grammar, MalformedRecord, UnclosedQuote
 from extentflow.testing.stores import MemorySource
 
 BOM = b"\xef\xbb\xbf"
@@ -117,7 +115,7 @@ def test_a_header_that_names_a_column_twice_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("header", "problem"),
     [
-        (b'a,"b', "quotes do not balance"),
+        (b'a,"b', "field 2 has no closing one"),
         (b'a,"b"c', "behind the closing quote of field 2"),
         (b"a,\xff", "not UTF-8"),
         (b"a" * 50, "longer than the 40 bytes"),
@@ -243,39 +241,167 @@ def test_bad_records_of_all_kinds_are_reported_in_order() -> None:
     assert [location for location, _, _ in result.bad] == [4, 6, 10, 15, 17]
 
 
-# Lines that are parts of records
+# Records with line breaks
 
 
-@pytest.mark.parametrize("tolerated", [b'1,"x\ny",2\n', b'1,x"\n2,y\n', b'1,"x\n'])
-def test_trap_t06_an_unbalanced_quote_fails_the_extent_with_its_offset(tolerated: bytes) -> None:
-    body = b"a,b\n0,0\n" + tolerated
-
-    with pytest.raises(CorruptObject, match=r"memory/object: the line at byte 8 ") as caught:
-        read(body)
-
-    assert "not supported" in str(caught.value)
-    assert "as Parquet or JSON lines" in str(caught.value)
-
-
-def test_messages_name_only_keys_that_exist() -> None:
-    named = re.findall(r"csv\.[a-z.]*[a-z]", MULTILINE)
-
-    assert set(named) == {"csv.quote.char"}
-    assert set(named) <= {key.name for key in connector_table()}
-
-
-def test_trap_t06_no_cut_through_a_quoted_newline_finishes_all_extents() -> None:
+def test_trap_t06_a_cut_within_quotes_gives_no_other_rows() -> None:
     """Trap: a cut inside a quoted field gave wrong rows, and no error."""
     body = b'a,b\n1,x\n2,"one\ntwo,2\nthree"\n3,y\n'
 
     for cut in range(1, len(body)):
-        with pytest.raises(CorruptObject, match="records that span lines"):
-            read(body, cut)
+        result = read(body, cut, window_bytes=3)
+
+        assert [list(row.values()) for row in result.rows] == [
+            ["1", "x"],
+            ["2", "one\ntwo,2\nthree"],
+            ["3", "y"],
+        ]
+        assert (result.locations, result.bad) == ([4, 8, 28], [])
 
 
-def test_trap_t06_an_escaped_line_end_fails_the_extent() -> None:
-    with pytest.raises(CorruptObject, match="the line's end is escaped"):
-        read(b"a,b\n1,x\\\n2,y\n", csv_escape="\\")
+def test_trap_t06_no_extent_publishes_lines_of_a_quoted_text() -> None:
+    """As extents within quoted text did, 67,408 lines of a file of 2.3 MB."""
+    text = "".join(f"{number},line of a text\n" for number in range(1_500))
+    fields = [["id", "text"], *([str(number), text] for number in range(70))]
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(fields)
+    body = out.getvalue().encode()
+
+    result = read(body, *range(40_000, len(body), 40_000))
+
+    assert [list(row.values()) for row in result.rows] == fields[1:]
+    assert result.bad == []
+
+
+def test_line_breaks_within_quotes_are_kept_as_they_are() -> None:
+    assert rows(b'a,b\r\n"1\r\n2\n\n3\r4",x\r\n\r\ny,"\n"\r\n') == [
+        ["1\r\n2\n\n3\r4", "x"],
+        ["y", "\n"],
+    ]
+
+
+@pytest.mark.parametrize("charset", ["utf-16-be", "utf-32-le", "cp037", "cp1252", "shift_jis"])
+def test_line_breaks_within_quotes_are_found_in_every_character_set(charset: str) -> None:
+    text = 'a,b\n1,"x\n2,y\n"\r\n"q""\n","z,\n"\n3,5" \n4,"\n"\n5,w\n'
+    body = text.encode(charset)
+
+    for cut in range(1, len(body)):
+        result = read(body, cut, charset=charset, window_bytes=5)
+
+        assert [list(row.values()) for row in result.rows] == [
+            ["1", "x\n2,y\n"],
+            ['q"\n', "z,\n"],
+            ["4", "\n"],
+            ["5", "w"],
+        ]
+        assert [raw for _, raw, _ in result.bad] == ['3,5" '.encode(charset)]
+
+
+def test_a_separator_that_can_be_within_a_character_is_refused() -> None:
+    with pytest.raises(Misconfigured, match=r"csv\.separator\.char='\|' can be within a character"):
+        read(b"a|b\n1|2\n", csv_separator="|", charset="shift_jis")
+
+
+def test_a_header_may_hold_line_breaks() -> None:
+    body = BOM + b'"the\nid","na\r\nme"\n1,x\n'
+
+    for cut in range(1, len(body)):
+        assert read(body, cut).rows == [{"the\nid": "1", "na\r\nme": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("lines", "raw", "reason"),
+    [
+        (b'1,5" pipe\n', b'1,5" pipe', "a quote in field 2, which is not quoted"),
+        (b'1,"x\n2"y\n', b'1,"x\n2"y', "text behind the closing quote of field 2"),
+        (b'1,"x\n\xff\n"\n', b'1,"x\n\xff\n"', "not UTF-8: invalid start byte (0xff) at byte 13"),
+        (b'"x\n2",3,4\n', b'"x\n2",3,4', "expected 2 fields, got 3"),
+    ],
+)
+def test_a_malformed_record_is_bad_and_its_neighbours_are_not(
+    lines: bytes, raw: bytes, reason: str
+) -> None:
+    body = b"a,b\n0,0\n" + lines + b'3,"3\n3"\n4,4\n'
+
+    for cut in range(1, len(body)):
+        result = read(body, cut, window_bytes=5)
+
+        assert [row["a"] for row in result.rows] == ["0", "3", "4"]
+        assert result.bad == [(8, raw, reason)]
+
+
+@pytest.mark.parametrize("rest", [b"", b"2,y\n", b"2,y\n3,z", b'2,y\n3,""\n'])
+def test_an_unclosed_quote_ends_with_its_line(rest: bytes) -> None:
+    body = b'a,b\n0,0\n1,"x\n' + rest
+
+    for cut in range(1, len(body)):
+        result = read(body, cut, window_bytes=5)
+
+        assert len(result.rows) == 1 + len(rest.splitlines())
+        ((location, raw, reason),) = result.bad
+        assert (location, raw) == (8, b'1,"x')
+        assert reason == (
+            "the quote that opens field 2 has no closing one (csv.multiline.max.bytes=1048576), so"
+            " that the record ends with its line"
+        )
+
+
+def test_a_quoted_field_that_is_too_long_for_line_breaks_ends_with_its_line() -> None:
+    long = b"x" * 30
+    body = b'a,b\n1,"' + long + b'\nz"\n2,"' + long + b'"\n3,"\n"\n4,"' + long + b"\n5,6\n"
+
+    for cut in range(1, len(body)):
+        result = read(body, cut, csv_multiline_bytes=20, window_bytes=7)
+
+        assert [row["a"] for row in result.rows] == ["2", "3", "5"]
+        assert [raw for _, raw, _ in result.bad] == [b'1,"' + long, b'z"', b'4,"' + long]
+
+
+def test_fields_without_line_breaks_are_found_as_lines_are() -> None:
+    body = b'a,b\n0,0\n1,"x\n2,y\n"3","3"\n'
+
+    result = read(body, csv_multiline_bytes=None)
+
+    assert [row["a"] for row in result.rows] == ["0", "2", "3"]
+    ((_, raw, reason),) = result.bad
+    assert raw == b'1,"x'
+    assert "csv.multiline.max.bytes=none" in reason
+
+
+def test_an_escaped_line_break_is_part_of_its_field() -> None:
+    body = b'a,b\n1,x\\\ny\n2,"\\\n\\"\n"\n3,\\\\\n'
+
+    for cut in range(1, len(body)):
+        result = read(body, cut, csv_escape="\\", window_bytes=4)
+
+        assert [list(row.values()) for row in result.rows] == [
+            ["1", "x\ny"],
+            ["2", '\n"\n'],
+            ["3", "\\"],
+        ]
+
+
+@pytest.mark.parametrize("window", [2, 9, 1 << 20])
+def test_a_record_that_is_too_long_is_bad_and_its_end_is_found(window: int) -> None:
+    long = b'"' + b"x\n" * 30 + b'"'
+    body = b"a,b\n1,2\n" + long + b"," + long + b"\n3,4\n5," + b"y" * 100 + b"\n6,7\n"
+
+    for cut in range(1, len(body)):
+        result = read(body, cut, window_bytes=window, max_record_bytes=70)
+
+        assert [row["a"] for row in result.rows] == ["1", "3", "6"]
+        assert [(location, raw) for location, raw, _ in result.bad] == [(8, None), (138, None)]
+        assert "longer than the 70 bytes" in result.bad[0][2]
+
+
+def test_bytes_that_do_not_show_what_is_quoted_fail_the_extent() -> None:
+    body = b"a,b\n" + b'",","\n"\n' * 500
+
+    with pytest.raises(CorruptObject, match=r"starts within quotes; set csv.multiline") as caught:
+        read(body, 2_000, max_record_bytes=100, csv_multiline_bytes=100, window_bytes=64)
+
+    assert "memory/object[2000-" in str(caught.value)
+    assert len(read(body, 2_000).rows) == 500
 
 
 # Types
@@ -410,6 +536,7 @@ def test_what_python_writes_is_read_back(
         csv_header=False,
         csv_separator=separator,
         csv_quote=quote,
+        charset="utf-8",
         batch_rows=batch_rows,
         window_bytes=64,
     )
@@ -429,25 +556,21 @@ def python_reads(line: str, *, escape: str | None = None) -> list[str] | None:
 
 def judged(
     lines: list[str], *, escape: str | None, width: int
-) -> tuple[list[list[str | None]], list[bytes], list[str]]:
-    """Return what the grammar makes of lines: rows, bad records, and what fails the extent."""
+) -> tuple[list[list[str | None]], list[bytes]]:
+    """Return what the grammar makes of lines: rows and bad records."""
     grammar = Grammar(",", '"', escape, None)
     good: list[list[str | None]] = []
     bad: list[bytes] = []
-    loud: list[str] = []
     for line in lines:
         try:
             fields = grammar.split(line)
-        except MalformedLine:
-            bad.append(line.encode())
-        except UnbalancedQuotes:
-            loud.append(line)
+        except MalformedRecord:
+            fields = []
+        if len(fields) == width:
+            good.append(fields)
         else:
-            if len(fields) == width:
-                good.append(fields)
-            else:
-                bad.append(line.encode())
-    return good, bad, loud
+            bad.append(line.encode())
+    return good, bad
 
 
 def body_of(lines: list[str]) -> bytes:
@@ -467,13 +590,9 @@ LINE = st.text(st.sampled_from('ab," \\\ré\x00\ufeff'), min_size=1, max_size=12
 def test_the_fast_path_and_the_grammar_agree_on_any_lines(
     lines: list[str], escape: str | None
 ) -> None:
-    good, bad, loud = judged(lines, escape=escape, width=2)
-    if loud:
-        with pytest.raises(CorruptObject):
-            read(body_of(lines), csv_escape=escape)
+    good, bad = judged(lines, escape=escape, width=2)
 
-    quiet = [line for line in lines if line not in loud]
-    result = read(body_of(quiet), csv_escape=escape)
+    result = read(body_of(lines), csv_escape=escape, csv_multiline_bytes=None, charset="utf-8")
 
     assert [list(row.values()) for row in result.rows] == good
     assert [raw for _, raw, _ in result.bad] == bad
@@ -486,9 +605,9 @@ def test_the_grammar_and_python_agree_on_every_short_line() -> None:
     for line in SHORT_LINES:
         try:
             fields = grammar.split(line)
-        except UnbalancedQuotes:
-            assert line.count('"') % 2 == 1
-        except MalformedLine:
+        except UnclosedQuote:
+            assert '"' in line
+        except MalformedRecord:
             assert '"' in line or "\r" in line
         else:
             assert fields == python_reads(line)
@@ -498,10 +617,9 @@ def test_the_grammar_and_python_agree_on_every_short_line() -> None:
 
 
 def test_the_fast_path_and_the_grammar_agree_on_every_short_line() -> None:
-    good, bad, loud = judged(SHORT_LINES, escape=None, width=2)
-    quiet = [line for line in SHORT_LINES if line not in set(loud)]
+    good, bad = judged(SHORT_LINES, escape=None, width=2)
 
-    result = read(body_of(quiet))
+    result = read(body_of(SHORT_LINES), csv_multiline_bytes=None)
 
     assert [list(row.values()) for row in result.rows] == good
     assert [raw for _, raw, _ in result.bad] == bad
@@ -515,7 +633,7 @@ def test_the_grammar_and_python_agree_about_escapes(line: str) -> None:
 
     try:
         fields = grammar.split(line)
-    except (MalformedLine, UnbalancedQuotes):
+    except MalformedRecord:
         return
 
     assert fields == python_reads(line, escape="\\")

@@ -66,6 +66,10 @@ class Charset:
         plain = name not in _UNITS and every.decode(name, "replace").encode("utf-8") == every
         return cls(name, _UNITS.get(name, 1), plain and not stateful, stateful)
 
+    def is_ambiguous(self, delimiter: bytes) -> bool:
+        """Whether the first byte of `delimiter` can be within a character."""
+        return self.codec.startswith(_MULTIBYTE) and delimiter[0] >= _LEAST_TRAIL
+
     def syntax(self, delimiter: str | None) -> LineSyntax:
         """Return what ends a line (None: LF or CR LF); Misconfigured if that is ambiguous in it."""
         if self.stateful:
@@ -77,7 +81,7 @@ class Charset:
             raise Misconfigured(
                 f"text.delimiter={delimiter!r} does not exist in {self.codec}; change one"
             ) from exc
-        if self.codec.startswith(_MULTIBYTE) and content[0] >= _LEAST_TRAIL:
+        if self.is_ambiguous(content):
             raise Misconfigured(
                 f"text.delimiter={delimiter!r} can be within a character of {self.codec}; write one"
                 " that begins with a control character or one of !\"#$%&'()*+,-./"
@@ -154,7 +158,9 @@ def to_utf8(block: LineBlock, charset: Charset, syntax: LineSyntax) -> LineBlock
     data = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
     utf8 = UTF_8.syntax(None if syntax.returns else syntax.delimiter.decode(charset.codec))
     begins, ends, stops = line_edges(data, utf8)
-    if len(begins) != len(block):  # invalid bytes that include a delimiter
+    several = block.irregular is not None and len(syntax.positions(block.data)) > len(block)
+    # Records of several lines, or invalid bytes that include a delimiter.
+    if several or len(begins) != len(block):
         data, begins, ends, stops = _line_by_line(block, charset, utf8.delimiter)
         utf8 = replace(utf8, returns=b"")
     return LineBlock(
@@ -166,6 +172,7 @@ def to_utf8(block: LineBlock, charset: Charset, syntax: LineSyntax) -> LineBlock
         next_position=block.next_position,
         bad=block.bad,
         original=block,
+        irregular=block.irregular,
         charset=charset.codec,
     )
 

@@ -1,14 +1,10 @@
-"""Decode CSV (RFC 4180) with one record per line.
+"""Decode CSV (RFC 4180), whose quoted fields may hold line breaks.
 
-    line  -- empty, or before the first record --------------> no record
-          -- not UTF-8 --------------------------------------> bad record
-          -- a CR inside, an escape, a quote that is not
-             at a field's edge, a byte order mark -----------> Grammar, line by line
-          -- any other: Arrow and Grammar agree -------------> Arrow's reader, all at once
-
-Records that span lines are not supported. The extent that contains such a record's first line fails
-with the line's offset, because its quotes do not balance. An extent that starts inside the record
-cannot detect it and decodes its lines as they are; the job fails because of the other extent.
+record  -- empty, or before the first record ------------> no record
+-- not UTF-8 ------------------------------------> bad record
+-- malformed (`csv_records`), a CR inside, an
+escape, a byte order mark --------------------> Grammar, record by record
+-- any other: Arrow and Grammar agree -----------> Arrow's reader, all at once
 """
 
 from __future__ import annotations
@@ -24,17 +20,15 @@ from numpy.typing import NDArray
 from extentflow.config.columns import SCHEMA, Schema, arrow_type
 from extentflow.config.specs import FormatCheck
 from extentflow.config.table import key
-from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, or_word
+from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, or_word
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
-from extentflow.formats.csv_fields import Grammar, MalformedLine, UnbalancedQuotes, cast_texts
+from extentflow.formats.charsets import Charset
+from extentflow.formats.csv_fields import Grammar, MalformedRecord, UnclosedQuote, cast_texts
+from extentflow.formats.csv_records import RecordCutter, RecordSyntax
 from extentflow.formats.line_format import LineFormat, LineReader, ObjectHead, make_chunk
-from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
+from extentflow.formats.lines import BOM, Indexes, LineBlock, LineSyntax, invalid_utf8_lines
 
-MULTILINE = (
-    "records that span lines are not supported yet; write such data as Parquet or JSON lines, or,"
-    " where quotes are plain text, set csv.quote.char to a character that the object does not hold"
-)
 _LF, _CR = 10, 13
 
 # The lines that became rows, ascending, and these rows.
@@ -53,7 +47,7 @@ class CsvRowReader:
         self._begin = begin
 
     def __call__(self, block: LineBlock) -> Chunk:
-        """Return the block's rows; CorruptObject if a record appears to span lines."""
+        """Return the block's rows."""
         records = (block.ends > block.starts) & (block.offsets() >= self._begin)
         bad = {line: why for line, why in invalid_utf8_lines(block).items() if records[line]}
         records[list(bad)] = False
@@ -90,11 +84,8 @@ class CsvRowReader:
         for line in lines.tolist():
             try:
                 fields = self._grammar.split(block.raw(line).decode())
-            except MalformedLine as exc:
-                bad[line] = str(exc)
-            except UnbalancedQuotes as exc:
-                where = f"{self._uri}: the line at byte {block.location(line)}"
-                raise CorruptObject(f"{where} is not a whole record: {exc}; {MULTILINE}") from exc
+            except MalformedRecord as exc:
+                bad[line] = _described(exc, self._options)
             else:
                 if len(fields) == len(self._texts):
                     rows[line] = fields
@@ -125,6 +116,13 @@ class CsvRowReader:
         return lines[rows], batch.take(pa.array(rows))
 
 
+def _described(exc: MalformedRecord, own: CsvOptions) -> str:
+    if not isinstance(exc, UnclosedQuote):
+        return str(exc)
+    limit = "none" if own.multiline_bytes is None else own.multiline_bytes
+    return f"{exc} (csv.multiline.max.bytes={limit}), so that the record ends with its line"
+
+
 def _merge_tables(one: _Table, other: _Table) -> _Table:
     """Return the rows of both tables in the order of their lines."""
     if not len(one[0]) or not len(other[0]):
@@ -143,7 +141,7 @@ def _read_csv(
 ) -> list[pa.StringArray]:
     """Return the columns of `text` as strings; call `skip` for rows with another field count.
 
-    `text` must be valid UTF-8 and contain neither escapes nor quoted newlines.
+    `text` must be valid UTF-8 and contain no escapes.
     """
     names = [str(column) for column in range(columns)]
     table = arrow_csv.read_csv(
@@ -156,7 +154,7 @@ def _read_csv(
             quote_char=own.quote,
             double_quote=True,
             escape_char=False,
-            newlines_in_values=False,
+            newlines_in_values=True,
             ignore_empty_lines=True,
             invalid_row_handler=skip,
         ),
@@ -175,7 +173,7 @@ def _read_csv(
 def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
     """Return the mask of lines that only the grammar can decide."""
     data = block.data
-    irregular = np.zeros(len(block), bool)
+    irregular = np.zeros(len(block), bool) if block.irregular is None else block.irregular.copy()
     # Arrow drops a byte order mark at the start of its input, which may be any line here.
     for line in np.flatnonzero(data[block.starts] == BOM[0]).tolist():
         irregular[line] = block.raw(line).startswith(BOM)
@@ -187,29 +185,7 @@ def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
         irregular[block.lines_at(inside)] = True
     if own.escape is not None:
         irregular[block.lines_at(np.flatnonzero(data == ord(own.escape)))] = True
-    quotes = np.flatnonzero(data == ord(own.quote))
-    if len(quotes):
-        # An odd number of quotes cannot balance, whatever their positions are.
-        counts = np.diff(np.searchsorted(quotes, block.starts), append=len(quotes))
-        irregular |= counts % 2 == 1
-        quotes = quotes[np.repeat(~irregular, counts)]
-        irregular[block.lines_at(_misplaced_quotes(block, quotes, own))] = True
     return irregular
-
-
-def _misplaced_quotes(block: LineBlock, quotes: Indexes, own: CsvOptions) -> Indexes:
-    """Return quotes that neither start or end a quoted field nor form a pair.
-
-    Each line must contain an even number of `quotes`.
-    """
-    is_edge = np.zeros(256, bool)
-    is_edge[[_LF, _CR, ord(own.separator), ord(own.quote)]] = True
-    # Within a line, every second quote ends a quoted field or is the first of a pair.
-    opening, closing = quotes[0::2], quotes[1::2]
-    before = is_edge[block.data[opening - 1]] | (opening == block.starts[0])
-    last = len(block.data) - 1
-    behind = is_edge[block.data[np.minimum(closing + 1, last)]]
-    return np.concatenate((opening[~before], closing[~behind & (closing < last)]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +214,13 @@ class CsvOptions:
     null: str | None = key(
         EXACT, "The unquoted field that means null; by default the empty one.", default=""
     )
+    multiline_bytes: int | None = key(
+        or_word("none", SIZE),
+        "The longest quoted field that may hold line breaks. A longer one is a bad record that ends"
+        " with its line. `none`: no field holds line breaks.",
+        default=1 << 20,
+        name="multiline.max.bytes",
+    )
     schema: Schema = key(
         SCHEMA,
         "`name:type,…` in file order; names that contain `,` or `:` in double quotes."
@@ -254,9 +237,16 @@ def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineForm
     Names come from the header, from `schema` (which the header must match), or are c0, c1, ... for
     the fields of the object's first record. Values are strings, or have the type in `schema`;
     nothing is inferred. A record with another number of fields, a value that its type cannot
-    represent exactly, a misplaced quote or carriage return, or invalid UTF-8 is a bad record.
+    represent exactly, a misplaced quote or carriage return, or invalid UTF-8 is a bad record. A
+    quoted field of up to `multiline_bytes` may hold line breaks.
     """
-    return LineFormat("csv", options, _CsvDecoder(own))
+    syntax = RecordSyntax(own.separator, own.quote, own.escape, own.multiline_bytes or 0)
+
+    def cutter(charset: Charset, _lines: LineSyntax) -> RecordCutter:
+        return RecordCutter(syntax.within(charset))
+
+    # Version 1 cut records at every line break.
+    return LineFormat("csv", options, _CsvDecoder(own), cutter=cutter, cut_version=2)
 
 
 def _problems(check: FormatCheck) -> Iterator[str]:
@@ -316,10 +306,8 @@ class _CsvDecoder:
             return [field or "" for field in grammar.split(block.raw(line).decode())]
         except UnicodeDecodeError as exc:
             problem = f"not UTF-8: {exc.reason}"
-        except MalformedLine as exc:
-            problem = str(exc)
-        except UnbalancedQuotes as exc:
-            problem = f"{exc}; {MULTILINE}"
+        except MalformedRecord as exc:
+            problem = _described(exc, own)
         where = f"{head.version.uri}: the first record, at byte {block.location(line)}"
         raise CorruptObject(f"{where}, cannot be read: {problem}")
 

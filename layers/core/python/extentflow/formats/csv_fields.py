@@ -1,12 +1,11 @@
-"""Split irregular CSV lines into fields and parse fields as typed values.
+"""Split irregular CSV records into fields and parse fields as typed values.
 
     record    field *(separator field)
     field     quote *(any but quote | quote quote | escape any) quote
             | *(any but separator, quote, CR | escape any)
 
 Arrow's reader receives only lines on which it agrees with this grammar. A quote inside an unquoted
-field and text after a closing quote are errors, where other readers guess. An odd number of quotes
-means that the record continues after the end of the line.
+field and text after a closing quote are errors, where other readers guess.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-class MalformedLine(ValueError):  # noqa: N818 - an outcome
-    """The line is not a record; neighbouring lines are not affected."""
+class MalformedRecord(ValueError):  # noqa: N818 - an outcome
+    """The record contradicts the grammar; neighbouring records are not affected."""
 
 
-class UnbalancedQuotes(ValueError):  # noqa: N818 - an outcome
-    """The line is part of a record that spans lines, or a quote is missing."""
+class UnclosedQuote(MalformedRecord):
+    """A quote that opens a field has no closing one."""
 
 
 class Grammar:
@@ -34,22 +33,23 @@ class Grammar:
         self._quote, self._escape, self._null = quote, escape or "", null
         separator, quote, escape = map(re.escape, (separator, quote, self._escape))
         pair = f"|{escape}." if escape else ""
-        # Possessive quantifiers (++, *+) never backtrack, so a long line costs linear time.
+        # Possessive quantifiers (++, *+) never backtrack, so a long record costs linear time.
         quoted = f"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{pair})*+){quote}"
         plain = f"(?P<plain>(?:[^{separator}{quote}{escape}\r]++{pair})*+)"
+        self._quoted = re.compile(quoted, re.DOTALL)
         self._plain = re.compile(plain, re.DOTALL)
         self._field = re.compile(f"(?:{quoted}|{plain})(?P<end>{separator}|\\Z)", re.DOTALL)
         self._pairs = re.compile(f"{quote}{quote}{pair}", re.DOTALL)
         self._escapes = re.compile(f"{escape}." if escape else r"(?!)", re.DOTALL)
 
-    def split(self, line: str) -> list[str | None]:
-        """Return the fields, None for null, or raise MalformedLine or UnbalancedQuotes."""
+    def split(self, record: str) -> list[str | None]:
+        """Return the fields, None for null, or raise MalformedRecord."""
         fields: list[str | None] = []
         at = 0
         while True:
-            match = self._field.match(line, at)
+            match = self._field.match(record, at)
             if match is None:
-                raise self._first_error(line, at, len(fields) + 1)
+                raise self._first_error(record, at, len(fields) + 1)
             quoted, plain = match["quoted"], match["plain"]
             # A pair (a doubled quote, an escaped character) stands for its second character.
             if plain is None:
@@ -63,19 +63,17 @@ class Grammar:
                 return fields
             at = match.end()
 
-    def _first_error(self, line: str, at: int, number: int) -> MalformedLine | UnbalancedQuotes:
-        # Escaped quotes do not count.
-        bare = self._escapes.sub("", line)
-        if self._escape and bare.endswith(self._escape):
-            return UnbalancedQuotes("the line's end is escaped")
-        if bare.count(self._quote) % 2:
-            return UnbalancedQuotes("the line's quotes do not balance")
-        if line.startswith(self._quote, at):
-            return MalformedLine(f"text behind the closing quote of field {number}")
-        plain = self._plain.match(line, at)
-        stop = line[plain.end()] if plain else ""
+    def _first_error(self, record: str, at: int, number: int) -> MalformedRecord:
+        if record.startswith(self._quote, at):
+            if self._quoted.match(record, at):
+                return MalformedRecord(f"text behind the closing quote of field {number}")
+            return UnclosedQuote(f"the quote that opens field {number} has no closing one")
+        plain = self._plain.match(record, at)
+        stop = record[plain.end()] if plain else ""
+        if stop == self._escape:
+            return MalformedRecord("the object's end is escaped")
         what = "a carriage return" if stop == "\r" else "a quote"
-        return MalformedLine(f"{what} in field {number}, which is not quoted")
+        return MalformedRecord(f"{what} in field {number}, which is not quoted")
 
 
 _SHOWN_CHARACTERS = 40

@@ -87,6 +87,7 @@ class ObjectHead:
         expected: str,
         options: FormatOptions,
         delimiter: str | None = None,
+        cutter: Callable[[Charset, LineSyntax], Cutter] | None = None,
     ) -> None:
         """Raise UnsupportedFormat if the first bytes show another kind of content."""
         version, compression = source.version, options.compression
@@ -123,6 +124,7 @@ class ObjectHead:
                 f"{version.uri}: bgzf around {self.charset.codec} cannot be cut; set"
                 " file.compression.type=gzip"
             )
+        self.cutter = (cutter or LineCutter.of)(self.charset, self.syntax)
         self._windows = windows
 
     def lines(self) -> Iterator[LineBlock]:
@@ -135,9 +137,7 @@ class ObjectHead:
             windows = decoded_windows((window for _, window in windows), self.charset)
         limit = self._max_line_bytes
         bounded = _up_to_long_line(windows, self.syntax, limit)
-        for block in cut_lines(
-            bounded, max_line_bytes=limit, syntax=self.syntax, places=self._places
-        ):
+        for block in self.cutter.cut(bounded, max_record_bytes=limit, places=self._places):
             yield to_utf8(block, self.charset, self.syntax)
 
 
@@ -206,6 +206,66 @@ def lines_except(block: LineBlock, dropped: Collection[int]) -> Indexes | None:
 LineReader: TypeAlias = Callable[[LineBlock], Chunk]
 
 
+class Cutter(Protocol):
+    """Cuts content into blocks of lines, or of records that may have several lines."""
+
+    def cut(
+        self, windows: Iterator[Window], *, max_record_bytes: int, places: Places | None = None
+    ) -> Iterator[LineBlock]:
+        """Yield what contiguous `windows`, the first of which begins with a line, hold."""
+
+    def owned(
+        self,
+        source: RangeSource,
+        extent: Extent,
+        position: int,
+        *,
+        window_bytes: int,
+        max_record_bytes: int,
+    ) -> Iterator[LineBlock]:
+        """Yield what begins in `extent`, from `position` on; see `Format.decode`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineCutter:
+    """The Cutter of lines."""
+
+    syntax: LineSyntax
+
+    @classmethod
+    def of(cls, _charset: Charset, syntax: LineSyntax) -> LineCutter:
+        """Return the cutter of lines with this syntax."""
+        return cls(syntax)
+
+    def cut(
+        self, windows: Iterator[Window], *, max_record_bytes: int, places: Places | None = None
+    ) -> Iterator[LineBlock]:
+        """Yield the lines of `windows`."""
+        return cut_lines(
+            windows, max_line_bytes=max_record_bytes, syntax=self.syntax, places=places
+        )
+
+    def owned(
+        self,
+        source: RangeSource,
+        extent: Extent,
+        position: int,
+        *,
+        window_bytes: int,
+        max_record_bytes: int,
+    ) -> Iterator[LineBlock]:
+        """Yield the lines that begin in `extent`."""
+        windows = owned_windows(
+            source,
+            extent,
+            position,
+            window_bytes=window_bytes,
+            max_line_bytes=max_record_bytes,
+            syntax=self.syntax,
+        )
+        return self.cut(windows, max_record_bytes=max_record_bytes)
+
+
 class LineDecoder(Protocol):
     """The meaning of a line in one format under the options of one connector."""
 
@@ -221,7 +281,6 @@ class LineFormat:
 
     location_unit: Literal["offset", "row"] = "offset"
     extent_bytes: int | None = None
-    cut_version: int = 1
 
     def __init__(
         self,
@@ -231,8 +290,13 @@ class LineFormat:
         *,
         delimiter: str | None = None,
         as_utf8: bool = True,
+        cutter: Callable[[Charset, LineSyntax], Cutter] | None = None,
+        cut_version: int = 1,
     ) -> None:
-        """`delimiter` None: LF or CR LF. `as_utf8` False: lines stay in the object's charset."""
+        """`delimiter` None: LF or CR LF. `as_utf8` False: lines stay in the object's charset.
+
+        `cutter` returns what cuts objects of a character set (None: into lines).
+        """
         problems = []
         compression, known = options.compression, ("none", *sorted(CODECS))
         if compression not in known:
@@ -251,11 +315,15 @@ class LineFormat:
             charset.syntax(delimiter)
         self.name = name
         # A compressed stream can only be read from its start.
-        self.splittable = options.compression in ("none", BGZF) and not charset.stateful
+        # Within blocks, records of several lines are only found from the content's start.
+        cut = ("none",) if cutter else ("none", BGZF)
+        self.splittable = options.compression in cut and not charset.stateful
         self._options = options
         self._decoder = decoder
         self._delimiter = delimiter
         self._as_utf8 = as_utf8
+        self._cutter = cutter
+        self.cut_version = cut_version
         self._opened: OrderedDict[ObjectVersion, _OpenedObject] = OrderedDict()
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
@@ -275,22 +343,18 @@ class LineFormat:
         """Yield as `decode`; where compressed, from a point on, see `ResumableFormat`."""
         opened = self._open(source)
         options, limit = self._options, self._options.max_record_bytes
-        places: Places | None = None
         if options.compression == BGZF:
-            places = BlockIndex()
-            windows = self._block_windows(source, extent, position, opened.syntax, places)
+            index = BlockIndex()
+            windows = self._block_windows(source, extent, position, opened.syntax, index)
+            blocks = opened.cutter.cut(windows, max_record_bytes=limit, places=index)
         elif self.splittable:
-            windows = owned_windows(
-                source,
-                extent,
-                position,
-                window_bytes=options.window_bytes,
-                max_line_bytes=limit,
-                syntax=opened.syntax,
+            window = options.window_bytes
+            blocks = opened.cutter.owned(
+                source, extent, position, window_bytes=window, max_record_bytes=limit
             )
         else:
             windows = self._stream_from(source, extent, position, points)
-        blocks = cut_lines(windows, max_line_bytes=limit, syntax=opened.syntax, places=places)
+            blocks = opened.cutter.cut(windows, max_record_bytes=limit)
         for block in blocks:
             for part in block.parts(options.batch_rows):
                 yield opened.read(
@@ -371,8 +435,10 @@ class LineFormat:
         # Kept per version, so that the extents of an object read its header once per process.
         known = self._opened.get(source.version)
         if known is None:
-            head = ObjectHead(source, self.name, self._options, self._delimiter)
-            known = _OpenedObject(head.charset, head.syntax, self._decoder.reader(head))
+            head = ObjectHead(source, self.name, self._options, self._delimiter, self._cutter)
+            known = _OpenedObject(
+                head.charset, head.syntax, head.cutter, self._decoder.reader(head)
+            )
             self._opened[source.version] = known
             if len(self._opened) > _CACHED_READERS:
                 self._opened.popitem(last=False)
@@ -394,6 +460,7 @@ class _OpenedObject:
 
     charset: Charset
     syntax: LineSyntax
+    cutter: Cutter
     read: LineReader
 
 

@@ -105,6 +105,7 @@ class LineBlock:
     `data[0]` is byte `offset` of the object. Line i is `data[starts[i]:ends[i]]`, without its
     terminator (LF or CR LF); the next line starts after the terminator, at `stops[i]`.
     `next_position` is where decoding resumes after this block. `bad` are lines that are too long.
+    `irregular` marks lines that their cutter found malformed (None: it does not look).
 
     Lines of another `charset` are UTF-8 here; then `original` has the same lines as they are in the
     object, and only its offsets are those of the object. With `places`, positions are not offsets
@@ -121,6 +122,7 @@ class LineBlock:
     original: LineBlock | None = None
     charset: str = "UTF-8"
     places: Places | None = None
+    irregular: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -136,12 +138,12 @@ class LineBlock:
     def location(self, line: int) -> int:
         """Return the byte offset of one line in the object."""
         block = self.original or self
-        return _place(block.places, block.offset + int(block.starts[line]))
+        return place_of(block.places, block.offset + int(block.starts[line]))
 
     def stop(self, line: int) -> int:
         """Return the byte offset in the object behind one line and its terminator."""
         block = self.original or self
-        return _place(block.places, block.offset + int(block.stops[line]))
+        return place_of(block.places, block.offset + int(block.stops[line]))
 
     def locations(self, lines: Indexes | None = None) -> Sequence[int]:
         """Return the byte offsets of `lines` (ascending; None: all) as a view of int64."""
@@ -201,10 +203,12 @@ class LineBlock:
             next_position=self.stop(last - 1),
             bad=self.bad if first == 0 else (),
             places=self.places,
+            irregular=None if self.irregular is None else self.irregular[first:last],
         )
 
 
-def _place(places: Places | None, offset: int) -> int:
+def place_of(places: Places | None, offset: int) -> int:
+    """Return the position of an offset in the content."""
     return offset if places is None else places.place(offset)
 
 
@@ -424,7 +428,7 @@ class _Cutter:
         begins, ends, stops = line_edges(content, self.syntax, found)
         starts = begins.copy()
         starts[0] = mark
-        next_position = _place(self.places, offset + len(content))
+        next_position = place_of(self.places, offset + len(content))
         trimmed = without_returns(content, ends, self.syntax)
         block = LineBlock(
             offset, content, starts, trimmed, stops, next_position, places=self.places
@@ -442,8 +446,8 @@ class _Cutter:
         none = np.empty(0, np.int64)
         limit = self.max_line_bytes
         reason = f"the line is longer than the {limit} bytes that are allowed for one record"
-        bad = BadRecord(raw=None, location=_place(self.places, start), reason=reason)
-        position = _place(self.places, stop)
+        bad = BadRecord(raw=None, location=place_of(self.places, start), reason=reason)
+        position = place_of(self.places, stop)
         return LineBlock(start, np.empty(0, np.uint8), none, none, none, position, (bad,))
 
 
