@@ -366,6 +366,28 @@ def test_trap_t09_a_damaged_object_stops_no_other(delivery: Delivery) -> None:
     assert states(delivery) == {"FAILED": 2, "DONE": 2}
 
 
+def test_chunks_of_any_bytes_join_to_the_object(delivery: Delivery) -> None:
+    body = bytes(range(256)) * 1_000
+    delivery.put("picture.bin", body)
+    headers = "uri=uri,size=size,offset=location"
+    config = {"input.format": "bytes", "bytes.chunk.bytes": "10000", "headers": headers}
+    delivery.connector({**config, "extent.bytes": "64KiB"})
+
+    report = run_here(delivery)
+
+    assert report.ok
+    assert report.jobs[0].extents > 1
+    joined_chunks = bytearray(len(body))
+    places = []
+    for record in delivery.read():
+        facts = dict(record.headers)
+        places.append(int(facts["offset"]))
+        joined_chunks[places[-1] : places[-1] + len(record.value or b"")] = record.value or b""
+        assert int(facts["size"]) == len(body)
+    assert sorted(places) == list(range(0, len(body), 10_000))
+    assert bytes(joined_chunks) == body
+
+
 # -- what a topic takes ---------------------------------------------------------------------------
 
 

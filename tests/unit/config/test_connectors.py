@@ -288,8 +288,8 @@ def test_all_problems_are_reported_at_once() -> None:
         "aws.s3.endpoint='minio:9000': write http://host:port or https://host:port",
         f"aws.secret.access.key=(not shown): {reference}",
         (
-            "input.format='paruqet': write arrow, avro, csv, json, jsonl, orc, parquet or text, or"
-            " install the package that declares it (entry-point group extentflow.formats)"
+            "input.format='paruqet': write arrow, avro, bytes, csv, json, jsonl, orc, parquet or"
+            " text, or install the package that declares it (entry-point group extentflow.formats)"
         ),
         "csv.separator.char=';;': write one ASCII character (\\t for a tab), no line break",
         "extent.bytes='64M': write auto, a number of bytes, 1 or more, or a size such as 64MiB",
@@ -327,7 +327,7 @@ def test_one_mistake_is_not_reported_twice() -> None:
     assert tolerance == ("errors.tolerance='some': write all or none",)
     (misspelt,) = format_
     assert misspelt.startswith(
-        "input.format='avor': write arrow, avro, csv, json, jsonl, orc, parquet or text, or"
+        "input.format='avor': write arrow, avro, bytes, csv, json, jsonl, orc, parquet or text,"
     )
 
 
@@ -378,6 +378,7 @@ def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
         ),
         ({**ORDERS, "input.format": "parquet", "character.set": "UTF-8"}, "character.set"),
         ({**ORDERS, "input.format": "parquet", "record.max.bytes": "1MiB"}, "record.max.bytes"),
+        ({**ORDERS, "input.format": "csv", "bytes.chunk.bytes": "1KiB"}, "bytes.chunk.bytes"),
         ({**ORDERS, "input.format": "csv", "text.delimiter": ";"}, "text.delimiter"),
         ({**ORDERS, "input.format": "csv", "json.elements": "true"}, "json.elements"),
         ({**ORDERS, "input.format": "csv", "text.header.lines": "1"}, "text.header.lines"),
@@ -419,6 +420,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         (problem,) = problems({**ORDERS, "input.format": "text", name: sample})
         assert problem.startswith(f"{name}: applies only where input.format is csv")
     assert conditional - csv == {
+        "bytes.chunk.bytes",
         "character.set",
         "record.max.bytes",
         "json.elements",
@@ -682,7 +684,7 @@ def test_keys_that_contradict_each_other_are_reported(config: dict[str, str], pr
 
 @pytest.mark.parametrize("converter", CONVERTERS)
 @pytest.mark.parametrize(
-    "name", ["arrow", "avro", "csv", "json", "jsonl", "orc", "parquet", "text"]
+    "name", ["arrow", "avro", "bytes", "csv", "json", "jsonl", "orc", "parquet", "text"]
 )
 def test_every_pair_of_format_and_converter_works_or_is_rejected(name: str, converter: str) -> None:
     pair = {**ORDERS, "input.format": name, "value.converter": converter}
@@ -703,6 +705,7 @@ def test_the_pairs_that_work_are_these() -> None:
         "json": {"json", "string", "bytes"},
         "jsonl": {"json", "string", "bytes"},
         "arrow": {"json", "string", "bytes"},
+        "bytes": {"bytes"},
         "avro": {"json", "string", "bytes"},
         "orc": {"json", "string", "bytes"},
         "parquet": {"json", "string", "bytes"},

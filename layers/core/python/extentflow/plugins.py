@@ -35,6 +35,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     FORMATS: {
         "arrow": "extentflow.formats.arrow_ipc:ARROW",
         "avro": "extentflow.formats.avro:AVRO",
+        "bytes": "extentflow.formats.raw_bytes:BYTES",
         "csv": "extentflow.formats.csv:CSV",
         "json": "extentflow.formats.json_documents:JSON",
         "jsonl": "extentflow.formats.jsonl:JSONL",

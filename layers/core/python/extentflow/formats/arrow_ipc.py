@@ -103,7 +103,8 @@ def read_footer(source: RangeSource) -> Footer:
         raise _corrupt(version, 0, size, f"claims a footer of {length} bytes")
     first = size - length - _FRAME_BYTES
     if first < start:
-        tail = b"".join(source.stream(first, size))
+        windows = stream_windows(source, first, size, _TAIL_BYTES << 7)
+        tail = b"".join(data for _, data in windows)
         start = first
     footer = tail[first - start : len(tail) - _FRAME_BYTES]
     try:
