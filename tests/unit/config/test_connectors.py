@@ -415,7 +415,13 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
     csv = {key.name for key in connector_table() if key.name.startswith("csv.")}
 
     for name in sorted(csv):
-        samples = {"csv.schema": "a:int64", "csv.header": "true", "csv.multiline.max.bytes": "1MiB"}
+        samples = {
+            "csv.schema": "a:int64",
+            "csv.header": "true",
+            "csv.multiline.max.bytes": "1MiB",
+            "csv.lenient.quotes": "true",
+            "csv.header.duplicates": "rename",
+        }
         sample = samples.get(name, "|")
         (problem,) = problems({**ORDERS, "input.format": "text", name: sample})
         assert problem.startswith(f"{name}: applies only where input.format is csv")

@@ -20,6 +20,7 @@ from extentflow.formats.csv_fields import Grammar, MalformedRecord, UnclosedQuot
 from extentflow.testing.stores import MemorySource
 
 BOM = b"\xef\xbb\xbf"
+LINE = st.text(st.sampled_from('ab," \\\ré\x00\ufeff'), min_size=1, max_size=12)
 
 
 def read(body: bytes, *cuts: int, **options: Any) -> Decoded:  # noqa: ANN401 - options vary
@@ -110,6 +111,51 @@ def test_a_header_that_contradicts_the_schema_is_rejected() -> None:
 def test_a_header_that_names_a_column_twice_is_rejected() -> None:
     with pytest.raises(UnsupportedFormat, match="'a' more than once"):
         read(b"a,b,a\n1,2,3\n")
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        (b"a,b,a", ["a", "b", "a_2"]),
+        (b"a,a,a_2,a", ["a", "a_3", "a_2", "a_4"]),
+        (b',"",x', ["c0", "c1", "x"]),
+        (b",c0", ["c0_2", "c0"]),
+        (b"a,b", ["a", "b"]),
+    ],
+)
+def test_names_are_made_distinct_where_that_is_wanted(header: bytes, names: list[str]) -> None:
+    result = read(header + b"\n" + b",".join([b"1"] * len(names)), csv_header_duplicates="rename")
+
+    assert [list(row) for row in result.rows] == [names]
+
+
+def test_quotes_within_unquoted_fields_are_text_where_that_is_wanted() -> None:
+    body = b'a,b\n5" pipe,x "y" z\n "q",w"\n"1\n2","3"\n"x"y,1\n4,""\n'
+
+    for cut in range(1, len(body)):
+        result = read(body, cut, csv_lenient_quotes=True, window_bytes=6)
+
+        assert [list(row.values()) for row in result.rows] == [
+            ['5" pipe', 'x "y" z'],
+            [' "q"', 'w"'],
+            ["1\n2", "3"],
+            ["4", ""],
+        ]
+        assert [raw for _, raw, _ in result.bad] == [b'"x"y,1']
+
+
+@given(lines=st.lists(LINE, min_size=1, max_size=6))
+@settings(max_examples=150, deadline=None)
+def test_lenient_quotes_are_read_as_python_does(lines: list[str]) -> None:
+    # Python's reader ends a record at any CR.
+    kept = [line.replace("\r", "") for line in lines]
+    body = "\n".join(["c0,c1", *kept, ""])
+    records = list(csv.reader(io.StringIO(body, newline="")))[1:]
+
+    result = read(body.encode(), csv_lenient_quotes=True, charset="utf-8")
+
+    for row in result.rows:
+        assert list(row.values()) in records
 
 
 @pytest.mark.parametrize(
@@ -581,7 +627,6 @@ def body_of(lines: list[str]) -> bytes:
 SHORT_LINES = [
     "".join(letters) for size in range(1, 7) for letters in product('a,"\r', repeat=size)
 ]
-LINE = st.text(st.sampled_from('ab," \\\ré\x00\ufeff'), min_size=1, max_size=12)
 
 
 @given(lines=st.lists(LINE, min_size=1, max_size=12), escape=st.sampled_from([None, "\\"]))

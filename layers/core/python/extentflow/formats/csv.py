@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, count
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from extentflow.config.columns import SCHEMA, Schema, arrow_type
 from extentflow.config.specs import FormatCheck
 from extentflow.config.table import key
-from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, or_word
+from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, choice, or_word
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.charsets import Charset
@@ -41,7 +42,7 @@ class CsvRowReader:
     def __init__(self, uri: str, options: CsvOptions, schema: pa.Schema, begin: int) -> None:
         self._uri = uri
         self._options = options
-        self._grammar = Grammar(options.separator, options.quote, options.escape, options.null)
+        self._grammar = _grammar(options, options.null)
         self._schema = schema
         self._texts = pa.schema([(name, pa.string()) for name in schema.names])
         self._begin = begin
@@ -114,6 +115,10 @@ class CsvRowReader:
         bad.update((int(lines[row]), reason) for row, reason in refused.items())
         rows = np.delete(np.arange(len(lines)), list(refused))
         return lines[rows], batch.take(pa.array(rows))
+
+
+def _grammar(own: CsvOptions, null: str | None) -> Grammar:
+    return Grammar(own.separator, own.quote, own.escape, null, lenient=own.lenient_quotes)
 
 
 def _described(exc: MalformedRecord, own: CsvOptions) -> str:
@@ -214,6 +219,20 @@ class CsvOptions:
     null: str | None = key(
         EXACT, "The unquoted field that means null; by default the empty one.", default=""
     )
+    header_duplicates: str = key(
+        choice({"refuse", "rename"}),
+        "For a header that names a column twice, or not at all. `rename`: `a`, `a_2`, `a_3`; a"
+        " column without a name is `c0`, `c1`, … by its place.",
+        default="refuse",
+        name="header.duplicates",
+    )
+    lenient_quotes: bool = key(
+        BOOLEAN,
+        "true: a quote within a field that does not begin with one is text, as DuckDB and Excel"
+        " read it. false: its record is bad.",
+        default=False,
+        name="lenient.quotes",
+    )
     multiline_bytes: int | None = key(
         or_word("none", SIZE),
         "The longest quoted field that may hold line breaks. A longer one is a bad record that ends"
@@ -300,7 +319,7 @@ class _CsvDecoder:
 
     def _fields(self, head: ObjectHead, block: LineBlock, line: int) -> list[str]:
         own = self._options
-        grammar = Grammar(own.separator, own.quote, own.escape, null=None)
+        grammar = _grammar(own, null=None)
         try:
             # A name is never null.
             return [field or "" for field in grammar.split(block.raw(line).decode())]
@@ -323,7 +342,25 @@ class _CsvDecoder:
             raise UnsupportedFormat(
                 f"{where} {names}, csv.schema {wanted}; make them equal, {advice}"
             )
+        if self._options.header_duplicates == "rename":
+            return _distinct(header)
         if repeated := sorted({name for name in header if header.count(name) > 1}):
             names = ", ".join(map(repr, repeated))
-            raise UnsupportedFormat(f"{where} {names} more than once; change the header, {advice}")
+            raise UnsupportedFormat(
+                f"{where} {names} more than once; set csv.header.duplicates=rename, {advice}"
+            )
         return header
+
+
+def _distinct(header: list[str]) -> list[str]:
+    """Return distinct names; the first column of a name keeps it."""
+    taken = {name for name in header if name}
+    found: list[str] = []
+    for ordinal, name in enumerate(header):
+        wanted = name or f"c{ordinal}"
+        if not name or name in found:
+            numbered = (f"{wanted}_{number}" for number in count(2))
+            wanted = next(one for one in chain([wanted], numbered) if one not in taken)
+        taken.add(wanted)
+        found.append(wanted)
+    return found

@@ -27,15 +27,27 @@ class UnclosedQuote(MalformedRecord):
 
 
 class Grammar:
-    """Compiled from one ASCII character each; `null` is the unquoted field that means null."""
+    """Compiled from one ASCII character each; `null` is the unquoted field that means null.
 
-    def __init__(self, separator: str, quote: str, escape: str | None, null: str | None) -> None:
+    `lenient`: a quote that does not begin a field is text.
+    """
+
+    def __init__(
+        self,
+        separator: str,
+        quote: str,
+        escape: str | None,
+        null: str | None,
+        *,
+        lenient: bool = False,
+    ) -> None:
         self._quote, self._escape, self._null = quote, escape or "", null
         separator, quote, escape = map(re.escape, (separator, quote, self._escape))
         pair = f"|{escape}." if escape else ""
         # Possessive quantifiers (++, *+) never backtrack, so a long record costs linear time.
         quoted = f"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{pair})*+){quote}"
-        plain = f"(?P<plain>(?:[^{separator}{quote}{escape}\r]++{pair})*+)"
+        begin, stops = (f"(?!{quote})", "") if lenient else ("", quote)
+        plain = f"(?P<plain>{begin}(?:[^{separator}{stops}{escape}\r]++{pair})*+)"
         self._quoted = re.compile(quoted, re.DOTALL)
         self._plain = re.compile(plain, re.DOTALL)
         self._field = re.compile(f"(?:{quoted}|{plain})(?P<end>{separator}|\\Z)", re.DOTALL)
