@@ -83,9 +83,16 @@ class Hooked:
 class ShortChunks(ObjectAccess):
     """Object access whose formats yield chunks of a thousand rows at most."""
 
-    def format(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Format:
+    def format(
+        self,
+        config: ConnectorConfig,
+        revision: int,
+        version: ObjectVersion,
+        recognised: str | None = None,
+    ) -> Format:
         _ = revision
-        name, compression = config.format_for(version.key), config.compression_for(version.key)
+        name = config.format_for(version.key, recognised)
+        compression = config.compression_for(version.key, recognised)
         usual = options.format_options(config, name, compression)
         short = replace(usual, batch_rows=CHUNK_ROWS, window_bytes=WINDOW_BYTES)
         return open_format(name, short, config.options_of(name))

@@ -1000,3 +1000,25 @@ def test_any_map_is_a_connector_or_misconfigured_one_line_per_problem(
     found = problems({**config, "aws.s3.bucket.name": "a,b"})
 
     assert len(found) == len(set(found)) >= 1
+
+
+@pytest.mark.parametrize("key", ["data", "data.json", "a/data.json.gz", "part-0001.dat"])
+def test_where_content_decides_the_format_of_the_job_counts(key: str) -> None:
+    config = connector()
+
+    assert config.needs_content(key)
+    assert config.format_source(key) == "content"
+    assert config.format_for(key, "jsonl") == "jsonl"
+    assert config.format_for(key, "parquet") == "parquet"
+
+
+def test_content_never_overrides_a_setting_or_an_extension() -> None:
+    chosen = connector(input__format="text")
+
+    assert connector().format_for("a.csv", "jsonl") == "csv"
+    assert connector().format_source("a.csv.gz") == "extension .csv"
+    assert chosen.format_for("a.json", "jsonl") == "text"
+    assert chosen.format_source("a") == "input.format"
+    assert connector().format_for("a.json") == "json"
+    with pytest.raises(UnsupportedFormat, match="no known format"):
+        connector().format_for("a", "unknown")

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
-from tests.support.memory_runtime import MemoryRuntime
+from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.config.specs import CONVERTERS
 from extentflow.engines import Engine
@@ -280,3 +280,27 @@ def test_an_interrupted_second_delivery_is_resumed_by_the_same_command(line: Lin
     line.runtime.ticker.sleep(60)
     assert line.run(again=True).ok  # it was finished, so that this is a third one
     assert line.generations() == {"c/a.txt": [0, 1, 2], "c/b.txt": [0, 1, 2]}
+
+
+def test_a_format_that_content_shows_is_planned_stored_and_delivered(line: Line) -> None:
+    stored = line.runtime.memory.connectors.get("c")
+    assert stored is not None
+    config = {name: text for name, text in stored.config.items() if name != "input.format"}
+    line.runtime.memory.connectors.put("c", config)
+    line.runtime.memory_store.put(BUCKET, "c/data", b'{"a": 1}\n{"a": 2}\n')
+    line.runtime.memory_store.put(BUCKET, "c/pretty.json", b'{\n"a": 1}\n')
+    line.runtime.memory_store.put(BUCKET, "c/lines.csv", b"a\n1\n")
+
+    plans = Runs(line.runtime).plan("c")
+    report = line.run()
+
+    said = {one.version.key: (one.format, one.format_source) for one in plans.objects}
+    assert said == {
+        "c/data": ("jsonl", "content"),
+        "c/pretty.json": ("json", "content"),
+        "c/lines.csv": ("csv", "extension .csv"),
+    }
+    assert [job.state for job in report.jobs] == [JobState.DONE] * 3
+    assert {job.version.key: job.format for job in line.runtime.memory.jobs.list()} == {
+        key: name for key, (name, _) in said.items()
+    }

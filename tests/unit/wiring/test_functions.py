@@ -384,7 +384,8 @@ def test_a_single_frame_goes_to_spark_where_the_connector_leaves_the_choice() ->
 def test_a_compressed_object_that_no_format_reads_ends_its_job(key: str) -> None:
     made = runtime(SPARK)
     draft = registered(made, "auto", None, 9)
-    job = made.ledger.jobs.register(replace(draft, version=replace(draft.version, key=key)))
+    version = replace(draft.version, key=key)
+    job = made.ledger.jobs.register(replace(draft, version=version, format="unknown"))
 
     ended = open_job_router(made).start(job)
 

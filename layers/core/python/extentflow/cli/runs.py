@@ -66,10 +66,17 @@ def plan(
     if as_json:
         output.print_json([_plan_json(one) for one in found.objects])
     elif found.objects:
-        columns = ("object", "format", "size", "extents", "topic", "job", "state", "revision")
+        columns = ("object", "format", "by", "size", "extents", "topic", "job", "state", "revision")
         rest = attrgetter("topic", "job", "state", "revision")
         rows = [
-            (one.version.uri, one.format, size(one.version.size), len(one.extents), *rest(one))
+            (
+                one.version.uri,
+                one.format,
+                one.format_source,
+                size(one.version.size),
+                len(one.extents),
+                *rest(one),
+            )
             for one in found.objects
         ]
         output.print_table(columns, rows)

@@ -351,15 +351,25 @@ class ConnectorConfig:
         """Whether the object belongs to this connector; `key` is exact, never URL-encoded."""
         return bucket == self.bucket and key.startswith(self.prefix)
 
-    def format_for(self, key: str) -> str:
+    def needs_content(self, key: str) -> bool:
+        """Whether content decides the format: no setting does, nor the extension alone."""
+        return self.format is None and _format_by_extension(key) in (None, "json")
+
+    def format_source(self, key: str) -> str:
+        """Return what decides the format of the object `key`."""
+        if self.format is not None:
+            return "input.format"
+        return "content" if self.needs_content(key) else f"extension .{extension(key)}"
+
+    def format_for(self, key: str, recognised: str | None = None) -> str:
         """Return the format of the object `key`: the configured one, or the extension's.
 
-        Raises UnsupportedFormat where there is none, or other settings exclude it.
+        `recognised` is what its content showed at planning, where that decides. Raises
+        UnsupportedFormat where there is none, or other settings exclude it.
         """
-        found = extension(key)
-        # Built-in formats win, then the order of names decides.
-        by_extension = (name for name, spec in FORMATS.items() if found in spec.extensions)
-        name = self.format or next(by_extension, None)
+        name = self.format or _format_by_extension(key)
+        if recognised in FORMATS.names() and self.needs_content(key):
+            name = recognised
         if name is None:
             raise UnsupportedFormat(
                 f"{self._uri(key)}: the extension is of no known format; set input.format in"
@@ -390,13 +400,16 @@ class ConnectorConfig:
             return f"select names columns, and {format_name} has none; remove select"
         return None
 
-    def compression_for(self, key: str) -> str:
+    def compression_for(self, key: str, recognised: str | None = None) -> str:
         """Return the compression, `none` if there is none: the configured one, or the extension's.
 
         Raises UnsupportedFormat as `format_for`, and for a format that compresses inside.
         """
-        found = self.compression or COMPRESSION_EXTENSIONS.get(_extensions(key)[-1], "none")
-        if found != "none" and not FORMATS.get(name := self.format_for(key)).compressible:
+        found = self.compression or compression_by_extension(key)
+        if (
+            found != "none"
+            and not FORMATS.get(name := self.format_for(key, recognised)).compressible
+        ):
             raise UnsupportedFormat(
                 f"{self._uri(key)}: {found} around {name} is not read; decompress the object, the"
                 " format compresses inside"
@@ -461,10 +474,10 @@ class ConnectorConfig:
         values = {**self.fixed_placeholders(), "key": version.key, "extension": known}
         return types.fill_topic(self.topic, values)
 
-    def route(self, version: ObjectVersion) -> str:
+    def route(self, version: ObjectVersion, recognised: str | None = None) -> str:
         """Return `topic_for`, having checked `format_for` and `compression_for`."""
-        self.format_for(version.key)
-        self.compression_for(version.key)
+        self.format_for(version.key, recognised)
+        self.compression_for(version.key, recognised)
         return self.topic_for(version)
 
     def fixed_placeholders(self) -> dict[str, str]:
@@ -479,6 +492,17 @@ def extension(key: str) -> str:
     """Return the key's extension, lower case, before the one of a compression; "" for none."""
     found = _extensions(key)
     return found[-2] if found[-1] in COMPRESSION_EXTENSIONS else found[-1]
+
+
+def _format_by_extension(key: str) -> str | None:
+    found = extension(key)
+    # Built-in formats win, then the order of names decides.
+    return next((name for name, spec in FORMATS.items() if found in spec.extensions), None)
+
+
+def compression_by_extension(key: str) -> str:
+    """Return the compression that the key's last extension names, `none` if it names none."""
+    return COMPRESSION_EXTENSIONS.get(_extensions(key)[-1], "none")
 
 
 def _extensions(key: str) -> list[str]:

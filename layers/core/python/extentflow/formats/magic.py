@@ -15,6 +15,8 @@ from extentflow.model import ObjectVersion
 
 # Enough for the signature of tar, the farthest from the start.
 HEAD_BYTES = 264
+# Enough to recognise the layout of JSON.
+SAMPLE_BYTES = 64 << 10
 TAIL_BYTES = 4
 
 Kind: TypeAlias = Literal["compression", "format", "character set", "archive"]

@@ -354,7 +354,7 @@ def _chunk(batch: pa.RecordBatch, dropped: list[int], row: int, first_row: int) 
 
 PARQUET = FormatSpec(
     open=lambda options, _: Parquet(options),
-    extensions=("parquet",),
+    extensions=("parquet", "parq"),
     converters=("json", "string", "bytes"),
     compressible=False,
 )

@@ -44,9 +44,15 @@ def skip_reason(ledger: Ledger, connector: str) -> str:
     return explain_skip(connector, ledger.connectors.state(connector))
 
 
-def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVersion]) -> None:
+def check(
+    config: ConnectorConfig,
+    cluster: Cluster,
+    versions: Iterable[ObjectVersion],
+    recognised: Callable[[ObjectVersion], str | None] = lambda _version: None,
+) -> None:
     """Raise when a run over `versions` could deliver none of them.
 
+    `recognised` returns the format that an object's content shows, where that decides.
     Where only some objects have no format or topic, the run reports these and delivers the rest.
     Raises SinkUnavailable, or Misconfigured with each missing or unusable thing in a line.
     """
@@ -54,7 +60,7 @@ def check(config: ConnectorConfig, cluster: Cluster, versions: Iterable[ObjectVe
     problems: list[str] = []
     for version in versions:
         try:
-            wanted[config.route(version)] = None
+            wanted[config.route(version, recognised(version))] = None
         except (Misconfigured, UnsupportedFormat) as exc:
             problems.append(str(exc))
     rest = len(problems) - SHOWN_OBJECTS

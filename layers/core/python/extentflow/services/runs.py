@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from uuid import uuid4
 
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
@@ -95,6 +96,7 @@ class ObjectPlan:
 
     version: ObjectVersion
     format: str
+    format_source: str
     topic: str
     job: str
     state: str
@@ -140,6 +142,7 @@ class Runs:
                 ObjectPlan(
                     version=version,
                     format=job.format,
+                    format_source=config.format_source(version.key),
                     topic=config.topic_for(version),
                     job=(known or job).id,
                     state=known.state if known else "new",
@@ -170,7 +173,8 @@ class Runs:
             require_reachable(config, addresses)
         runtime.require_app()
         versions = list(self.select(config, revision, addresses))
-        preflight.check(config, runtime.broker, versions)
+        recognised = partial(runtime.recognised, config, revision)
+        preflight.check(config, runtime.broker, versions, recognised)
         if not versions:
             self.control.notify(f"there is nothing to deliver below {_source(config)}")
             return RunReport(engine.name)
@@ -327,7 +331,8 @@ class Runs:
             try:
                 config = runtime.connectors.revision(alike[0].connector, revision)
                 runtime.objects.store(config, revision)
-                preflight.check(config, runtime.broker, [job.version for job in alike])
+                known = {job.version: job.format for job in alike}
+                preflight.check(config, runtime.broker, known, known.get)
             except Misconfigured as exc:
                 what = f"{_counted_jobs(len(alike))} of revision {revision} left out"
                 refused += [f"{what}: {problem}" for problem in exc.problems]
@@ -349,7 +354,7 @@ class Runs:
         config = runtime.connectors.revision(job.connector, job.revision)
         if engine.name == EMR:
             require_reachable(config, ())
-        preflight.check(config, runtime.broker, [job.version])
+        preflight.check(config, runtime.broker, [job.version], lambda _version: job.format)
         check_cluster(job, runtime.broker.cluster)
 
         def start(runs: SubmittedRuns) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -147,7 +148,8 @@ def plan(options: ReadOptions, runtime: Runtime) -> Plan:
     runtime.require_app()
     store, scope = runtime.objects.store(config, revision), KeyScope.of(config)
     versions = list(select_all(store, scope, options.addresses))
-    preflight.check(config, runtime.broker, versions)
+    recognised = partial(runtime.recognised, config, revision)
+    preflight.check(config, runtime.broker, versions, recognised)
     wanted = ConnectorStateCache(runtime.ledger, runtime.clock.monotonic)
     planner = runtime.planner()
     pending: list[Extent] = []

@@ -56,7 +56,7 @@ class ExtentSetup:
         """Return how this extent becomes records."""
         config, revision = self._config(extent)
         source = RangeReader(self._runtime.objects.store(config, revision), extent.version)
-        format_ = self._runtime.objects.format(config, revision, extent.version)
+        format_ = self._runtime.objects.format(config, revision, extent.version, extent.format)
         made = pipeline(config, extent, source, format_, partitions=self._partitions)
         if not config.ordered or config.keyed:
             return made
@@ -66,7 +66,7 @@ class ExtentSetup:
     def dead_letters(self, extent: Extent) -> DeadLetters:
         """Return where this extent's bad records go."""
         config, revision = self._config(extent)
-        format_ = self._runtime.objects.format(config, revision, extent.version)
+        format_ = self._runtime.objects.format(config, revision, extent.version, extent.format)
         return DeadLetters(
             topic=config.dead_letter_topic if config.errors_tolerance == "all" else None,
             source_topic=config.topic_for(extent.version),

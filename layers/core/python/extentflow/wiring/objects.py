@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
-from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector import ConnectorConfig, compression_by_extension
 from extentflow.config.parsing import parse
 from extentflow.errors import AccessDenied, Misconfigured, StoreUnavailable, nearest
 from extentflow.formats import Format, open_format
+from extentflow.formats.magic import SAMPLE_BYTES, TAIL_BYTES
+from extentflow.formats.recognition import recognised_format
 from extentflow.ledger import Ledger
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.sink.settings import problems
@@ -97,6 +99,7 @@ class ObjectAccess:
         self._open_store = open_store
         self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
         self._formats: dict[tuple[str, int, str, str], Format] = {}
+        self._recognised: dict[tuple[str, int, ObjectVersion], str | None] = {}
 
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
         """Return the connector's object store; one client per revision and set of secrets."""
@@ -111,10 +114,19 @@ class ObjectAccess:
             self._stores[key] = store
         return self._stores[key]
 
-    def format(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Format:
-        """Return the format that decodes this object, with its caches of schemas and footers."""
-        name = config.format_for(version.key)
-        compression = config.compression_for(version.key)
+    def format(
+        self,
+        config: ConnectorConfig,
+        revision: int,
+        version: ObjectVersion,
+        recognised: str | None = None,
+    ) -> Format:
+        """Return the format that decodes this object, with its caches of schemas and footers.
+
+        `recognised` is the format of its job, which counts where content decides.
+        """
+        name = config.format_for(version.key, recognised)
+        compression = config.compression_for(version.key, recognised)
         key = (config.name, revision, name, compression)
         if key not in self._formats:
             chosen = options.format_options(config, name, compression)
@@ -125,7 +137,33 @@ class ObjectAccess:
         """Return the format and the pinned reader of a job's object, under the job's revision."""
         config = self._connectors.revision(job.connector, job.revision)
         store = self.store(config, job.revision)
-        return self.format(config, job.revision, job.version), RangeReader(store, job.version)
+        opened = self.format(config, job.revision, job.version, job.format)
+        return opened, RangeReader(store, job.version)
+
+    def recognised(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion
+    ) -> str | None:
+        """Return the format that content shows, where it decides; None if it shows none.
+
+        Reads the object's first 64 KiB. Raises as reading does.
+        """
+        if not config.needs_content(version.key) or not version.size:
+            return None
+        key = (config.name, revision, version)
+        if key not in self._recognised:
+            if len(self._recognised) >= CACHED_JOBS:
+                self._recognised.clear()
+            self._recognised[key] = self._content_format(config, revision, version)
+        return self._recognised[key]
+
+    def _content_format(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion
+    ) -> str | None:
+        source = RangeReader(self.store(config, revision), version)
+        head = source.read(0, min(version.size, SAMPLE_BYTES))
+        tail = source.read(max(0, version.size - TAIL_BYTES), version.size)
+        compression = config.compression or compression_by_extension(version.key)
+        return recognised_format(head, tail, compression)
 
     def fetched_bytes(self) -> int:
         """Return how many bytes this process has read from all its stores so far."""

@@ -233,13 +233,19 @@ def _objectkey(key: bytes) -> Converter:
 
 
 def job_request(
-    config: ConnectorConfig, revision: int, version: ObjectVersion, cluster: str, cores: int
+    config: ConnectorConfig,
+    revision: int,
+    version: ObjectVersion,
+    cluster: str,
+    cores: int,
+    *,
+    recognised: str | None = None,
 ) -> JobRequest:
     """Return the request for a job that delivers an object version to a Kafka cluster."""
     fmt, unfit = UNKNOWN_FORMAT, ""
     try:
-        fmt = config.format_for(version.key)
-        config.route(version)
+        fmt = config.format_for(version.key, recognised)
+        config.route(version, recognised)
     except (UnsupportedFormat, Misconfigured) as exc:
         unfit = reason(exc)
     return JobRequest(

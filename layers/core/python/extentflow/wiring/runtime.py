@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from contextlib import suppress
 from functools import cached_property
 from random import Random
 from typing import Self
@@ -17,7 +18,7 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.config.files import read_if_present
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
-from extentflow.errors import Misconfigured, Retryable, SinkUnavailable
+from extentflow.errors import Misconfigured, Permanent, Retryable, SinkUnavailable
 from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger import Ledger, open_ledger
 from extentflow.model import Job, ObjectVersion
@@ -112,7 +113,17 @@ class Runtime:
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
         """Return the job request for an object version, delivered to this process's cluster."""
-        return options.job_request(config, revision, version, self.broker.cluster, cores)
+        recognised = self.recognised(config, revision, version)
+        cluster = self.broker.cluster
+        return options.job_request(config, revision, version, cluster, cores, recognised=recognised)
+
+    def recognised(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion
+    ) -> str | None:
+        """Return `ObjectAccess.recognised`; None for an object that cannot be read."""
+        with suppress(Permanent):  # the plan ends its job, with this reason
+            return self.objects.recognised(config, revision, version)
+        return None
 
     def undeliverable_reason(self, job: Job) -> str:
         """Return why what `job` pins does not work here, its secrets for example; "" if it does."""

@@ -1,0 +1,60 @@
+"""Recognise the format of an object by its first bytes, where no setting or extension does."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import orjson
+
+from extentflow.errors import CorruptObject
+from extentflow.formats import FORMATS
+from extentflow.formats.compression import CODECS
+from extentflow.formats.lines import BOM
+from extentflow.formats.magic import SAMPLE_BYTES, recognise
+
+_MARKS = {"UTF-16LE": "utf-16-le", "UTF-16BE": "utf-16-be"}
+
+
+def recognised_format(head: bytes, tail: bytes, compression: str = "none") -> str | None:
+    """Return the format that an object's first and last bytes show; None if they show none.
+
+    CSV and plain text look alike and are never guessed.
+    """
+    if compression != "none":
+        head, tail = _content(head, compression), b""
+    seen = recognise(head, tail)
+    if seen is not None and seen.kind == "format":
+        return seen.name if seen.name in FORMATS.names() else None
+    if seen is not None and seen.name in _MARKS:
+        text = head[: len(head) // 2 * 2].decode(_MARKS[seen.name], "replace")
+        head = text.removeprefix("\ufeff").encode()
+    return _json_layout(head.removeprefix(BOM))
+
+
+def _content(head: bytes, compression: str) -> bytes:
+    content = b""
+    with suppress(CorruptObject):  # the sample is truncated
+        for step in CODECS[compression](iter([head]), SAMPLE_BYTES, CorruptObject, None):
+            content += step
+            if len(content) >= SAMPLE_BYTES:
+                break
+    return content
+
+
+def _json_layout(head: bytes) -> str | None:
+    """Return `jsonl` if the first lines are documents, `json` if one begins, None for others."""
+    if not head.lstrip(b" \t\r\n").startswith((b"{", b"[")):
+        return None
+    *whole, rest = head.split(b"\n")
+    lines = [line for line in whole if line.strip()][:2] or [rest]
+    if len(lines) == 1 and lines[0].lstrip().startswith(b"["):
+        return "json"
+    return "jsonl" if all(map(_is_document, lines)) else "json"
+
+
+def _is_document(line: bytes) -> bool:
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
