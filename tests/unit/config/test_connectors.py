@@ -291,7 +291,7 @@ def test_all_problems_are_reported_at_once() -> None:
             "input.format='paruqet': write arrow, avro, bytes, csv, json, jsonl, orc, parquet or"
             " text, or install the package that declares it (entry-point group extentflow.formats)"
         ),
-        "csv.separator.char=';;': write one ASCII character (\\t for a tab), no line break",
+        "csv.separator.char=';;': write auto or one ASCII character (\\t for a tab), no line break",
         "extent.bytes='64M': write auto, a number of bytes, 1 or more, or a size such as 64MiB",
         "tasks.max='0': write a whole number, 1 or more",
         "csv.header='yes': write true or false",
@@ -764,6 +764,7 @@ def test_records_have_no_key_by_default() -> None:
     [
         ("in/orders.csv", "csv", "none"),
         ("in/ORDERS.CSV.GZ", "csv", "gzip"),
+        ("in/orders.tsv", "csv", "none"),
         ("a.b/orders.jsonl.zst", "jsonl", "zstd"),
         ("orders.ndjson", "jsonl", "none"),
         ("app.log", "text", "none"),

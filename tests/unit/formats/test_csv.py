@@ -3,6 +3,7 @@
 import csv
 import datetime as dt
 import io
+from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 from typing import Any, Literal
@@ -149,10 +150,10 @@ def test_quotes_within_unquoted_fields_are_text_where_that_is_wanted() -> None:
 def test_lenient_quotes_are_read_as_python_does(lines: list[str]) -> None:
     # Python's reader ends a record at any CR.
     kept = [line.replace("\r", "") for line in lines]
-    body = "\n".join(["c0,c1", *kept, ""])
-    records = list(csv.reader(io.StringIO(body, newline="")))[1:]
+    body = "\n".join(["c0,c1", *kept, ""]).encode()
+    records = [record for line in kept for record in csv.reader([line])]
 
-    result = read(body.encode(), csv_lenient_quotes=True, charset="utf-8")
+    result = read(body, csv_lenient_quotes=True, csv_multiline_bytes=None, charset="utf-8")
 
     for row in result.rows:
         assert list(row.values()) in records
@@ -196,6 +197,20 @@ def test_trap_t02_places_are_the_records_first_bytes() -> None:
 def test_spaces_stay_and_separators_differ() -> None:
     assert rows(b"a|b\n 1 | x\n", csv_separator="|") == [[" 1 ", " x"]]
     assert rows(b"a\tb\n'1\t1'\t'it''s'\n", csv_separator="\t", csv_quote="'") == [["1\t1", "it's"]]
+
+
+@pytest.mark.parametrize(
+    ("key", "columns"),
+    [("in/a.tsv", 2), ("in/a.TSV.gz", 2), ("in/a.csv", 1), ("in/x.tsv/a.csv", 1), ("a", 1)],
+)
+def test_objects_with_the_extension_tsv_are_separated_by_tabs(key: str, columns: int) -> None:
+    body = b'a\tb\n1\t"x\n"\n' if columns == 2 else b"a\tb\n1\t2\n"
+    source = MemorySource(body)
+    source.version = replace(source.version, key=key)
+
+    result = decoded(open_csv(FormatOptions()), source, (0, len(body)))
+
+    assert [len(row) for row in result.rows] == [columns]
 
 
 def test_an_escaped_character_is_text() -> None:

@@ -10,8 +10,9 @@ escape, a byte order mark --------------------> Grammar, record by record
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
+from pathlib import PurePosixPath
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +25,10 @@ from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, choice, or_word
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
-from extentflow.formats.charsets import Charset
 from extentflow.formats.csv_fields import Grammar, MalformedRecord, UnclosedQuote, cast_texts
 from extentflow.formats.csv_records import RecordCutter, RecordSyntax
 from extentflow.formats.line_format import LineFormat, LineReader, ObjectHead, make_chunk
-from extentflow.formats.lines import BOM, Indexes, LineBlock, LineSyntax, invalid_utf8_lines
+from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
 
 _LF, _CR = 10, 13
 
@@ -118,7 +118,7 @@ class CsvRowReader:
 
 
 def _grammar(own: CsvOptions, null: str | None) -> Grammar:
-    return Grammar(own.separator, own.quote, own.escape, null, lenient=own.lenient_quotes)
+    return Grammar(own.separator or ",", own.quote, own.escape, null, lenient=own.lenient_quotes)
 
 
 def _described(exc: MalformedRecord, own: CsvOptions) -> str:
@@ -155,7 +155,7 @@ def _read_csv(
             use_threads=False, block_size=len(text) + 1, column_names=names
         ),
         parse_options=arrow_csv.ParseOptions(
-            delimiter=own.separator,
+            delimiter=own.separator or ",",
             quote_char=own.quote,
             double_quote=True,
             escape_char=False,
@@ -197,8 +197,11 @@ def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
 class CsvOptions:
     """The keys `csv.*`; `null` None: no field is null."""
 
-    separator: str = key(
-        CHARACTER, r"One ASCII character; `\t` is a tab.", default=",", name="separator.char"
+    separator: str | None = key(
+        or_word("auto", CHARACTER),
+        r"One ASCII character; `\t` is a tab. `auto`: a tab for objects `.tsv`, else a comma.",
+        name="separator.char",
+        shown="auto",
     )
     quote: str = key(
         CHARACTER,
@@ -250,6 +253,12 @@ class CsvOptions:
     )
 
 
+def _of_object(own: CsvOptions, key: str) -> CsvOptions:
+    """Return the options with the separator that `auto` means for an object."""
+    is_tsv = ".tsv" in PurePosixPath(key.lower()).suffixes[-2:]
+    return replace(own, separator=own.separator or ("\t" if is_tsv else ","))
+
+
 def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineFormat:
     """Return the format `csv`: one column per field; an empty line is not a record.
 
@@ -259,10 +268,11 @@ def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineForm
     represent exactly, a misplaced quote or carriage return, or invalid UTF-8 is a bad record. A
     quoted field of up to `multiline_bytes` may hold line breaks.
     """
-    syntax = RecordSyntax(own.separator, own.quote, own.escape, own.multiline_bytes or 0)
 
-    def cutter(charset: Charset, _lines: LineSyntax) -> RecordCutter:
-        return RecordCutter(syntax.within(charset))
+    def cutter(head: ObjectHead) -> RecordCutter:
+        of = _of_object(own, head.version.key)
+        syntax = RecordSyntax(of.separator or ",", of.quote, of.escape, of.multiline_bytes or 0)
+        return RecordCutter(syntax.within(head.charset))
 
     # Version 1 cut records at every line break.
     return LineFormat("csv", options, _CsvDecoder(own), cutter=cutter, cut_version=2)
@@ -270,7 +280,7 @@ def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineForm
 
 def _problems(check: FormatCheck) -> Iterator[str]:
     own = check.options
-    used = [own.separator, own.quote, *([own.escape] if own.escape else [])]
+    used = [own.separator or ",", own.quote, *([own.escape] if own.escape else [])]
     sound = check.sound("csv.separator.char", "csv.quote.char", "csv.escape.char")
     if sound and len(set(used)) < len(used):
         yield (
@@ -285,7 +295,11 @@ def _problems(check: FormatCheck) -> Iterator[str]:
 
 
 CSV = FormatSpec(
-    open=open_csv, options=CsvOptions, extensions=("csv",), converters=("json",), problems=_problems
+    open=open_csv,
+    options=CsvOptions,
+    extensions=("csv", "tsv"),
+    converters=("json",),
+    problems=_problems,
 )
 
 
@@ -304,7 +318,7 @@ class _CsvDecoder:
             else:
                 names = [f"c{ordinal}" for ordinal in range(len(first))]
         schema = pa.schema([(name, self._schema.get(name, pa.string())) for name in names])
-        return CsvRowReader(uri, self._options, schema, begin)
+        return CsvRowReader(uri, _of_object(self._options, head.version.key), schema, begin)
 
     def _first_record(self, head: ObjectHead) -> tuple[list[str], int]:
         # The fields, and the offset of the next line; [] and 0 without a record.
@@ -318,7 +332,7 @@ class _CsvDecoder:
         return [], 0
 
     def _fields(self, head: ObjectHead, block: LineBlock, line: int) -> list[str]:
-        own = self._options
+        own = _of_object(self._options, head.version.key)
         grammar = _grammar(own, null=None)
         try:
             # A name is never null.

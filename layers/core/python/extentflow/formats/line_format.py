@@ -87,7 +87,7 @@ class ObjectHead:
         expected: str,
         options: FormatOptions,
         delimiter: str | None = None,
-        cutter: Callable[[Charset, LineSyntax], Cutter] | None = None,
+        cutter: Callable[[ObjectHead], Cutter] | None = None,
     ) -> None:
         """Raise UnsupportedFormat if the first bytes show another kind of content."""
         version, compression = source.version, options.compression
@@ -124,7 +124,7 @@ class ObjectHead:
                 f"{version.uri}: bgzf around {self.charset.codec} cannot be cut; set"
                 " file.compression.type=gzip"
             )
-        self.cutter = (cutter or LineCutter.of)(self.charset, self.syntax)
+        self.cutter = (cutter or LineCutter.of)(self)
         self._windows = windows
 
     def lines(self) -> Iterator[LineBlock]:
@@ -233,9 +233,9 @@ class LineCutter:
     syntax: LineSyntax
 
     @classmethod
-    def of(cls, _charset: Charset, syntax: LineSyntax) -> LineCutter:
-        """Return the cutter of lines with this syntax."""
-        return cls(syntax)
+    def of(cls, head: ObjectHead) -> LineCutter:
+        """Return the cutter of an object's lines."""
+        return cls(head.syntax)
 
     def cut(
         self, windows: Iterator[Window], *, max_record_bytes: int, places: Places | None = None
@@ -290,12 +290,12 @@ class LineFormat:
         *,
         delimiter: str | None = None,
         as_utf8: bool = True,
-        cutter: Callable[[Charset, LineSyntax], Cutter] | None = None,
+        cutter: Callable[[ObjectHead], Cutter] | None = None,
         cut_version: int = 1,
     ) -> None:
         """`delimiter` None: LF or CR LF. `as_utf8` False: lines stay in the object's charset.
 
-        `cutter` returns what cuts objects of a character set (None: into lines).
+        `cutter` returns what cuts an object (None: into lines).
         """
         problems = []
         compression, known = options.compression, ("none", *sorted(CODECS))
