@@ -39,7 +39,8 @@ TAIL_BYTES = 64 << 10
 # A larger stripe is read in blocks when Arrow needs them, not ahead.
 LARGEST_HELD_BYTES = 64 << 20
 BATCH_BYTES = 4 << 20
-_PROBE_ROWS = 256
+# Arrow takes a number of rows, however wide they are: few at a time, joined to larger batches.
+SCAN_ROWS = 1024
 _CACHED_TAILS = 64
 _ERRORS = (pa.ArrowException, OSError, ValueError)
 
@@ -256,29 +257,36 @@ def _read_rows(
         held = b"".join(source.stream(stripe.start, stripe.end, window_bytes=window_bytes))
     file = ObjectFile(source, stripe.end, tail.of_one(stripe), stripe.start, held)
 
-    def scan(rows: int) -> Iterator[pa.RecordBatch]:
-        fragment = ds.OrcFileFormat().make_fragment(pa.PythonFile(file, mode="r"))
-        scanner = fragment.scanner(
-            batch_size=rows, use_threads=False, batch_readahead=0, fragment_readahead=0
-        )
-        return iter(scanner.to_batches())
-
-    left = stripe.rows
+    left, failure = stripe.rows, ""
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
     try:
-        # The first rows show how wide rows are.
-        first = next(scan(min(batch_rows, _PROBE_ROWS)), None)
-        width = first.nbytes // max(1, first.num_rows) if first else 1
-        for batch in scan(min(batch_rows, max(1, BATCH_BYTES // max(1, width)))):
+        for batch in _scan(file, min(batch_rows, SCAN_ROWS)):
             if batch.num_rows > left or batch.schema.names != tail.schema.names:
                 break
             batch.validate()
             left -= batch.num_rows
-            yield batch
+            if pending and (size >= BATCH_BYTES or rows + batch.num_rows > batch_rows):
+                yield pa.concat_batches(pending)
+                pending, rows, size = [], 0, 0
+            pending.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
     except _ERRORS as exc:
         file.check()
-        raise _UndecodableError(_one_line(exc)) from exc
+        failure = _one_line(exc)
+    if pending:
+        yield pa.concat_batches(pending)
     if left:
-        raise _UndecodableError("its streams hold other rows than the footer says")
+        raise _UndecodableError(failure or "its streams hold other rows than the footer says")
+
+
+def _scan(file: ObjectFile, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, so many at a time; nothing is read ahead."""
+    fragment = ds.OrcFileFormat().make_fragment(pa.PythonFile(file, mode="r"))
+    scanner = fragment.scanner(
+        batch_size=rows, use_threads=False, batch_readahead=0, fragment_readahead=0
+    )
+    return iter(scanner.to_batches())
 
 
 @dataclass(frozen=True, slots=True)
