@@ -1,6 +1,10 @@
 """What a transaction does when a call fails: again, abort, or drop; never anything else."""
 
+import ctypes
+from typing import Any
+
 import pytest
+from confluent_kafka import Producer
 from tests.unit.sink.scripted import (
     FENCED,
     MUST_ABORT,
@@ -12,8 +16,10 @@ from tests.unit.sink.scripted import (
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
+from extentflow.sink.native import Library
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle
+from extentflow.sink.settings import Timeouts
 from extentflow.sink.sinks import Arrays, TransactionalSink
 from extentflow.sink.transaction import Transactions, group_metadata, initialise
 
@@ -326,11 +332,61 @@ def test_a_producer_whose_requests_may_have_been_repeated_begins_no_further_tran
 
 
 def test_the_time_that_a_commit_waits_for_records_does_not_count() -> None:
-    producer = ScriptedProducer(commit_transaction=SLOW)
-    producer.unsent = [9] * 14
+    """The request follows the records, so that slow brokers cost no producer."""
+    producer = ScriptedProducer()
+    producer.unsent, producer.waiting = [9], [9] * 15
     slot = transactions(producer, seconds=60)
 
     slot.commit(SlotProgress(epoch=1))
     slot.commit(SlotProgress(epoch=1))
 
     assert producer.calls.count("begin_transaction") == 2
+    assert producer.calls.count("flush") == 16
+
+
+def test_records_that_no_broker_takes_end_the_producer_before_a_commit_is_sent() -> None:
+    producer = ScriptedProducer()
+    producer.unsent, producer.waiting = [9], [9] * 100
+
+    with pytest.raises(SinkUnavailable, match="9 records not acknowledged after 10 s"):
+        transactions(producer).commit(SlotProgress(epoch=1))
+
+    assert "commit_transaction" not in producer.calls
+
+
+END_TXN = 26  # of Kafka's protocol
+
+
+def test_the_client_repeats_the_end_of_a_transaction_and_that_is_noticed() -> None:
+    """Librdkafka's own mock of a broker answers one EndTxn after `socket.timeout.ms`."""
+    settings = {
+        "test.mock.num.brokers": "1",
+        "bootstrap.servers": "mock",
+        "transactional.id": "slot-1",
+        "socket.timeout.ms": "1000",
+    }
+    producers: list[Producer] = []
+
+    def make(settings: dict[str, Any]) -> Producer:
+        producers.append(Producer(settings))
+        return producers[0]
+
+    client = ProducerHandle(settings, "slot test", make=make)
+    initialise(client, Timeouts())
+    library = ctypes.CDLL(str(Library().path))
+    library.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
+    cluster = ctypes.c_void_p(
+        library.rd_kafka_handle_mock_cluster(ctypes.c_void_p(Library.handle(producers[0])))
+    )
+    library.rd_kafka_mock_topic_create(cluster, PROGRESS_TOPIC.encode(), 1, 1)
+    slot = Transactions(client, "slot-1", Timeouts(), repeats_after_seconds=1.0)
+    slot.commit(SlotProgress(epoch=1))
+    count, no_error, milliseconds = ctypes.c_size_t(1), ctypes.c_int(0), ctypes.c_int(5000)
+    library.rd_kafka_mock_broker_push_request_error_rtts(
+        cluster, 1, ctypes.c_int16(END_TXN), count, no_error, milliseconds
+    )
+
+    slot.commit(SlotProgress(epoch=1))
+
+    with pytest.raises(SinkUnavailable, match="may have been repeated"), slot.begun():
+        pass

@@ -116,9 +116,11 @@ class Transactions:
             # Offsets go into every transaction, also one without records: an empty commit succeeds
             # even on a fenced producer.
             self._committing = True
-            self._resume(producer, lambda seconds: self._send_offset(producer, offset, seconds))
+            self._resume(lambda seconds: self._send_offset(producer, offset, seconds))
+            began = self._timeouts.retry.clock.monotonic()
+            self._flush(producer)
             # After a timeout the outcome is unknown: repeat the commit, never abort.
-            self._resume(producer, producer.commit_transaction, flushes=True)
+            self._resume(producer.commit_transaction, began=began)
         self._open = self._committing = False
 
     def _send_offset(self, producer: Producer, offset: TopicPartition, seconds: float) -> None:
@@ -139,7 +141,7 @@ class Transactions:
         """Abort the open transaction, if any. Raises as `Sink.commit`."""
         with self._client.calling() as producer:
             if self._open:
-                self._resume(producer, producer.abort_transaction)
+                self._resume(producer.abort_transaction)
         self._open = self._interrupted = self._committing = False
         self._client.failed = None
 
@@ -162,15 +164,12 @@ class Transactions:
                 " end the next transaction; a new producer begins that"
             )
 
-    def _resume(
-        self, producer: Producer, call: Callable[[float], None], *, flushes: bool = False
-    ) -> None:
-        """Repeat the call until it returns; `flushes`: it sends its request after all records."""
+    def _resume(self, call: Callable[[float], None], *, began: float | None = None) -> None:
+        """Repeat the call until it returns; `began`: when its `commit_seconds` did."""
         seconds, monotonic = self._timeouts.commit_seconds, self._timeouts.retry.clock.monotonic
         started = monotonic()
-        for remaining in self._timeouts.attempts(seconds):
-            if flushes and len(producer):
-                started = monotonic()
+        left = seconds if began is None else seconds - (started - began)
+        for remaining in self._timeouts.attempts(left):
             try:
                 call(remaining)
             except KafkaException as exc:
@@ -183,6 +182,20 @@ class Transactions:
         raise SinkUnavailable(
             f"{self._client.subject}: the outcome of a transaction is unknown after {seconds:g} s "
             f"({last.str()}){self._client.hint()}"
+        )
+
+    def _flush(self, producer: Producer) -> None:
+        """Wait until brokers have all records, so that a commit's time is that of its request."""
+        seconds, waiting = self._timeouts.commit_seconds, len(producer)
+        if not waiting:
+            return
+        for remaining in self._timeouts.attempts(seconds):
+            waiting = producer.flush(remaining)
+            if not waiting:
+                return
+        raise SinkUnavailable(
+            f"{self._client.subject}: {waiting} records not acknowledged after {seconds:g} s"
+            f"{self._client.hint()}"
         )
 
     def _abort_before_dropping(self, producer: Producer) -> None:
