@@ -1,5 +1,7 @@
 """Adapters by name: built-in ones, installed ones, and what goes wrong with either."""
 
+from pathlib import Path
+
 import pytest
 
 from extentflow.errors import Misconfigured
@@ -30,6 +32,17 @@ def test_names_are_known_without_importing_an_adapter() -> None:
     broken = EntryPoint("broken", "no_such_module:FORMAT", "extentflow-broken 2.1")
 
     assert registry(ACME, broken).names() == ["acme", "broken"]
+
+
+def test_a_module_that_ends_the_process_is_reported_as_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the command would end with the exit code of the module, such as 0."""
+    (tmp_path / "ends_the_process.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    formats = registry(EntryPoint("script", "ends_the_process:FORMAT", "extentflow-script 1.0"))
+
+    assert "SystemExit: 0" in formats.load_problems("script")[0]
 
 
 @pytest.mark.parametrize("reference", ["no_such_module:FORMAT", "collections:NoSuchName"])

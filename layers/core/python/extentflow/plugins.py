@@ -196,7 +196,9 @@ class Registry(Generic[T]):
             adapter: Any = import_module(module)
             for attribute in path.split("."):
                 adapter = getattr(adapter, attribute)
-        except Exception as exc:  # a plug-in's module may raise anything while it is imported
+        # A plug-in's module may raise anything while it is imported. SystemExit would end this
+        # process with the module's exit code.
+        except (Exception, SystemExit) as exc:
             raise Misconfigured(
                 f"{self._noun} {entry.name!r}: entry point {entry} cannot be loaded"
                 f" ({type(exc).__name__}: {exc}); install what it lacks, or upgrade or uninstall"

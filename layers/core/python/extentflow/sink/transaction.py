@@ -161,7 +161,8 @@ class Transactions:
             raise SinkUnavailable(
                 f"{self._client.subject}: the last transaction took {self._repeats_after_seconds:g}"
                 " s or longer to end, so its requests may have been repeated, and a late one could"
-                " end the next transaction; a new producer begins that"
+                " end the next transaction; a new producer begins that. Where brokers always take"
+                " so long, raise the worker's socket.timeout.ms"
             )
 
     def _resume(self, call: Callable[[float], None], *, began: float | None = None) -> None:
