@@ -19,7 +19,7 @@ from tests.laws.laws import extent_of
 
 from extentflow.formats import FormatOptions
 from extentflow.formats.parquet import Parquet
-from extentflow.formats.parquet_footer import Footers, column_ranges
+from extentflow.formats.parquet_footer import Footers, column_ranges, read_footer
 from extentflow.testing.stores import MemorySource
 
 _ROWS = 12
@@ -198,12 +198,10 @@ def _decoded(fmt: Parquet, source: MemorySource, cuts: list[int]) -> tuple[list[
 
 def _largest_claim(body: bytes) -> int:
     """Return the largest page that a page header claims, as far as headers can be followed."""
-    try:
-        metadata = pq.read_metadata(pa.BufferReader(body))
-        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-        ranges = [place for group in groups for place in column_ranges(group)]
-    except (pa.ArrowException, OSError, ValueError):
-        return 0
+    # The library's checks first: Arrow aborts the process over metadata that contradicts itself.
+    footer = read_footer(MemorySource(body))
+    groups = [footer.metadata.row_group(group.ordinal) for group in footer.groups]
+    ranges = [place for group in groups for place in column_ranges(group)]
     return max((_largest_in(body, *place) for place in ranges), default=0)
 
 
@@ -216,7 +214,7 @@ def _largest_in(body: bytes, start: int, end: int) -> int:
             return largest
         stated = [_as_i32(one) for n, (_, one) in fields if n in _SIZES and type(one) is int]
         largest = max(largest, *stated, 0)
-        at += stated[-1] if stated else 0
+        at += max(0, stated[-1]) if stated else 0
     return largest
 
 
