@@ -56,7 +56,9 @@ def csv_rows() -> bytes:
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(["number", "name", "note"])
-    writer.writerows([row, f"näme {row}", f'says "{row}", twice'] for row in range(8_000))
+    writer.writerows(
+        [row, f"näme {row}", f'says "{row}",\n{row},twice,or more'] for row in range(8_000)
+    )
     return table.getvalue().encode()
 
 
