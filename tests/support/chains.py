@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -71,7 +71,12 @@ class Converted:
         return [int(each) for chunk in self.chunks for each in chunk.locations]
 
 
-def convert(data: pa.Table | bytes, config: Mapping[str, str], fmt: str = "parquet") -> Converted:
+def convert(
+    data: pa.Table | bytes,
+    config: Mapping[str, str],
+    fmt: str = "parquet",
+    key: str = VERSION.key,
+) -> Converted:
     """Return the records that a connector makes of an object."""
     whole = parse({**BASE, "input.format": fmt, **config})
     assert parse(to_map(whole)) == whole
@@ -80,7 +85,7 @@ def convert(data: pa.Table | bytes, config: Mapping[str, str], fmt: str = "parqu
         file = io.BytesIO()
         pq.write_table(data, file)
         body = file.getvalue()
-    extent = Extent("job", 0, "c", VERSION, 0, len(body), fmt)
+    extent = Extent("job", 0, "c", replace(VERSION, key=key), 0, len(body), fmt)
     opened = open_format(fmt, options.format_options(whole, fmt, "none"), whole.options_of(fmt))
     made = pipeline(whole, extent, MemorySource(body), opened, partitions=lambda _: 4)
     return Converted(list(made.convert(extent, 0)))

@@ -282,7 +282,7 @@ def test_all_problems_are_reported_at_once() -> None:
         "name='our orders': write letters, digits, . _ - (100 at most), a letter or digit first",
         (
             "topic='orders/{kye}': no placeholder {kye}; did you mean key? there are {bucket},"
-            " {prefix}, {key}, {extension}"
+            " {prefix}, {key}, {extension}, {topic}"
         ),
         "aws.s3.bucket.nam: no such key; did you mean aws.s3.bucket.name?",
         "aws.s3.endpoint='minio:9000': write http://host:port or https://host:port",
@@ -359,7 +359,7 @@ def test_trap_t23_an_unknown_key_without_a_similar_one_names_the_docs() -> None:
     assert problem == "zzzz: no such key; docs/configuration.md lists the keys"
 
 
-@pytest.mark.parametrize("name", ["headers.source", "csv.multiline", "file.name.template", "files"])
+@pytest.mark.parametrize("name", ["header.source", "csv.multiline", "file.names", "files"])
 def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
     (problem,) = problems({**ORDERS, name: "x"})
 

@@ -236,6 +236,12 @@ HEADERS: Kind[tuple[Header, ...]] = Kind(_read_headers, _write_headers)
 COLUMN: Kind[str | None] = Kind(
     _read_column, lambda name: "none" if name is None else f"column:{name}"
 )
+# `message.partition=name`; a column of that name is `column:name`.
+BY_NAME = ""
+PARTITION: Kind[str | None] = Kind(
+    lambda text: BY_NAME if text.strip().lower() == "name" else _read_column(text),
+    lambda name: "name" if name == BY_NAME else COLUMN.write(name),
+)
 NAMES: Kind[tuple[str, ...]] = Kind(_read_names, lambda names: ",".join(map(_quoted, names)))
 RENAMES: Kind[tuple[tuple[str, str], ...]] = Kind(
     _read_renames, lambda pairs: ",".join(f"{_quoted(old)}:{_quoted(new)}" for old, new in pairs)

@@ -9,7 +9,16 @@ from functools import partial
 from typing import Any
 
 from extentflow.config import types
-from extentflow.config.columns import COLUMN, HEADERS, MESSAGE_KEY, NAMES, Header, MessageKey
+from extentflow.config.columns import (
+    BY_NAME,
+    COLUMN,
+    HEADERS,
+    MESSAGE_KEY,
+    NAMES,
+    PARTITION,
+    Header,
+    MessageKey,
+)
 from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
 from extentflow.config.specs import CONVERTERS, FORMATS, STORES
 from extentflow.config.steps import ALIASES, Step
@@ -108,6 +117,15 @@ class ConnectorConfig:
         " `{key}` (the whole key) and `{extension}`; slashes become dots, any other"
         " character that Kafka does not allow is an error for that object.",
         required=True,
+    )
+    name_template: types.NameTemplate | None = key(
+        types.NAME_TEMPLATE,
+        "How objects are named, as Aiven's connectors write them:"
+        " `{{topic}}-{{partition}}-{{start_offset}}.gz`; also `{{timestamp}}`, `{{key}}`, and any"
+        " folder before it. Its `{{topic}}` fills `{topic}` of `topic`, its `{{partition}}` is"
+        " `message.partition=name`; other objects are errors.",
+        name="file.name.template",
+        shown="none",
     )
     format: str | None = key(
         _adapter(FORMATS),
@@ -232,8 +250,9 @@ class ConnectorConfig:
         shown="none",
     )
     message_partition: str | None = key(
-        COLUMN,
-        "`none`: by the key, or any. `column:NAME`: a whole number; a null is `none`, a partition"
+        PARTITION,
+        "`none`: by the key, or any. `name`: that of `file.name.template`."
+        " `column:NAME`: a whole number; a null is `none`, a partition"
         " that the topic lacks makes a bad record.",
         shown="none",
     )
@@ -429,7 +448,8 @@ class ConnectorConfig:
     def attribute_columns(self) -> tuple[str, ...]:
         """The columns that headers, timestamp and partition are made from."""
         named = [one.argument for one in self.headers if one.source == "column"]
-        found = [*named, self.message_timestamp, self.message_partition]
+        place = None if self.message_partition == BY_NAME else self.message_partition
+        found = [*named, self.message_timestamp, place]
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
     @property
@@ -472,7 +492,20 @@ class ConnectorConfig:
         """Return the topic that the template names, before transforms route it."""
         known = extension(version.key)
         values = {**self.fixed_placeholders(), "key": version.key, "extension": known}
+        values |= {name: found for name, found in self.named(version).items() if name == "topic"}
         return types.fill_topic(self.topic, values)
+
+    def named(self, version: ObjectVersion) -> dict[str, str]:
+        """Return what `file.name.template` finds in the key; Misconfigured where it finds none."""
+        if self.name_template is None:
+            return {}
+        found = self.name_template.find(version.key)
+        if found is None:
+            raise Misconfigured(
+                f"{version.uri}: file.name.template={self.name_template.text} of connector"
+                f" {self.name} does not fit the key; correct it, or narrow the prefix"
+            )
+        return found
 
     def route(self, version: ObjectVersion, recognised: str | None = None) -> str:
         """Return `topic_for`, having checked `format_for` and `compression_for`."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from extentflow.config import types
+from extentflow.config.columns import BY_NAME
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters
 from extentflow.config.specs import CONVERTERS, FORMATS, STORES, FormatCheck, FormatSpec
 from extentflow.config.steps import Step, read_steps
@@ -65,7 +66,8 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     steps, broken = _steps(reading)
     draft = table.make(ConnectorConfig, reading, format_options=changed, steps=steps)
     found = [*reading.problems, *broken]
-    found += [*_source_problems(draft, reading), *_problems(draft, reading)]
+    found += [*_source_problems(draft, reading), *_partition_problems(draft, reading)]
+    found += _problems(draft, reading)
     found += _package_problems(draft)
     for name, spec in formats.items():
         columns, chosen = draft.extracted_columns, draft.format == name
@@ -132,16 +134,18 @@ def _source_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]
         yield f"{missing}: missing; an access key is its id and its secret: write both or neither"
 
 
-def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
-    sound, key, dead = reading.sound, config.message_key, config.dead_letter_topic
-    topic = types.fill_topic(config.topic, config.fixed_placeholders()) if sound("topic") else ""
-    fixed = sound("topic", "aws.s3.bucket.name", "directory", "aws.s3.prefix")
-    fixed = fixed and not types.depends_on_object(topic)
-    if fixed and (problem := types.illegal_topic(topic)):
-        yield f"topic={quoted(config.topic)}: makes {quoted(topic)}: {problem}"
-    chosen = config.format if sound("input.format", "value.converter", "message.key") else None
-    if chosen and (problem := config.unfit(chosen)):
-        yield problem
+def _partition_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+    """Yield what is wrong with `file.name.template`, and with partitions and keys by other keys."""
+    sound, key = reading.sound, config.message_key
+    parts = config.name_template.text if config.name_template else ""
+    if sound("topic", "file.name.template") and "{topic}" in config.topic and "topic" not in parts:
+        yield "topic: {topic} is the {{topic}} of file.name.template; write that key, too"
+    by_name = config.message_partition == BY_NAME and "partition" not in parts
+    if sound("message.partition", "file.name.template") and by_name:
+        yield (
+            "message.partition=name: is the {{partition}} of file.name.template; write that key,"
+            " too"
+        )
     if config.message_partition is not None and config.ordered:
         yield (
             "message.partition: ordering=object sends an object to one partition; remove one of"
@@ -149,6 +153,20 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
         )
     if key.source == "template" and sound("message.key", "transforms") and config.keys_by_transform:
         yield "message.key: a template, and a transform makes keys, too; remove one of the two"
+
+
+def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+    sound, key, dead = reading.sound, config.message_key, config.dead_letter_topic
+    topic = types.fill_topic(config.topic, config.fixed_placeholders()) if sound("topic") else ""
+    for step in config.steps:
+        topic = step.route(topic)
+    fixed = sound("topic", "aws.s3.bucket.name", "directory", "aws.s3.prefix")
+    fixed = fixed and not types.depends_on_object(topic)
+    if fixed and (problem := types.illegal_topic(topic)):
+        yield f"topic={quoted(config.topic)}: makes {quoted(topic)}: {problem}"
+    chosen = config.format if sound("input.format", "value.converter", "message.key") else None
+    if chosen and (problem := config.unfit(chosen)):
+        yield problem
     fitting, named = key_converters(key), config.key_converter
     # A package's converter states itself what columns it takes; transforms may change them.
     columns = bool(key.columns)

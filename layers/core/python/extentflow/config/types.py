@@ -9,6 +9,7 @@ because object keys are full of them; any other character that Kafka does not ac
     {prefix}     aws.s3.prefix, without slashes at its ends
     {key}        the object's whole key, likewise
     {extension}  the key's extension, lower case, without the one of a compression
+    {topic}      what file.name.template finds in the key
 """
 
 import codecs
@@ -31,7 +32,7 @@ _UNITS: dict[str, int] = {
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?i?b)?", re.IGNORECASE)
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _NO_CREDENTIALS = "an address must not contain credentials; write them to their own keys"
-PLACEHOLDERS = ("bucket", "prefix", "key", "extension")
+PLACEHOLDERS = ("bucket", "prefix", "key", "extension", "topic")
 MAX_TOPIC_CHARACTERS = 249
 
 MAX_DELIMITER_CHARACTERS = 16
@@ -186,6 +187,49 @@ def _referable(text: str) -> str:
     return TEXT.read(text)
 
 
+@dataclass(frozen=True, slots=True)
+class NameTemplate:
+    """A template of object names as Aiven's connectors write them, and what it finds in a key."""
+
+    text: str
+
+    def find(self, key: str) -> dict[str, str] | None:
+        """Return the `topic` and `partition` that a key names; None where it does not fit."""
+        match = re.fullmatch(f"(?:.*/)?{_name_pattern(self.text)}", key)
+        return None if match is None else match.groupdict()
+
+
+_NAME_PARTS = {
+    "topic": "(?P<topic>[A-Za-z0-9._-]+)",
+    "partition": "(?P<partition>[0-9]+)",
+    "start_offset": "[0-9]+",
+    "timestamp": "[0-9]+",
+    "key": ".*",
+}
+_NAME_PART = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+
+
+def _name_pattern(text: str) -> str:
+    pattern, at = "", 0
+    for match in _NAME_PART.finditer(text):
+        # Options such as `padding=true` change what is written, not what is read.
+        name = match[1].partition(":")[0].strip()
+        part = _NAME_PARTS.get(name)
+        if part is None or (part.startswith("(") and part in pattern):
+            known = ", ".join(f"{{{{{known}}}}}" for known in _NAME_PARTS)
+            raise ValueError(f"{match[0]!r} is unknown or stands twice; there are {known}")
+        pattern += re.escape(text[at : match.start()]) + part
+        at = match.end()
+    return pattern + re.escape(text[at:])
+
+
+def _name_template(text: str) -> NameTemplate:
+    _name_pattern(text.strip())
+    if not _NAME_PART.search(text):
+        raise ValueError("write placeholders, as in {{topic}}-{{partition}}-{{start_offset}}.gz")
+    return NameTemplate(text.strip())
+
+
 def illegal_topic(topic: str) -> str | None:
     """Return why `topic` cannot be a name, for Kafka or for us; None where it can."""
     if match := _ILLEGAL.search(topic):
@@ -224,9 +268,10 @@ def _template(text: str) -> str:
 
 def depends_on_object(text: str) -> bool:
     """Whether the topic is known only once an object's key is."""
-    return bool({"key", "extension"} & set(_PLACEHOLDER.findall(text)))
+    return bool({"key", "extension", "topic"} & set(_PLACEHOLDER.findall(text)))
 
 
+NAME_TEMPLATE: Kind[NameTemplate] = Kind(_name_template, lambda template: template.text)
 TEXT = matching("(?s).+", "write a value, or remove the key")
 NAME = matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",

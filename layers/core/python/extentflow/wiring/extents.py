@@ -12,6 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from extentflow.background import LeaseRenewer, prefetch
+from extentflow.config.columns import BY_NAME
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.delivery.deadletters import DeadLetters
@@ -23,7 +24,7 @@ from extentflow.engines import ENGINES, Engine, Worker, WorkerSpec, run_or_fail,
 from extentflow.engines.emr.client import Application, EmrJobRuns, properties
 from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.engines.emr.submitted import SubmittedRuns
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.formats import Format
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.model import Extent, Receipt
@@ -121,7 +122,16 @@ def pipeline(
     """Return how an extent becomes records; `partitions` returns how many a topic has."""
     version = extent.version
     topic = config.topic_for(version)
+    place = -1
+    if config.message_partition == BY_NAME:
+        place, count = int(config.named(version)["partition"]), partitions(topic)
+        if place >= count:
+            raise UnsupportedFormat(
+                f"{version.uri}: its name says partition {place}, and topic {topic} has {count};"
+                " add partitions, or remove message.partition"
+            )
     return Pipeline(
+        partition=place,
         source=source,
         format=decoder,
         topic=topic,

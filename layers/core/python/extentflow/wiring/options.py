@@ -161,7 +161,7 @@ def attributes(config: ConnectorConfig, partitions: Callable[[], int]) -> Attrib
     return Attributes(
         headers=config.headers,
         timestamp=config.message_timestamp,
-        partition=config.message_partition,
+        partition=config.message_partition or None,
         partitions=partitions,
     )
 

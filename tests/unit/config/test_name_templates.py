@@ -1,0 +1,83 @@
+"""`file.name.template`: topic and partition of a backup's objects, found in their names."""
+
+import pytest
+from tests.support.chains import convert
+
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.parsing import parse, to_map
+from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.model import ObjectVersion
+
+BASE = {"name": "c", "topic": "restored.{topic}", "aws.s3.bucket.name": "bucket"}
+AIVEN = "{{topic}}-{{partition:padding=true}}-{{start_offset:padding=true}}.gz"
+
+
+def connector(template: str = AIVEN, **more: str) -> ConnectorConfig:
+    config = parse({**BASE, "file.name.template": template, **more})
+    assert parse(to_map(config)) == config
+    return config
+
+
+def version(key: str) -> ObjectVersion:
+    return ObjectVersion("bucket", key, None, "e", 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "template", "found"),
+    [
+        ("a/b/orders-0000000003-000000000100.gz", AIVEN, {"topic": "orders", "partition": "3"}),
+        ("my-topic.v1-2-7.gz", AIVEN, {"topic": "my-topic.v1", "partition": "2"}),
+        ("x/7/orders", "{{ partition }}/{{topic}}", {"topic": "orders", "partition": "7"}),
+        ("any thing+1", "{{key}}+{{timestamp}}", {}),
+    ],
+)
+def test_topic_and_partition_are_found_in_names(
+    key: str, template: str, found: dict[str, str]
+) -> None:
+    named = parse({**BASE, "topic": "t", "file.name.template": template}).named(version(key))
+
+    assert {name: text.lstrip("0") for name, text in named.items()} == found
+
+
+def test_the_topic_of_the_name_fills_the_topic() -> None:
+    assert connector().topic_for(version("orders-1-2.gz")) == "restored.orders"
+
+
+def test_an_object_with_another_name_is_an_error() -> None:
+    with pytest.raises(Misconfigured, match="does not fit the key") as caught:
+        connector().topic_for(version("orders.csv"))
+
+    assert "s3://bucket/orders.csv" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({}, "topic: {topic} is the {{topic}} of file.name.template"),
+        ({"file.name.template": "{{partition}}"}, "topic: {topic} is the {{topic}} of"),
+        ({"file.name.template": "{{topics}}"}, "'{{topics}}' is unknown or stands twice"),
+        ({"file.name.template": "{{topic}}{{topic}}"}, "'{{topic}}' is unknown or stands twice"),
+        ({"file.name.template": "x"}, "write placeholders"),
+        ({"topic": "t", "message.partition": "name"}, "message.partition=name: is the {{part"),
+    ],
+)
+def test_mistakes_are_problems_of_the_connector(config: dict[str, str], complaint: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        parse({**BASE, **config})
+
+    assert complaint in str(caught.value)
+
+
+def test_records_go_to_the_partition_of_the_name() -> None:
+    config = {"file.name.template": "{{topic}}-{{partition}}", "message.partition": "name"}
+
+    made = convert(b"a\nb\n", config, "text", key="orders-3")
+
+    assert {chunk.records.partition for chunk in made.chunks} == {3}
+
+
+def test_a_partition_that_the_topic_lacks_fails_the_object() -> None:
+    config = {"file.name.template": "{{topic}}-{{partition}}", "message.partition": "name"}
+
+    with pytest.raises(UnsupportedFormat, match="its name says partition 4, and topic source has"):
+        convert(b"a\n", config, "text", key="orders-4")
