@@ -359,7 +359,7 @@ def test_trap_t23_an_unknown_key_without_a_similar_one_names_the_docs() -> None:
     assert problem == "zzzz: no such key; docs/configuration.md lists the keys"
 
 
-@pytest.mark.parametrize("name", ["header.source", "csv.multiline", "file.names", "files"])
+@pytest.mark.parametrize("name", ["headers.source", "csv.multiline", "file.names", "files"])
 def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
     (problem,) = problems({**ORDERS, name: "x"})
 
