@@ -39,6 +39,17 @@ def test_a_frame_without_a_size_is_estimated_from_its_head() -> None:
     assert estimate / size == pytest.approx(len(CONTENT) / len(frame), rel=0.5)
 
 
+def test_a_head_that_begins_with_repetition_says_nothing_about_the_rest() -> None:
+    """Such objects were refused for functions, which can deliver them."""
+    repeated = b"# a comment that is repeated\n" * (1 << 22)
+    frame = stream(repeated + random.Random(2).randbytes(4 << 20))
+
+    estimate = undivided_bytes("zstd", frame, 10**12)
+
+    assert len(repeated) / len(frame) > 20
+    assert estimate / 10**12 < 2
+
+
 @pytest.mark.parametrize("before", [b"", SKIPPABLE])
 def test_frames_that_end_in_the_head_divide_the_object(before: bytes) -> None:
     assert undivided_bytes("zstd", before + stream(CONTENT) + stream(CONTENT)[:50], 10**12) == 0

@@ -14,7 +14,7 @@ import functools
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TypeAlias
 
@@ -46,6 +46,8 @@ _ZSTD_GROUP_SHARE = 16
 # Content sizes of two bytes are stored less 256 (RFC 8878, section 3.1.1.1.4).
 _TWO_BYTES, _TWO_BYTE_OFFSET = 2, 256
 _SAMPLE_BYTES = 1 << 20
+# Some seconds of decompression, where samples are all repetition.
+_MOST_SAMPLED_BYTES = 8 << 30
 
 _Corrupt: TypeAlias = Callable[[str], CorruptObject]
 _Codec: TypeAlias = Callable[[Iterator[bytes], int, _Corrupt, ResumePoints | None], Iterator[bytes]]
@@ -490,7 +492,8 @@ def undivided_bytes(codec: str, head: bytes, size: int) -> int:
     """Return about how much content of an object precedes its first resume point.
 
     `head` are its first bytes of `size`. Of a zstd frame that ends in `head` nothing is counted;
-    otherwise its header states the size of its content, or the ratio of the head's first MiB does.
+    otherwise its header states the size of its content, or the median ratio of the head's MiBs
+    does: one that is all repetition says nothing about the others.
     """
     if codec == "gzip" and can_resume(codec):
         return 0
@@ -502,12 +505,34 @@ def undivided_bytes(codec: str, head: bytes, size: int) -> int:
         for _ in frames.group():
             if frames.read < len(head):
                 return 0
-    sample = head[:_SAMPLE_BYTES]
-    content = 0
-    with suppress(CorruptObject):  # the sample is truncated; damage is the worker's to report
-        for step in CODECS[codec](iter([sample]), _PIECE_BYTES, CorruptObject, None):
-            content += len(step)
-    return size * content // max(1, len(sample))
+    samples = [head[at : at + _SAMPLE_BYTES] for at in range(0, len(head), _SAMPLE_BYTES)]
+    if len(samples) > 1 and len(samples[-1]) < _SAMPLE_BYTES:
+        samples.pop()
+    contents = sorted(_contents(codec, samples))
+    typical = contents[(len(contents) - 1) // 2] if contents else 0
+    return size * typical // max(1, min(len(head), _SAMPLE_BYTES))
+
+
+def _contents(codec: str, samples: Sequence[bytes]) -> list[int]:
+    """Return how much content each of consecutive samples has, of the first 8 GiB.
+
+    Decompression reads a sample when it has passed the one before.
+    """
+    contents: list[int] = []
+
+    def read() -> Iterator[bytes]:
+        for sample in samples:
+            contents.append(0)
+            yield sample
+
+    left = _MOST_SAMPLED_BYTES
+    with suppress(CorruptObject):  # the samples are truncated; damage is the worker's to report
+        for step in CODECS[codec](read(), _PIECE_BYTES, CorruptObject, None):
+            contents[-1] += len(step)
+            left -= len(step)
+            if left <= 0:
+                break
+    return contents
 
 
 def _behind_skippable(head: bytes) -> bytes:
