@@ -145,7 +145,8 @@ class InlineEngine:
                 raise NoWorkers(
                     f"{self._start_deaths} workers in a row ended while starting, the last one "
                     f"with exit code {member.process.exitcode}; their output is above. "
-                    "Fix the cause, then run again to resume"
+                    "Fix the cause, then run again to resume; a Python script needs "
+                    '`if __name__ == "__main__":` and cannot come from standard input'
                 )
         log.warning("worker %s ended with %s", member.process.pid, member.process.exitcode)
         self._evict(member.owner)  # first: a task that is queued again claims its extents

@@ -321,7 +321,10 @@ def _is_number(data_type: pa.DataType) -> bool:
 
 
 def _unlike(name: str, data_type: pa.DataType, literal: Literal) -> str:
-    return f"column {name} has type {data_type} and cannot be compared with {literal!s}"
+    return (
+        f"column {name} has type {data_type} and cannot be compared with {literal!s}; change it"
+        " with the transform Cast, or give its type where the format allows it (csv.schema)"
+    )
 
 
 CONDITIONS: Kind[Condition] = Kind(_read_condition, lambda condition: condition.text)
