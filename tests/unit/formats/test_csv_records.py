@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.laws.laws import decoded, extent_of
 
@@ -95,7 +95,7 @@ SYNTAX = RecordSyntax(",", '"', None, 1 << 20)
     window=st.integers(2, 20),
     data=st.data(),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_any_cut_of_any_bytes_yields_the_same_records(
     body: bytes, limit: int, window: int, data: st.DataObject
 ) -> None:
@@ -115,7 +115,7 @@ def test_any_cut_of_any_bytes_yields_the_same_records(
     window=st.integers(2, 20),
     data=st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_any_cut_of_any_escapes_yields_the_same_records(
     body: bytes, limit: int, window: int, data: st.DataObject
 ) -> None:
@@ -132,7 +132,8 @@ def test_any_cut_of_any_escapes_yields_the_same_records(
     final=st.booleans(),
     pieces=st.integers(1, 7),
 )
-@settings(max_examples=200, deadline=None)
+@example(body=b',"\n"', pieces=1, final=False)
+@settings(max_examples=1000, deadline=None)
 def test_following_a_record_in_pieces_finds_its_end(
     body: bytes, pieces: int, *, final: bool
 ) -> None:
@@ -252,3 +253,11 @@ def test_an_unclear_start_behind_a_line_that_is_too_long_fails() -> None:
 
     with pytest.raises(CorruptObject, match="starts within quotes"):
         cut_records(body, [3_000], RecordSyntax(",", '"', None, 64), 64, most=500)
+
+
+def test_a_record_behind_escapes_that_may_be_escaped_is_found() -> None:
+    body = b"\\\\\nb,\n"
+
+    found = cut_records(body, [3], RecordSyntax(",", '"', "\\", 0), 2)
+
+    assert found == [(0, body[:3]), (3, body[3:])]

@@ -67,6 +67,16 @@ def test_a_commit_that_timed_out_is_asked_for_again_and_nothing_else() -> None:
     assert producer.calls[2:] == ["commit_transaction"] * 3
 
 
+def test_a_producer_that_is_fenced_while_it_flushes_reports_that() -> None:
+    producer = ScriptedProducer(
+        flush=[SystemError("no exception set")], commit_transaction=[FENCED]
+    )
+    producer.unsent = [1]
+
+    with pytest.raises(Fenced):
+        transactions(producer).commit(SlotProgress(epoch=1))
+
+
 def test_offsets_that_timed_out_are_sent_again_before_the_commit() -> None:
     producer = ScriptedProducer(send_offsets_to_transaction=[TIMED_OUT, None])
 

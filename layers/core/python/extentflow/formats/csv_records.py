@@ -260,6 +260,8 @@ class RecordSyntax:
         plain, _, long, line = self._patterns
         while True:
             if state is State.FIELD:
+                if at == size and not final:
+                    return state, at
                 if at == size or data[at] != quote:
                     state = State.PLAIN
                     continue
@@ -652,7 +654,9 @@ class _StartSearch:
         # A record begins with a code unit.
         start = -((begin - self._extent.start) // unit)
         end = -((begin - self._extent.end) // unit)
-        newline = self._first_newline(text)
+        newline, unclear = self._first_newline(text)
+        if unclear > 0 and unclear >= start:
+            return _BEFORE
         if newline < 0 and len(text) < end and not final:
             return _AHEAD
         if newline < 0:
@@ -672,13 +676,17 @@ class _StartSearch:
             return _BEFORE
         return found * unit if found >= 0 else found
 
-    def _first_newline(self, data: bytes) -> int:
+    def _first_newline(self, data: bytes) -> tuple[int, int]:
+        """Return the first LF that is not escaped, and where one ends that may be escaped; or -1.
+
+        Escapes at the start of `data` may themselves be escaped.
+        """
         if self._syntax.escape is None:
-            return data.find(_NEWLINE)
-        # Behind an escape it may be escaped itself.
-        pattern = rb"(?<=[^" + re.escape(self._syntax.escape).encode() + rb"])\n"
-        match = re.search(pattern, data)
-        return match.start() if match else -1
+            return data.find(_NEWLINE), -1
+        escape = re.escape(self._syntax.escape).encode()
+        clear = re.search(rb"(?<=[^%b])(?:%b%b)*\n" % (escape, escape, escape), data)
+        unclear = re.match(rb"%b+\n" % escape, data)
+        return clear.end() - 1 if clear else -1, unclear.end() if unclear else -1
 
     def _starts(self, data: bytes, begin: int, *, final: bool) -> Indexes:
         ends, _ = self._syntax.split(data[begin:], final=final)

@@ -191,7 +191,11 @@ class Transactions:
         if not waiting:
             return
         for remaining in self._timeouts.attempts(seconds):
-            waiting = producer.flush(remaining)
+            try:
+                waiting = producer.flush(remaining)
+            except SystemError:
+                # confluent-kafka 2.16 loses the exception of a fenced producer; the commit has it.
+                return
             if not waiting:
                 return
         raise SinkUnavailable(
