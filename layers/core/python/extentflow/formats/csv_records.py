@@ -655,11 +655,10 @@ class _StartSearch:
         start = -((begin - self._extent.start) // unit)
         end = -((begin - self._extent.end) // unit)
         newline, unclear = self._first_newline(text)
-        if unclear > 0 and unclear >= start:
-            return _BEFORE
-        if newline < 0 and len(text) < end and not final:
+        is_unclear = unclear > 0 and unclear >= start
+        if newline < 0 and len(text) < end and not (final or is_unclear):
             return _AHEAD
-        if newline < 0:
+        if newline < 0 or is_unclear:
             return _BEFORE if syntax.escape is not None and _NEWLINE in text else end * unit
         # The first byte that may close a quoted field which holds the line end at `newline`.
         closing = syntax.next_quote(text, newline + 1)
