@@ -139,15 +139,16 @@ def test_every_lock_includes_the_plug_ins_of_the_deployment(lock: str) -> None:
     assert "-r plugins.in" in included
 
 
-def test_a_pinned_plug_in_keeps_its_entry_point_in_the_layer(tmp_path: Path) -> None:
+def test_a_pinned_plug_in_keeps_its_entry_points_in_the_layer(tmp_path: Path) -> None:
     packages = tmp_path / "python"
 
     install_in_layer(build_wheel(tmp_path), packages)
 
     (found,) = importlib.metadata.distributions(path=[str(packages)])
-    assert [(each.group, each.name) for each in found.entry_points] == [
-        ("extentflow.formats", "acme")
-    ]
+    assert {(each.group, each.name) for each in found.entry_points} == {
+        ("extentflow.formats", "acme"),
+        ("extentflow.transforms", "acme_has_value"),
+    }
     assert (packages / "extentflow_acme" / "__init__.py").is_file()
 
 
