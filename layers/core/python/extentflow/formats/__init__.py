@@ -8,8 +8,9 @@ first byte. Therefore any partition of `[0, size)` yields every record exactly o
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -165,6 +166,31 @@ class Format(Protocol):
             CorruptObject: the bytes contradict the format and no single record is the cause.
             ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
         """
+
+
+class Unit(Protocol):
+    """What a format cannot divide, at the bytes `[start, end)` of its object."""
+
+    @property
+    def start(self) -> int:
+        """The first byte."""
+
+    @property
+    def end(self) -> int:
+        """The byte behind the last one."""
+
+
+def cut_at_units(units: Iterable[Unit], target_bytes: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of consecutive units up to `target_bytes` that partition `[0, size)`.
+
+    A cut is where a unit begins: elsewhere, an extent could be without units.
+    """
+    start = 0
+    for _, unit in pairwise(units):
+        if unit.end - start > target_bytes:
+            yield start, unit.start
+            start = unit.start
+    yield start, size
 
 
 @runtime_checkable

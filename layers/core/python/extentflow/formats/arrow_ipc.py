@@ -19,13 +19,12 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Literal
 
 import pyarrow as pa
 
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, row_factor
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, row_factor
 from extentflow.formats.lines import stream_windows
 from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.formats.parquet_prefetch import ObjectFile
@@ -219,13 +218,8 @@ class ArrowIpc:
         """Yield runs of consecutive batches up to `target_bytes`; one range for a stream."""
         if source.version.size == 0:
             return
-        footer = self._footer(source)
-        start = 0
-        for _, batch in pairwise(footer.batches or ()):
-            if batch.end - start > target_bytes:
-                yield start, batch.start
-                start = batch.start
-        yield start, source.version.size
+        batches = self._footer(source).batches or ()
+        yield from cut_at_units(batches, target_bytes, source.version.size)
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the batches whose first byte lies in the extent.

@@ -16,7 +16,6 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from operator import attrgetter
 from typing import Literal, TypeAlias
 
@@ -25,7 +24,7 @@ import pyarrow.dataset as ds
 from pyarrow import orc
 
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units
 from extentflow.formats.arrow_ipc import require_columns
 from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.formats.parquet_prefetch import ObjectFile
@@ -310,12 +309,7 @@ class Orc:
         """Yield runs of consecutive stripes up to `target_bytes`: two requests, rarely more."""
         if source.version.size == 0:
             return
-        start = 0
-        for _, stripe in pairwise(self._tail(source).stripes):
-            if stripe.end - start > target_bytes:
-                yield start, stripe.start
-                start = stripe.start
-        yield start, source.version.size
+        yield from cut_at_units(self._tail(source).stripes, target_bytes, source.version.size)
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the stripes whose first byte lies in the extent.

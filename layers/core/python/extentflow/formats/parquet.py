@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from extentflow.errors import Conflict, CorruptObject
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units
 from extentflow.formats.parquet_footer import (
     INT96_OUT_OF_RANGE,
     MAGIC,
@@ -264,13 +264,7 @@ class Parquet:
         """Yield runs of consecutive row groups up to `target_bytes`: one request, rarely two."""
         if source.version.size == 0:
             return
-        # Cut where a row group begins: elsewhere, an extent could be without row groups.
-        start = 0
-        for _, group in pairwise(self.footers.get(source).groups):
-            if group.end - start > target_bytes:
-                yield start, group.start
-                start = group.start
-        yield start, source.version.size
+        yield from cut_at_units(self.footers.get(source).groups, target_bytes, source.version.size)
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the row groups whose first byte lies in the extent.
