@@ -13,6 +13,8 @@ from extentflow_local.services import Toolbox
 PROGRAM = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FIELDS = "\t"
 HEADERS = "\x1f"
+# Not a newline: the bytes of a dead letter may hold one, such as those of a CSV record.
+RECORDS = "\x1e"
 IDLE_MS = 5_000
 ATTEMPTS = 12
 NULL = "\\N"
@@ -99,6 +101,7 @@ class Console:
             "print.key": "true",
             "key.separator": FIELDS,
             "headers.separator": HEADERS,
+            "line.separator": RECORDS,
             "null.literal": NULL,
         }
         return [
@@ -116,12 +119,12 @@ class Console:
 
 
 def parsed(topic: str, output: bytes) -> pa.Table:
-    """Return the console consumer's lines as a table; NULL stands for null keys and values."""
+    """Return the console consumer's records as a table; NULL stands for null keys and values."""
     columns: dict[str, list[object]] = {name: [] for name in FOUND.names}
-    for line in output.decode().split("\n"):
-        if not line:
+    for record in output.decode().split(RECORDS):
+        if not record:
             continue
-        partition, position, headers, key, value = line.split(FIELDS, 4)
+        partition, position, headers, key, value = record.split(FIELDS, 4)
         columns["topic"].append(topic)
         columns["partition"].append(int(partition.removeprefix("Partition:")))
         columns["position"].append(int(position.removeprefix("Offset:")))

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.faults.comparison import Expectation, Source, Verdict, compare
-from tests.faults.console import HEADERS, NO_HEADERS, parsed
+from tests.faults.console import HEADERS, NO_HEADERS, RECORDS, parsed
 from tests.faults.objects import BAD_EVERY, Numbers, Written
 
 ROWS = 400
@@ -63,7 +63,7 @@ def delivered(written: Written, *, keyed: bool = False) -> Lines:
 
 
 def table(lines: Lines) -> pa.Table:
-    return parsed("topic", "\n".join(lines).encode())
+    return parsed("topic", RECORDS.join(lines).encode())
 
 
 def dead_letters(written: Written) -> Lines:

@@ -1,0 +1,29 @@
+"""What the campaign reads from Kafka's console consumer."""
+
+from tests.faults.console import RECORDS, parsed
+
+
+def test_a_record_with_line_breaks_is_one_record() -> None:
+    first = 'Partition:0\tOffset:7\tNO_HEADERS\t\\N\t1,"two\nlines"'
+    second = "Partition:1\tOffset:0\ta:b\tkey\t\\N"
+
+    table = parsed("dead", f"{first}{RECORDS}{second}{RECORDS}".encode())
+
+    assert table.to_pylist() == [
+        {
+            "topic": "dead",
+            "partition": 0,
+            "position": 7,
+            "headers": None,
+            "key": None,
+            "value": '1,"two\nlines"',
+        },
+        {
+            "topic": "dead",
+            "partition": 1,
+            "position": 0,
+            "headers": "a:b",
+            "key": "key",
+            "value": None,
+        },
+    ]
