@@ -6,6 +6,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.laws.laws import Decoded, chunks, decoded
+from tests.laws.parquet_bytes import (
+    BYTE_ARRAY,
+    INT32,
+    INT64,
+    MAP,
+    OPTIONAL,
+    REPEATED,
+    REQUIRED,
+    UTF8,
+    Column,
+    Element,
+    parquet_file,
+)
 from tests.laws.parquet_cases import wide_table, written
 
 from extentflow.errors import (
@@ -189,6 +202,47 @@ def test_under_any_damage_every_row_is_delivered_or_reported_lost(
             continue
 
         assert _every_row_is_accounted_for(result)
+
+
+# A page that holds 91 of the 100 values that its header claims, and its chunk and the footer too.
+SHORT = {
+    "required": (Element("x", REQUIRED, INT64), INT64, [*range(91)], []),
+    "optional": (Element("x", OPTIONAL, INT64), INT64, [*range(91)], [1] * 100),
+    "bytes": (Element("x", REQUIRED, BYTE_ARRAY), BYTE_ARRAY, [b"abc"] * 91, []),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SHORT))
+def test_no_row_of_a_page_that_turned_out_to_be_damaged_is_delivered(name: str) -> None:
+    """Trap: smaller and smaller batches delivered the 91 values that such a page holds."""
+    element, physical, values, levels = SHORT[name]
+    short = Column(["x"], physical, values, levels, claimed=100)
+    other = Column(["n"], INT64, list(range(100)))
+    body = parquet_file([element, Element("n", REQUIRED, INT64)], [short, other], 100)
+
+    result = read(body)
+
+    assert result.rows == []
+    assert [location for location, _, _ in result.bad] == [0]
+
+
+MAP_ELEMENTS = [
+    Element("m", OPTIONAL, children=1, converted=MAP),
+    Element("map", REPEATED, children=2),
+    Element("key", REQUIRED, BYTE_ARRAY, converted=UTF8),
+    Element("value", OPTIONAL, INT32),
+]
+
+
+def test_columns_of_a_map_that_do_not_match_are_lost_rows() -> None:
+    """Trap: such arrays ended the process (SIGABRT) when their children were taken."""
+    keys = Column(["m", "map", "key"], BYTE_ARRAY, [b"a", b"b", b"c"], [2, 2, 2], [0, 1, 0])
+    values = Column(["m", "map", "value"], INT32, [5], [3, 2], [0, 0])
+
+    result = read(parquet_file(MAP_ELEMENTS, [keys, values], 2))
+
+    assert result.rows == []
+    assert "length smaller than expected" in result.bad[0][2]
 
 
 class Failing(MemorySource):

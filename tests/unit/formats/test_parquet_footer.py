@@ -9,9 +9,20 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 from tests.laws.laws import decoded
+from tests.laws.parquet_bytes import (
+    INT32,
+    INT64,
+    MAP,
+    OPTIONAL,
+    REPEATED,
+    REQUIRED,
+    Column,
+    Element,
+    parquet_file,
+)
 from tests.laws.parquet_cases import ONE_COLUMN, wide_table, written
 
-from extentflow.errors import CorruptObject, ExtentflowError, UnsupportedFormat
+from extentflow.errors import CorruptObject, ExtentflowError, UnsupportedFormat, UnsupportedType
 from extentflow.formats import FormatOptions
 from extentflow.formats.parquet import Parquet
 from extentflow.formats.parquet_footer import Footers, read_footer
@@ -165,3 +176,23 @@ class TestEncryption:
         assert isinstance(error, UnsupportedFormat)
         assert "encrypted" in str(error)
         assert "decrypt it" in str(error)
+
+
+@pytest.mark.parametrize("values", [91, 101])
+def test_a_column_with_another_number_of_values_than_rows_is_corrupt(values: int) -> None:
+    """Trap: its page was read to its end, and the values of further pages moved to other rows."""
+    element = Element("x", REQUIRED, INT64)
+    body = parquet_file([element], [Column(["x"], INT64, list(range(values)))], 100)
+
+    with pytest.raises(CorruptObject, match=f"{values} values in column 'x' of the 100 rows"):
+        read_footer(MemorySource(body))
+
+
+def test_a_map_with_optional_keys_is_rejected_as_such() -> None:
+    group = Element("key_value", REPEATED, children=2)
+    members = [Element("key", OPTIONAL, INT32), Element("value", OPTIONAL, INT32)]
+    elements = [Element("m", OPTIONAL, children=1, converted=MAP), group, *members]
+    columns = [Column(["m", "key_value", each.name], INT32, [1], [3], [0]) for each in members]
+
+    with pytest.raises(UnsupportedType, match="a map whose keys are optional"):
+        read_footer(MemorySource(parquet_file(elements, columns, 1)))

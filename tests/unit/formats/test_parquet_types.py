@@ -11,11 +11,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.laws.laws import chunks
+from tests.laws.parquet_bytes import (
+    BOOLEAN,
+    BYTE_ARRAY,
+    DECIMAL,
+    ENUM,
+    FIXED,
+    INT32,
+    INT64,
+    INT96,
+    JSON,
+    LIST,
+    LOGICAL_FLOAT16,
+    MAP,
+    MAP_KEY_VALUE,
+    OPTIONAL,
+    REPEATED,
+    REQUIRED,
+    UTF8,
+    Column,
+    Element,
+    int96,
+    one_column,
+    parquet_file,
+)
 from tests.laws.parquet_cases import written
 
 from extentflow.errors import UnsupportedType
 from extentflow.formats import BadRecord, FormatOptions
-from extentflow.formats.parquet import Parquet
+from extentflow.formats.parquet import Parquet, ParquetOptions
 from extentflow.formats.parquet_footer import Footers
 from extentflow.testing.stores import MemorySource
 
@@ -144,7 +168,7 @@ def at(text: str) -> dt.datetime:
     return dt.datetime.fromisoformat(text)
 
 
-def int96(values: list[dt.datetime | None], **options: Any) -> bytes:  # noqa: ANN401
+def int96_table(values: list[dt.datetime | None], **options: Any) -> bytes:  # noqa: ANN401
     column = pa.array(values, pa.timestamp("us"))
     text = pa.array([str(value) for value in values], pa.string_view())
     table = pa.table({"n": range(len(values)), "t": column, "text": text})
@@ -161,7 +185,7 @@ FITTING = [
 
 
 def test_trap_t26_int96_timestamps_are_exact() -> None:
-    result, bad = read(int96(FITTING))
+    result, bad = read(int96_table(FITTING))
 
     assert bad == []
     assert result.column("t").type == pa.timestamp("ns")
@@ -185,7 +209,7 @@ def test_trap_t26_int96_timestamps_out_of_range_are_bad_records(
     far = [at("0001-01-01"), at("9999-12-31"), at("1600-01-01")]
     values = [FITTING[0], far[0], None, far[1], far[2], FITTING[3], FITTING[1]]
 
-    result, bad = read(int96(values, row_group_size=group_rows), batch_rows)
+    result, bad = read(int96_table(values, row_group_size=group_rows), batch_rows)
 
     assert result.column("n").to_pylist() == [0, 2, 5, 6]
     assert result.column("text").to_pylist() == [str(values[row]) for row in (0, 2, 5, 6)]
@@ -218,7 +242,7 @@ def test_trap_t26_sparks_int96_timestamps_are_microseconds_of_any_year() -> None
 
 def test_int96_columns_are_fetched_once_although_they_are_read_twice() -> None:
     values = [at("2020-01-01") + dt.timedelta(seconds=n) for n in range(20_000)]
-    body = int96(list(values), row_group_size=9_000, data_page_size=4_096)
+    body = int96_table(list(values), row_group_size=9_000, data_page_size=4_096)
     source = MemorySource(body)
     fmt = Parquet(FormatOptions(batch_rows=500, window_bytes=30_000), Footers(), 0)
 
@@ -262,3 +286,270 @@ def test_rows_without_columns_are_rejected() -> None:
 
     assert pq.read_metadata(pa.BufferReader(body)).num_rows == 3
     assert "3 rows but no columns" in _unparseable_rows(body)
+
+
+# -- files that no writer of today makes, against DuckDB -------------------------------------------
+
+DECIMALS = [123, None, -5]
+LEGACY_LIST = [2, 2, 1, 0, 2], [0, 1, 0, 0, 0]
+
+
+def signed(number: int | None, size: int) -> bytes | None:
+    return None if number is None else number.to_bytes(size, "big", signed=True)
+
+
+def decimal_file(
+    physical: int, stored: list[Any], precision: int, length: int | None = None
+) -> bytes:
+    element = Element(
+        "x", OPTIONAL, physical, length=length, converted=DECIMAL, scale=2, precision=precision
+    )
+    return one_column(element, stored)
+
+
+def repeated(converted: int | None, name: str, members: int = 1) -> bytes:
+    """Return lists in the layout of two levels: a repeated group that is the element."""
+    outer = Element("x", OPTIONAL, children=1, converted=converted)
+    group = Element(name, REPEATED, children=members)
+    names = ["a", "b"][:members]
+    leaves = [Element(each, OPTIONAL, INT32) for each in names]
+    columns = [
+        Column(["x", name, each], INT32, [1, 3], [3, 2, 1, 0, 3], LEGACY_LIST[1]) for each in names
+    ]
+    return parquet_file([outer, group, *leaves], columns, 4)
+
+
+def list_of_int32(*elements: Element) -> bytes:
+    column = Column([each.name for each in elements], INT32, [1, 2, 3], *LEGACY_LIST)
+    return parquet_file(elements, [column], 4)
+
+
+FOREIGN = {
+    "decimal-int32": decimal_file(INT32, DECIMALS, 9),
+    "decimal-int64": decimal_file(INT64, DECIMALS, 18),
+    "decimal-fixed": decimal_file(FIXED, [signed(each, 5) for each in DECIMALS], 11, 5),
+    "decimal-binary": decimal_file(BYTE_ARRAY, [signed(each, 3) for each in DECIMALS], 20),
+    "enum": one_column(
+        Element("x", OPTIONAL, BYTE_ARRAY, converted=ENUM), [b"red", None, b"\xc3\xa4"]
+    ),
+    "json": one_column(Element("x", OPTIONAL, BYTE_ARRAY, converted=JSON), [b'{"a":1}', None]),
+    "half": one_column(
+        Element("x", OPTIONAL, FIXED, length=2, logical=LOGICAL_FLOAT16), [b"\0\x3e", None]
+    ),
+    "uint8": one_column(Element("x", OPTIONAL, INT32, converted=11), [255, 0, None]),
+    "uint32": one_column(Element("x", OPTIONAL, INT32, converted=13), [-1, 0, None]),
+    "uint64": one_column(Element("x", OPTIONAL, INT64, converted=14), [-1, 0, None]),
+    "boolean": one_column(Element("x", OPTIONAL, BOOLEAN), [True, None, False]),
+    "int96": one_column(
+        Element("x", OPTIONAL, INT96), [int96(0, 1000), None, int96(-90_000, 86_399_999_999_000)]
+    ),
+    "two-levels": list_of_int32(
+        Element("x", OPTIONAL, children=1, converted=LIST), Element("element", REPEATED, INT32)
+    ),
+    "two-levels-array": repeated(LIST, "array", members=2),
+    "two-levels-tuple": repeated(LIST, "x_tuple", members=2),
+    "no-annotation": parquet_file(
+        [Element("x", REPEATED, INT32)],
+        [Column(["x"], INT32, [1, 2, 3], [1, 1, 0, 1], [0, 1, 0, 0])],
+        3,
+    ),
+    "enum-in-list": parquet_file(
+        [
+            Element("x", OPTIONAL, children=1, converted=LIST),
+            Element("list", REPEATED, children=1),
+            Element("element", OPTIONAL, BYTE_ARRAY, converted=ENUM),
+        ],
+        [
+            Column(
+                ["x", "list", "element"], BYTE_ARRAY, [b"a", b"b"], [3, 2, 1, 0, 3], LEGACY_LIST[1]
+            )
+        ],
+        4,
+    ),
+}
+
+
+def duckdb_rows(body: bytes, tmp_path: Path) -> list[Any]:
+    path = tmp_path / "foreign.parquet"
+    path.write_bytes(body)
+    return [value for (value,) in duckdb.read_parquet(str(path)).fetchall()]
+
+
+@pytest.mark.parametrize("name", sorted(FOREIGN))
+@pytest.mark.parametrize("batch_rows", [1, 2, 100])
+def test_trap_t26_types_and_layouts_of_other_writers_read_as_in_duckdb(
+    name: str, batch_rows: int, tmp_path: Path
+) -> None:
+    result, bad = read(FOREIGN[name], batch_rows)
+
+    column = result.column("x")
+    if column.type == pa.timestamp("ns"):
+        column = column.cast(pa.timestamp("us"))
+    assert bad == []
+    assert column.to_pylist() == duckdb_rows(FOREIGN[name], tmp_path)
+
+
+def map_file(annotation: int, inner: int | None = None) -> bytes:
+    key = Element("key", REQUIRED, BYTE_ARRAY, converted=ENUM)
+    group = Element("map", REPEATED, children=2, converted=inner)
+    outer = Element("x", OPTIONAL, children=1, converted=annotation)
+    keys = Column(
+        ["x", "map", "key"], BYTE_ARRAY, [b"a", b"b", b"c"], [2, 2, 1, 0, 2], LEGACY_LIST[1]
+    )
+    values = Column(["x", "map", "value"], INT32, [5, 6], [3, 2, 1, 0, 3], LEGACY_LIST[1])
+    return parquet_file([outer, group, key, Element("value", OPTIONAL, INT32)], [keys, values], 4)
+
+
+@pytest.mark.parametrize(
+    "body", [map_file(MAP), map_file(MAP, MAP_KEY_VALUE), map_file(MAP_KEY_VALUE)]
+)
+def test_trap_t26_maps_of_every_age_are_read(body: bytes) -> None:
+    """DuckDB 2.0 refuses the last one, which Hive and old Spark write."""
+    result, bad = read(body)
+
+    assert bad == []
+    assert result.column("x").to_pylist() == [[("a", 5), ("b", None)], [], None, [("c", 6)]]
+
+
+def test_trap_t26_a_struct_of_enums_keeps_its_nulls() -> None:
+    outer = Element("x", OPTIONAL, children=2)
+    leaves = [Element("e", OPTIONAL, BYTE_ARRAY, converted=ENUM), Element("n", OPTIONAL, INT32)]
+    columns = [
+        Column(["x", "e"], BYTE_ARRAY, [b"red"], [2, 1, 0]),
+        Column(["x", "n"], INT32, [7], [1, 2, 0]),
+    ]
+
+    result, _ = read(parquet_file([outer, *leaves], columns, 3), batch_rows=2)
+
+    assert result.column("x").to_pylist() == [{"e": "red", "n": None}, {"e": None, "n": 7}, None]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 100])
+def test_trap_t26_a_decimal_beyond_its_precision_is_a_bad_record(batch_rows: int) -> None:
+    """DuckDB reads 21474836.47 as -0.01 here, and Arrow as a decimal(4, 2) of ten digits."""
+    body = decimal_file(INT32, [1, 2**31 - 1, 9_999, -10_000], 4)
+
+    result, bad = read(body, batch_rows)
+
+    assert [str(value) for value in result.column("x").to_pylist()] == ["0.01", "99.99"]
+    assert [record.location for record in bad] == [1, 3]
+    assert "more digits than the precision" in bad[0].reason
+
+
+# -- INT96 over its whole range --------------------------------------------------------------------
+
+DAY_NANOSECONDS = DAY_SECONDS * 10**9
+MICROSECOND = {"org_apache_spark_version": "3.5.0"}
+FAR_DAYS = [-719_162, 2_932_896]  # 0001-01-01, 9999-12-31
+
+
+def int96_file(values: list[bytes | None], **key_values: str) -> bytes:
+    stored = [value for value in values if value is not None]
+    column = Column(["x"], INT96, stored, [int(value is not None) for value in values])
+    return parquet_file([Element("x", OPTIONAL, INT96)], [column], len(values), **key_values)
+
+
+def read_with(unit: str | None, body: bytes) -> tuple[list[int | None], list[BadRecord]]:
+    fmt = Parquet(FormatOptions(), Footers(), 0, ParquetOptions(int96_unit=unit))
+    result = list(chunks(fmt, MemorySource(body), 0, len(body)))
+    column = pa.Table.from_batches([chunk.batch for chunk in result]).column("x")
+    return column.cast(pa.int64()).to_pylist(), [bad for chunk in result for bad in chunk.bad]
+
+
+def test_arrow_wraps_int96_that_nanoseconds_do_not_hold() -> None:
+    """What the second pass is for: Arrow returns another time, without an error."""
+    body = int96_file([int96(FAR_DAYS[1], 0)])
+
+    wrapped = pq.read_table(pa.BufferReader(body)).column("x")[0].value
+
+    assert wrapped != FAR_DAYS[1] * DAY_NANOSECONDS
+    assert wrapped == (FAR_DAYS[1] * DAY_NANOSECONDS + 2**63) % 2**64 - 2**63
+
+
+def test_trap_t26_int96_in_microseconds_holds_any_year() -> None:
+    body = int96_file(
+        [int96(FAR_DAYS[0], 1_000), None, int96(FAR_DAYS[1], DAY_NANOSECONDS - 1_000)]
+    )
+
+    values, bad = read_with("us", body)
+
+    assert bad == []
+    day = DAY_SECONDS * 10**6
+    assert values == [FAR_DAYS[0] * day + 1, None, (FAR_DAYS[1] + 1) * day - 1]
+
+
+@pytest.mark.parametrize("days", [0, -1, *FAR_DAYS])
+def test_trap_t26_int96_in_microseconds_is_never_rounded(days: int) -> None:
+    values, bad = read_with("us", int96_file([int96(days, 2_001), int96(days, 2_000)]))
+
+    assert values == [days * DAY_SECONDS * 10**6 + 2]
+    assert [record.location for record in bad] == [0]
+    assert "fraction of a microsecond" in bad[0].reason
+
+
+def test_trap_t26_sparks_int96_beyond_microseconds_is_a_bad_record() -> None:
+    """Trap: the range was not checked for files of Spark, and the value wrapped."""
+    far = 2**63 // (DAY_SECONDS * 10**6) + 2
+    body = int96_file([int96(far, 0), int96(-far, 0), int96(FAR_DAYS[1], 0)], **MICROSECOND)
+
+    values, bad = read_with(None, body)
+
+    assert values == [FAR_DAYS[1] * DAY_SECONDS * 10**6]
+    assert [record.location for record in bad] == [0, 1]
+    assert "290,000 years" in bad[0].reason
+
+
+def test_trap_t26_int96_in_maps_is_checked() -> None:
+    key = Element("key", REQUIRED, BYTE_ARRAY, converted=UTF8)
+    group = Element("key_value", REPEATED, children=2)
+    elements = [
+        Element("x", OPTIONAL, children=1, converted=MAP),
+        group,
+        key,
+        Element("value", OPTIONAL, INT96),
+    ]
+    keys = Column(["x", "key_value", "key"], BYTE_ARRAY, [b"a", b"b"], [2, 2], [0, 0])
+    stored = [int96(0, 0), int96(FAR_DAYS[1], 0)]
+    values = Column(["x", "key_value", "value"], INT96, stored, [3, 3], [0, 0])
+
+    result, bad = read(parquet_file(elements, [keys, values], 2))
+
+    assert result.num_rows == 1
+    assert [record.location for record in bad] == [1]
+
+
+# -- record.max.bytes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.dictionary(pa.int32(), pa.string()),
+    ],
+    ids=str,
+)
+def test_a_row_longer_than_the_limit_is_a_bad_record(kind: pa.DataType) -> None:
+    texts = pa.array(["x" * length for length in (10, 5_000, 20, 900, 1_100)])
+    table = pa.table({"x": texts.cast(kind), "n": range(5)})
+    body = written(table, store_schema=True)
+    fmt = Parquet(FormatOptions(max_record_bytes=1_000), Footers(), 0)
+
+    result = list(chunks(fmt, MemorySource(body), 0, len(body)))
+
+    assert [n for chunk in result for n in chunk.batch.column("n").to_pylist()] == [0, 2, 3]
+    assert [bad.location for chunk in result for bad in chunk.bad] == [1, 4]
+    assert "record.max.bytes=1000" in result[0].bad[0].reason
+
+
+def test_elements_count_towards_the_limit_of_a_record() -> None:
+    rows = [[1], list(range(1_000)), None, [2]]
+    body = written(pa.table({"x": pa.array(rows, pa.list_(pa.int64()))}))
+    fmt = Parquet(FormatOptions(max_record_bytes=1_000), Footers(), 0)
+
+    (chunk,) = chunks(fmt, MemorySource(body), 0, len(body))
+
+    assert list(chunk.locations) == [0, 2, 3]

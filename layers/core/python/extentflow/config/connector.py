@@ -20,7 +20,7 @@ from extentflow.config.columns import (
     MessageKey,
 )
 from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
-from extentflow.config.specs import CONVERTERS, FORMATS, STORES
+from extentflow.config.specs import CONVERTERS, FORMATS, STORES, FormatSpec
 from extentflow.config.steps import ALIASES, Step
 from extentflow.config.table import Alias, Family, Only, family, key
 from extentflow.errors import Misconfigured, UnsupportedFormat, either
@@ -90,6 +90,17 @@ _LINES = Only(
     lambda value: value is None or FORMATS.get(value).compressible,
     "input.format does not compress inside",
 )
+
+
+def _limits_records(spec: FormatSpec) -> bool:
+    return spec.compressible or spec.limits_records
+
+
+_LIMITED = Only(
+    "input.format",
+    lambda value: value is None or _limits_records(FORMATS.get(value)),
+    "input.format does not compress inside, or is parquet",
+)
 _s3 = partial(key, name="aws.s3.", shown="SDK's own", only=(_S3,))
 _aws = partial(key, name="aws.", shown="SDK's chain", only=(_S3,))
 _sts = partial(key, name="aws.sts.", only=(_S3,))
@@ -155,7 +166,7 @@ class ConnectorConfig:
         types.SIZE,
         "The longest record; a longer one is a bad record. At most 512 MiB.",
         default=64 << 20,
-        only=(_LINES,),
+        only=(_LIMITED,),
     )
     endpoint_type: str = key(
         _adapter(STORES),

@@ -44,7 +44,8 @@ class FormatSpec:
     `extensions` are lower case, without a dot. `converters` are the values of `value.converter`
     that fit, the default first; empty means any, `json` by default. `raw`: the column `value`
     already holds the payload, so values are passed on as they are. `has_columns`: keys can be made
-    from columns. `compressible`: objects may be compressed as a whole.
+    from columns. `compressible`: objects may be compressed as a whole. `limits_records`:
+    `record.max.bytes` applies although they are not.
     """
 
     open: Callable[..., Any]
@@ -54,6 +55,7 @@ class FormatSpec:
     raw: bool = False
     has_columns: bool = True
     compressible: bool = True
+    limits_records: bool = False
     problems: Callable[[FormatCheck], Iterable[str]] = lambda _check: ()
 
 

@@ -5,7 +5,8 @@
     position                   0 ... rows of group 1 ... rows of group 2
 
 Page checksums are verified if the writer stored them. They do not cover page headers; without them,
-a damaged page that still decompresses and decodes is indistinguishable from a valid one.
+a damaged page that still decompresses and decodes is indistinguishable from a valid one. If a page
+turns out to be damaged while it is decoded, its batch is lost with the rest of the row group.
 """
 
 from __future__ import annotations
@@ -14,27 +15,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from extentflow.config.table import key
+from extentflow.config.types import choice
 from extentflow.errors import Conflict, CorruptObject
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units
 from extentflow.formats.parquet_footer import (
-    INT96_OUT_OF_RANGE,
     MAGIC,
     Footer,
     Footers,
     RowGroup,
     column_ranges,
-    int96_passes,
-    out_of_range,
     selected_leaves,
 )
 from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, RowGroupRanges
+from extentflow.formats.parquet_types import (
+    BadRows,
+    Exact,
+    bad_int96_rows,
+    int96_passes,
+)
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
@@ -61,7 +66,8 @@ _DECODE_ERRORS = (
 class UndecodableRows(Exception):  # noqa: N818 - an outcome, not a fault
     """Arrow cannot decode a row group.
 
-    `tried` is the number of rows of the failed batch; 1 if a smaller batch would not help.
+    `tried` is the number of rows of the failed batch; 1 if a smaller batch would not help, or could
+    deliver rows of a page that is known to be damaged.
     """
 
     def __init__(self, message: str, tried: int) -> None:
@@ -69,8 +75,20 @@ class UndecodableRows(Exception):  # noqa: N818 - an outcome, not a fault
         self.tried = tried
 
 
-# Consecutive rows of one row group, and those of them with an INT96 value out of range.
-DecodedRows: TypeAlias = tuple[pa.RecordBatch, list[int]]
+# The exact ones of consecutive rows of one row group, and the others by their ordinals.
+DecodedRows: TypeAlias = tuple[pa.RecordBatch, BadRows]
+# What Arrow's messages hold when it refuses a page before it decodes any of its rows: those before
+# the page are valid. Any other error comes after rows of the page, which may be wrong.
+PAGE_REFUSED = (
+    "CRC checksum",
+    "Couldn't deserialize thrift",
+    "Deserializing page header failed",
+    "Invalid page header",
+    "Data page too small for levels",
+    "levels do not match num_values",
+    "decompress",
+    "Corrupt snappy",
+)
 
 
 class _ColumnReader:
@@ -115,18 +133,32 @@ class _ColumnReader:
             )
         try:
             batch = next(self._batches, None)
+            if batch:
+                # Lengths and offsets of nested columns contradict each other in damaged pages.
+                batch.validate()
         except _DECODE_ERRORS as exc:
             # Arrow wraps an exception of the source; that one must not look like damage.
             self._file.check()
-            raise UndecodableRows(" ".join(str(exc).split()), rows) from exc
+            message = " ".join(str(exc).split())
+            refused = any(part in message for part in PAGE_REFUSED)
+            narrower = refused or isinstance(exc, pa.ArrowCapacityError)
+            raise UndecodableRows(message, rows if narrower else 1) from exc
         self._file.check()
         # The end of a row group before its last row is damage, not the end of the data.
         if not batch:
-            raise UndecodableRows("its pages hold fewer rows than the footer says", rows)
+            raise UndecodableRows("its pages hold fewer rows than the footer says", 1)
         # Arrow does not check them, and some of its functions read beyond the dictionary.
         if self._has_codes and not all(map(_codes_are_valid, batch.columns)):
-            raise UndecodableRows("a code lies outside its dictionary", rows)
+            raise UndecodableRows("a code lies outside its dictionary", 1)
         return batch
+
+    def next_rows(self, rows: int) -> pa.RecordBatch:
+        """Return exactly so many rows."""
+        batches: list[pa.RecordBatch] = []
+        while rows:
+            batches.append(self.next(rows))
+            rows -= batches[-1].num_rows
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _codes_are_valid(array: pa.Array) -> bool:
@@ -150,13 +182,13 @@ class _RowGroupReader:
         groups: Sequence[RowGroup],
         *,
         batch_rows: int,
-        window_bytes: int,
         readers: int,
-        select: Sequence[str] = (),
+        options: FormatOptions,
+        int96_unit: str | None,
     ) -> None:
-        metadata = footer.metadata
-        wanted = selected_leaves(metadata, select)
-        passes = int96_passes(metadata, wanted)
+        metadata, window_bytes = footer.metadata, options.window_bytes
+        wanted = selected_leaves(metadata, options.select)
+        passes = int96_passes(metadata, wanted, int96_unit)
         ranges = ((group, column_ranges(metadata.row_group(group.ordinal))) for group in groups)
         self._ahead = BlockPrefetcher(
             source,
@@ -169,11 +201,14 @@ class _RowGroupReader:
             _ColumnReader(RowGroupFile(self._ahead, view), metadata, leaves, unit)
             for view, (leaves, unit) in enumerate(passes)
         ]
+        self._unit = passes[0][1]
         self._window_bytes = window_bytes
+        self._limit_bytes = options.max_record_bytes
         self._batch_rows = batch_rows
         row_bytes = max((group.row_bytes for group in groups), default=1)
         self._fitting_rows = max(1, min(_FIRST_ROWS, BATCH_BYTES // row_bytes))
-        self.schema = _needed_schema(self._readers[0].schema, metadata, wanted)
+        self._exact = Exact.of(self._readers[0].schema, metadata)
+        self.schema = _needed_schema(self._exact.schema, metadata, wanted)
 
     def close(self) -> None:
         self._ahead.close()
@@ -189,28 +224,30 @@ class _RowGroupReader:
             while at < skip:
                 # Pages have to be decoded from the start of their row group.
                 try:
-                    at += self._next(skip - at)[0].num_rows
+                    at += _count(self._next(skip - at))
                 except UndecodableRows as exc:
                     # After a failure among rows delivered before, smaller batches fail, too.
                     raise UndecodableRows(str(exc), tried=1) from exc
             while at < group.rows:
                 rows = self._next(min(self._batch_rows, group.rows - at))
-                at += rows[0].num_rows
+                at += _count(rows)
                 yield rows
 
     def _next(self, rows: int) -> DecodedRows:
         batch = self._readers[0].next(min(self._fitting_rows, rows))
         fitting = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
         self._fitting_rows = max(1, min(fitting, self._fitting_rows * _GROWTH))
-        found: list[int] = []
-        # The INT96 columns are read a second time, as seconds, in step with the first.
-        for reader in self._readers[1:]:
-            seen = 0
-            while seen < batch.num_rows:
-                seconds = reader.next(batch.num_rows - seen)
-                found += [seen + row for row in out_of_range(seconds)]
-                seen += seconds.num_rows
-        return batch, found
+        bad: BadRows = {}
+        # The INT96 columns are read again, in step with the first reader.
+        again = [reader.next_rows(batch.num_rows) for reader in self._readers[1:]]
+        if again:
+            bad = bad_int96_rows(self._unit, again[0], again[1] if len(again) > 1 else None)
+        return self._exact(batch, bad, self._limit_bytes)
+
+
+def _count(rows: DecodedRows) -> int:
+    batch, bad = rows
+    return int(batch.num_rows) + len(bad)
 
 
 def _needed(ranges: Sequence[tuple[int, int]], wanted: Sequence[int]) -> Sequence[tuple[int, int]]:
@@ -235,6 +272,19 @@ def _needed_schema(
     return pa.schema([column for column in schema if is_read(column.name)])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetOptions:
+    """The keys `parquet.*`."""
+
+    int96_unit: str | None = key(
+        choice(("ns", "us")),
+        "Unit of INT96 timestamps: `ns` holds 1677 to 2262, `us` any year but no fractions of a"
+        " microsecond; what the unit does not hold is a bad record. By default `us` for files of"
+        " Spark, `ns` for others.",
+        shown="by the file's writer",
+    )
+
+
 # A batch that fails is read again in batches of a sixteenth, until a single row fails.
 NARROWING = 16
 # Shared by the extents of an object that one process decodes.
@@ -255,6 +305,7 @@ class Parquet:
     options: FormatOptions
     footers: Footers = field(default=_process_footers, repr=False, compare=False)
     readers: int = 6
+    own: ParquetOptions = ParquetOptions()
     splittable: bool = field(default=True, init=False)
     location_unit: Literal["offset", "row"] = field(default="row", init=False)
     extent_bytes: int | None = field(default=EXTENT_BYTES, init=False)
@@ -304,24 +355,29 @@ class Parquet:
         batch_rows: int,
     ) -> Iterator[Chunk]:
         # Both rows are ordinals in the object: where to start, and the extent's first row.
-        sizes = {"batch_rows": batch_rows, "window_bytes": self.options.window_bytes}
         reader = _RowGroupReader(
-            source, footer, groups, readers=self.readers, select=self.options.select, **sizes
+            source,
+            footer,
+            groups,
+            batch_rows=batch_rows,
+            readers=self.readers,
+            options=self.options,
+            int96_unit=self.own.int96_unit,
         )
         with closing(reader):
             for group in groups:
                 row = max(row, group.first_row)
                 try:
-                    for batch, dropped in reader.read(group, row - group.first_row):
-                        yield _chunk(batch, dropped, row, first_row)
-                        row += batch.num_rows
+                    for rows in reader.read(group, row - group.first_row):
+                        yield _chunk(rows, row, first_row)
+                        row += _count(rows)
                     continue
                 except UndecodableRows as exc:
                     failure = exc
                 if failure.tried > 1:
-                    rows = {"row": row, "first_row": first_row}
-                    rows["batch_rows"] = max(1, failure.tried // NARROWING)
-                    yield from self._chunks(source, footer, [group], **rows)
+                    places = {"row": row, "first_row": first_row}
+                    places["batch_rows"] = max(1, failure.tried // NARROWING)
+                    yield from self._chunks(source, footer, [group], **places)
                     continue
                 reason = (
                     f"{source.version.uri}[{group.start}-{group.end}): rows"
@@ -333,22 +389,21 @@ class Parquet:
                 yield Chunk(nothing, group.end_row - first_row, range(0), lost)
 
 
-def _chunk(batch: pa.RecordBatch, dropped: list[int], row: int, first_row: int) -> Chunk:
-    position = row + batch.num_rows - first_row
-    if not dropped:
-        return Chunk(batch, position, range(row, row + batch.num_rows))
-    bad = tuple(BadRecord(None, row + at, INT96_OUT_OF_RANGE) for at in dropped)
-    bounds = [-1, *dropped, batch.num_rows]
-    kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
-    locations = [row + at for start, end in kept for at in range(start, end)]
-    # From slices: Arrow's filter does not support every type.
-    pieces = [batch.slice(start, end - start) for start, end in kept]
-    return Chunk(pa.concat_batches([batch.slice(0, 0), *pieces]), position, locations, bad)
+def _chunk(rows: DecodedRows, row: int, first_row: int) -> Chunk:
+    batch, why = rows
+    end = row + _count(rows)
+    if not why:
+        return Chunk(batch, end - first_row, range(row, end))
+    bad = tuple(BadRecord(None, row + at, why[at]) for at in sorted(why))
+    locations = [at for at in range(row, end) if at - row not in why]
+    return Chunk(batch, end - first_row, locations, bad)
 
 
 PARQUET = FormatSpec(
-    open=lambda options, _: Parquet(options),
+    open=lambda options, own=ParquetOptions(): Parquet(options, own=own),
+    options=ParquetOptions,
     extensions=("parquet", "parq"),
     converters=("json", "string", "bytes"),
     compressible=False,
+    limits_records=True,
 )

@@ -1,4 +1,4 @@
-"""Read, check and cache Parquet footers, and refuse types that Arrow cannot represent exactly.
+"""Read, check and cache Parquet footers.
 
     object   PAR1 | row group | row group | row group |        footer        | length | PAR1
     tail                                            [ 64 KiB, more of a huge object ........ )
@@ -6,11 +6,6 @@
 
 A footer has no checksum. It is refused if it contradicts itself; a flipped bit that leaves it
 consistent (in a decimal's scale, for example) is undetectable.
-
-INT96 counts nanoseconds over a range that 64 bits of nanoseconds do not cover, and Arrow overflows
-silently. Spark never writes fractions of a microsecond, so its files are read as microseconds;
-other files are read as nanoseconds, and their INT96 columns a second time as seconds to detect
-overflow.
 """
 
 from __future__ import annotations
@@ -24,37 +19,14 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats.magic import HEAD_BYTES, require_signature
+from extentflow.formats.parquet_types import require_exact
 from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import MAX_READ_BYTES
-
-_NS_RANGE = "what 64 bits of nanoseconds hold (1677 to 2262)"
-INT96_OUT_OF_RANGE = f"an INT96 timestamp lies outside {_NS_RANGE}"
-# Spark's writer adds this key to the footer's metadata.
-_SPARK = b"org.apache.spark.version"
-# What int64 nanoseconds hold, in whole seconds.
-_EARLIEST_SECOND = -(2**63 // 10**9)
-_LATEST_SECOND = 2**63 // 10**9 - 1
-
-
-def _require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMetaData) -> None:
-    if not schema.names and metadata.num_rows:
-        raise UnsupportedType(f"{version.uri} has {metadata.num_rows} rows but no columns")
-    for path in _duplicates(pa.struct(list(schema))):
-        raise UnsupportedType(f"{version.uri} has two columns {path!r}; rename one of them")
-    leaves = metadata.schema
-    for leaf in range(metadata.num_columns):
-        column = leaves.column(leaf)
-        if "INTERVAL" in (column.logical_type.type, column.converted_type):
-            raise UnsupportedType(
-                f"{version.uri}: column {column.path!r} is a Parquet INTERVAL, which Arrow returns"
-                " as bytes only; write it as months, days and milliseconds"
-            )
 
 
 def selected_leaves(metadata: pq.FileMetaData, names: Sequence[str]) -> list[int]:
@@ -70,52 +42,6 @@ def selected_leaves(metadata: pq.FileMetaData, names: Sequence[str]) -> list[int
     return sorted(found) or list(range(len(paths)))
 
 
-def int96_passes(
-    metadata: pq.FileMetaData, leaves: Sequence[int]
-) -> list[tuple[Sequence[int], str]]:
-    """Return the leaf columns of each pass over the rows, and its unit of INT96 timestamps."""
-    if _SPARK in (metadata.metadata or {}):
-        return [(leaves, "us")]
-    unchecked = [leaf for leaf in leaves if metadata.schema.column(leaf).physical_type == "INT96"]
-    return [(leaves, "ns"), (unchecked, "s")] if unchecked else [(leaves, "ns")]
-
-
-def out_of_range(seconds: pa.RecordBatch) -> list[int]:
-    """Return the rows with a timestamp that nanoseconds cannot represent, by bisection."""
-    if all(_fits(column) for column in seconds.columns):
-        return []
-    if seconds.num_rows == 1:
-        return [0]
-    half = seconds.num_rows // 2
-    behind = out_of_range(seconds.slice(half))
-    return out_of_range(seconds.slice(0, half)) + [half + row for row in behind]
-
-
-def _duplicates(parent: pa.DataType, path: str = "") -> Iterator[str]:
-    # The paths of children of structs whose name is not unique among its siblings.
-    seen: set[str] = set()
-    for index in range(parent.num_fields):
-        child = parent.field(index)
-        where = f"{path}.{child.name}" if path else child.name
-        if pa.types.is_struct(parent) and child.name in seen:
-            yield where
-        seen.add(child.name)
-        yield from _duplicates(child.type, where)
-
-
-def _fits(array: pa.Array) -> bool:
-    # All timestamps at the leaves, which are counted in seconds.
-    if pa.types.is_struct(array.type):
-        return all(_fits(child) for child in array.flatten())
-    if pa.types.is_nested(array.type):
-        return _fits(array.flatten())
-    if not pa.types.is_timestamp(array.type):
-        return True
-    ends = pc.min_max(array.cast(pa.int64()))
-    low, high = ends["min"].as_py(), ends["max"].as_py()
-    return low is None or (low >= _EARLIEST_SECOND and high <= _LATEST_SECOND)
-
-
 # The file ends with the footer's length in four bytes and the magic.
 MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
@@ -127,6 +53,8 @@ TAIL_SHARE = 1 << 16
 MOST_TAIL_BYTES = 16 << 20
 MOST_FOOTERS = 64
 LARGEST_FOOTER_BYTES = 256 << 20
+# In Arrow's message, which does not name the column.
+_NULLABLE_KEYS = "Map keys must be annotated as required"
 # A signed footer in plain text is followed by a nonce of 12 bytes and a tag of 16 (AES GCM).
 _SIGNATURE_BYTES = 28
 _DECRYPT = "decrypt it with its writer's tools first; encryption keys cannot be configured"
@@ -223,7 +151,7 @@ def read_footer(source: RangeSource) -> Footer:
     metadata = _read_metadata(source, tail, length)
     # A file without bytes: Arrow checks the schema and the row groups before it reads a page.
     reader = _open(version, pa.PythonFile(_MetadataOnlyFile(version.size), mode="r"), metadata)
-    _require_exact(version, reader.schema_arrow, metadata)
+    require_exact(version, reader.schema_arrow, metadata)
     return Footer(metadata, tuple(_groups(version, reader, metadata, version.size - length)))
 
 
@@ -293,6 +221,10 @@ def _open(
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedType(f"{version.uri}: {_one_line(exc)}; remove that column") from exc
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
+        if _NULLABLE_KEYS in str(exc):
+            raise UnsupportedType(
+                f"{version.uri} has a map whose keys are optional; write them as required"
+            ) from exc
         raise _corrupt(version, f"has an unreadable footer: {_one_line(exc)}") from exc
 
 
@@ -300,6 +232,8 @@ def _groups(
     version: ObjectVersion, reader: pq.ParquetFile, metadata: pq.FileMetaData, footer_start: int
 ) -> Iterator[RowGroup]:
     row, reached = 0, len(MAGIC)
+    columns = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
+    flat = [leaf for leaf, column in enumerate(columns) if not column.max_repetition_level]
     for ordinal in range(metadata.num_row_groups):
         group = metadata.row_group(ordinal)
         if group.num_rows < 0 or group.num_columns != metadata.num_columns:
@@ -308,6 +242,12 @@ def _groups(
         if group.num_rows == 0:
             continue
         _require_sound_chunks(version, reader, ordinal)
+        # Outside lists and maps, each row has one value: otherwise, columns would shift.
+        counts = {leaf: group.column(leaf).num_values for leaf in flat}
+        if wrong := [leaf for leaf, count in counts.items() if count != group.num_rows]:
+            path, count = columns[wrong[0]].path, counts[wrong[0]]
+            found = f"{count} values in column {path!r} of the {group.num_rows} rows"
+            raise _corrupt(version, f"has {found} of row group {ordinal}")
         chunks = column_ranges(group)
         start, end = min(chunks)[0], max(end for _, end in chunks)
         if not reached <= start < end <= footer_start:

@@ -1,0 +1,592 @@
+"""What Arrow reads from Parquet, made exact: refused types, INT96, decimals, ENUM, VARIANT.
+
+    refused by name    INTERVAL, a shredded VARIANT, two columns of one name
+    refused by value   an INT96 that its unit cannot hold, a decimal longer than its precision
+    converted          ENUM to text, VARIANT to JSON
+
+INT96 counts nanoseconds over a range that 64 bits of nanoseconds do not cover, and Arrow overflows
+silently. So its columns are read again as seconds, which hold every value. Spark never writes
+fractions of a microsecond, so that its files are read as microseconds; others as nanoseconds,
+unless `parquet.int96.unit` says otherwise.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from extentflow.errors import UnsupportedType
+from extentflow.model import ObjectVersion
+
+# Rows by their ordinals in a batch, and why they are bad.
+BadRows: TypeAlias = dict[int, str]
+
+_RANGES = {"ns": "nanoseconds hold (1677 to 2262)", "us": "microseconds hold (290,000 years)"}
+_INT96_FRACTION = "an INT96 timestamp has a fraction of a microsecond (parquet.int96.unit=us)"
+_DECIMAL = "a decimal has more digits than the precision of its column"
+# Spark's writer adds this key to the footer's metadata.
+_SPARK = b"org.apache.spark.version"
+_PER_SECOND = {"ns": 10**9, "us": 10**6}
+
+# -- refused by name -------------------------------------------------------------------------------
+
+
+def require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMetaData) -> None:
+    """Raise UnsupportedType for columns without an exact Arrow type, or two of one name."""
+    if not schema.names and metadata.num_rows:
+        raise UnsupportedType(f"{version.uri} has {metadata.num_rows} rows but no columns")
+    for path in _duplicates(pa.struct(list(schema))):
+        raise UnsupportedType(f"{version.uri} has two columns {path!r}; rename one of them")
+    leaves = metadata.schema
+    for leaf in range(metadata.num_columns):
+        column = leaves.column(leaf)
+        if "INTERVAL" in (column.logical_type.type, column.converted_type):
+            raise UnsupportedType(
+                f"{version.uri}: column {column.path!r} is a Parquet INTERVAL, which Arrow returns"
+                " as bytes only; write it as months, days and milliseconds"
+            )
+    try:
+        Exact.of(schema, metadata)
+    except UnsupportedType as exc:
+        raise UnsupportedType(f"{version.uri}: {exc}") from exc
+
+
+def _duplicates(parent: pa.DataType, path: str = "") -> Iterator[str]:
+    # The paths of children of structs whose name is not unique among its siblings.
+    seen: set[str] = set()
+    for index in range(parent.num_fields):
+        child = parent.field(index)
+        where = f"{path}.{child.name}" if path else child.name
+        if pa.types.is_struct(parent) and child.name in seen:
+            yield where
+        seen.add(child.name)
+        yield from _duplicates(child.type, where)
+
+
+# -- refused by value ------------------------------------------------------------------------------
+
+
+def int96_unit(metadata: pq.FileMetaData, chosen: str | None) -> str:
+    """Return the unit in which INT96 timestamps are delivered."""
+    return chosen or ("us" if _SPARK in (metadata.metadata or {}) else "ns")
+
+
+def int96_passes(
+    metadata: pq.FileMetaData, leaves: Sequence[int], chosen: str | None = None
+) -> list[tuple[Sequence[int], str]]:
+    """Return the leaf columns of each pass over the rows, and its unit of INT96 timestamps.
+
+    After the pass that is delivered, INT96 columns are read again as seconds, and as nanoseconds
+    if microseconds could lose a fraction.
+    """
+    unit = int96_unit(metadata, chosen)
+    again = [leaf for leaf in leaves if metadata.schema.column(leaf).physical_type == "INT96"]
+    if not again:
+        return [(leaves, unit)]
+    may_lose = unit == "us" and _SPARK not in (metadata.metadata or {})
+    return [(leaves, unit), (again, "s"), *([(again, "ns")] if may_lose else [])]
+
+
+def bad_int96_rows(unit: str, seconds: pa.RecordBatch, exact: pa.RecordBatch | None) -> BadRows:
+    """Return the rows whose INT96 values `unit` cannot represent.
+
+    `seconds` and `exact` (nanoseconds, which wrap) are the same columns and rows.
+    """
+    most = (2**63 - 1) // _PER_SECOND[unit] - 1
+
+    def fits(array: pa.Array) -> bool:
+        ends = pc.min_max(array.cast(pa.int64()))
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        return low is None or (low >= -most and high <= most)
+
+    far = dict.fromkeys(
+        _unsound_rows(seconds, lambda rows: all(map(fits, _leaves(rows.columns)))),
+        f"an INT96 timestamp lies outside what 64 bits of {_RANGES[unit]}",
+    )
+    if exact is None:
+        return far
+    names = [str(at) for at in range(2 * seconds.num_columns)]
+    pair = pa.record_batch([*seconds.columns, *exact.columns], names)
+    fractions = _unsound_rows(pair, _has_whole_microseconds)
+    return dict.fromkeys(fractions, _INT96_FRACTION) | far
+
+
+def _has_whole_microseconds(pair: pa.RecordBatch) -> bool:
+    half = pair.num_columns // 2
+    leaves = zip(_leaves(pair.columns[:half]), _leaves(pair.columns[half:]), strict=True)
+    for seconds, nanoseconds in leaves:
+        whole = seconds.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64)
+        wrapped = nanoseconds.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64)
+        # Modulo 2^64, as Arrow computed the nanoseconds: the rest is below a second.
+        if ((wrapped - whole * np.uint64(10**9)) % np.uint64(1_000)).any():
+            return False
+    return True
+
+
+def _leaves(arrays: Iterable[pa.Array]) -> Iterator[pa.Array]:
+    """Yield the values at the leaves of nested arrays, without what nulls hide."""
+    for array in arrays:
+        if pa.types.is_struct(array.type):
+            yield from _leaves(array.flatten())
+        elif pa.types.is_map(array.type):
+            # Arrow's `flatten` has none of maps.
+            yield from _leaves([_entries(array)[0]])
+        elif pa.types.is_nested(array.type):
+            yield from _leaves([array.flatten()])
+        else:
+            yield array
+
+
+def _unsound_rows(batch: pa.RecordBatch, is_sound: Callable[[pa.RecordBatch], bool]) -> list[int]:
+    """Return the rows for which `is_sound` is false, by bisection."""
+    if is_sound(batch):
+        return []
+    if batch.num_rows == 1:
+        return [0]
+    half = batch.num_rows // 2
+    behind = _unsound_rows(batch.slice(half), is_sound)
+    return _unsound_rows(batch.slice(0, half), is_sound) + [half + row for row in behind]
+
+
+def _decimals_fit(batch: pa.RecordBatch) -> bool:
+    return all(map(_decimal_fits, _leaves(batch.columns)))
+
+
+def _decimal_fits(array: pa.Array) -> bool:
+    if not pa.types.is_decimal(array.type):
+        return True
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+# -- converted -------------------------------------------------------------------------------------
+
+Convert: TypeAlias = Callable[[pa.Array], pa.Array]
+# A type as it is delivered, and how an array becomes one; None: as it is.
+Plan: TypeAlias = tuple[pa.DataType, Convert | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Makes what Arrow read exact, in batches with some or all columns of `schema`.
+
+    `schema` is that of the converted columns, `decimals` are the columns that have any.
+    """
+
+    schema: pa.Schema
+    conversions: Mapping[str, Convert]
+    decimals: frozenset[str]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, metadata: pq.FileMetaData) -> Exact:
+        """Return what the columns of a file need. Raises UnsupportedType."""
+        leaves = _Leaves(metadata)
+        conversions: dict[str, Convert] = {}
+        fields = []
+        for column in schema:
+            data_type, convert = _plan(column.type, leaves, column.name)
+            fields.append(column if convert is None else column.with_type(data_type))
+            if convert is not None:
+                conversions[column.name] = convert
+        decimals = frozenset(column.name for column in schema if _has_decimals(column.type))
+        return cls(pa.schema(fields, schema.metadata), conversions, decimals)
+
+    def __call__(
+        self, batch: pa.RecordBatch, bad: BadRows, limit_bytes: int
+    ) -> tuple[pa.RecordBatch, BadRows]:
+        """Return the exact rows, and the bad ones: `bad`, and those without an exact value.
+
+        A row of more than `limit_bytes` is bad.
+        """
+        bad = self._bad_decimals(batch) | bad
+        if batch.nbytes > limit_bytes:
+            large = _unsound_rows(batch, lambda rows: _value_bytes(rows) <= limit_bytes)
+            bad |= dict.fromkeys(large, f"a row has more than record.max.bytes={limit_bytes}")
+        try:
+            return self._converted(_without(batch, bad)), bad
+        except ValueError:
+            found = _unsound_rows(batch, self._can_convert)
+        bad = {row: self._problem(batch.slice(row, 1)) for row in found} | bad
+        return self._converted(_without(batch, bad)), bad
+
+    def _bad_decimals(self, batch: pa.RecordBatch) -> BadRows:
+        chosen = [name for name in batch.schema.names if name in self.decimals]
+        if not chosen:
+            return {}
+        return dict.fromkeys(_unsound_rows(batch.select(chosen), _decimals_fit), _DECIMAL)
+
+    def _can_convert(self, rows: pa.RecordBatch) -> bool:
+        return not self._problem(rows)
+
+    def _problem(self, rows: pa.RecordBatch) -> str:
+        try:
+            self._converted(rows)
+        except ValueError as exc:
+            return str(exc)
+        return ""
+
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for at, name in enumerate(batch.schema.names):
+            if name in self.conversions:
+                column = self.conversions[name](batch.column(at))
+                batch = batch.set_column(at, self.schema.field(name), column)
+        return batch
+
+
+def _without(batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
+    if not bad:
+        return batch
+    bounds = [-1, *sorted(bad), batch.num_rows]
+    kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
+    # From slices: Arrow's filter does not support every type.
+    pieces = [batch.slice(start, end - start) for start, end in kept]
+    return pa.concat_batches([batch.slice(0, 0), *pieces])
+
+
+def _value_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes of all values, of which views and dictionaries may share some."""
+    total = 0
+    for leaf in _leaves(batch.columns):
+        storage = leaf.storage if isinstance(leaf, pa.ExtensionArray) else leaf
+        data_type = storage.type
+        if pa.types.is_dictionary(data_type):
+            storage, data_type = storage.dictionary_decode(), data_type.value_type
+        if pa.types.is_fixed_size_binary(data_type) or not _is_text_or_bytes(data_type):
+            total += storage.nbytes
+        else:
+            total += pc.sum(pc.binary_length(storage.cast(pa.large_binary()))).as_py() or 0
+    return total
+
+
+def _is_text_or_bytes(data_type: pa.DataType) -> bool:
+    kinds = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+    return str(data_type) in kinds
+
+
+def _has_decimals(data_type: pa.DataType) -> bool:
+    children = (data_type.field(at).type for at in range(data_type.num_fields))
+    return bool(pa.types.is_decimal(data_type)) or any(map(_has_decimals, children))
+
+
+class _Leaves:
+    """The leaf columns of a file in their order, which is that of the leaves of its Arrow types."""
+
+    def __init__(self, metadata: pq.FileMetaData) -> None:
+        self._schema = metadata.schema
+        self._next = 0
+        self._variants = _variant_paths(metadata)
+
+    def take(self) -> Any:  # noqa: ANN401 - pyarrow has no name for it
+        self._next += 1
+        return self._schema.column(self._next - 1)
+
+    def is_variant(self, data_type: pa.DataType) -> bool:
+        """Whether a struct that begins at the next leaf is a VARIANT."""
+        if not self._variants or data_type.field(0).type.num_fields:
+            return False
+        group, _, _ = self._schema.column(self._next).path.rpartition(".")
+        return group in self._variants
+
+
+_GROUP = re.compile(r"( *)\w+ group field_id=-?[0-9]+ (.*) \{")
+_VARIANT = re.compile(r"(.*) \(Variant(?:\([0-9]+\))?\)")
+
+
+def _variant_paths(metadata: pq.FileMetaData) -> frozenset[str]:
+    """Return the paths of groups that are VARIANTs, which pyarrow only prints."""
+    found, path = set(), [""]
+    for line in str(metadata.schema).splitlines():
+        if match := _GROUP.fullmatch(line):
+            depth = len(match[1]) // 2
+            variant = _VARIANT.fullmatch(match[2])
+            name = variant[1] if variant else re.sub(r" \([A-Za-z]+\)$", "", match[2])
+            # The root, at depth 0, is not part of a path.
+            path[depth:] = [name]
+            if variant:
+                found.add(".".join(path[1:]))
+    return frozenset(found)
+
+
+def _plan(data_type: pa.DataType, leaves: _Leaves, path: str) -> Plan:
+    """Return how one type of a column is delivered; takes its leaves."""
+    if not data_type.num_fields or isinstance(data_type, pa.BaseExtensionType):
+        leaf = leaves.take()
+        is_enum = "ENUM" in (leaf.logical_type.type, leaf.converted_type)
+        if is_enum and pa.types.is_binary(data_type):
+            # Not checked here: a text that is not UTF-8 makes a bad record in the converter.
+            return pa.string(), lambda array: array.view(pa.string())
+        return data_type, None
+    if pa.types.is_struct(data_type) and leaves.is_variant(data_type):
+        return _variant_plan(data_type, leaves, path)
+    children = [data_type.field(at) for at in range(data_type.num_fields)]
+    plans = [_plan(child.type, leaves, f"{path}.{child.name}") for child in children]
+    if all(convert is None for _, convert in plans):
+        return data_type, None
+    fields = [child.with_type(plan[0]) for child, plan in zip(children, plans, strict=True)]
+    return _nested_plan(data_type, fields, [convert or _as_it_is for _, convert in plans], path)
+
+
+def _as_it_is(array: pa.Array) -> pa.Array:
+    return array
+
+
+def _entries(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the values of a slice of lists or maps, and where each row begins among them."""
+    offsets = array.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    return array.values.slice(first, last - first), pa.array(offsets - first)
+
+
+def _nested_plan(
+    data_type: pa.DataType, fields: Sequence[pa.Field], converts: Sequence[Convert], path: str
+) -> Plan:
+    def mask(array: pa.Array) -> pa.Array | None:
+        return array.is_null() if array.null_count else None
+
+    if pa.types.is_struct(data_type):
+
+        def of_struct(array: pa.StructArray) -> pa.StructArray:
+            members = [each(array.field(at)) for at, each in enumerate(converts)]
+            return pa.StructArray.from_arrays(members, fields=fields, mask=mask(array))
+
+        return pa.struct(fields), of_struct
+    if pa.types.is_list(data_type):
+
+        def of_list(array: pa.ListArray) -> pa.ListArray:
+            values, offsets = _entries(array)
+            items = converts[0](values)
+            return pa.ListArray.from_arrays(offsets, items, pa.list_(fields[0]), mask=mask(array))
+
+        return pa.list_(fields[0]), of_list
+    if pa.types.is_map(data_type):
+        key, item = (fields[0].type.field(at) for at in range(2))
+
+        def of_map(array: pa.MapArray) -> pa.MapArray:
+            values, offsets = _entries(array)
+            entries, made = converts[0](values), pa.map_(key, item)
+            keys, items = entries.field(0), entries.field(1)
+            return pa.MapArray.from_arrays(offsets, keys, items, made, mask=mask(array))
+
+        return pa.map_(key, item), of_map
+    raise UnsupportedType(f"column {path!r} has an ENUM or VARIANT in {data_type}; write a list")
+
+
+# -- VARIANT ---------------------------------------------------------------------------------------
+
+# As the specification of the encoding names them (parquet-format, VariantEncoding.md).
+_PRIMITIVE, _SHORT_STRING, _OBJECT = range(3)
+_LAST_VERSION = 1
+_DEEPEST = 128
+_YEAR_DIGITS = 4
+_MOST_NAME_BYTES = 64 << 20
+# What numpy takes for the lack of a value.
+_NOT_A_TIME = -(2**63)
+
+
+def _variant_plan(data_type: pa.DataType, leaves: _Leaves, path: str) -> Plan:
+    names = [data_type.field(at).name for at in range(data_type.num_fields)]
+    plain = all(pa.types.is_binary(data_type.field(at).type) for at in range(len(names)))
+    if sorted(names) != ["metadata", "value"] or not plain:
+        raise UnsupportedType(
+            f"column {path!r} is a shredded VARIANT; write it without typed_value"
+        )
+    for _ in names:
+        leaves.take()
+    metadata, value = names.index("metadata"), names.index("value")
+
+    def convert(array: pa.StructArray) -> pa.Array:
+        members = array.flatten()
+        dictionaries, values = members[metadata].to_pylist(), members[value].to_pylist()
+        texts = [
+            None if encoded is None else variant_json(dictionary, encoded)
+            for dictionary, encoded in zip(dictionaries, values, strict=True)
+        ]
+        return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts, pa.string()))
+
+    return pa.json_(), convert
+
+
+def variant_json(metadata: bytes | None, value: bytes) -> str:
+    """Return the JSON of a VARIANT. ValueError: it contradicts the specification.
+
+    Numbers keep all digits; NaN and the infinities are null; binary is base64; dates, times,
+    timestamps and UUIDs are texts as in docs/json.md.
+    """
+    try:
+        return _Variant(value, _variant_names(metadata or b"")).json(0, _DEEPEST)
+    except (IndexError, struct.error, UnicodeDecodeError, OverflowError) as exc:
+        raise ValueError(f"a VARIANT cannot be decoded: {exc}") from exc
+
+
+def _variant_names(metadata: bytes) -> list[str]:
+    header = metadata[0]
+    if header & 0x0F != _LAST_VERSION:
+        raise ValueError(f"a VARIANT has version {header & 0x0F}, and 1 is read")
+    width = (header >> 6) + 1
+    count = int.from_bytes(_cut(metadata, 1, width), "little")
+    ends = _integers(metadata, 1 + width, width, count + 1)
+    start = 1 + width * (count + 2)
+    return [_cut(metadata, start + left, right - left).decode() for left, right in pairwise(ends)]
+
+
+def _cut(data: bytes, start: int, length: int) -> bytes:
+    """Return bytes that have to be there."""
+    if length < 0 or start + length > len(data):
+        raise IndexError(f"bytes [{start}-{start + length}) of {len(data)}")
+    return data[start : start + length]
+
+
+def _integers(data: bytes, start: int, width: int, count: int) -> list[int]:
+    cut = _cut(data, start, width * count)
+    return [int.from_bytes(cut[at : at + width], "little") for at in range(0, len(cut), width)]
+
+
+class _Variant:
+    """The values of one VARIANT, by their first bytes.
+
+    Values do not overlap, so that all together read each byte once: offsets cannot make a small
+    VARIANT a large text. Names may be used often, up to a limit.
+    """
+
+    def __init__(self, data: bytes, names: list[str]) -> None:
+        self._data = data
+        self._names = names
+        self._unread = len(data)
+        self._name_bytes = _MOST_NAME_BYTES
+
+    def json(self, at: int, depth: int) -> str:
+        """Return the value at a byte. Raises ValueError, IndexError and those of conversions."""
+        if not depth:
+            raise ValueError(f"a VARIANT has more than {_DEEPEST} levels")
+        header = self._take(at, 1)[0]
+        kind, detail = header & 3, header >> 2
+        if kind == _SHORT_STRING:
+            return _quoted(self._take(at + 1, detail).decode())
+        if kind == _PRIMITIVE:
+            return self._primitive(detail, at + 1)
+        return self._nested(at + 1, detail, depth, is_object=kind == _OBJECT)
+
+    def _take(self, at: int, size: int) -> bytes:
+        self._unread -= size
+        if self._unread < 0:
+            raise ValueError("values of a VARIANT overlap")
+        return _cut(self._data, at, size)
+
+    def _nested(self, at: int, detail: int, depth: int, *, is_object: bool) -> str:
+        width, id_width = (detail & 3) + 1, (detail >> 2 & 3) + 1
+        is_large = detail >> (4 if is_object else 2) & 1
+        count = int.from_bytes(self._take(at, 4 if is_large else 1), "little")
+        at += 4 if is_large else 1
+        ids = _integers(self._data, at, id_width, count) if is_object else []
+        at += len(ids) * id_width
+        offsets = _integers(self._data, at, width, count + 1)
+        start = at + width * (count + 1)
+        values = [self.json(start + offset, depth - 1) for offset in offsets[:count]]
+        if not is_object:
+            return "[" + ",".join(values) + "]"
+        names = [self._names[each] for each in ids]
+        if len(set(names)) < len(names):
+            raise ValueError("an object of a VARIANT has a name twice")
+        self._name_bytes -= sum(map(len, names))
+        if self._name_bytes < 0:
+            raise ValueError(f"a VARIANT has names of more than {_MOST_NAME_BYTES} bytes")
+        pairs = zip(names, values, strict=True)
+        return "{" + ",".join(f"{_quoted(name)}:{value}" for name, value in pairs) + "}"
+
+    def _primitive(self, kind: int, at: int) -> str:
+        if kind in _WORDS:
+            return _WORDS[kind]
+        if kind in _FIXED:
+            size, write = _FIXED[kind]
+            return write(self._take(at, size))
+        if kind in _SIZED:
+            length = int.from_bytes(self._take(at, 4), "little")
+            return _SIZED[kind](self._take(at + 4, length))
+        raise ValueError(f"a VARIANT has a value of type {kind}, which is not read")
+
+
+def _quoted(text: str) -> str:
+    return orjson.dumps(text).decode()
+
+
+def _integer(data: bytes) -> str:
+    return str(int.from_bytes(data, "little", signed=True))
+
+
+def _decimal(data: bytes) -> str:
+    # Without an exponent, as the columns of decimals.
+    unscaled, scale = int.from_bytes(data[1:], "little", signed=True), data[0]
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    sign = "-" if unscaled < 0 else ""
+    return sign + digits[: len(digits) - scale] + ("." + digits[-scale:] if scale else "")
+
+
+def _float(code: str) -> Callable[[bytes], str]:
+    def write(data: bytes) -> str:
+        (number,) = struct.unpack(code, data)
+        if not math.isfinite(number):
+            return "null"
+        return str(np.float32(number)) if code == "<f" else repr(number)
+
+    return write
+
+
+def _instant(unit: Literal["D", "us", "ns"], zone: str) -> Callable[[bytes], str]:
+    def write(data: bytes) -> str:
+        count = int.from_bytes(data, "little", signed=True)
+        if count == _NOT_A_TIME:
+            raise ValueError("a VARIANT has a timestamp out of range")
+        text = str(np.datetime64(count, unit))
+        # As in ISO 8601, which asks for the sign of years with more than four digits.
+        year = text.lstrip("-").partition("-")[0]
+        return f'"{"+" if len(year) > _YEAR_DIGITS and text[0] != "-" else ""}{text}{zone}"'
+
+    return write
+
+
+def _time(data: bytes) -> str:
+    count = int.from_bytes(data, "little", signed=True)
+    if not 0 <= count < 86_400 * 10**6:
+        raise ValueError("a VARIANT has a time that is not a time of day")
+    return f'"{str(np.datetime64(count, "us"))[11:]}"'
+
+
+_WORDS = {0: "null", 1: "true", 2: "false"}
+_FIXED: dict[int, tuple[int, Callable[[bytes], str]]] = {
+    3: (1, _integer),
+    4: (2, _integer),
+    5: (4, _integer),
+    6: (8, _integer),
+    7: (8, _float("<d")),
+    8: (5, _decimal),
+    9: (9, _decimal),
+    10: (17, _decimal),
+    11: (4, _instant("D", "")),
+    12: (8, _instant("us", "Z")),
+    13: (8, _instant("us", "")),
+    14: (4, _float("<f")),
+    17: (8, _time),
+    18: (8, _instant("ns", "Z")),
+    19: (8, _instant("ns", "")),
+    20: (16, lambda data: f'"{uuid.UUID(bytes=data)}"'),
+}
+_SIZED: dict[int, Callable[[bytes], str]] = {
+    15: lambda data: f'"{base64.b64encode(data).decode()}"',
+    16: lambda data: _quoted(data.decode()),
+}

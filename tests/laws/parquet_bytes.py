@@ -1,0 +1,234 @@
+"""Write Parquet byte by byte: schemas, levels and pages that no writer of today makes.
+
+One row group, one PLAIN page per column, not compressed. Levels are written as given, so that a
+file may be of an old writer, or contradict itself.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED = range(8)
+REQUIRED, OPTIONAL, REPEATED = range(3)
+# Converted types of the format's specification.
+UTF8, MAP, MAP_KEY_VALUE, LIST, ENUM, DECIMAL = range(6)
+JSON, BSON, INTERVAL = 19, 20, 21
+# The ordinals of logical types in their union.
+LOGICAL_FLOAT16, LOGICAL_VARIANT = 15, 16
+
+_PACKED = {INT32: "<i", INT64: "<q", FLOAT: "<f", DOUBLE: "<d"}
+# Thrift's compact protocol.
+_TRUE, _FALSE, _I32, _I64, _BINARY, _LIST, _STRUCT = 1, 2, 5, 6, 8, 9, 12
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of a schema; `logical` is the ordinal of a logical type without parameters."""
+
+    name: str
+    repetition: int | None = OPTIONAL
+    physical: int | None = None
+    children: int = 0
+    length: int | None = None
+    converted: int | None = None
+    scale: int | None = None
+    precision: int | None = None
+    logical: int | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One leaf: the values that are not null, and the levels of all; `claimed` overrides a count.
+
+    `statistics` are the least and the greatest value, encoded, and the number of nulls.
+    """
+
+    path: Sequence[str]
+    physical: int
+    values: Sequence[Any]
+    definition: Sequence[int] = ()
+    repetition: Sequence[int] = ()
+    claimed: int | None = None
+    checksum: bool = False
+    statistics: tuple[bytes | None, bytes | None, int | None] | None = None
+    encoded: bytes | None = field(default=None)
+
+    @property
+    def count(self) -> int:
+        """The number of values, nulls included."""
+        return self.claimed or len(self.definition) or len(self.values)
+
+
+def parquet_file(
+    elements: Sequence[Element], columns: Sequence[Column], rows: int, **key_values: str
+) -> bytes:
+    """Return a file of these leaf columns under a root of `elements`."""
+    body, chunks = b"PAR1", []
+    for column in columns:
+        page = _page(column)
+        chunks.append(_chunk(column, len(body), len(page)))
+        body += page
+    roots = _roots(elements)
+    schema = [_element(Element("root", None, children=roots)), *map(_element, elements)]
+    group = _thrift((1, _LIST, chunks), (2, _I64, len(body) - 4), (3, _I64, rows))
+    pairs = [
+        _thrift((1, _BINARY, name.replace("_", ".").encode()), (2, _BINARY, value.encode()))
+        for name, value in key_values.items()
+    ]
+    footer = _thrift(
+        (1, _I32, 1),
+        (2, _LIST, schema),
+        (3, _I64, rows),
+        (4, _LIST, [group]),
+        (5, _LIST, pairs or None),
+    )
+    return body + footer + struct.pack("<I", len(footer)) + b"PAR1"
+
+
+def one_column(element: Element, values: Sequence[Any], **options: Any) -> bytes:  # noqa: ANN401
+    """Return a file of one required or optional column; None is a null."""
+    assert element.physical is not None
+    levels = [int(value is not None) for value in values] if element.repetition else []
+    stored = [value for value in values if value is not None]
+    column = Column([element.name], element.physical, stored, levels, **options)
+    return parquet_file([element], [column], len(values))
+
+
+def int96(days: int, nanoseconds: int) -> bytes:
+    """Return a timestamp by its days since 1970 and nanoseconds of the day."""
+    return struct.pack("<Qi", nanoseconds, days + 2_440_588)
+
+
+def _roots(elements: Sequence[Element]) -> int:
+    roots = at = 0
+    while at < len(elements):
+        at = _behind(elements, at)
+        roots += 1
+    return roots
+
+
+def _behind(elements: Sequence[Element], at: int) -> int:
+    children = elements[at].children
+    at += 1
+    for _ in range(children):
+        at = _behind(elements, at)
+    return at
+
+
+def _element(element: Element) -> bytes:
+    logical = None if element.logical is None else _thrift((element.logical, _STRUCT, _thrift()))
+    return _thrift(
+        (1, _I32, element.physical),
+        (2, _I32, element.length),
+        (3, _I32, element.repetition),
+        (4, _BINARY, element.name.encode()),
+        (5, _I32, element.children or None),
+        (6, _I32, element.converted),
+        (7, _I32, element.scale),
+        (8, _I32, element.precision),
+        (10, _STRUCT, logical),
+    )
+
+
+def _page(column: Column) -> bytes:
+    body = _levels(column.repetition) + _levels(column.definition)
+    body += _plain(column) if column.encoded is None else column.encoded
+    crc = struct.unpack("<i", struct.pack("<I", zlib.crc32(body)))[0]
+    data = _thrift((1, _I32, column.count), (2, _I32, 0), (3, _I32, 3), (4, _I32, 3))
+    header = _thrift(
+        (1, _I32, 0),
+        (2, _I32, len(body)),
+        (3, _I32, len(body)),
+        (4, _I32, crc if column.checksum else None),
+        (5, _STRUCT, data),
+    )
+    return header + body
+
+
+def _chunk(column: Column, start: int, size: int) -> bytes:
+    statistics = None
+    if column.statistics is not None:
+        low, high, nulls = column.statistics
+        statistics = _thrift((3, _I64, nulls), (5, _BINARY, high), (6, _BINARY, low))
+    facts = _thrift(
+        (1, _I32, column.physical),
+        (2, _LIST, [0, 3]),
+        (3, _LIST, [_text(name) for name in column.path]),
+        (4, _I32, 0),
+        (5, _I64, column.count),
+        (6, _I64, size),
+        (7, _I64, size),
+        (9, _I64, start),
+        (12, _STRUCT, statistics),
+    )
+    return _thrift((2, _I64, start), (3, _STRUCT, facts))
+
+
+def _levels(levels: Sequence[int]) -> bytes:
+    """Return runs of one level each; a column without levels has none."""
+    if not levels:
+        return b""
+    runs = b"".join(_varint(1 << 1) + bytes([level]) for level in levels)
+    return struct.pack("<I", len(runs)) + runs
+
+
+def _plain(column: Column) -> bytes:
+    if column.physical == BOOLEAN:
+        bits = sum(int(value) << at for at, value in enumerate(column.values))
+        return bits.to_bytes(-(-len(column.values) // 8), "little")
+    if column.physical == BYTE_ARRAY:
+        return b"".join(struct.pack("<I", len(value)) + value for value in column.values)
+    packed = _PACKED.get(column.physical)
+    return b"".join(struct.pack(packed, each) if packed else each for each in column.values)
+
+
+class _Text(bytes):
+    """A list's element that is a text, already with its length."""
+
+
+def _text(text: str) -> _Text:
+    return _Text(_varint(len(text.encode())) + text.encode())
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def _zigzag(number: int) -> bytes:
+    return _varint(number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+def _thrift(*fields: tuple[int, int, Any]) -> bytes:
+    """Return a struct of the fields that are not None."""
+    found, before = b"", 0
+    for number, kind, value in fields:
+        if value is None:
+            continue
+        step = number - before
+        found += bytes([step << 4 | kind]) if step < 16 else bytes([kind]) + _zigzag(number)
+        before = number
+        found += _thrift_value(kind, value)
+    return found + b"\0"
+
+
+def _thrift_value(kind: int, value: Any) -> bytes:  # noqa: ANN401
+    if kind in (_I32, _I64):
+        return _zigzag(value)
+    if kind == _BINARY:
+        return _varint(len(value)) + bytes(value)
+    return _thrift_list(value) if kind == _LIST else bytes(value)
+
+
+def _thrift_list(values: Iterable[Any]) -> bytes:
+    items = list(values)
+    kind = _I32 if isinstance(items[0], int) else _STRUCT
+    kind = _BINARY if isinstance(items[0], _Text) else kind
+    head = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind])
+    head += _varint(len(items)) if len(items) >= 15 else b""
+    return head + b"".join(_zigzag(item) if kind == _I32 else bytes(item) for item in items)
