@@ -6,7 +6,7 @@ The types of the adapters themselves belong to the packages above: `formats`, `c
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from extentflow import plugins
 from extentflow.plugins import Registry
@@ -81,16 +81,37 @@ class TransformSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRange:
+    """What is known about the values of a column before they are read.
+
+    `low` and `high` are Arrow scalars of the column's type (text: string), and no value lies
+    outside them, NaN apart; None: unknown, or there are only nulls. `has_nulls`, `has_values`:
+    whether there may be any. A range may be wider than the values.
+    """
+
+    low: Any = None
+    high: Any = None
+    has_nulls: bool = True
+    has_values: bool = True
+
+
+# The range of a column by its name; None: nothing is known.
+Ranges: TypeAlias = Callable[[str], ColumnRange | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PredicateSpec:
     """A predicate as its package registers it, under the name that `predicates.NAME.type` has.
 
     `open` takes an instance of `options` and returns a `transforms.Predicate`. `of_topic` decides
-    by the topic alone, where the predicate does.
+    by the topic alone, where the predicate does. `outcomes` returns what the predicate may return
+    (True, False, None for a null) for rows within ranges, so that a format need not read them.
     """
 
     open: Callable[[Any], Any]
     options: type = NoOptions
     of_topic: Callable[[Any, str], bool] | None = None
+    outcomes: Callable[[Any, Ranges], frozenset[bool | None]] | None = None
 
 
 def _is_transform(found: object) -> bool:

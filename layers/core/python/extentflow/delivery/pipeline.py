@@ -133,7 +133,7 @@ class Pipeline:
         locations: Sequence[int] = chunk.locations
         if records.rows is not None and len(records.rows.locations) < len(locations):
             locations = records.rows.locations.tolist()
-        shift, filtered = 0, len(chunk.locations) - len(locations)
+        shift, filtered = 0, chunk.excluded + len(chunk.locations) - len(locations)
         if self.format.location_unit == "row" and len(chunk.locations):
             # A position counts rows of the extent, a location those of the object.
             shift = chunk.next_position - int(chunk.locations[-1]) - 1

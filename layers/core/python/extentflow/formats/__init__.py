@@ -8,14 +8,14 @@ first byte. Therefore any partition of `[0, size)` yields every record exactly o
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from extentflow.config.specs import FORMATS, FormatSpec
+from extentflow.config.specs import FORMATS, FormatSpec, Ranges
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
@@ -55,13 +55,15 @@ class Chunk:
     """Consecutive records of an extent.
 
     `batch` may be empty. `locations[i]` is the byte offset or row ordinal of row i. `next_position`
-    is where decoding resumes after this chunk's records *and* bad records.
+    is where decoding resumes after this chunk's records *and* bad records. `excluded` rows were
+    not decoded, as `FormatOptions.excludes` allows.
     """
 
     batch: pa.RecordBatch
     next_position: int
     locations: Sequence[int]
     bad: tuple[BadRecord, ...] = ()
+    excluded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,8 @@ class FormatOptions:
     `columns`: those that keys are made from, for formats that extract them (JSON lines). `select`:
     the columns that are needed, of which a format may decode others, too; empty: all.
     `charset`: Python's name of the character set (line formats only); None is UTF-8, or what a byte
-    order mark says.
+    order mark says. `excludes`: whether rows whose columns lie within ranges are all dropped later,
+    so that a format may count them without decoding.
     """
 
     compression: str = "none"
@@ -222,6 +225,7 @@ class FormatOptions:
     columns: tuple[str, ...] = ()
     select: tuple[str, ...] = ()
     charset: str | None = None
+    excludes: Callable[[Ranges], bool] | None = None
     max_record_bytes: int = 64 << 20
     window_bytes: int = 8 << 20
     batch_rows: int = 65_536

@@ -38,6 +38,7 @@ from extentflow.formats.parquet_types import (
     BadRows,
     Exact,
     bad_int96_rows,
+    column_ranges_of,
     int96_passes,
 )
 from extentflow.model import Extent
@@ -189,7 +190,9 @@ class _RowGroupReader:
         metadata, window_bytes = footer.metadata, options.window_bytes
         wanted = selected_leaves(metadata, options.select)
         passes = int96_passes(metadata, wanted, int96_unit)
-        ranges = ((group, column_ranges(metadata.row_group(group.ordinal))) for group in groups)
+        # Evaluated when the first row group is opened.
+        read = (group for group in groups if group.ordinal not in self.excluded)
+        ranges = ((group, column_ranges(metadata.row_group(group.ordinal))) for group in read)
         self._ahead = BlockPrefetcher(
             source,
             (RowGroupRanges(group.ordinal, _needed(columns, wanted)) for group, columns in ranges),
@@ -209,6 +212,13 @@ class _RowGroupReader:
         self._fitting_rows = max(1, min(_FIRST_ROWS, BATCH_BYTES // row_bytes))
         self._exact = Exact.of(self._readers[0].schema, metadata)
         self.schema = _needed_schema(self._exact.schema, metadata, wanted)
+        self.excluded: frozenset[int] = frozenset()
+        if (excludes := options.excludes) is not None:
+            self.excluded = frozenset(
+                group.ordinal
+                for group in groups
+                if excludes(column_ranges_of(self.schema, metadata, group.ordinal))
+            )
 
     def close(self) -> None:
         self._ahead.close()
@@ -367,6 +377,10 @@ class Parquet:
         with closing(reader):
             for group in groups:
                 row = max(row, group.first_row)
+                if group.ordinal in reader.excluded:
+                    end, excluded = group.end_row - first_row, group.end_row - row
+                    yield Chunk(_no_rows(reader.schema), end, range(0), excluded=excluded)
+                    continue
                 try:
                     for rows in reader.read(group, row - group.first_row):
                         yield _chunk(rows, row, first_row)
@@ -384,9 +398,13 @@ class Parquet:
                     f" {row}-{group.end_row - 1} of row group {group.ordinal} are lost: {failure}"
                 )
                 # One bad record for all lost rows, without bytes: columns have none of their own.
-                nothing = pa.RecordBatch.from_pylist([], schema=reader.schema)
                 lost = (BadRecord(None, row, reason),)
-                yield Chunk(nothing, group.end_row - first_row, range(0), lost)
+                yield Chunk(_no_rows(reader.schema), group.end_row - first_row, range(0), lost)
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    # Of nulls: Arrow makes no other empty arrays of nested extension types.
+    return pa.record_batch([pa.nulls(0, column.type) for column in schema], schema)
 
 
 def _chunk(rows: DecodedRows, row: int, first_row: int) -> Chunk:

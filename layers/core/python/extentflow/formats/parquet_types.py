@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from extentflow.config.specs import ColumnRange, Ranges
 from extentflow.errors import UnsupportedType
 from extentflow.model import ObjectVersion
 
@@ -39,6 +40,7 @@ _INT96_FRACTION = "an INT96 timestamp has a fraction of a microsecond (parquet.i
 _DECIMAL = "a decimal has more digits than the precision of its column"
 # Spark's writer adds this key to the footer's metadata.
 _SPARK = b"org.apache.spark.version"
+_TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _PER_SECOND = {"ns": 10**9, "us": 10**6}
 
 # -- refused by name -------------------------------------------------------------------------------
@@ -385,6 +387,74 @@ def _nested_plan(
 
         return pa.map_(key, item), of_map
     raise UnsupportedType(f"column {path!r} has an ENUM or VARIANT in {data_type}; write a list")
+
+
+# -- statistics ------------------------------------------------------------------------------------
+
+
+def column_ranges_of(schema: pa.Schema, metadata: pq.FileMetaData, group: int) -> Ranges:
+    """Return what the statistics of a row group say about columns that are not nested.
+
+    Nothing where an order of values is not certain: INT96, times, half floats, bytes, ENUM, and
+    floats with NaN among their statistics. Text may be cut off: it is no value, but still a bound.
+    """
+    paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
+    row_group = metadata.row_group(group)
+
+    def known(name: str) -> ColumnRange | None:
+        if paths.count(name) != 1 or schema.get_field_index(name) < 0:
+            return None
+        leaf = paths.index(name)
+        statistics = row_group.column(leaf).statistics
+        if statistics is None:
+            return None
+        optional = metadata.schema.column(leaf).max_definition_level > 0
+        nulls = statistics.null_count if statistics.has_null_count else None
+        low, high = _bounds(schema.field(name).type, metadata.schema.column(leaf), statistics)
+        return ColumnRange(
+            low=low,
+            high=high,
+            has_nulls=optional and nulls != 0,
+            has_values=nulls != row_group.num_rows,
+        )
+
+    return known
+
+
+def _bounds(data_type: pa.DataType, leaf: Any, statistics: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """Return the least and the greatest value as scalars; None if these are unknown."""
+    data_type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+    if not statistics.has_min_max or leaf.physical_type == "INT96":
+        return None, None
+    try:
+        if pa.types.is_date32(data_type) or pa.types.is_timestamp(data_type):
+            return _raw_bounds(data_type, leaf, statistics)
+        found = statistics.min, statistics.max
+    except (UnicodeDecodeError, OverflowError):
+        return None, None
+    if _is_text_or_bytes(data_type) and leaf.logical_type.type == "STRING":
+        data_type = pa.string()
+    elif not _is_ordered(data_type) or not all(each == each for each in found):  # noqa: PLR0124
+        return None, None
+    low, high = (pa.scalar(each, data_type) for each in found)
+    return low, high
+
+
+def _is_ordered(data_type: pa.DataType) -> bool:
+    wide = pa.types.is_float32(data_type) or pa.types.is_float64(data_type)
+    return bool(wide or pa.types.is_integer(data_type) or pa.types.is_boolean(data_type))
+
+
+def _raw_bounds(data_type: pa.DataType, leaf: Any, statistics: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    # As stored: Python's dates hold neither all years nor nanoseconds.
+    stored = pa.int32()
+    if pa.types.is_timestamp(data_type):
+        stored = pa.int64()
+        logical = orjson.loads(leaf.logical_type.to_json())
+        if _TIME_UNITS.get(logical.get("timeUnit", "")) != data_type.unit:
+            return None, None
+    raw = pa.array([statistics.min_raw, statistics.max_raw], stored).view(data_type)
+    return raw[0], raw[1]
 
 
 # -- VARIANT ---------------------------------------------------------------------------------------

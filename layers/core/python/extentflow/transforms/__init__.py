@@ -9,18 +9,19 @@ Batches come from `formats`; payloads belong to `converters`, bad records to `de
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from extentflow.config.specs import PREDICATES, TRANSFORMS, TransformSpec
+from extentflow.config.specs import PREDICATES, TRANSFORMS, Ranges, TransformSpec
 from extentflow.config.steps import Step
 from extentflow.errors import CorruptRecord, UnsupportedType
 from extentflow.model import Extent
 
-__all__ = ["Chain", "Predicate", "Rows", "Transform", "open_chain", "take_rows"]
+__all__ = ["Chain", "Excluding", "Predicate", "Rows", "Transform", "open_chain", "take_rows"]
 
 Ordinals: TypeAlias = NDArray[np.int64]
 
@@ -95,6 +96,43 @@ def open_chain(steps: Sequence[Step]) -> Chain:
         return rows
 
     return apply
+
+
+@dataclass(frozen=True, slots=True)
+class Excluding:
+    """Whether the first steps of a chain drop every record whose columns lie within ranges.
+
+    Only filters at the start count: they see the columns as they are in the object. Called by
+    formats, which need not read such rows.
+    """
+
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> "Excluding | None":
+        """Return it for a chain; None: it excludes nothing by columns."""
+        leading = tuple(takewhile(_filters_by_columns, steps))
+        return cls(leading) if leading else None
+
+    def __call__(self, ranges: Ranges) -> bool:
+        """Return True only if no row within the ranges can pass."""
+        return any(self._drops_all(step, ranges) for step in self.steps)
+
+    def _drops_all(self, step: Step, ranges: Ranges) -> bool:
+        used = step.predicate
+        outcomes = None if used is None else PREDICATES.get(used.name).outcomes
+        if used is None or outcomes is None:
+            return False
+        # A null counts as False.
+        found = {bool(outcome) for outcome in outcomes(used.options, ranges)}
+        return found <= {not step.negate}
+
+
+def _filters_by_columns(step: Step) -> bool:
+    found = TRANSFORMS.get(step.transform.name)
+    is_filter = isinstance(found, TransformSpec) and found.needs_predicate
+    used = step.predicate
+    return is_filter and used is not None and PREDICATES.get(used.name).outcomes is not None
 
 
 @contextmanager

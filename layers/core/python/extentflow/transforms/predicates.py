@@ -9,17 +9,18 @@ Comparisons with a null are neither true nor false, as in SQL.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from itertools import product
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from extentflow.config.specs import PredicateSpec
+from extentflow.config.specs import ColumnRange, PredicateSpec, Ranges
 from extentflow.config.table import key
 from extentflow.config.types import Kind
 from extentflow.converters.buffers import Columns
@@ -83,6 +84,17 @@ _COMPARE = {
     ">=": pc.greater_equal,
 }
 Literal: TypeAlias = str | Decimal | bool
+# What a condition may be for a row: True, False, or None for a null.
+Outcomes: TypeAlias = frozenset[bool | None]
+_ANY: Outcomes = frozenset({True, False, None})
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A condition or a part of one, and its outcomes for rows whose columns lie within ranges."""
+
+    bind: Bind
+    outcomes: Callable[[Ranges], Outcomes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +105,15 @@ class Condition:
 
     def bind(self, schema: pa.Schema) -> Mask:
         """Return the function of a batch's rows. Raises UnsupportedType."""
-        return _Parser(self.text).parse()(schema)
+        return _Parser(self.text).parse().bind(schema)
+
+    def outcomes(self, ranges: Ranges) -> Outcomes:
+        """Return what the condition may be for rows within ranges; more than that, if unclear."""
+        try:
+            return _Parser(self.text).parse().outcomes(ranges)
+        except (UnsupportedType, pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            # A comparison that the column's type does not allow: reading the rows reports it.
+            return _ANY
 
 
 def _read_condition(text: str) -> Condition:
@@ -119,11 +139,11 @@ class _Parser:
             at = match.end()
         self._at = 0
 
-    def parse(self) -> Bind:
-        bind = self._any()
+    def parse(self) -> _Test:
+        test = self._any()
         if self._at < len(self._tokens):
             raise ValueError(f"{self._tokens[self._at][1]!r} is one too many; join with AND or OR")
-        return bind
+        return test
 
     def _take(self, *wanted: str) -> str | None:
         if self._at < len(self._tokens):
@@ -138,19 +158,19 @@ class _Parser:
             found = self._tokens[self._at][1] if self._at < len(self._tokens) else "the end"
             raise ValueError(f"{wanted} is missing before {found!r}")
 
-    def _any(self) -> Bind:
+    def _any(self) -> _Test:
         found = [self._all()]
         while self._take("OR"):
             found.append(self._all())
-        return _joined(pc.or_kleene, found)
+        return _joined(pc.or_kleene, found, decisive=True)
 
-    def _all(self) -> Bind:
+    def _all(self) -> _Test:
         found = [self._one()]
         while self._take("AND"):
             found.append(self._one())
-        return _joined(pc.and_kleene, found)
+        return _joined(pc.and_kleene, found, decisive=False)
 
-    def _one(self) -> Bind:
+    def _one(self) -> _Test:
         if self._take("NOT"):
             return _inverted(self._one())
         if self._take("("):
@@ -159,22 +179,30 @@ class _Parser:
             return inner
         return self._comparison()
 
-    def _comparison(self) -> Bind:
+    def _comparison(self) -> _Test:
         name = self._name()
         if self._take("IS"):
             negated = self._take("NOT")
             self._require("NULL")
-            missing: Bind = partial(_is_null, name)
+            missing = _Test(partial(_is_null, name), partial(_null_outcomes, name))
             return _inverted(missing) if negated else missing
         negated = self._take("NOT")
         if self._take("IN"):
-            found: Bind = partial(_is_in, name, self._list())
+            literals = self._list()
+            found = _Test(partial(_is_in, name, literals), partial(_in_outcomes, name, literals))
         elif self._take("LIKE"):
-            found = partial(_is_like, name, self._literal())
+            found = _Test(partial(_is_like, name, self._literal()), partial(_some_outcomes, name))
         elif negated is None and (sign := self._take(*_COMPARE)):
-            found = partial(_compared, name, _COMPARE[sign], self._literal())
+            literal = self._literal()
+            found = _Test(
+                partial(_compared, name, _COMPARE[sign], literal),
+                partial(_compared_outcomes, name, sign, literal),
+            )
         elif negated is None:
-            found = partial(_is_true, name)
+            found = _Test(
+                partial(_is_true, name),
+                partial(_compared_outcomes, name, "=", True),  # noqa: FBT003
+            )
         else:
             raise ValueError("write IN or LIKE after NOT")
         return _inverted(found) if negated else found
@@ -207,12 +235,13 @@ class _Parser:
         return found
 
 
-def _joined(join: Callable[..., pa.BooleanArray], binds: list[Bind]) -> Bind:
-    if len(binds) == 1:
-        return binds[0]
+def _joined(join: Callable[..., pa.BooleanArray], tests: list[_Test], *, decisive: bool) -> _Test:
+    """Return the tests joined by OR or AND, which one `decisive` outcome decides."""
+    if len(tests) == 1:
+        return tests[0]
 
     def bind(schema: pa.Schema) -> Mask:
-        masks = [each(schema) for each in binds]
+        masks = [each.bind(schema) for each in tests]
 
         def mask(batch: pa.RecordBatch) -> pa.BooleanArray:
             first, *rest = (each(batch) for each in masks)
@@ -222,18 +251,95 @@ def _joined(join: Callable[..., pa.BooleanArray], binds: list[Bind]) -> Bind:
 
         return mask
 
-    return bind
+    def outcomes(ranges: Ranges) -> Outcomes:
+        return _combined((each.outcomes(ranges) for each in tests), decisive=decisive)
+
+    return _Test(bind, outcomes)
 
 
-def _inverted(inner: Bind) -> Bind:
+def _combined(parts: Iterable[Outcomes], *, decisive: bool) -> Outcomes:
+    """Return the outcomes of all parts together, as if they were independent of each other."""
+
+    def kleene(left: bool | None, right: bool | None) -> bool | None:  # noqa: FBT001
+        if decisive in (left, right):
+            return decisive
+        return None if None in (left, right) else not decisive
+
+    found: Outcomes = frozenset({not decisive})
+    for part in parts:
+        found = frozenset(kleene(left, right) for left, right in product(found, part))
+    return found
+
+
+def _inverted(inner: _Test) -> _Test:
     def bind(schema: pa.Schema) -> Mask:
-        mask = inner(schema)
+        mask = inner.bind(schema)
         return lambda batch: pc.invert(mask(batch))
 
-    return bind
+    def outcomes(ranges: Ranges) -> Outcomes:
+        return frozenset(None if each is None else not each for each in inner.outcomes(ranges))
+
+    return _Test(bind, outcomes)
 
 
 # -- one comparison --------------------------------------------------------------------------------
+
+# The opposite of a comparison, for values that are neither null nor NaN.
+_OPPOSITES = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "=": "<>", "<>": "=", "!=": "="}
+
+
+def _null_outcomes(name: str, ranges: Ranges) -> Outcomes:
+    known = _range(name, ranges)
+    if known is None:
+        return frozenset({True, False})
+    return frozenset([True] * known.has_nulls + [False] * known.has_values)
+
+
+def _some_outcomes(name: str, ranges: Ranges) -> Outcomes:
+    known = _range(name, ranges)
+    return _ANY if known is None or known.has_values else frozenset({None})
+
+
+def _in_outcomes(name: str, literals: list[Literal], ranges: Ranges) -> Outcomes:
+    found = (_compared_outcomes(name, "=", literal, ranges) for literal in literals)
+    return _combined(found, decisive=True)
+
+
+def _compared_outcomes(name: str, sign: str, literal: Literal, ranges: Ranges) -> Outcomes:
+    known = _range(name, ranges)
+    if known is None or (known.has_values and (known.low is None or known.high is None)):
+        return _ANY
+    found: list[bool | None] = [None] * known.has_nulls
+    if known.has_values:
+        scalar = _scalar(name, literal, known.low.type)
+        # NaN, which no range counts, compares as unequal to every value.
+        has_nan = types.is_floating(known.low.type)
+        found += [True] * (_is_possible(sign, known, scalar) or (has_nan and sign in ("<>", "!=")))
+        found += [False] * (_is_possible(_OPPOSITES[sign], known, scalar) or has_nan)
+    return frozenset(found)
+
+
+def _is_possible(sign: str, known: ColumnRange, scalar: pa.Scalar) -> bool:
+    """Whether a value of a range compares so with a literal."""
+
+    def holds(end: pa.Scalar, comparison: str) -> bool:
+        return bool(_COMPARE[comparison](end, scalar).as_py())
+
+    match sign:
+        case "<" | "<=":
+            return holds(known.low, sign)
+        case ">" | ">=":
+            return holds(known.high, sign)
+        case "=":
+            return holds(known.low, "<=") and holds(known.high, ">=")
+    return not (holds(known.low, "=") and holds(known.high, "="))
+
+
+def _range(name: str, ranges: Ranges) -> ColumnRange | None:
+    """Return what is known about a column; nothing about members of structs."""
+    if name.startswith('"'):
+        return ranges(name[1:-1].replace('""', '"'))
+    return None if "." in name else ranges(name)
 
 
 def _is_null(name: str, schema: pa.Schema) -> Mask:
@@ -308,6 +414,8 @@ def _scalar(name: str, literal: Literal, data_type: pa.DataType) -> pa.Scalar:
         if isinstance(literal, Decimal):
             if types.is_boolean(data_type) or not _is_number(data_type):
                 raise UnsupportedType(_unlike(name, data_type, literal))
+            if types.is_integer(data_type):
+                return pa.scalar(int(literal), data_type)
             return pa.scalar(float(literal) if fraction else int(literal)).cast(data_type)
         if isinstance(literal, bool) and not types.is_boolean(data_type):
             raise UnsupportedType(_unlike(name, data_type, literal))
@@ -351,4 +459,8 @@ class _OnCondition:
         return self._bound[1](rows.values)
 
 
-CONDITION = PredicateSpec(open=_OnCondition, options=ConditionOptions)
+CONDITION = PredicateSpec(
+    open=_OnCondition,
+    options=ConditionOptions,
+    outcomes=lambda options, ranges: options.condition.outcomes(ranges),
+)

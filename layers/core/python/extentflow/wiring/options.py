@@ -23,7 +23,7 @@ from extentflow.ledger import LedgerOptions
 from extentflow.model import ObjectVersion
 from extentflow.sink.settings import Timeouts
 from extentflow.storage import StoreOptions
-from extentflow.transforms import Chain, open_chain
+from extentflow.transforms import Chain, Excluding, open_chain
 
 RAW_COLUMN = "value"
 CREDENTIALS = {
@@ -124,6 +124,7 @@ def format_options(config: ConnectorConfig, name: str, compression: str) -> Form
         select=(*config.select, *config.extracted_columns) if config.select else (),
         charset=config.charset,
         max_record_bytes=config.record_max_bytes,
+        excludes=Excluding.of(config.steps),
     )
 
 
