@@ -380,6 +380,10 @@ def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
         ({**ORDERS, "input.format": "orc", "record.max.bytes": "1MiB"}, "record.max.bytes"),
         ({**ORDERS, "input.format": "csv", "bytes.chunk.bytes": "1KiB"}, "bytes.chunk.bytes"),
         ({**ORDERS, "input.format": "csv", "parquet.int96.unit": "us"}, "parquet.int96.unit"),
+        (
+            {**ORDERS, "input.format": "csv", "parquet.encryption.footer.key": "${env:KEY}"},
+            "parquet.encryption.footer.key",
+        ),
         ({**ORDERS, "input.format": "csv", "text.delimiter": ";"}, "text.delimiter"),
         ({**ORDERS, "input.format": "csv", "json.elements": "true"}, "json.elements"),
         ({**ORDERS, "input.format": "csv", "text.header.lines": "1"}, "text.header.lines"),
@@ -429,6 +433,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
     assert conditional - csv == {
         "bytes.chunk.bytes",
         "character.set",
+        "parquet.encryption.footer.key",
         "parquet.int96.unit",
         "record.max.bytes",
         "json.elements",

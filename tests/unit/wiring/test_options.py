@@ -91,6 +91,36 @@ def test_a_secret_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
         options.store_options(connector, NO_SECRETS, retry_seconds=1)
 
 
+# -- secrets of formats ----------------------------------------------------------------------------
+
+
+def encrypted() -> ConnectorConfig:
+    return config(input__format="parquet", parquet__encryption__footer__key="${env:FOOTER_KEY}")
+
+
+def test_a_formats_secrets_are_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOOTER_KEY", "hidden")
+
+    own = options.own_options(encrypted(), "parquet", NO_SECRETS)
+
+    assert own.encryption_footer_key == "hidden"
+    assert encrypted().options_of("parquet").encryption_footer_key == "${env:FOOTER_KEY}"
+    assert options.own_options(config(), "csv", NO_SECRETS) == CsvOptions()
+
+
+def test_a_formats_secret_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FOOTER_KEY", raising=False)
+
+    with pytest.raises(Misconfigured, match=r"parquet\.encryption\.footer\.key=.*FOOTER_KEY"):
+        options.own_options(encrypted(), "parquet", NO_SECRETS)
+
+
+def test_a_formats_secret_in_a_variable_keeps_a_run_from_emr_serverless() -> None:
+    assert "parquet.encryption.footer.key=${env:FOOTER_KEY}" in str(
+        options.absent_elsewhere(encrypted())
+    )
+
+
 # -- timeouts -------------------------------------------------------------------------------------
 
 

@@ -11,8 +11,9 @@ turns out to be damaged while it is decoded, its batch is lost with the rest of 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeAlias
@@ -22,10 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from extentflow.config.table import key
-from extentflow.config.types import choice
-from extentflow.errors import Conflict, CorruptObject
+from extentflow.config.types import SECRET, choice
+from extentflow.errors import Conflict, CorruptObject, Misconfigured
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units
 from extentflow.formats.parquet_footer import (
+    ENCRYPTED_MAGIC,
     MAGIC,
     Footer,
     Footers,
@@ -52,6 +54,8 @@ BATCH_BYTES = 4 << 20
 # one may have 16 times as many rows.
 _FIRST_ROWS = 256
 _GROWTH = 16
+# Of AES, in bytes.
+_KEY_BYTES = frozenset({16, 24, 32})
 # What Arrow raises for pages that it cannot decode.
 _DECODE_ERRORS = (
     pa.ArrowInvalid,
@@ -293,6 +297,24 @@ class ParquetOptions:
         " Spark, `ns` for others.",
         shown="by the file's writer",
     )
+    encryption_footer_key: str | None = key(
+        SECRET,
+        "The key of files with modular encryption whose columns all have the key of the footer:"
+        " base64 of 16, 24 or 32 bytes, as a reference only.",
+    )
+
+
+def _decryption_key(secret: str | None) -> bytes | None:
+    """Return the key that a resolved secret holds. Raises Misconfigured, without the secret."""
+    if secret is None:
+        return None
+    with suppress(ValueError):
+        found = base64.b64decode(secret.strip(), validate=True)
+        if len(found) in _KEY_BYTES:
+            return found
+    raise Misconfigured(
+        ["parquet.encryption.footer.key: the secret is not the base64 of 16, 24 or 32 bytes"]
+    )
 
 
 # A batch that fails is read again in batches of a sixteenth, until a single row fails.
@@ -315,7 +337,7 @@ class Parquet:
     options: FormatOptions
     footers: Footers = field(default=_process_footers, repr=False, compare=False)
     readers: int = 6
-    own: ParquetOptions = ParquetOptions()
+    own: ParquetOptions = field(default=ParquetOptions(), repr=False)
     splittable: bool = field(default=True, init=False)
     location_unit: Literal["offset", "row"] = field(default="row", init=False)
     extent_bytes: int | None = field(default=EXTENT_BYTES, init=False)
@@ -325,7 +347,14 @@ class Parquet:
         """Yield runs of consecutive row groups up to `target_bytes`: one request, rarely two."""
         if source.version.size == 0:
             return
-        yield from cut_at_units(self.footers.get(source).groups, target_bytes, source.version.size)
+        yield from cut_at_units(
+            self._footer(source).groups,
+            target_bytes,
+            source.version.size,
+        )
+
+    def _footer(self, source: RangeSource) -> Footer:
+        return self.footers.get(source, _decryption_key(self.own.encryption_footer_key))
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the row groups whose first byte lies in the extent.
@@ -334,10 +363,11 @@ class Parquet:
         """
         if extent.start == extent.end:
             return
-        footer = self.footers.get(source)
+        footer = self._footer(source)
         groups = footer.owned(extent.start, extent.end)
         # Planning reads only the end of the object; its start is checked once, by one extent.
-        if groups and extent.start == 0 and (head := source.read(0, len(MAGIC))) != MAGIC:
+        magics = (MAGIC, ENCRYPTED_MAGIC)
+        if groups and extent.start == 0 and (head := source.read(0, len(MAGIC))) not in magics:
             raise CorruptObject(
                 f"{source.version.uri}[0-{len(MAGIC)}) is {head!r}, not PAR1, although the object"
                 " ends as Parquet; upload it again"

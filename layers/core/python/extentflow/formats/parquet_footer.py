@@ -20,6 +20,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.parquet.encryption import create_decryption_properties
 
 from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats.magic import HEAD_BYTES, require_signature
@@ -44,7 +45,7 @@ def selected_leaves(metadata: pq.FileMetaData, names: Sequence[str]) -> list[int
 
 # The file ends with the footer's length in four bytes and the magic.
 MAGIC = b"PAR1"
-_ENCRYPTED_MAGIC = b"PARE"
+ENCRYPTED_MAGIC = b"PARE"
 _FRAME_BYTES = 8
 LEAST_TAIL_BYTES = 64 << 10
 # A footer takes about 100 bytes per column chunk: of 16 columns and row groups of 128 MiB that is
@@ -55,9 +56,15 @@ MOST_FOOTERS = 64
 LARGEST_FOOTER_BYTES = 256 << 20
 # In Arrow's message, which does not name the column.
 _NULLABLE_KEYS = "Map keys must be annotated as required"
+# In Arrow's messages about keys. Such a file must not be read further: reading the metadata of a
+# column that has another key ends the process.
+_CRYPTO_WORDS = ("ecrypt", "crypto", "key length", "key metadata", "AAD")
 # A signed footer in plain text is followed by a nonce of 12 bytes and a tag of 16 (AES GCM).
 _SIGNATURE_BYTES = 28
-_DECRYPT = "decrypt it with its writer's tools first; encryption keys cannot be configured"
+_DECRYPT = (
+    "set parquet.encryption.footer.key if all its columns have the key of the footer, or decrypt it"
+    " with its writer's tools first"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +117,19 @@ class Footers:
     def __init__(self, limit_bytes: int = 4 << 20) -> None:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._slots: OrderedDict[ObjectVersion, _CachedFooter] = OrderedDict()
+        # By the key, too: a footer that was read with one decrypts the pages.
+        self._slots: OrderedDict[tuple[ObjectVersion, bytes | None], _CachedFooter] = OrderedDict()
 
-    def get(self, source: RangeSource) -> Footer:
+    def get(self, source: RangeSource, key: bytes | None = None) -> Footer:
         """Return the footer of the source's version. Raises as `read_footer`."""
+        held_as = source.version, key
         with self._lock:
-            slot = self._slots.setdefault(source.version, _CachedFooter())
-            self._slots.move_to_end(source.version)
+            slot = self._slots.setdefault(held_as, _CachedFooter())
+            self._slots.move_to_end(held_as)
         # A lock per version, so that reading one footer delays only its own readers.
         with slot.lock:
             if slot.footer is None:
-                slot.footer = read_footer(source)
+                slot.footer = read_footer(source, key)
         with self._lock:
             read = [held.footer for held in self._slots.values() if held.footer]
             held_bytes = sum(footer.metadata.serialized_size for footer in read)
@@ -132,11 +141,14 @@ class Footers:
         return slot.footer
 
 
-def read_footer(source: RangeSource) -> Footer:
+def read_footer(source: RangeSource, key: bytes | None = None) -> Footer:
     """Read and check the footer: one request, a second one if the footer exceeds the tail.
 
+    `key` decrypts the footer, and the pages that are read by its metadata.
+
     Raises:
-        UnsupportedFormat: not Parquet, encrypted, or compressed with a codec that Arrow lacks.
+        UnsupportedFormat: not Parquet, encrypted with no or another key, or compressed with a codec
+            that Arrow lacks.
         UnsupportedType: a column without an exact Arrow type, or two columns of one name.
         CorruptObject: the footer is truncated, unreadable or contradicts itself.
         ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
@@ -144,22 +156,23 @@ def read_footer(source: RangeSource) -> Footer:
     version = source.version
     wanted = max(LEAST_TAIL_BYTES, min(version.size // TAIL_SHARE, MOST_TAIL_BYTES))
     tail = source.read(max(0, version.size - wanted), version.size)
-    _require_magic(source, tail)
+    _require_magic(source, tail, key)
     length = int.from_bytes(tail[-_FRAME_BYTES:-4], "little")
     if length + _FRAME_BYTES + len(MAGIC) > version.size or length > LARGEST_FOOTER_BYTES:
         raise _corrupt(version, f"claims a footer of {length} bytes")
-    metadata = _read_metadata(source, tail, length)
+    metadata = _read_metadata(source, tail, length, key)
     # A file without bytes: Arrow checks the schema and the row groups before it reads a page.
     reader = _open(version, pa.PythonFile(_MetadataOnlyFile(version.size), mode="r"), metadata)
     require_exact(version, reader.schema_arrow, metadata)
     return Footer(metadata, tuple(_groups(version, reader, metadata, version.size - length)))
 
 
-def _require_magic(source: RangeSource, tail: bytes) -> None:
+def _require_magic(source: RangeSource, tail: bytes, key: bytes | None) -> None:
     version = source.version
-    if tail.endswith(MAGIC) and len(tail) >= len(MAGIC) + _FRAME_BYTES:
+    is_readable = tail.endswith(MAGIC) or (key is not None and tail.endswith(ENCRYPTED_MAGIC))
+    if is_readable and len(tail) >= len(MAGIC) + _FRAME_BYTES:
         return
-    if tail.endswith(_ENCRYPTED_MAGIC):
+    if tail.endswith(ENCRYPTED_MAGIC):
         raise UnsupportedFormat(f"{version.uri} is an encrypted Parquet file; {_DECRYPT}")
     head = source.read(0, min(HEAD_BYTES, version.size))
     require_signature(version, head, tail, expected="parquet")
@@ -171,7 +184,9 @@ def _require_magic(source: RangeSource, tail: bytes) -> None:
     )
 
 
-def _read_metadata(source: RangeSource, tail: bytes, length: int) -> pq.FileMetaData:
+def _read_metadata(
+    source: RangeSource, tail: bytes, length: int, key: bytes | None
+) -> pq.FileMetaData:
     version = source.version
     start = version.size - length - _FRAME_BYTES
     reached = version.size - len(tail)
@@ -181,8 +196,11 @@ def _read_metadata(source: RangeSource, tail: bytes, length: int) -> pq.FileMeta
         framed = b"".join([*source.stream(start, reached, window_bytes=window), tail])
     else:
         framed = tail[start - reached :]
-    metadata = _open(version, pa.BufferReader(framed)).metadata
+    metadata = _open(version, pa.BufferReader(framed), key=key).metadata
     unread = length - metadata.serialized_size
+    if framed.endswith(ENCRYPTED_MAGIC) or (unread == _SIGNATURE_BYTES and key is not None):
+        # Arrow has decrypted the footer, or verified its signature.
+        return metadata
     if unread == _SIGNATURE_BYTES:
         # Reading an encrypted column's metadata would abort the process.
         raise UnsupportedFormat(f"{version.uri} has encrypted columns; {_DECRYPT}")
@@ -214,13 +232,28 @@ class _MetadataOnlyFile(io.IOBase):
 
 
 def _open(
-    version: ObjectVersion, file: pa.NativeFile, metadata: pq.FileMetaData | None = None
+    version: ObjectVersion,
+    file: pa.NativeFile,
+    metadata: pq.FileMetaData | None = None,
+    *,
+    key: bytes | None = None,
 ) -> pq.ParquetFile:
+    decryption = None
+    if key is not None:
+        decryption = create_decryption_properties(key, allow_plaintext_files=True)
     try:
-        return pq.ParquetFile(file, metadata=metadata, pre_buffer=False, buffer_size=1)
+        return pq.ParquetFile(
+            file,
+            metadata=metadata,
+            pre_buffer=False,
+            buffer_size=1,
+            decryption_properties=decryption,
+        )
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedType(f"{version.uri}: {_one_line(exc)}; remove that column") from exc
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
+        if any(word in str(exc) for word in _CRYPTO_WORDS):
+            raise _cannot_decrypt(version, exc) from exc
         if _NULLABLE_KEYS in str(exc):
             raise UnsupportedType(
                 f"{version.uri} has a map whose keys are optional; write them as required"
@@ -271,6 +304,8 @@ def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordina
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedFormat(f"{version.uri}: row group {ordinal}: {_one_line(exc)}") from exc
     except (pa.ArrowException, OSError) as exc:
+        if any(word in str(exc) for word in _CRYPTO_WORDS):
+            raise _cannot_decrypt(version, exc) from exc
         raise _corrupt(version, f"has a broken row group {ordinal}: {_one_line(exc)}") from exc
     # A summary file (`_metadata`) names the file of each chunk.
     chunk = reader.metadata.row_group(ordinal).column(0)
@@ -292,6 +327,13 @@ def column_ranges(group: pq.RowGroupMetaData) -> list[tuple[int, int]]:
             start = dictionary
         ranges.append((start, start + chunk.total_compressed_size))
     return ranges
+
+
+def _cannot_decrypt(version: ObjectVersion, exc: BaseException) -> UnsupportedFormat:
+    return UnsupportedFormat(
+        f"{version.uri} cannot be decrypted with parquet.encryption.footer.key: {_one_line(exc)};"
+        " all its columns must have the key of the footer, and this must be the one"
+    )
 
 
 def _corrupt(version: ObjectVersion, what: str) -> CorruptObject:

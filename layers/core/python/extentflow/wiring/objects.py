@@ -96,9 +96,10 @@ class ObjectAccess:
     ) -> None:
         self._connectors = connectors
         self._options = partial(options.store_options, look_up=secrets, retry_seconds=retry_seconds)
+        self._secrets = secrets
         self._open_store = open_store
         self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
-        self._formats: dict[tuple[str, int, str, str], Format] = {}
+        self._formats: dict[tuple[str, int, str, str, object], Format] = {}
         self._recognised: dict[tuple[str, int, ObjectVersion], str | None] = {}
 
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
@@ -127,10 +128,12 @@ class ObjectAccess:
         """
         name = config.format_for(version.key, recognised)
         compression = config.compression_for(version.key, recognised)
-        key = (config.name, revision, name, compression)
+        own = options.own_options(config, name, self._secrets)
+        # Rotated secrets make another key, and so another format.
+        key = (config.name, revision, name, compression, own)
         if key not in self._formats:
             chosen = options.format_options(config, name, compression)
-            self._formats[key] = open_format(name, chosen, config.options_of(name))
+            self._formats[key] = open_format(name, chosen, own)
         return self._formats[key]
 
     def source(self, job: Job) -> tuple[Format, RangeSource]:

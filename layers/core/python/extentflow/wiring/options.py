@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,8 @@ from extentflow.aws.secrets import SecretsManager
 from extentflow.config.columns import MessageKey
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.secrets import environments, resolve
+from extentflow.config.table import Key, declared
+from extentflow.config.types import SECRET
 from extentflow.config.worker import WorkerSettings
 from extentflow.converters import CONVERTERS, Converter, open_converter
 from extentflow.delivery.attributes import Attributes
@@ -67,7 +70,10 @@ class SecretResolver:
 def absent_elsewhere(config: ConnectorConfig) -> str | None:
     """Return which variables a run on EMR Serverless lacks, with the remedy; None: it has all."""
     producer = {f"producer.{name}": text for name, text in config.producer.items()}
-    if not (found := environments({**_credentials(config), **producer})):
+    formats: dict[str, str] = {}
+    for name, own in config.format_options.items():
+        formats |= {key: text for key, (_, text) in _format_secrets(name, own).items()}
+    if not (found := environments({**_credentials(config), **producer, **formats})):
         return None
     return (
         f"connector {config.name}: {', '.join(found)}: a run of EMR Serverless has none of these "
@@ -126,6 +132,23 @@ def format_options(config: ConnectorConfig, name: str, compression: str) -> Form
         max_record_bytes=config.record_max_bytes,
         excludes=Excluding.of(config.steps),
     )
+
+
+def own_options(config: ConnectorConfig, name: str, look_up: SecretResolver) -> Any:  # noqa: ANN401 - each format has a type of its own
+    """Return the options of a format, with the secrets that they refer to."""
+    own = config.options_of(name)
+    secrets = _format_secrets(name, own)
+    if not secrets:
+        return own
+    found = look_up({key: text for key, (_, text) in secrets.items()})
+    return replace(own, **{field: found[key] for key, (field, _) in secrets.items()})
+
+
+def _format_secrets(name: str, own: object) -> dict[str, tuple[str, str]]:
+    """Return the field and the reference of each secret among a format's options, by its key."""
+    keys = (each for each in declared(type(own)) if isinstance(each, Key) and each.kind is SECRET)
+    written = ((each.field, getattr(own, each.field)) for each in keys)
+    return {f"{name}.{field.replace('_', '.')}": (field, text) for field, text in written if text}
 
 
 def value(config: ConnectorConfig, name: str) -> Callable[[pa.Schema], Converter]:
