@@ -67,3 +67,25 @@ def test_trap_t17_peak_memory_does_not_grow_with_the_row_group(tmp_path: Path) -
 
     assert max(peaks.values()) <= 1.15 * peaks[25], peaks
     assert max(peaks.values()) < LIMIT_BYTES
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux' VmHWM")
+@pytest.mark.parametrize("dictionary", ["dictionary", "plain"])
+def test_one_row_group_that_unpacks_to_a_gibibyte_is_streamed(
+    dictionary: str, tmp_path: Path
+) -> None:
+    """What is in the file is small: the bound must hold for what its pages unpack to."""
+    rows = 1 << 17
+    numbers = np.random.default_rng(3)
+    one = pa.table(
+        {f"n{i}": numbers.integers(0, 1 << 20, rows) for i in range(4)}
+        | {"text": [f"{n % 1000} some text that compresses well" for n in range(rows)]}
+    )
+    whole = pa.concat_tables([one] * (1024 * MIB // one.nbytes + 1))
+    path = tmp_path / "one-group.parquet"
+    options = {"compression": "zstd", "use_dictionary": dictionary == "dictionary"}
+    pq.write_table(whole, path, row_group_size=whole.num_rows, **options)
+    metadata = pq.read_metadata(path)
+    assert (metadata.num_row_groups, whole.nbytes >= 1024 * MIB) == (1, True)
+
+    assert _peak_bytes(path, whole.num_rows) < LIMIT_BYTES
