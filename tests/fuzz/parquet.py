@@ -16,6 +16,21 @@ from tests.fuzz.lines import convert_all
 from tests.fuzz.mutations import change_bytes, pack, unpack
 from tests.fuzz.targets import Target
 from tests.laws.laws import extent_of
+from tests.laws.parquet_bytes import (
+    BYTE_ARRAY,
+    DECIMAL,
+    ENUM,
+    INT32,
+    INT96,
+    LOGICAL_VARIANT,
+    OPTIONAL,
+    REQUIRED,
+    Column,
+    Element,
+    int96,
+    one_column,
+    parquet_file,
+)
 
 from extentflow.formats import FormatOptions
 from extentflow.formats.parquet import Parquet
@@ -88,7 +103,27 @@ def seeds() -> tuple[bytes, ...]:
         found.append(_written(table, **options))
         found.append(_written(table, compression="none", use_dictionary=False))
         found.extend(_encoded(table))
-    return tuple(found)
+    return (*found, *_converted())
+
+
+def _converted() -> Iterator[bytes]:
+    """Yield objects of types that are made exact after Arrow has read them."""
+    levels, path = [1, 0, 1, 1], ["v"]
+    variant = [
+        Element("v", OPTIONAL, children=2, logical=LOGICAL_VARIANT),
+        Element("metadata", REQUIRED, BYTE_ARRAY),
+        Element("value", REQUIRED, BYTE_ARRAY),
+    ]
+    values = [b"\x02\x02\0\1\0\5\7\5abcd\x0c\5", b"\x0c\5", b"\5x"]
+    columns = [
+        Column([*path, "metadata"], BYTE_ARRAY, [b"\1\2\0\1\2ab"] * 3, levels),
+        Column([*path, "value"], BYTE_ARRAY, values, levels),
+    ]
+    yield parquet_file(variant, columns, len(levels))
+    yield one_column(Element("e", OPTIONAL, BYTE_ARRAY, converted=ENUM), [b"a", None, b"\xc3\xa4"])
+    decimal = Element("d", OPTIONAL, INT32, converted=DECIMAL, scale=1, precision=2)
+    yield one_column(decimal, [99, None, -99])
+    yield one_column(Element("t", OPTIONAL, INT96), [int96(0, 1), None, int96(100_000, 2)])
 
 
 def _encoded(table: pa.Table) -> Iterator[bytes]:

@@ -436,6 +436,15 @@ def test_trap_t26_a_decimal_beyond_its_precision_is_a_bad_record(batch_rows: int
     assert "more digits than the precision" in bad[0].reason
 
 
+def test_a_group_without_members_takes_no_column() -> None:
+    elements = [Element("empty", OPTIONAL), Element("e", REQUIRED, BYTE_ARRAY, converted=ENUM)]
+
+    result, bad = read(parquet_file(elements, [Column(["e"], BYTE_ARRAY, [b"a"])], 1))
+
+    assert bad == []
+    assert result.column("e").to_pylist() == ["a"]
+
+
 # -- INT96 over its whole range --------------------------------------------------------------------
 
 DAY_NANOSECONDS = DAY_SECONDS * 10**9
@@ -488,7 +497,7 @@ def test_trap_t26_int96_in_microseconds_is_never_rounded(days: int) -> None:
 
 
 def test_trap_t26_sparks_int96_beyond_microseconds_is_a_bad_record() -> None:
-    """Trap: the range was not checked for files of Spark, and the value wrapped."""
+    """The range was not checked for files of Spark, and the value wrapped."""
     far = 2**63 // (DAY_SECONDS * 10**6) + 2
     body = int96_file([int96(far, 0), int96(-far, 0), int96(FAR_DAYS[1], 0)], **MICROSECOND)
 

@@ -300,7 +300,8 @@ class _Leaves:
 
     def is_variant(self, data_type: pa.DataType) -> bool:
         """Whether a struct that begins at the next leaf is a VARIANT."""
-        if not self._variants or data_type.field(0).type.num_fields:
+        is_last = self._next >= len(self._schema)
+        if not self._variants or is_last or data_type.field(0).type.num_fields:
             return False
         group, _, _ = self._schema.column(self._next).path.rpartition(".")
         return group in self._variants
@@ -327,6 +328,8 @@ def _variant_paths(metadata: pq.FileMetaData) -> frozenset[str]:
 
 def _plan(data_type: pa.DataType, leaves: _Leaves, path: str) -> Plan:
     """Return how one type of a column is delivered; takes its leaves."""
+    if pa.types.is_struct(data_type) and not data_type.num_fields:
+        return data_type, None
     if not data_type.num_fields or isinstance(data_type, pa.BaseExtensionType):
         leaf = leaves.take()
         is_enum = "ENUM" in (leaf.logical_type.type, leaf.converted_type)
