@@ -25,7 +25,9 @@ VALUES = st.recursive(
 
 
 def read(body: bytes, *columns: str, validate: bool = True) -> Decoded:
-    fmt = open_jsonl(FormatOptions(columns=columns), JsonlOptions(validate=validate))
+    # Named, because random bytes may have zeros as UTF-16 has them.
+    options = FormatOptions(columns=columns, charset="UTF-8")
+    fmt = open_jsonl(options, JsonlOptions(validate=validate))
     return decoded(fmt, MemorySource(body), (0, len(body)))
 
 
