@@ -6,9 +6,12 @@ file may be of an old writer, or contradict itself.
 
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.fuzz import thrift
+from tests.fuzz.thrift import BINARY, I32, I64, STRUCT
 
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED = range(8)
 REQUIRED, OPTIONAL, REPEATED = range(3)
@@ -19,8 +22,6 @@ JSON, BSON, INTERVAL = 19, 20, 21
 LOGICAL_FLOAT16, LOGICAL_VARIANT = 15, 16
 
 _PACKED = {INT32: "<i", INT64: "<q", FLOAT: "<f", DOUBLE: "<d"}
-# Thrift's compact protocol.
-_TRUE, _FALSE, _I32, _I64, _BINARY, _LIST, _STRUCT = 1, 2, 5, 6, 8, 9, 12
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,19 @@ def parquet_file(
         body += page
     roots = _roots(elements)
     schema = [_element(Element("root", None, children=roots)), *map(_element, elements)]
-    group = _thrift((1, _LIST, chunks), (2, _I64, len(body) - 4), (3, _I64, rows))
+    group = _fields((1, thrift.LIST, chunks), (2, I64, len(body) - 4), (3, I64, rows))
     pairs = [
-        _thrift((1, _BINARY, name.replace("_", ".").encode()), (2, _BINARY, value.encode()))
+        _struct((1, BINARY, name.replace("_", ".").encode()), (2, BINARY, value.encode()))
         for name, value in key_values.items()
     ]
-    footer = _thrift(
-        (1, _I32, 1),
-        (2, _LIST, schema),
-        (3, _I64, rows),
-        (4, _LIST, [group]),
-        (5, _LIST, pairs or None),
+    fields = _fields(
+        (1, I32, 1),
+        (2, thrift.LIST, schema),
+        (3, I64, rows),
+        (4, thrift.LIST, [(STRUCT, group)]),
+        (5, thrift.LIST, pairs or None),
     )
+    footer = thrift.write(fields)
     return body + footer + struct.pack("<I", len(footer)) + b"PAR1"
 
 
@@ -117,18 +119,18 @@ def _behind(elements: Sequence[Element], at: int) -> int:
     return at
 
 
-def _element(element: Element) -> bytes:
-    logical = None if element.logical is None else _thrift((element.logical, _STRUCT, _thrift()))
-    return _thrift(
-        (1, _I32, element.physical),
-        (2, _I32, element.length),
-        (3, _I32, element.repetition),
-        (4, _BINARY, element.name.encode()),
-        (5, _I32, element.children or None),
-        (6, _I32, element.converted),
-        (7, _I32, element.scale),
-        (8, _I32, element.precision),
-        (10, _STRUCT, logical),
+def _element(element: Element) -> thrift.Value:
+    logical = None if element.logical is None else [(element.logical, _struct())]
+    return _struct(
+        (1, I32, element.physical),
+        (2, I32, element.length),
+        (3, I32, element.repetition),
+        (4, BINARY, element.name.encode()),
+        (5, I32, element.children or None),
+        (6, I32, element.converted),
+        (7, I32, element.scale),
+        (8, I32, element.precision),
+        (10, STRUCT, logical),
     )
 
 
@@ -136,41 +138,50 @@ def _page(column: Column) -> bytes:
     body = _levels(column.repetition) + _levels(column.definition)
     body += _plain(column) if column.encoded is None else column.encoded
     crc = struct.unpack("<i", struct.pack("<I", zlib.crc32(body)))[0]
-    data = _thrift((1, _I32, column.count), (2, _I32, 0), (3, _I32, 3), (4, _I32, 3))
-    header = _thrift(
-        (1, _I32, 0),
-        (2, _I32, len(body)),
-        (3, _I32, len(body)),
-        (4, _I32, crc if column.checksum else None),
-        (5, _STRUCT, data),
+    data = _fields((1, I32, column.count), (2, I32, 0), (3, I32, 3), (4, I32, 3))
+    header = _fields(
+        (1, I32, 0),
+        (2, I32, len(body)),
+        (3, I32, len(body)),
+        (4, I32, crc if column.checksum else None),
+        (5, STRUCT, data),
     )
-    return header + body
+    return thrift.write(header) + body
 
 
-def _chunk(column: Column, start: int, size: int) -> bytes:
+def _chunk(column: Column, start: int, size: int) -> thrift.Value:
     statistics = None
     if column.statistics is not None:
         low, high, nulls = column.statistics
-        statistics = _thrift((3, _I64, nulls), (5, _BINARY, high), (6, _BINARY, low))
-    facts = _thrift(
-        (1, _I32, column.physical),
-        (2, _LIST, [0, 3]),
-        (3, _LIST, [_text(name) for name in column.path]),
-        (4, _I32, 0),
-        (5, _I64, column.count),
-        (6, _I64, size),
-        (7, _I64, size),
-        (9, _I64, start),
-        (12, _STRUCT, statistics),
+        statistics = _fields((3, I64, nulls), (5, BINARY, high), (6, BINARY, low))
+    facts = _fields(
+        (1, I32, column.physical),
+        (2, thrift.LIST, [(I32, 0), (I32, 3)]),
+        (3, thrift.LIST, [(BINARY, name.encode()) for name in column.path]),
+        (4, I32, 0),
+        (5, I64, column.count),
+        (6, I64, size),
+        (7, I64, size),
+        (9, I64, start),
+        (12, STRUCT, statistics),
     )
-    return _thrift((2, _I64, start), (3, _STRUCT, facts))
+    return _struct((2, I64, start), (3, STRUCT, facts))
+
+
+def _fields(*fields: tuple[int, int, Any]) -> list[thrift.Field]:
+    """Return the fields that are not None."""
+    return [(number, (kind, value)) for number, kind, value in fields if value is not None]
+
+
+def _struct(*fields: tuple[int, int, Any]) -> thrift.Value:
+    return STRUCT, _fields(*fields)
 
 
 def _levels(levels: Sequence[int]) -> bytes:
     """Return runs of one level each; a column without levels has none."""
     if not levels:
         return b""
-    runs = b"".join(_varint(1 << 1) + bytes([level]) for level in levels)
+    runs = b"".join(bytes([1 << 1, level]) for level in levels)
     return struct.pack("<I", len(runs)) + runs
 
 
@@ -182,53 +193,3 @@ def _plain(column: Column) -> bytes:
         return b"".join(struct.pack("<I", len(value)) + value for value in column.values)
     packed = _PACKED.get(column.physical)
     return b"".join(struct.pack(packed, each) if packed else each for each in column.values)
-
-
-class _Text(bytes):
-    """A list's element that is a text, already with its length."""
-
-
-def _text(text: str) -> _Text:
-    return _Text(_varint(len(text.encode())) + text.encode())
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
-
-
-def _zigzag(number: int) -> bytes:
-    return _varint(number << 1 if number >= 0 else (-number << 1) - 1)
-
-
-def _thrift(*fields: tuple[int, int, Any]) -> bytes:
-    """Return a struct of the fields that are not None."""
-    found, before = b"", 0
-    for number, kind, value in fields:
-        if value is None:
-            continue
-        step = number - before
-        found += bytes([step << 4 | kind]) if step < 16 else bytes([kind]) + _zigzag(number)
-        before = number
-        found += _thrift_value(kind, value)
-    return found + b"\0"
-
-
-def _thrift_value(kind: int, value: Any) -> bytes:  # noqa: ANN401
-    if kind in (_I32, _I64):
-        return _zigzag(value)
-    if kind == _BINARY:
-        return _varint(len(value)) + bytes(value)
-    return _thrift_list(value) if kind == _LIST else bytes(value)
-
-
-def _thrift_list(values: Iterable[Any]) -> bytes:
-    items = list(values)
-    kind = _I32 if isinstance(items[0], int) else _STRUCT
-    kind = _BINARY if isinstance(items[0], _Text) else kind
-    head = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind])
-    head += _varint(len(items)) if len(items) >= 15 else b""
-    return head + b"".join(_zigzag(item) if kind == _I32 else bytes(item) for item in items)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.laws.laws import FormatCase, Sample
+from tests.laws.laws import FormatCase, Sample, chunks
 
-from extentflow.formats import Format, FormatOptions
+from extentflow.formats import BadRecord, Format, FormatOptions
 from extentflow.formats.parquet import Parquet
 from extentflow.formats.parquet_footer import Footers
+from extentflow.testing.stores import MemorySource
 
 
 def written(table: pa.Table, **options: Any) -> bytes:  # noqa: ANN401 - the writer's own
@@ -19,6 +20,14 @@ def written(table: pa.Table, **options: Any) -> bytes:  # noqa: ANN401 - the wri
     small = {"compression": "none", "write_statistics": False, "store_schema": False}
     pq.write_table(table, sink, **(small | options))
     return sink.getvalue()
+
+
+def read_rows(body: bytes, batch_rows: int = 3) -> tuple[pa.Table, list[BadRecord]]:
+    """Return what is delivered of a file, and its bad records."""
+    fmt = Parquet(FormatOptions(batch_rows=batch_rows), Footers(), 0)
+    result = list(chunks(fmt, MemorySource(body), 0, len(body)))
+    bad = [record for chunk in result for record in chunk.bad]
+    return pa.Table.from_batches([chunk.batch for chunk in result]), bad
 
 
 def sample(name: str, table: pa.Table, **options: Any) -> Sample:  # noqa: ANN401

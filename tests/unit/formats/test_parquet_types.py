@@ -35,7 +35,7 @@ from tests.laws.parquet_bytes import (
     one_column,
     parquet_file,
 )
-from tests.laws.parquet_cases import written
+from tests.laws.parquet_cases import read_rows, written
 
 from extentflow.errors import UnsupportedType
 from extentflow.formats import BadRecord, FormatOptions
@@ -44,13 +44,6 @@ from extentflow.formats.parquet_footer import Footers
 from extentflow.testing.stores import MemorySource
 
 DAY_SECONDS = 86_400
-
-
-def read(body: bytes, batch_rows: int = 3) -> tuple[pa.Table, list[BadRecord]]:
-    fmt = Parquet(FormatOptions(batch_rows=batch_rows), Footers(), 0)
-    result = list(chunks(fmt, MemorySource(body), 0, len(body)))
-    bad = [record for chunk in result for record in chunk.bad]
-    return pa.Table.from_batches([chunk.batch for chunk in result]), bad
 
 
 def array(values: list[Any], data_type: pa.DataType) -> pa.Array:
@@ -107,7 +100,9 @@ def test_trap_t26_values_are_exact_in_every_type(name: str, dictionary: bool) ->
     values = STORED_AS_THEMSELVES[name]
     table = pa.table({"before": range(len(values)), "x": values})
 
-    result, bad = read(written(table, store_schema=True, use_dictionary=dictionary), batch_rows=2)
+    result, bad = read_rows(
+        written(table, store_schema=True, use_dictionary=dictionary), batch_rows=2
+    )
 
     assert bad == []
     assert result.column("x").type == values.type
@@ -134,7 +129,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def test_trap_t26_a_type_that_parquet_lacks_keeps_its_values(
     values: pa.Array, stored: pa.DataType
 ) -> None:
-    result, _ = read(written(pa.table({"x": values}), store_schema=True))
+    result, _ = read_rows(written(pa.table({"x": values}), store_schema=True))
 
     assert result.column("x").to_pylist() == values.cast(stored).to_pylist()
 
@@ -150,7 +145,7 @@ def test_trap_t26_another_writers_types_are_exact(tmp_path: Path) -> None:
         ) to '{path}' (format parquet)""".replace("{n}", "7")
     )
 
-    result, bad = read(path.read_bytes())
+    result, bad = read_rows(path.read_bytes())
 
     row = {name: result.column(name)[0] for name in result.column_names}
     assert bad == []
@@ -185,7 +180,7 @@ FITTING = [
 
 
 def test_trap_t26_int96_timestamps_are_exact() -> None:
-    result, bad = read(int96_table(FITTING))
+    result, bad = read_rows(int96_table(FITTING))
 
     assert bad == []
     assert result.column("t").type == pa.timestamp("ns")
@@ -195,7 +190,7 @@ def test_trap_t26_int96_timestamps_are_exact() -> None:
 def test_trap_t26_int96_nanoseconds_are_kept() -> None:
     nanoseconds = pa.table({"t": pa.array([1, -1, 2**63 - 2 * 10**9], pa.timestamp("ns"))})
 
-    result, bad = read(written(nanoseconds, use_deprecated_int96_timestamps=True))
+    result, bad = read_rows(written(nanoseconds, use_deprecated_int96_timestamps=True))
 
     assert bad == []
     assert result.equals(nanoseconds)
@@ -209,7 +204,7 @@ def test_trap_t26_int96_timestamps_out_of_range_are_bad_records(
     far = [at("0001-01-01"), at("9999-12-31"), at("1600-01-01")]
     values = [FITTING[0], far[0], None, far[1], far[2], FITTING[3], FITTING[1]]
 
-    result, bad = read(int96_table(values, row_group_size=group_rows), batch_rows)
+    result, bad = read_rows(int96_table(values, row_group_size=group_rows), batch_rows)
 
     assert result.column("n").to_pylist() == [0, 2, 5, 6]
     assert result.column("text").to_pylist() == [str(values[row]) for row in (0, 2, 5, 6)]
@@ -223,7 +218,7 @@ def test_trap_t26_int96_inside_lists_and_structs_is_checked() -> None:
     rows = [[{"t": near, "n": 1}], None, [], [{"t": near, "n": 2}, {"t": far, "n": 3}], [None]]
     body = written(pa.table({"x": pa.array(rows, nested)}), use_deprecated_int96_timestamps=True)
 
-    result, bad = read(body, batch_rows=100)
+    result, bad = read_rows(body, batch_rows=100)
 
     assert [record.location for record in bad] == [3]
     assert result.num_rows == 4
@@ -234,7 +229,7 @@ def test_trap_t26_sparks_int96_timestamps_are_microseconds_of_any_year() -> None
     spark = pa.schema([("t", pa.timestamp("us"))], {"org.apache.spark.version": "4.0.0"})
     table = pa.table([pa.array(far, pa.timestamp("us"))], schema=spark)
 
-    result, bad = read(written(table, use_deprecated_int96_timestamps=True, store_schema=True))
+    result, bad = read_rows(written(table, use_deprecated_int96_timestamps=True, store_schema=True))
 
     assert bad == []
     assert result.column("t").to_pylist() == far
@@ -254,7 +249,7 @@ def test_int96_columns_are_fetched_once_although_they_are_read_twice() -> None:
 
 def _unparseable_rows(body: bytes) -> str:
     with pytest.raises(UnsupportedType) as caught:
-        read(body)
+        read_rows(body)
     return str(caught.value)
 
 
@@ -380,7 +375,7 @@ def duckdb_rows(body: bytes, tmp_path: Path) -> list[Any]:
 def test_trap_t26_types_and_layouts_of_other_writers_read_as_in_duckdb(
     name: str, batch_rows: int, tmp_path: Path
 ) -> None:
-    result, bad = read(FOREIGN[name], batch_rows)
+    result, bad = read_rows(FOREIGN[name], batch_rows)
 
     column = result.column("x")
     if column.type == pa.timestamp("ns"):
@@ -405,7 +400,7 @@ def map_file(annotation: int, inner: int | None = None) -> bytes:
 )
 def test_trap_t26_maps_of_every_age_are_read(body: bytes) -> None:
     """DuckDB 2.0 refuses the last one, which Hive and old Spark write."""
-    result, bad = read(body)
+    result, bad = read_rows(body)
 
     assert bad == []
     assert result.column("x").to_pylist() == [[("a", 5), ("b", None)], [], None, [("c", 6)]]
@@ -419,7 +414,7 @@ def test_trap_t26_a_struct_of_enums_keeps_its_nulls() -> None:
         Column(["x", "n"], INT32, [7], [1, 2, 0]),
     ]
 
-    result, _ = read(parquet_file([outer, *leaves], columns, 3), batch_rows=2)
+    result, _ = read_rows(parquet_file([outer, *leaves], columns, 3), batch_rows=2)
 
     assert result.column("x").to_pylist() == [{"e": "red", "n": None}, {"e": None, "n": 7}, None]
 
@@ -429,7 +424,7 @@ def test_trap_t26_a_decimal_beyond_its_precision_is_a_bad_record(batch_rows: int
     """DuckDB reads 21474836.47 as -0.01 here, and Arrow as a decimal(4, 2) of ten digits."""
     body = decimal_file(INT32, [1, 2**31 - 1, 9_999, -10_000], 4)
 
-    result, bad = read(body, batch_rows)
+    result, bad = read_rows(body, batch_rows)
 
     assert [str(value) for value in result.column("x").to_pylist()] == ["0.01", "99.99"]
     assert [record.location for record in bad] == [1, 3]
@@ -439,7 +434,7 @@ def test_trap_t26_a_decimal_beyond_its_precision_is_a_bad_record(batch_rows: int
 def test_a_group_without_members_takes_no_column() -> None:
     elements = [Element("empty", OPTIONAL), Element("e", REQUIRED, BYTE_ARRAY, converted=ENUM)]
 
-    result, bad = read(parquet_file(elements, [Column(["e"], BYTE_ARRAY, [b"a"])], 1))
+    result, bad = read_rows(parquet_file(elements, [Column(["e"], BYTE_ARRAY, [b"a"])], 1))
 
     assert bad == []
     assert result.column("e").to_pylist() == ["a"]
@@ -521,7 +516,7 @@ def test_trap_t26_int96_in_maps_is_checked() -> None:
     stored = [int96(0, 0), int96(FAR_DAYS[1], 0)]
     values = Column(["x", "key_value", "value"], INT96, stored, [3, 3], [0, 0])
 
-    result, bad = read(parquet_file(elements, [keys, values], 2))
+    result, bad = read_rows(parquet_file(elements, [keys, values], 2))
 
     assert result.num_rows == 1
     assert [record.location for record in bad] == [1]

@@ -7,7 +7,6 @@ import duckdb
 import orjson
 import pyarrow as pa
 import pytest
-from tests.laws.laws import chunks
 from tests.laws.parquet_bytes import (
     BYTE_ARRAY,
     INT32,
@@ -20,14 +19,11 @@ from tests.laws.parquet_bytes import (
     Element,
     parquet_file,
 )
+from tests.laws.parquet_cases import read_rows
 
 from extentflow.converters.json import json_converter
 from extentflow.errors import UnsupportedType
-from extentflow.formats import BadRecord, FormatOptions
-from extentflow.formats.parquet import Parquet
-from extentflow.formats.parquet_footer import Footers
 from extentflow.formats.parquet_types import variant_json
-from extentflow.testing.stores import MemorySource
 
 # A value in SQL, and its JSON; None: as in DuckDB.
 VALUES: list[tuple[str, str | None]] = [
@@ -61,13 +57,6 @@ VALUES: list[tuple[str, str | None]] = [
 ]
 
 
-def read(body: bytes) -> tuple[pa.Table, list[BadRecord]]:
-    fmt = Parquet(FormatOptions(batch_rows=4), Footers(), 0)
-    result = list(chunks(fmt, MemorySource(body), 0, len(body)))
-    bad = [record for chunk in result for record in chunk.bad]
-    return pa.Table.from_batches([chunk.batch for chunk in result]), bad
-
-
 def test_values_are_those_of_duckdb(tmp_path: Path) -> None:
     path = str(tmp_path / "variant.parquet")
     rows = ", ".join(f"({at}, ({sql})::variant)" for at, (sql, _) in enumerate(VALUES))
@@ -76,7 +65,7 @@ def test_values_are_those_of_duckdb(tmp_path: Path) -> None:
     duckdb.execute(f"copy (from (values {rows}, (99, null)) t(n, v)) to '{path}' ({options})")
     found = duckdb.read_parquet(path).project("v::json::varchar").fetchall()
 
-    result, bad = read(Path(path).read_bytes())
+    result, bad = read_rows(Path(path).read_bytes())
 
     assert bad == []
     assert result.column("v").type == pa.json_()
@@ -100,7 +89,7 @@ def variant(values: list[bytes]) -> bytes:
 def test_a_damaged_value_is_a_bad_record_and_the_others_are_delivered() -> None:
     values = [b"\x0c\x05", b"\x10\x05", b"", b"\x0c\x07", b"\xf8", b"\x05x"]
 
-    result, bad = read(variant(values))
+    result, bad = read_rows(variant(values))
 
     assert result.column("v").to_pylist() == ["5", "7", '"x"']
     assert [record.location for record in bad] == [1, 2, 4]
@@ -108,7 +97,7 @@ def test_a_damaged_value_is_a_bad_record_and_the_others_are_delivered() -> None:
 
 
 def test_the_converter_json_writes_text_as_for_columns_of_json() -> None:
-    result, _ = read(variant([b"\x05x"]))
+    result, _ = read_rows(variant([b"\x05x"]))
 
     (batch,) = result.to_batches()
 
@@ -130,7 +119,7 @@ def test_a_damaged_value_in_a_list_is_a_bad_record() -> None:
         Column([*path, "value"], BYTE_ARRAY, [b"\x05x", b"\x10", b"\0"], definition, repetition),
     ]
 
-    result, bad = read(parquet_file(elements, columns, 5))
+    result, bad = read_rows(parquet_file(elements, columns, 5))
 
     assert result.column("l").to_pylist() == [['"x"', None], [], None, ["null"]]
     assert [record.location for record in bad] == [2]
@@ -141,7 +130,7 @@ def test_a_shredded_variant_is_refused_by_name(tmp_path: Path) -> None:
     duckdb.execute(f"copy (select 1::variant v) to '{path}' (format parquet)")
 
     with pytest.raises(UnsupportedType, match="column 'v' is a shredded VARIANT"):
-        read(path.read_bytes())
+        read_rows(path.read_bytes())
 
 
 def test_a_struct_that_is_no_variant_stays_one() -> None:
@@ -150,7 +139,7 @@ def test_a_struct_that_is_no_variant_stays_one() -> None:
     members = [Element("metadata", REQUIRED, INT32), Element("value", REQUIRED, INT32)]
     columns = [Column([group.name, each.name], INT32, [7], [1]) for each in members]
 
-    result, bad = read(parquet_file([group, *members], columns, 1))
+    result, bad = read_rows(parquet_file([group, *members], columns, 1))
 
     assert bad == []
     assert result.column(0).to_pylist() == [{"metadata": 7, "value": 7}]
