@@ -9,7 +9,6 @@ converted again without it. A row that a transform drops is counted, and nothing
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +18,14 @@ from extentflow.converters import Converter
 from extentflow.converters.buffers import Columns
 from extentflow.delivery.attributes import Attributes, BoundAttributes
 from extentflow.errors import CorruptRecord, UnsupportedType
-from extentflow.formats import BadRecord, Chunk, Format, ResumableFormat, ResumePoints
+from extentflow.formats import (
+    BadRecord,
+    Chunk,
+    Format,
+    ResumableFormat,
+    ResumePoints,
+    without_rows,
+)
 from extentflow.model import Extent
 from extentflow.sink import HeaderColumns, Records
 from extentflow.storage import RangeSource
@@ -291,15 +297,11 @@ def _convert_rows(
 
 def _move_to_bad(chunk: Chunk, rows: Mapping[int, str]) -> Chunk:
     """Return the chunk with `rows` moved from its batch to its bad records."""
-    batch, locations = chunk.batch, chunk.locations
-    bounds = [-1, *sorted(rows), batch.num_rows]
-    kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
-    # Slices, because Arrow's filter kernel does not support every type (string_view).
-    slices = [batch.slice(start, end - start) for start, end in kept]
+    locations = chunk.locations
     bad = tuple(BadRecord(None, int(locations[row]), why) for row, why in rows.items())
     return replace(
         chunk,
-        batch=pa.concat_batches(slices) if slices else batch.slice(0, 0),
-        locations=[locations[row] for start, end in kept for row in range(start, end)],
+        batch=without_rows(chunk.batch, rows),
+        locations=[each for row, each in enumerate(locations) if row not in rows],
         bad=tuple(sorted(chunk.bad + bad, key=lambda record: record.location)),
     )

@@ -8,7 +8,7 @@ first byte. Therefore any partition of `[0, size)` yields every record exactly o
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
@@ -28,6 +28,7 @@ __all__ = [
     "FormatSpec",
     "open_format",
     "row_factor",
+    "without_rows",
 ]
 
 # A point's state holds 32 KiB of content, and decompression passes a GiB in a few seconds.
@@ -64,6 +65,20 @@ class Chunk:
     locations: Sequence[int]
     bad: tuple[BadRecord, ...] = ()
     excluded: int = 0
+
+
+def without_rows(batch: pa.RecordBatch, rows: Collection[int]) -> pa.RecordBatch:
+    """Return the batch without some rows."""
+    if not rows:
+        return batch
+    bounds = [-1, *sorted(rows), batch.num_rows]
+    # Slices, because Arrow's filter kernel does not support every type (string_view).
+    kept = [
+        batch.slice(left + 1, right - left - 1)
+        for left, right in pairwise(bounds)
+        if left + 1 < right
+    ]
+    return pa.concat_batches(kept) if kept else batch.slice(0, 0)
 
 
 @dataclass(frozen=True, slots=True)

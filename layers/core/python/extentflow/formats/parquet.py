@@ -218,11 +218,9 @@ class _RowGroupReader:
         self.schema = _needed_schema(self._exact.schema, metadata, wanted)
         self.excluded: frozenset[int] = frozenset()
         if (excludes := options.excludes) is not None:
-            self.excluded = frozenset(
-                group.ordinal
-                for group in groups
-                if excludes(column_ranges_of(self.schema, metadata, group.ordinal))
-            )
+            ranges_of = column_ranges_of(self.schema, metadata)
+            ordinals = (group.ordinal for group in groups)
+            self.excluded = frozenset(each for each in ordinals if excludes(ranges_of(each)))
 
     def close(self) -> None:
         self._ahead.close()
@@ -347,11 +345,7 @@ class Parquet:
         """Yield runs of consecutive row groups up to `target_bytes`: one request, rarely two."""
         if source.version.size == 0:
             return
-        yield from cut_at_units(
-            self._footer(source).groups,
-            target_bytes,
-            source.version.size,
-        )
+        yield from cut_at_units(self._footer(source).groups, target_bytes, source.version.size)
 
     def _footer(self, source: RangeSource) -> Footer:
         return self.footers.get(source, _decryption_key(self.own.encryption_footer_key))

@@ -17,8 +17,10 @@ import math
 import re
 import struct
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -30,6 +32,7 @@ import pyarrow.parquet as pq
 
 from extentflow.config.specs import ColumnRange, Ranges
 from extentflow.errors import UnsupportedType
+from extentflow.formats import without_rows
 from extentflow.model import ObjectVersion
 
 # Rows by their ordinals in a batch, and why they are bad.
@@ -81,11 +84,6 @@ def _duplicates(parent: pa.DataType, path: str = "") -> Iterator[str]:
 # -- refused by value ------------------------------------------------------------------------------
 
 
-def int96_unit(metadata: pq.FileMetaData, chosen: str | None) -> str:
-    """Return the unit in which INT96 timestamps are delivered."""
-    return chosen or ("us" if _SPARK in (metadata.metadata or {}) else "ns")
-
-
 def int96_passes(
     metadata: pq.FileMetaData, leaves: Sequence[int], chosen: str | None = None
 ) -> list[tuple[Sequence[int], str]]:
@@ -94,11 +92,12 @@ def int96_passes(
     After the pass that is delivered, INT96 columns are read again as seconds, and as nanoseconds
     if microseconds could lose a fraction.
     """
-    unit = int96_unit(metadata, chosen)
+    is_sparks = _SPARK in (metadata.metadata or {})
+    unit = chosen or ("us" if is_sparks else "ns")
     again = [leaf for leaf in leaves if metadata.schema.column(leaf).physical_type == "INT96"]
     if not again:
         return [(leaves, unit)]
-    may_lose = unit == "us" and _SPARK not in (metadata.metadata or {})
+    may_lose = unit == "us" and not is_sparks
     return [(leaves, unit), (again, "s"), *([(again, "ns")] if may_lose else [])]
 
 
@@ -221,11 +220,11 @@ class Exact:
             large = _unsound_rows(batch, lambda rows: _value_bytes(rows) <= limit_bytes)
             bad |= dict.fromkeys(large, f"a row has more than record.max.bytes={limit_bytes}")
         try:
-            return self._converted(_without(batch, bad)), bad
+            return self._converted(without_rows(batch, bad)), bad
         except ValueError:
             found = _unsound_rows(batch, self._can_convert)
         bad = {row: self._problem(batch.slice(row, 1)) for row in found} | bad
-        return self._converted(_without(batch, bad)), bad
+        return self._converted(without_rows(batch, bad)), bad
 
     def _bad_decimals(self, batch: pa.RecordBatch) -> BadRows:
         chosen = [name for name in batch.schema.names if name in self.decimals]
@@ -251,16 +250,6 @@ class Exact:
         return batch
 
 
-def _without(batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
-    if not bad:
-        return batch
-    bounds = [-1, *sorted(bad), batch.num_rows]
-    kept = [(left + 1, right) for left, right in pairwise(bounds) if left + 1 < right]
-    # From slices: Arrow's filter does not support every type.
-    pieces = [batch.slice(start, end - start) for start, end in kept]
-    return pa.concat_batches([batch.slice(0, 0), *pieces])
-
-
 def _value_bytes(batch: pa.RecordBatch) -> int:
     """Return the bytes of all values, of which views and dictionaries may share some."""
     total = 0
@@ -269,10 +258,10 @@ def _value_bytes(batch: pa.RecordBatch) -> int:
         data_type = storage.type
         if pa.types.is_dictionary(data_type):
             storage, data_type = storage.dictionary_decode(), data_type.value_type
-        if pa.types.is_fixed_size_binary(data_type) or not _is_text_or_bytes(data_type):
-            total += storage.nbytes
-        else:
+        if _is_text_or_bytes(data_type):
             total += pc.sum(pc.binary_length(storage.cast(pa.large_binary()))).as_py() or 0
+        else:
+            total += storage.nbytes
     return total
 
 
@@ -292,7 +281,11 @@ class _Leaves:
     def __init__(self, metadata: pq.FileMetaData) -> None:
         self._schema = metadata.schema
         self._next = 0
-        self._variants = _variant_paths(metadata)
+
+    @cached_property
+    def _variants(self) -> frozenset[str]:
+        # Only for files with structs: a wide schema takes long to print.
+        return _variant_paths(self._schema)
 
     def take(self) -> Any:  # noqa: ANN401 - pyarrow has no name for it
         self._next += 1
@@ -301,7 +294,7 @@ class _Leaves:
     def is_variant(self, data_type: pa.DataType) -> bool:
         """Whether a struct that begins at the next leaf is a VARIANT."""
         is_last = self._next >= len(self._schema)
-        if not self._variants or is_last or data_type.field(0).type.num_fields:
+        if is_last or data_type.field(0).type.num_fields:
             return False
         group, _, _ = self._schema.column(self._next).path.rpartition(".")
         return group in self._variants
@@ -311,10 +304,10 @@ _GROUP = re.compile(r"( *)\w+ group field_id=-?[0-9]+ (.*) \{")
 _VARIANT = re.compile(r"(.*) \(Variant(?:\([0-9]+\))?\)")
 
 
-def _variant_paths(metadata: pq.FileMetaData) -> frozenset[str]:
+def _variant_paths(schema: pq.ParquetSchema) -> frozenset[str]:
     """Return the paths of groups that are VARIANTs, which pyarrow only prints."""
     found, path = set(), [""]
-    for line in str(metadata.schema).splitlines():
+    for line in str(schema).splitlines():
         if match := _GROUP.fullmatch(line):
             depth = len(match[1]) // 2
             variant = _VARIANT.fullmatch(match[2])
@@ -395,33 +388,38 @@ def _nested_plan(
 # -- statistics ------------------------------------------------------------------------------------
 
 
-def column_ranges_of(schema: pa.Schema, metadata: pq.FileMetaData, group: int) -> Ranges:
-    """Return what the statistics of a row group say about columns that are not nested.
+def column_ranges_of(schema: pa.Schema, metadata: pq.FileMetaData) -> Callable[[int], Ranges]:
+    """Return what the statistics of a row group, by its ordinal, say about columns not nested.
 
     Nothing where an order of values is not certain: INT96, times, half floats, bytes, ENUM, and
     floats with NaN among their statistics. Text may be cut off: it is no value, but still a bound.
     """
     paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
-    row_group = metadata.row_group(group)
+    uses = Counter(paths)
+    leaves = {path: leaf for leaf, path in enumerate(paths) if uses[path] == 1}
 
-    def known(name: str) -> ColumnRange | None:
-        if paths.count(name) != 1 or schema.get_field_index(name) < 0:
-            return None
-        leaf = paths.index(name)
-        statistics = row_group.column(leaf).statistics
-        if statistics is None:
-            return None
-        optional = metadata.schema.column(leaf).max_definition_level > 0
-        nulls = statistics.null_count if statistics.has_null_count else None
-        low, high = _bounds(schema.field(name).type, metadata.schema.column(leaf), statistics)
-        return ColumnRange(
-            low=low,
-            high=high,
-            has_nulls=optional and nulls != 0,
-            has_values=nulls != row_group.num_rows,
-        )
+    def of_group(group: int) -> Ranges:
+        row_group = metadata.row_group(group)
 
-    return known
+        def known(name: str) -> ColumnRange | None:
+            leaf = leaves.get(name)
+            if leaf is None or schema.get_field_index(name) < 0:
+                return None
+            statistics, column = row_group.column(leaf).statistics, metadata.schema.column(leaf)
+            if statistics is None:
+                return None
+            nulls = statistics.null_count if statistics.has_null_count else None
+            low, high = _bounds(schema.field(name).type, column, statistics)
+            return ColumnRange(
+                low=low,
+                high=high,
+                has_nulls=column.max_definition_level > 0 and nulls != 0,
+                has_values=nulls != row_group.num_rows,
+            )
+
+        return known
+
+    return of_group
 
 
 def _bounds(data_type: pa.DataType, leaf: Any, statistics: Any) -> tuple[Any, Any]:  # noqa: ANN401

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -105,20 +105,26 @@ class Condition:
 
     def bind(self, schema: pa.Schema) -> Mask:
         """Return the function of a batch's rows. Raises UnsupportedType."""
-        return _Parser(self.text).parse().bind(schema)
+        return _parsed(self.text).bind(schema)
 
     def outcomes(self, ranges: Ranges) -> Outcomes:
         """Return what the condition may be for rows within ranges; more than that, if unclear."""
         try:
-            return _Parser(self.text).parse().outcomes(ranges)
+            return _parsed(self.text).outcomes(ranges)
         except (UnsupportedType, pa.ArrowNotImplementedError, pa.ArrowInvalid):
             # A comparison that the column's type does not allow: reading the rows reports it.
             return _ANY
 
 
 def _read_condition(text: str) -> Condition:
-    _Parser(text).parse()
+    _parsed(text.strip())
     return Condition(text.strip())
+
+
+# A format asks once per row group.
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> _Test:
+    return _Parser(text).parse()
 
 
 class _Parser:
