@@ -109,6 +109,7 @@ def test_bytes_that_are_no_text_make_a_bad_record(charset: str, body: bytes, rea
 
     ((location, raw, why),) = result.bad
     assert why.startswith(reason)
+    assert why.endswith("; if the object has another character set, set character.set")
     assert raw is not None
     assert body[location:].startswith(raw)
     with pytest.raises(UnicodeDecodeError):

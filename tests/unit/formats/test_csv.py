@@ -21,6 +21,7 @@ from extentflow.formats.csv_fields import Grammar, MalformedRecord, UnclosedQuot
 from extentflow.testing.stores import MemorySource
 
 BOM = b"\xef\xbb\xbf"
+WAY_OUT = "if the object has another character set, set character.set"
 LINE = st.text(st.sampled_from('ab," \\\ré\x00\ufeff'), min_size=1, max_size=12)
 
 
@@ -164,7 +165,7 @@ def test_lenient_quotes_are_read_as_python_does(lines: list[str]) -> None:
     [
         (b'a,"b', "field 2 has no closing one"),
         (b'a,"b"c', "behind the closing quote of field 2"),
-        (b"a,\xff", "not UTF-8"),
+        (b"a,\xff", f"at byte 0, cannot be read: not UTF-8: .* at byte 2; {WAY_OUT}"),
         (b"a" * 50, "longer than the 40 bytes"),
     ],
 )
@@ -280,7 +281,7 @@ def test_another_number_of_fields_makes_a_bad_record() -> None:
         (b'1, "x"', "a quote in field 2, which is not quoted"),
         (b"1,x\ry", "a carriage return in field 2, which is not quoted"),
         (b"1,x\r", "a carriage return in field 2, which is not quoted"),
-        (b"1,\xff", "not UTF-8: invalid start byte (0xff) at byte 10"),
+        (b"1,\xff", f"not UTF-8: invalid start byte (0xff) at byte 10; {WAY_OUT}"),
         (b'1,"\r",3', "expected 2 fields, got 3"),
     ],
 )
@@ -375,7 +376,11 @@ def test_a_header_may_hold_line_breaks() -> None:
     [
         (b'1,5" pipe\n', b'1,5" pipe', "a quote in field 2, which is not quoted"),
         (b'1,"x\n2"y\n', b'1,"x\n2"y', "text behind the closing quote of field 2"),
-        (b'1,"x\n\xff\n"\n', b'1,"x\n\xff\n"', "not UTF-8: invalid start byte (0xff) at byte 13"),
+        (
+            b'1,"x\n\xff\n"\n',
+            b'1,"x\n\xff\n"',
+            f"not UTF-8: invalid start byte (0xff) at byte 13; {WAY_OUT}",
+        ),
         (b'"x\n2",3,4\n', b'"x\n2",3,4', "expected 2 fields, got 3"),
     ],
 )

@@ -62,6 +62,27 @@ def test_a_document_that_is_no_json_is_a_bad_record_with_its_bytes() -> None:
     assert [(location, raw) for location, raw, _ in result.bad] == [(7, b'{"a" 2}'), (21, b"x")]
 
 
+@pytest.mark.parametrize(
+    ("charset", "wrong", "reason"),
+    [
+        (None, b"caf\xe9", "not UTF-8: invalid continuation byte (0xe9) at byte 22"),
+        ("cp1252", b"\x81", "not cp1252: invalid bytes, in the content at byte 19"),
+    ],
+)
+def test_a_document_that_is_no_text_is_bad_and_its_reason_names_the_way_out(
+    charset: str | None, wrong: bytes, reason: str
+) -> None:
+    body = b'[{"a": "x"}, {"a":"' + wrong + b'"}, {"a": 2}]'
+    fmt = open_json(FormatOptions(charset=charset), JsonOptions())
+
+    result = decoded(fmt, MemorySource(body), (0, len(body)))
+
+    assert [row["value"] for row in result.rows] == [b'{"a": "x"}', b'{"a": 2}']
+    ((location, _, why),) = result.bad
+    assert location == 13
+    assert why == f"{reason}; if the object has another character set, set character.set"
+
+
 def test_keys_are_columns_as_in_json_lines() -> None:
     body = b'[{"id": 1.50, "a": {"id": 2}}, {"a": 1}]'
     fmt = open_json(FormatOptions(columns=("id",)), JsonOptions())

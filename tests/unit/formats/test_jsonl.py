@@ -51,6 +51,18 @@ def test_lines_of_whitespace_are_no_records() -> None:
     assert result.bad == []
 
 
+@pytest.mark.parametrize("columns", [(), ("a",)])
+def test_a_line_that_is_not_utf_8_is_bad_and_its_reason_names_the_way_out(
+    columns: tuple[str, ...],
+) -> None:
+    result = read(b'{"a":"\xc3\xa4"}\n{"a":"caf\xe9"}\n{"a":1}\n', *columns)
+
+    assert len(result.rows) == 2
+    reason = "not UTF-8: invalid continuation byte (0xe9) at byte 20"
+    way_out = "if the object has another character set, set character.set"
+    assert result.bad == [(11, b'{"a":"caf\xe9"}', f"{reason}; {way_out}")]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -67,7 +79,6 @@ def test_lines_of_whitespace_are_no_records() -> None:
         b'{"a":1}{"b":2}',
         b'"\x01"',
         b'"\\x41"',
-        b'"\xff"',
         b"\xef\xbb\xbf1",
         b"nul",
         b'{"a"',

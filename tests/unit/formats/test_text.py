@@ -9,6 +9,8 @@ from extentflow.formats import FormatOptions
 from extentflow.formats.line_format import open_text
 from extentflow.testing.stores import MemorySource
 
+WAY_OUT = "if the object has another character set, set character.set"
+
 
 def read(body: bytes, *, validate: bool = True, charset: str | None = None) -> Decoded:
     fmt = open_text(FormatOptions(validate_text=validate, charset=charset))
@@ -22,8 +24,8 @@ def test_trap_t02_invalid_bytes_make_bad_records_with_location_and_bytes() -> No
 
     assert result.rows == [{"value": "ä"}, {"value": "fine"}]
     assert result.bad == [
-        (3, b"ab\xffcd", "not UTF-8: invalid start byte (0xff) at byte 5"),
-        (15, b"\xc3", "not UTF-8: unexpected end of data (0xc3) at byte 15"),
+        (3, b"ab\xffcd", f"not UTF-8: invalid start byte (0xff) at byte 5; {WAY_OUT}"),
+        (15, b"\xc3", f"not UTF-8: unexpected end of data (0xc3) at byte 15; {WAY_OUT}"),
     ]
 
 

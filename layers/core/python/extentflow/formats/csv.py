@@ -334,13 +334,13 @@ class _CsvDecoder:
     def _fields(self, head: ObjectHead, block: LineBlock, line: int) -> list[str]:
         own = _of_object(self._options, head.version.key)
         grammar = _grammar(own, null=None)
-        try:
-            # A name is never null.
-            return [field or "" for field in grammar.split(block.raw(line).decode())]
-        except UnicodeDecodeError as exc:
-            problem = f"not UTF-8: {exc.reason}"
-        except MalformedRecord as exc:
-            problem = _described(exc, own)
+        problem = invalid_utf8_lines(block).get(line)
+        if problem is None:
+            try:
+                # A name is never null.
+                return [field or "" for field in grammar.split(block.raw(line).decode())]
+            except MalformedRecord as exc:
+                problem = _described(exc, own)
         where = f"{head.version.uri}: the first record, at byte {block.location(line)}"
         raise CorruptObject(f"{where}, cannot be read: {problem}")
 

@@ -21,7 +21,7 @@ from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec
-from extentflow.formats.charsets import UTF_8, decoded_windows
+from extentflow.formats.charsets import UTF_8, Charset, decoded_windows
 from extentflow.formats.compression import CODECS, decompress
 from extentflow.formats.jsonl import JsonlOptions, JsonReader
 from extentflow.formats.line_format import ObjectHead
@@ -82,14 +82,18 @@ class JsonDocuments:
         if (extent.start, extent.end) != (0, source.version.size):
             raise Conflict(f"{extent.uri}: an object of JSON documents has one extent")
         cutter = _Cutter(extent.uri, self._elements, self._options.max_record_bytes)
-        for window in self._windows(source, extent.uri):
+        charset = ObjectHead(source, "json", self._options).charset
+        for window in self._windows(source, extent.uri, charset):
             for start in range(0, len(window), _SLICE_BYTES):
                 blocks = cutter.blocks(window[start : start + _SLICE_BYTES])
-                yield from self._chunks(blocks, position)
-        yield from self._chunks(cutter.end(), position)
+                yield from self._chunks(blocks, position, charset)
+        yield from self._chunks(cutter.end(), position, charset)
 
-    def _chunks(self, blocks: Iterator[LineBlock], position: int) -> Iterator[Chunk]:
-        for block in blocks:
+    def _chunks(
+        self, blocks: Iterator[LineBlock], position: int, charset: Charset
+    ) -> Iterator[Chunk]:
+        for found in blocks:
+            block = found if charset == UTF_8 else replace(found, charset=charset.codec)
             if block.next_position <= position:
                 continue
             for part in block.parts(self._options.batch_rows):
@@ -97,9 +101,8 @@ class JsonDocuments:
                 if rest is not None:
                     yield self._reader.read(rest)
 
-    def _windows(self, source: RangeSource, uri: str) -> Iterator[bytes]:
+    def _windows(self, source: RangeSource, uri: str, charset: Charset) -> Iterator[bytes]:
         """Yield the content as UTF-8; a byte order mark becomes blanks."""
-        charset = ObjectHead(source, "json", self._options).charset
         step, codec = self._options.window_bytes, self._options.compression
         content = (window for _, window in stream_windows(source, 0, source.version.size, step))
         if codec != "none":

@@ -109,8 +109,9 @@ class JsonReader:
         elif self._validate:
             bad = invalid_json(values)
         reasons = {row if lines is None else int(lines[row]): why for row, why in bad.items()}
-        if block.original is not None:
-            # Bytes that are no text in the object's character set have no UTF-8 to pass through.
+        if reasons or block.original is not None:
+            # Bytes that are no text in the object's character set have no UTF-8 to pass through,
+            # and the parser's reason does not say how to set another one.
             invalid = invalid_utf8_lines(block)
             reasons |= {line: why for line, why in invalid.items() if line not in blank}
         if reasons:

@@ -474,10 +474,14 @@ def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:
 
 def _why_invalid(block: LineBlock, line: int) -> str:
     raw = block.object_bytes(line)
+    why = "half of a surrogate pair"
     try:
         raw.decode(block.charset if block.original else "utf-8")
     except UnicodeDecodeError as exc:
         location = block.location(line) + exc.start
-        where = f"(0x{raw[exc.start : exc.start + 1].hex()}) at byte {location}"
-        return f"not {block.charset}: {exc.reason} {where}"
-    return f"not {block.charset}: half of a surrogate pair"
+        why = f"{exc.reason} (0x{raw[exc.start : exc.start + 1].hex()}) at byte {location}"
+        if block.original is None and block.charset != "UTF-8":
+            # The stream was decoded before it was cut: `raw` holds a mark instead of the bytes.
+            why = f"invalid bytes, in the content at byte {location}"
+    other = "if the object has another character set, set character.set"
+    return f"not {block.charset}: {why}; {other}"
