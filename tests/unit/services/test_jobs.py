@@ -1,14 +1,15 @@
-"""Which submissions go to one Spark run, and which become one message per object."""
+"""Causes of listed jobs; which submissions go to one Spark run, and which become messages."""
 
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured
-from extentflow.model import ObjectVersion
+from extentflow.model import JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES
 from extentflow.services import jobs
 from extentflow.services.jobs import Jobs
@@ -73,6 +74,24 @@ def test_a_connector_with_secrets_in_variables_is_not_sent_to_spark() -> None:
         match=r"orders: aws.secret.access.key=\$\{env:GRID_SECRET\}: a run of .* `extentflow run`",
     ):
         jobs._backfill(config, ["s3://shop/in/"])
+
+
+def test_a_job_whose_object_a_later_job_delivers_shows_no_cause() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    config, revision = runtime.connectors.latest("c")
+    for key in ("c/again.txt", "c/replaced.txt", "c/open.txt"):
+        runtime.memory.jobs.end(runtime.job(key).id, JobState.FAILED, f"why {key}")
+        runtime.ticker.sleep(1)
+
+    version = runtime.memory_store.head(BUCKET, "c/again.txt")
+    request = runtime.request(config, revision, version, 1)
+    runtime.planner().register(request, again=runtime.ticker.read())
+    runtime.job("c/replaced.txt", lines=2)
+    listed, failed = (Jobs(runtime).list("c", state=state) for state in (None, JobState.FAILED))
+
+    assert [one.cause for one in listed if one.cause] == ["why c/open.txt"]
+    assert {one.cause for one in failed} == {"why c/open.txt", "why c/replaced.txt", ""}
 
 
 @pytest.mark.parametrize("address", ["s3://shop/in/a.csv", "s3a://shop/in/a.csv"])

@@ -32,7 +32,8 @@ ARRIVALS = ("arrivals_dlq_url", "arrivals_queue_url")
 class JobDetail:
     """A job with its totals.
 
-    `list` adds the `cause` of its end, the first failed extent's where there is one; `get` its
+    `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
+    later job delivers the object: another generation, or a newer one of the list. `get` adds its
     extents by ordinal (one without an item is PENDING), its run on EMR Serverless, and why nothing
     is delivered now.
     """
@@ -79,10 +80,17 @@ class Jobs:
         found = nlargest(limit, ledger.jobs.list(connector, state), key=lambda job: job.created)
         if not found and connector is not None:
             self.runtime.connectors.latest(connector)  # an unknown name is a mistake
-        return [
-            JobDetail(job, report(ledger, job), failure_reason(ledger, job) if job.reason else "")
-            for job in found
-        ]
+        planner = self.runtime.planner()
+        details: list[JobDetail] = []
+        listed: set[tuple[str, str, str]] = set()
+        for job in found:
+            target = (job.connector, job.version.bucket, job.version.key)
+            cause = ""
+            if job.reason and target not in listed and not planner.is_followed(job):
+                cause = failure_reason(ledger, job)
+            listed.add(target)
+            details.append(JobDetail(job, report(ledger, job), cause))
+        return details
 
     def get(self, job_id: str) -> JobDetail:
         """Return one job, by its id or its beginning; Misconfigured if none or several match."""
