@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from extentflow.errors import ExtentflowError, StoreUnavailable
-from extentflow.formats import Chunk, Format, FormatOptions
+from extentflow.formats import Chunk, Format, FormatOptions, SchemaFormat, no_rows
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.testing.stores import MemorySource
@@ -122,6 +122,17 @@ def any_partition_yields_everything_once(
     result = decoded(fmt, MemorySource(sample.body), (0, *cuts, len(sample.body)))
 
     assert result == whole(case, sample)
+
+
+def stated_columns_are_decoded(case: FormatCase, sample: Sample) -> None:
+    """A format that states its columns before the first record decodes these."""
+    fmt, source = case.format(), MemorySource(sample.body)
+    if not isinstance(fmt, SchemaFormat) or not sample.body:
+        return
+    stated = fmt.schema(source)
+    assert no_rows(stated).schema == stated
+    for chunk in chunks(fmt, source, 0, len(sample.body)):
+        assert chunk.batch.schema.equals(stated)
 
 
 def every_row_is_a_position(case: FormatCase, sample: Sample) -> None:

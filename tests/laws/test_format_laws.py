@@ -58,6 +58,10 @@ def test_every_row_is_a_position(case: FormatCase, small: Sample) -> None:
     laws.every_row_is_a_position(case, small)
 
 
+def test_stated_columns_are_those_of_every_chunk(case: FormatCase, small: Sample) -> None:
+    laws.stated_columns_are_decoded(case, small)
+
+
 def test_a_plan_is_a_partition(case: FormatCase, small: Sample) -> None:
     size = len(small.body)
     for target in sorted({1, 2, 7, max(1, size - 1), max(1, size), size + 1, 1 << 40}):

@@ -89,8 +89,10 @@ class ShortChunks(ObjectAccess):
         revision: int,
         version: ObjectVersion,
         recognised: str | None = None,
+        *,
+        window_bytes: int | None = None,
     ) -> Format:
-        _ = revision
+        _ = revision, window_bytes
         name = config.format_for(version.key, recognised)
         compression = config.compression_for(version.key, recognised)
         usual = options.format_options(config, name, compression)

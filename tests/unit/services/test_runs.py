@@ -1,12 +1,18 @@
 """Runs and plans that are refused; `replay -c`: which jobs are replayed, left out or repeated."""
 
 import math
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import count
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
@@ -93,6 +99,14 @@ class Line:
             return resume(job_id)
 
         self.patch.setattr(self.runtime.memory.jobs, "resume", opening)
+
+    def put_connector(self, **keys: str) -> None:
+        """Store a connector that takes the format of each object from its name."""
+        self.runtime.put_connector(**keys)
+        stored = self.runtime.memory.connectors.get("c")
+        assert stored is not None
+        config = {key: text for key, text in stored.config.items() if key != "input.format"}
+        self.runtime.memory.connectors.put("c", {**config, "extent.bytes": "auto"})
 
     def lose(self, lost: str) -> None:
         """Take a topic from the cluster."""
@@ -304,3 +318,106 @@ def test_a_format_that_content_shows_is_planned_stored_and_delivered(line: Line)
     assert {job.version.key: job.format for job in line.runtime.memory.jobs.list()} == {
         key: name for key, (name, _) in said.items()
     }
+
+
+PARQUET = BytesIO()
+pq.write_table(pa.table({"id": [1, 2], "t": ["a", "b"], "d": [1.5, 2.5]}), PARQUET)
+FILTERED = {
+    "transforms": "keep",
+    "transforms__keep__type": "Filter",
+    "transforms__keep__predicate": "large",
+    "predicates": "large",
+    "predicates__large__type": "Condition",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "connector", "problem"),
+    [
+        ("a.csv", b"id,t\n1,a\n", {"message__key": "column:x"}, "there is no column 'x'"),
+        ("a.csv", b"id,id\n1,2\n", {}, "the header names 'id' more than once"),
+        ("a.csv", b"id,t\n1,a,b\n", {}, "bad record at offset 5: expected 2 fields, got 3"),
+        ("a.csv", b"id\n1\n", {"headers": "h=column:x"}, "there is no column 'x'"),
+        ("a.csv", b"id\n1\n", {"select": "x"}, "there is no column 'x'"),
+        (
+            "a.csv",
+            b"id\n1\n",
+            {**FILTERED, "predicates__large__condition": "id > 5"},
+            "transforms.keep .Filter.: column id has type string",
+        ),
+        (
+            "a.csv",
+            b"id\n1\n",
+            {"transforms": "m", "transforms__m__type": "MaskField", "transforms__m__fields": "x"},
+            "transforms.m .MaskField.: there is no column 'x'",
+        ),
+        ("a.jsonl", b'{"id": 1}\n', {"message__key": "column:x"}, "there is no member 'x'"),
+        ("a.jsonl", b"{id: 1}\n", {}, "bad record at offset 0: not one JSON value"),
+        ("a.json", b'[{"id": 1}]', {"message__key": "column:x"}, "there is no member 'x'"),
+        ("a.txt", b"caf\xe9\n", {}, "not UTF-8: .* set character.set"),
+        (
+            "a.parquet",
+            PARQUET.getvalue(),
+            {"message__key": "column:x"},
+            "there is no column 'x'",
+        ),
+        (
+            "a.parquet",
+            PARQUET.getvalue(),
+            {"message__timestamp": "column:d"},
+            "message.timestamp=column:d: double is no instant",
+        ),
+        (
+            "a.parquet",
+            PARQUET.getvalue(),
+            {"message__partition": "column:d"},
+            "message.partition=column:d: double is no integer",
+        ),
+    ],
+)
+def test_a_plan_reports_what_delivery_would_meet_at_the_first_records(
+    line: Line, name: str, body: bytes, connector: dict[str, str], problem: str
+) -> None:
+    line.put_connector(**connector)
+    line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
+
+    plans = Runs(line.runtime).plan("c")
+    written = line.states()
+    report = line.run()
+
+    assert written == []
+    assert plans.objects == ()
+    (said,) = plans.problems
+    assert re.search(problem, said)
+    assert said.startswith(f"s3://{BUCKET}/c/{name}")
+    assert list(report.errors) == [said]
+
+
+def test_a_plan_accepts_bad_records_that_delivery_would_set_aside(line: Line) -> None:
+    line.put_connector(errors__tolerance="all", errors__deadletterqueue__topic__name="dead")
+    line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,t\n1,a,b\n")
+
+    assert Runs(line.runtime).plan("c").problems == ()
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt", "a.parquet", "a.orc", "a.arrow"])
+def test_a_plan_reads_little_of_an_object(line: Line, name: str) -> None:
+    table, columns = (
+        BytesIO(),
+        pa.table({"n": np.random.default_rng(1).integers(0, 1 << 62, 1_000_000)}),
+    )
+    if name == "a.parquet":
+        pq.write_table(columns, table, compression="none", use_dictionary=False)
+    elif name == "a.orc":
+        orc.write_table(columns, table)
+    elif name == "a.arrow":
+        with pa.ipc.new_file(table, columns.schema) as writer:
+            writer.write_table(columns)
+    body = table.getvalue() or b"1234567\n" * 1_000_000
+    line.put_connector(message__key="object")
+    line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
+
+    plans = Runs(line.runtime).plan("c")
+
+    assert plans.problems == ()
+    assert line.runtime.memory_store.fetched_bytes < 1_200_000 < len(body)

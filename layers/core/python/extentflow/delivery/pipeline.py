@@ -7,7 +7,7 @@ converted again without it. A row that a transform drops is counted, and nothing
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -24,6 +24,8 @@ from extentflow.formats import (
     Format,
     ResumableFormat,
     ResumePoints,
+    SchemaFormat,
+    no_rows,
     without_rows,
 )
 from extentflow.model import Extent
@@ -126,6 +128,18 @@ class Pipeline:
             if conversion is None:
                 conversion = _Conversion.open(self, extent, chunk.batch)
             yield self._convert(chunk, conversion)
+
+    def first_bad(self, extent: Extent) -> BadRecord | None:
+        """Return the first bad record of an extent's first chunk. Raises as `convert`.
+
+        Where the format states its columns, nothing is decoded, and nothing is returned.
+        """
+        if isinstance(self.format, SchemaFormat):
+            _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
+            return None
+        with closing(self.convert(extent, 0)) as chunks:
+            first = next(chunks, None)
+        return first.bad[0] if first and first.bad else None
 
     def _convert(self, chunk: Chunk, conversion: "_Conversion") -> ConvertedChunk:
         """Convert a chunk; move the rows that are rejected to its bad records."""

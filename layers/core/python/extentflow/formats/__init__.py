@@ -26,6 +26,8 @@ __all__ = [
     "Format",
     "FormatOptions",
     "FormatSpec",
+    "SchemaFormat",
+    "no_rows",
     "open_format",
     "row_factor",
     "without_rows",
@@ -221,6 +223,15 @@ class ResumableFormat(Protocol):
         ...
 
 
+@runtime_checkable
+class SchemaFormat(Protocol):
+    """A Format whose objects state their columns before their first record."""
+
+    def schema(self, source: RangeSource) -> pa.Schema:
+        """Return the schema of the batches that `decode` yields. Raises as `Format.plan`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
     """What every format is opened with, beside its own options.
@@ -254,6 +265,12 @@ def open_format(name: str, options: FormatOptions, own: object = None) -> Format
     spec = FORMATS.get(name)
     opened: Format = spec.open(options, spec.options() if own is None else own)
     return opened
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows."""
+    # Of nulls: Arrow makes no other empty arrays of nested extension types.
+    return pa.record_batch([pa.nulls(0, column.type) for column in schema], schema)
 
 
 def row_factor(size: int) -> int:

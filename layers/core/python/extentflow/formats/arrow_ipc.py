@@ -24,7 +24,15 @@ from typing import Literal
 import pyarrow as pa
 
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, row_factor
+from extentflow.formats import (
+    BadRecord,
+    Chunk,
+    FormatOptions,
+    FormatSpec,
+    cut_at_units,
+    no_rows,
+    row_factor,
+)
 from extentflow.formats.lines import stream_windows
 from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.formats.parquet_prefetch import ObjectFile
@@ -133,6 +141,23 @@ def _one_line(exc: BaseException) -> str:
     return " ".join(str(exc).split()) or type(exc).__name__
 
 
+def _unreadable_message(version: ObjectVersion, start: int, exc: BaseException) -> CorruptObject:
+    what = f"has an unreadable Arrow message: {_one_line(exc)}"
+    return _corrupt(version, start, version.size, what)
+
+
+def _open_file(source: RangeSource) -> tuple[ObjectFile, pa.ipc.RecordBatchFileReader]:
+    version = source.version
+    file = ObjectFile(source, version.size, b"", 0, b"")
+    try:
+        reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
+        require_columns(version, reader.schema)
+    except _ERRORS as exc:
+        file.check()
+        raise _corrupt(version, 0, version.size, f"is unreadable: {_one_line(exc)}") from exc
+    return file, reader
+
+
 class _StreamFile(io.IOBase):
     """The object from its start as a file that is read once, in windows."""
 
@@ -221,6 +246,12 @@ class ArrowIpc:
         batches = self._footer(source).batches or ()
         yield from cut_at_units(batches, target_bytes, source.version.size)
 
+    def schema(self, source: RangeSource) -> pa.Schema:
+        """Return the columns, from the footer of a file or the start of a stream."""
+        is_file = self._footer(source).batches is not None
+        _, reader = _open_file(source) if is_file else self._open_stream(source)
+        return reader.schema
+
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the batches whose first byte lies in the extent.
 
@@ -248,13 +279,7 @@ class ArrowIpc:
         if not todo:
             return
         version = source.version
-        file = ObjectFile(source, version.size, b"", 0, b"")
-        try:
-            reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
-            require_columns(version, reader.schema)
-        except _ERRORS as exc:
-            file.check()
-            raise _corrupt(version, 0, version.size, f"is unreadable: {_one_line(exc)}") from exc
+        file, reader = _open_file(source)
         for number, batch in todo:
             window = self.options.window_bytes
             file.hold(batch.start, source.stream(batch.start, batch.end, window_bytes=window))
@@ -274,11 +299,9 @@ class ArrowIpc:
 
     def _from_stream(self, source: RangeSource, at: int, skip: int) -> Iterator[Chunk]:
         version, size = source.version, source.version.size
-        file = _StreamFile(source, self.options.window_bytes)
+        file, reader = self._open_stream(source)
         start = 0
         try:
-            reader = pa.ipc.open_stream(pa.PythonFile(file, mode="r"))
-            require_columns(version, reader.schema)
             while True:
                 start = file.at
                 try:
@@ -299,19 +322,27 @@ class ArrowIpc:
                 skip = 0
         except _ERRORS as exc:
             file.check()
-            what = f"has an unreadable Arrow message: {_one_line(exc)}"
-            raise _corrupt(version, start, size, what) from exc
+            raise _unreadable_message(version, start, exc) from exc
         file.check()
         if file.at != size:
             raise _corrupt(version, file.at, size, "has bytes behind the end of its stream")
 
+    def _open_stream(
+        self, source: RangeSource
+    ) -> tuple[_StreamFile, pa.ipc.RecordBatchStreamReader]:
+        file = _StreamFile(source, self.options.window_bytes)
+        try:
+            reader = pa.ipc.open_stream(pa.PythonFile(file, mode="r"))
+            require_columns(source.version, reader.schema)
+        except _ERRORS as exc:
+            file.check()
+            raise _unreadable_message(source.version, 0, exc) from exc
+        return file, reader
+
     def _lost(self, schema: pa.Schema, source: RangeSource, batch: Block, reason: str) -> Chunk:
         factor = row_factor(source.version.size)
-        nothing = pa.RecordBatch.from_arrays(
-            [pa.nulls(0, column.type) for column in schema], schema=schema
-        )
         lost = (BadRecord(None, batch.start * factor, reason),)
-        return Chunk(nothing, batch.end * factor, range(0), lost)
+        return Chunk(no_rows(schema), batch.end * factor, range(0), lost)
 
     def _parts(
         self, source: RangeSource, rows: pa.RecordBatch, batch: Block, skip: int

@@ -33,7 +33,7 @@ from extentflow.errors import (
     UnsupportedFormat,
     UnsupportedType,
 )
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, row_factor
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, no_rows, row_factor
 from extentflow.formats.avro_columns import (
     DURATION,
     Bytes,
@@ -591,6 +591,10 @@ class Avro:
         for start in range(0, size, step):
             yield start, min(start + step, size)
 
+    def schema(self, source: RangeSource) -> pa.Schema:
+        """Return the columns, from the header."""
+        return self._header(source).schema
+
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the blocks whose first byte lies in the extent.
 
@@ -674,8 +678,7 @@ class Avro:
             where = f"{extent.version.uri}[{block.start}-{block.end})"
             reason = f"{where}: an Avro block of {block.rows} records is lost: {exc}"
             lost = BadRecord(None, block.start * factor, reason)
-            nothing = pa.RecordBatch.from_pylist([], schema=header.schema)
-            yield Chunk(nothing, block.end * factor, range(0), (lost,))
+            yield Chunk(no_rows(header.schema), block.end * factor, range(0), (lost,))
             return
         rows = [np.arange(block.rows) + block.start * factor for block in group]
         locations = np.concatenate(rows)[skip:]

@@ -24,7 +24,7 @@ import pyarrow.dataset as ds
 from pyarrow import orc
 
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, no_rows
 from extentflow.formats.arrow_ipc import require_columns
 from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.formats.parquet_prefetch import ObjectFile
@@ -311,6 +311,10 @@ class Orc:
             return
         yield from cut_at_units(self._tail(source).stripes, target_bytes, source.version.size)
 
+    def schema(self, source: RangeSource) -> pa.Schema:
+        """Return the columns, from the footer."""
+        return self._tail(source).schema
+
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the stripes whose first byte lies in the extent.
 
@@ -351,9 +355,8 @@ class Orc:
                 f"{source.version.uri}[{stripe.start}-{stripe.end}): rows {row}-"
                 f"{stripe.end_row - 1} of stripe {stripe.ordinal} are lost: {exc}"
             )
-            nothing = pa.RecordBatch.from_pylist([], schema=tail.schema)
             lost = (BadRecord(None, row, reason),)
-            yield Chunk(nothing, stripe.end_row - first_row, range(0), lost)
+            yield Chunk(no_rows(tail.schema), stripe.end_row - first_row, range(0), lost)
 
     def _tail(self, source: RangeSource) -> Tail:
         known = self.tails.get(source.version)

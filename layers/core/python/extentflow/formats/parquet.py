@@ -25,7 +25,14 @@ import pyarrow.parquet as pq
 from extentflow.config.table import key
 from extentflow.config.types import SECRET, choice
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units
+from extentflow.formats import (
+    BadRecord,
+    Chunk,
+    FormatOptions,
+    FormatSpec,
+    cut_at_units,
+    no_rows,
+)
 from extentflow.formats.parquet_footer import (
     ENCRYPTED_MAGIC,
     MAGIC,
@@ -350,6 +357,11 @@ class Parquet:
     def _footer(self, source: RangeSource) -> Footer:
         return self.footers.get(source, _decryption_key(self.own.encryption_footer_key))
 
+    def schema(self, source: RangeSource) -> pa.Schema:
+        """Return the columns that are read, from the footer."""
+        with closing(self._reader(source, self._footer(source), [], batch_rows=1)) as reader:
+            return reader.schema
+
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the row groups whose first byte lies in the extent.
 
@@ -378,6 +390,19 @@ class Parquet:
             rows = {"row": row, "first_row": first_row, "batch_rows": self.options.batch_rows}
             yield from self._chunks(source, footer, todo, **rows)
 
+    def _reader(
+        self, source: RangeSource, footer: Footer, groups: Sequence[RowGroup], *, batch_rows: int
+    ) -> _RowGroupReader:
+        return _RowGroupReader(
+            source,
+            footer,
+            groups,
+            batch_rows=batch_rows,
+            readers=self.readers,
+            options=self.options,
+            int96_unit=self.own.int96_unit,
+        )
+
     def _chunks(
         self,
         source: RangeSource,
@@ -389,21 +414,12 @@ class Parquet:
         batch_rows: int,
     ) -> Iterator[Chunk]:
         # Both rows are ordinals in the object: where to start, and the extent's first row.
-        reader = _RowGroupReader(
-            source,
-            footer,
-            groups,
-            batch_rows=batch_rows,
-            readers=self.readers,
-            options=self.options,
-            int96_unit=self.own.int96_unit,
-        )
-        with closing(reader):
+        with closing(self._reader(source, footer, groups, batch_rows=batch_rows)) as reader:
             for group in groups:
                 row = max(row, group.first_row)
                 if group.ordinal in reader.excluded:
                     end, excluded = group.end_row - first_row, group.end_row - row
-                    yield Chunk(_no_rows(reader.schema), end, range(0), excluded=excluded)
+                    yield Chunk(no_rows(reader.schema), end, range(0), excluded=excluded)
                     continue
                 try:
                     for rows in reader.read(group, row - group.first_row):
@@ -423,12 +439,7 @@ class Parquet:
                 )
                 # One bad record for all lost rows, without bytes: columns have none of their own.
                 lost = (BadRecord(None, row, reason),)
-                yield Chunk(_no_rows(reader.schema), group.end_row - first_row, range(0), lost)
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    # Of nulls: Arrow makes no other empty arrays of nested extension types.
-    return pa.record_batch([pa.nulls(0, column.type) for column in schema], schema)
+                yield Chunk(no_rows(reader.schema), group.end_row - first_row, range(0), lost)
 
 
 def _chunk(rows: DecodedRows, row: int, first_row: int) -> Chunk:

@@ -66,6 +66,10 @@ class RawBytes:
         for start in range(0, size, step):
             yield start, min(start + step, size)
 
+    def schema(self, _source: RangeSource) -> pa.Schema:
+        """Return the one column."""
+        return _SCHEMA
+
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the chunks whose first byte lies in the extent; see `Format.decode`."""
         size, chunk = source.version.size, self._chunk_bytes(source.version)

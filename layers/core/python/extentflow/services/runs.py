@@ -13,7 +13,7 @@ from uuid import uuid4
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.engines import Engine, RunListener
 from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
-from extentflow.errors import Conflict, CorruptRecord, Misconfigured, Permanent
+from extentflow.errors import Conflict, CorruptRecord, Defect, Misconfigured, Permanent
 from extentflow.jobs import preflight
 from extentflow.jobs.addresses import KeyScope, select_all
 from extentflow.jobs.planner import JobRequest, check_cluster
@@ -22,6 +22,7 @@ from extentflow.ledger.notes import NoteKind
 from extentflow.model import Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue import MOST_ADDRESSES
 from extentflow.wiring import Runtime, open_engine
+from extentflow.wiring.extents import check_first_records
 from extentflow.wiring.functions import open_job_events
 from extentflow.wiring.options import absent_elsewhere
 
@@ -107,7 +108,7 @@ class ObjectPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """The objects below `source`; `problems` name those that cannot be cut."""
+    """The objects below `source`; `problems` name those that cannot be delivered."""
 
     source: str
     objects: tuple[ObjectPlan, ...] = ()
@@ -125,7 +126,10 @@ class Runs:
     def plan(
         self, connector: str, addresses: Sequence[str] = (), *, cores: int | None = None
     ) -> Plans:
-        """Return how a connector cuts the addressed objects now; nothing is written."""
+        """Return how a connector cuts the addressed objects now; nothing is written.
+
+        An object whose first records cannot be delivered is a problem.
+        """
         config, revision = self.runtime.connectors.latest(connector)
         planner = self.runtime.planner()
         plans: list[ObjectPlan] = []
@@ -134,7 +138,9 @@ class Runs:
             request = self.runtime.request(config, revision, version, cores or os.cpu_count() or 1)
             try:
                 job, extents = planner.dry_run(request)
-            except (Misconfigured, Permanent, CorruptRecord) as exc:
+                if extents:
+                    check_first_records(self.runtime, config, revision, extents[0])
+            except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
                 problems.append(str(exc))
                 continue
             known = planner.newest(request)  # the job of the dry run is not registered

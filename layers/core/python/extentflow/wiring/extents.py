@@ -15,7 +15,7 @@ from extentflow.background import LeaseRenewer, prefetch
 from extentflow.config.columns import BY_NAME
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings, variable
-from extentflow.delivery.deadletters import DeadLetters
+from extentflow.delivery.deadletters import DeadLetters, describe
 from extentflow.delivery.memory import tune_allocator
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
@@ -24,8 +24,9 @@ from extentflow.engines import ENGINES, Engine, Worker, WorkerSpec, run_or_fail,
 from extentflow.engines.emr.client import Application, EmrJobRuns, properties
 from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.engines.emr.submitted import SubmittedRuns
-from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedFormat, contain_defects
 from extentflow.formats import Format
+from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.model import Extent, Receipt
 from extentflow.sink import ProducerSettings
@@ -144,6 +145,27 @@ def pipeline(
         fixed_key=options.fixed_key(config, version),
         attributes=options.attributes(config, partial(partitions, topic)),
     )
+
+
+def check_first_records(
+    runtime: Runtime, config: ConnectorConfig, revision: int, extent: Extent
+) -> None:
+    """Raise what delivery of an extent would raise before or at its first records.
+
+    Reads what states the columns, or SAMPLE_BYTES of lines; nothing is sent.
+    """
+    objects, version = runtime.objects, extent.version
+    source = RangeReader(objects.store(config, revision), version, ahead=1)
+    decoder = objects.format(config, revision, version, extent.format, window_bytes=SAMPLE_BYTES)
+
+    def partitions(topic: str) -> int:
+        return runtime.topic(topic).partitions
+
+    with contain_defects(extent.uri):
+        made = pipeline(config, extent, source, decoder, partitions=partitions)
+        bad = made.first_bad(extent)
+    if bad is not None and config.errors_tolerance != "all":
+        raise CorruptRecord(describe(extent, bad, decoder.location_unit))
 
 
 def delivery_context(

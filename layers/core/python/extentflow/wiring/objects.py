@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 
@@ -99,7 +99,7 @@ class ObjectAccess:
         self._secrets = secrets
         self._open_store = open_store
         self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
-        self._formats: dict[tuple[str, int, str, str, object], Format] = {}
+        self._formats: dict[tuple[str, int, str, str, object, int | None], Format] = {}
         self._recognised: dict[tuple[str, int, ObjectVersion], str | None] = {}
 
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
@@ -121,18 +121,23 @@ class ObjectAccess:
         revision: int,
         version: ObjectVersion,
         recognised: str | None = None,
+        *,
+        window_bytes: int | None = None,
     ) -> Format:
         """Return the format that decodes this object, with its caches of schemas and footers.
 
-        `recognised` is the format of its job, which counts where content decides.
+        `recognised` is the format of its job, which counts where content decides. `window_bytes`
+        None: the usual size of reads.
         """
         name = config.format_for(version.key, recognised)
         compression = config.compression_for(version.key, recognised)
         own = options.own_options(config, name, self._secrets)
         # Rotated secrets make another key, and so another format.
-        key = (config.name, revision, name, compression, own)
+        key = (config.name, revision, name, compression, own, window_bytes)
         if key not in self._formats:
             chosen = options.format_options(config, name, compression)
+            if window_bytes is not None:
+                chosen = replace(chosen, window_bytes=window_bytes)
             self._formats[key] = open_format(name, chosen, own)
         return self._formats[key]
 
