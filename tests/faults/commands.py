@@ -119,7 +119,11 @@ class Operator:
         if code != 0:
             return
         try:
-            jobs = {one["job"] for one in json.loads(log.with_suffix(".json").read_text())["jobs"]}
+            jobs = {
+                one["job"]
+                for one in json.loads(log.with_suffix(".json").read_text())["jobs"]
+                if not (one["earlier"] and one["state"] == JobState.SUPERSEDED)
+            }
         except (ValueError, KeyError):
             self._lie(log, "exit code 0 without a report")
             return

@@ -296,6 +296,29 @@ def test_an_interrupted_second_delivery_is_resumed_by_the_same_command(line: Lin
     assert line.generations() == {"c/a.txt": [0, 1, 2], "c/b.txt": [0, 1, 2]}
 
 
+def test_the_open_job_of_a_replaced_or_deleted_object_is_ended_by_the_next_run(line: Line) -> None:
+    half = {key: line.runtime.job(key, lines=2) for key in ("c/replaced.txt", "c/deleted.txt")}
+    for job in half.values():
+        line.runtime.memory.jobs.plan(job.id, count=2, cursor=8, complete=True, covered=8)
+        line.runtime.run(job, 0)
+    line.runtime.memory_store.put(BUCKET, "c/replaced.txt", b"new\n")
+    line.runtime.memory_store.delete(BUCKET, "c/deleted.txt")
+
+    report = line.run()
+
+    states = {(job.uri, job.state, job.earlier) for job in report.jobs}
+    assert states == {
+        ("s3://shop/c/replaced.txt", "DONE", False),
+        ("s3://shop/c/replaced.txt", "SUPERSEDED", True),
+        ("s3://shop/c/deleted.txt", "FAILED", True),
+    }
+    assert {job.uri for job in report.jobs if not job.settled} == {"s3://shop/c/deleted.txt"}
+    assert any("2 jobs of earlier runs are open" in note for note in line.notes)
+    again = line.run()
+    assert again.ok
+    assert not any(job.earlier for job in again.jobs)
+
+
 def test_a_format_that_content_shows_is_planned_stored_and_delivered(line: Line) -> None:
     stored = line.runtime.memory.connectors.get("c")
     assert stored is not None

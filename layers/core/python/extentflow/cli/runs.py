@@ -195,7 +195,7 @@ def show(report: RunReport, *, as_json: bool) -> None:
             highlight=False,
         )
     for job in report.jobs:
-        if job.state != JobState.DONE:
+        if not job.settled:
             output.complain(_remedy(job))
     for error in report.errors[:SHOWN_ERRORS]:
         output.complain(error)

@@ -13,7 +13,7 @@ Below a prefix, and where a glob does not spell them out, names that begin with 
 out, as Hadoop, Hive and Spark do: _SUCCESS markers, checksums, what a job has not finished writing.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Self
@@ -118,6 +118,22 @@ def select_all(
             if version not in seen:
                 seen.add(version)
                 yield version
+
+
+def is_addressed(scope: KeyScope, addresses: Sequence[str], key: str) -> bool:
+    """Return whether addresses may mean `key`, whose object may be gone; without any the scope."""
+    patterns = [scope.key(address) for address in addresses] or [scope.prefix]
+    return any(_may_mean(scope, pattern, key) for pattern in patterns)
+
+
+def _may_mean(scope: KeyScope, pattern: str, key: str) -> bool:
+    if pattern == scope.prefix:
+        return key.startswith(pattern)
+    directory = pattern.endswith("/")
+    if key == pattern or key.startswith(pattern if directory else f"{pattern}/"):
+        return True
+    glob = pattern.removeprefix(scope.prefix) + ("*" if directory else "")
+    return fnmatchcase(key[len(scope.prefix) :], glob)
 
 
 def _meanings(

@@ -44,6 +44,7 @@ class JobReport:
     `reason` is why it ended, or which connector is paused or stopped.
     `records` and `bad` count what is committed, that of unfinished extents included. `revision` is
     the connector's that the job pins. `delivered_before`: the job was DONE before this run.
+    `earlier`: the object was replaced or deleted since an earlier run left its job open.
     """
 
     job: str
@@ -59,6 +60,13 @@ class JobReport:
     object_bytes: int
     revision: int = 0
     delivered_before: bool = False
+    earlier: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is DONE, or ended because another version of its object took its place."""
+        superseded = self.earlier and self.state == JobState.SUPERSEDED
+        return self.state == JobState.DONE or superseded
 
     @property
     def begun(self) -> bool:
@@ -88,8 +96,8 @@ class RunReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every job is DONE and none was left out."""
-        delivered = all(job.state == JobState.DONE for job in self.jobs)
+        """Whether every job is settled and none was left out."""
+        delivered = all(job.settled for job in self.jobs)
         return delivered and not self.left_out and not self.broken
 
     def to_json(self) -> dict[str, Any]:
@@ -157,8 +165,17 @@ class JobRunner:
     publish: Callable[[Sequence[Job]], object] = lambda _jobs: None
     undeliverable_reason: Callable[[Job], str] = lambda _job: ""
 
-    def ingest(self, requests: Iterator[JobRequest], *, again: float | None = None) -> RunReport:
+    def ingest(
+        self,
+        requests: Iterator[JobRequest],
+        *,
+        again: float | None = None,
+        earlier: Sequence[Job] = (),
+    ) -> RunReport:
         """Register a job per request and run them all; jobs that are final are only reported.
+
+        `earlier` are open jobs of versions that were replaced or deleted since; they are run, too,
+        and end SUPERSEDED or FAILED where their version is gone.
 
         An object that cannot be cut is a FAILED job of the report; one whose open job pins a
         revision that cannot be used here is an error, and the others run. Once the connector is
@@ -167,24 +184,41 @@ class JobRunner:
         """
         jobs: list[Job] = []
         left: list[str] = []
+        complete = self._admit(requests, again, jobs, left)
+        jobs = [*(job for job in earlier if self._is_deliverable(job, left)), *jobs]
+        result = self._drive(jobs, left_out=not complete or bool(left), errors=left)
+        ids = {job.id for job in earlier}
+        return replace(
+            result, jobs=tuple(replace(job, earlier=job.job in ids) for job in result.jobs)
+        )
+
+    def _admit(
+        self, requests: Iterator[JobRequest], again: float | None, jobs: list[Job], left: list[str]
+    ) -> bool:
+        """Add a job per request to `jobs`, or why not to `left`; return whether that was all."""
         states = self._states()
         for request in requests:
             if self.stopped():
-                return self._drive(jobs, left_out=True, errors=left)
+                return False
             if why := states.skip_reason(request.connector):
                 log.warning("nothing more is registered: %s", why)
                 left.append(f"{why}; not every object has a job")
-                return self._drive(jobs, left_out=True, errors=left)
+                return False
             job = self.planner.admit(request, again=again)
-            older = job.state.open and job.revision != request.revision
-            if older and (why := self.undeliverable_reason(job)):
-                left.append(
-                    f"{job.version.uri}: job {job.id} is left out: {why}; `run --again` starts a "
-                    "full delivery under the latest revision (which delivers these records twice)"
-                )
-            else:
+            same = not job.state.open or job.revision == request.revision
+            if same or self._is_deliverable(job, left):
                 jobs.append(job)
-        return self._drive(jobs, left_out=bool(left), errors=left)
+        return True
+
+    def _is_deliverable(self, job: Job, left: list[str]) -> bool:
+        """Whether a job can be delivered from here; otherwise why not is added to `left`."""
+        why = self.undeliverable_reason(job)
+        if why:
+            left.append(
+                f"{job.version.uri}: job {job.id} is left out: {why}; `run --again` starts a full "
+                "delivery under the latest revision (which delivers these records twice)"
+            )
+        return not why
 
     def replay(
         self, job: Job, *, ordinal: int | None = None, accept_duplicates: bool = False

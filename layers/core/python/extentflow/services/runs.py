@@ -15,7 +15,7 @@ from extentflow.engines import Engine, RunListener
 from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
 from extentflow.errors import Conflict, CorruptRecord, Defect, Misconfigured, Permanent
 from extentflow.jobs import preflight
-from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.jobs.addresses import KeyScope, is_addressed, select_all
 from extentflow.jobs.planner import JobRequest, check_cluster
 from extentflow.jobs.run import JobRunner, RunReport, known_job, report
 from extentflow.ledger.notes import NoteKind
@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 EMR = "emr"
 LOCAL_ENGINES = "`extentflow run` with --engine spark or inline, on this machine"
 # Open jobs count only where a replay reopened them and did not finish.
-REPLAYABLE = (JobState.FAILED, JobState.CANCELLED, JobState.PLANNING, JobState.RUNNING)
+OPEN = (JobState.PLANNING, JobState.RUNNING)
+REPLAYABLE = (JobState.FAILED, JobState.CANCELLED, *OPEN)
 
 # An interrupted second delivery continues within this time; later, `--again` is a new one.
 AGAIN: NoteKind[float] = NoteKind(
@@ -181,7 +182,8 @@ class Runs:
         versions = list(self.select(config, revision, addresses))
         recognised = partial(runtime.recognised, config, revision)
         preflight.check(config, runtime.broker, versions, recognised)
-        if not versions:
+        earlier = self._earlier(config, addresses, versions)
+        if not versions and not earlier:
             self.control.notify(f"there is nothing to deliver below {_source(config)}")
             return RunReport(engine.name)
 
@@ -201,7 +203,7 @@ class Runs:
             )
             if again and engine.name == EMR:
                 requests = self._finished_first(requests)
-            result = driver.ingest(requests, again=since)
+            result = driver.ingest(requests, again=since, earlier=earlier)
         if again and not (result.stopped or result.left_out or result.broken):
             AGAIN.clear(runtime.ledger.notes, delivery)
         self._note_older(result, revision)
@@ -282,6 +284,34 @@ class Runs:
                 f"{len(hidden)} objects are left out because a name begins with _ or . (for example"
                 f" {scope.uri(min(hidden))}); give an object's own address to deliver it"
             )
+
+    def _earlier(
+        self, config: ConnectorConfig, addresses: Sequence[str], versions: Sequence[ObjectVersion]
+    ) -> list[Job]:
+        """Return the open jobs of objects that the addresses mean, but of other versions.
+
+        Left by a run that ended early; the objects were replaced or deleted since.
+        """
+        jobs, scope, current = self.runtime.ledger.jobs, KeyScope.of(config), set(versions)
+        listed = [job for state in OPEN for job in jobs.list(config.name, state)]
+        # Read again, because the index lags behind the items.
+        known = (jobs.get(job.id) for job in listed if job.version not in current)
+        found = [
+            job
+            for job in known
+            if job is not None
+            and job.state.open
+            and job.version.bucket == config.bucket
+            and job.cluster == self.runtime.broker.cluster
+            and is_addressed(scope, addresses, job.version.key)
+        ]
+        if found:
+            self.control.notify(
+                f"{_counted_jobs(len(found))} of earlier runs are open, and the objects were "
+                "replaced or deleted since: they are continued where their version still exists, "
+                "and end otherwise"
+            )
+        return found
 
     def _second_delivery(self, name: str) -> float:
         """Return when the second delivery of these addresses began: now, unless one is unfinished.

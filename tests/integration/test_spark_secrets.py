@@ -1,0 +1,126 @@
+"""A secret that a delivery on Spark uses is on no page of Spark's UI, and in none of its files."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
+from urllib.request import ProxyHandler, build_opener
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from tests.support.delivery import Delivery, joined, numbered_lines
+
+from extentflow.engines import spark as engine
+from extentflow.spark import register
+from extentflow_local.services import ACCESS_KEY, SECRET_KEY
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+pytestmark = [
+    pytest.mark.spark,
+    # PySpark leaves the socket that `collect` reads rows from to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+LINES = numbered_lines("line-", 2_000)
+KAFKA_PASSWORD = "planted-9f2c-of-kafka"
+PAGES = ("jobs/", "stages/", "storage/", "environment/", "executors/", "SQL/")
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    folder = tmp_path / "events"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def session(events: Path) -> Iterator[SparkSession]:
+    """A session with a UI and an event log."""
+    shown = {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "LOCAL", {**engine.LOCAL, **shown})
+        session = SparkSession(engine.local_context(2))
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def delivery(tmp_path: Path, stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    """A delivery with references to a password and a key, which a file of the workers has."""
+    secrets = tmp_path / "planted.properties"
+    secrets.write_text(f"store={SECRET_KEY}\nkafka={KAFKA_PASSWORD}\n")
+    # The broker wants no password; the client and its settings have it nevertheless.
+    kafka = {"sasl.username": "user", "sasl.password": f"${{file:{secrets}:kafka}}"}
+    delivery = Delivery(stack, s3, bucket, unique, {"kafka": kafka})
+    delivery.put("lines.txt", joined(LINES))
+    delivery.connector(
+        {
+            "aws.access.key.id": ACCESS_KEY,
+            "aws.secret.access.key": f"${{file:{secrets}:store}}",
+            "extent.bytes": "8KiB",
+        }
+    )
+    return delivery
+
+
+def test_no_page_and_no_file_of_spark_has_a_secret(
+    session: SparkSession,
+    events: Path,
+    delivery: Delivery,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    read = session.read.format("extentflow").option("connector", delivery.connector_name)
+
+    receipts = read.options(**delivery.settings.to_map()).load(delivery.address).collect()
+
+    pages = crawled(session.sparkContext)
+    session.stop()
+    out, err = capfd.readouterr()
+    files = {str(file): file.read_text() for file in events.rglob("*") if file.is_file()}
+    ledger = repr((delivery.jobs(), delivery.items(), delivery.slots()))
+    seen = {**pages, **files, "output": out, "errors": err, "ledger": ledger}
+    assert sum(row.records for row in receipts) == len(LINES)
+    for part in ("/jobs/job/?id=0", "/stages/stage/?id=0", "/SQL/execution/?id=0", "sql?details"):
+        assert any(part in address for address in pages)
+    assert "lines.txt" in ledger
+    assert any("SparkListenerTaskEnd" in text for text in files.values())
+    for secret in (SECRET_KEY, KAFKA_PASSWORD):
+        assert [place for place, text in seen.items() if secret in text] == []
+
+
+def crawled(context: SparkContext) -> dict[str, str]:
+    """Return every page of the UI, and of its REST interface, by address."""
+    base = f"{context.uiWebUrl}/"
+    rest = f"api/v1/applications/{context.applicationId}"
+    kinds = ("jobs", "stages", "allexecutors", "environment", "sql?details=true")
+    waiting = [urljoin(base, page) for page in PAGES]
+    waiting += [urljoin(base, f"{rest}/{kind}") for kind in kinds]
+    opener = build_opener(ProxyHandler({}))
+    found: dict[str, str] = {}
+    while waiting:
+        address = waiting.pop()
+        if address in found:
+            continue
+        with opener.open(address, timeout=60) as answer:
+            found[address] = answer.read().decode()
+        links = (urljoin(address, link) for link in re.findall(r'href="([^"#]+)"', found[address]))
+        waiting += [
+            link.replace("&amp;", "&")
+            for link in links
+            if urlsplit(link).netloc == urlsplit(base).netloc
+            and not re.search(r"/(static|kill)/|/threadDump|\.(js|css)$", link)
+        ]
+    return found
