@@ -15,17 +15,18 @@ from extentflow.discovery.listing import ListedPrefix
 from extentflow.discovery.reconciler import Reconciler
 from extentflow.discovery.report import Report
 from extentflow.discovery.stalled_jobs import StallThresholds
-from extentflow.engines.emr.submitted import RunOwnership
+from extentflow.engines.emr.submitted import RunOwnership, SubmittedRuns
 from extentflow.formats import Format
 from extentflow.jobs.events import JobEvents
 from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue.dispatch import ExtentDispatcher
+from extentflow.queue.routing import JobRouter
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.ledger import MemoryLedger
-from extentflow.testing.services import MemoryJobEvents, MemoryQueue
+from extentflow.testing.services import MemoryJobEvents, MemoryJobRuns, MemoryQueue
 from extentflow.testing.stores import MemoryStore
 
 BUCKET = "bucket"
@@ -49,6 +50,16 @@ def after(steps: int) -> Callable[[], bool]:
     return late
 
 
+@dataclass(frozen=True, slots=True)
+class Owned(JobRouter):
+    """A router whose jobs a test gives to runs."""
+
+    owner: Callable[[Job], RunOwnership] | None = None
+
+    def ownership(self, job: Job) -> RunOwnership:
+        return self.owner(job) if self.owner else JobRouter.ownership(self, job)
+
+
 @dataclass
 class Reconciled:
     """A queued world whose connectors read `bucket`; each run has a reconciler of its own."""
@@ -58,7 +69,9 @@ class Reconciled:
     settling: frozenset[str] = frozenset()
     broken: dict[str, Exception] = field(default_factory=dict)
     thresholds: StallThresholds = PATIENCE
-    ownership: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
+    ownership: Callable[[Job], RunOwnership] | None = None
+    spark: MemoryJobRuns | None = None
+    refusal: Callable[[Job], str] = lambda _job: ""
 
     def __post_init__(self) -> None:
         self.configs: dict[str, ConnectorConfig] = {}
@@ -109,11 +122,10 @@ class Reconciled:
     def run(self, late: Callable[[], bool] = never) -> Report:
         """Do one run, as a new process does."""
         self.runs += 1
-        dispatch = self.dispatch
         handler = ArrivalHandler(
             context=self,
             planner=self.planner,
-            start=lambda job: dispatch.start(job, late=late),
+            start=lambda job: self.router.start(job, late=late),
             kept=MemoryQueue(self.world.ticker.read),
             arrivals=MemoryQueue(self.world.ticker.read),
             backfill=lambda _wanted: None,
@@ -127,13 +139,12 @@ class Reconciled:
             context=self,
             ledger=self.ledger,
             slots=self.world.slots(f"reconciler-{self.runs}", policy=POLICY),
-            dispatch=dispatch,
+            router=self.router,
             receive=receive,
             publish=JobEvents(self.ledger, [self.publisher], lambda _job: "records").sweep,
             random=Random(self.runs),
             late=late,
             thresholds=self.thresholds,
-            ownership=self.ownership,
         ).run()
 
     def run_for(self, seconds: float) -> Report:
@@ -170,6 +181,14 @@ class Reconciled:
     @property
     def dispatch(self) -> ExtentDispatcher:
         return ExtentDispatcher(self.planner, self.queue)
+
+    @property
+    def router(self) -> JobRouter:
+        started = None
+        if self.spark is not None:
+            clock = self.world.ticker.clock
+            started = SubmittedRuns(self.spark, self.ledger, monotonic=clock.monotonic)
+        return Owned(self.dispatch, started, refusal=self.refusal, owner=self.ownership)
 
     def state_of(self, job: Job) -> JobState:
         return self.queued.now(job).state

@@ -10,7 +10,7 @@ from tests.support.memory_delivery import TOPIC, Ticker, World
 
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.runner import TransactionLimits, TransactionSize, run_extent
-from extentflow.errors import Retryable, SinkUnavailable
+from extentflow.errors import Fenced, Retryable, SinkUnavailable
 from extentflow.model import Extent
 from extentflow.sink import Records, RejectedRecord, SlotProgress
 from extentflow.testing.broker import MemorySink
@@ -206,6 +206,46 @@ def test_a_failed_commit_never_leads_to_the_same_size_again() -> None:
         limits.append(size.limit(64 * MIB) / MIB)
 
     assert limits == [16, 4, 1]
+
+
+@pytest.mark.parametrize("error", [SinkUnavailable("no broker"), Fenced("timed out")])
+def test_an_error_before_the_first_record_is_sent_keeps_the_size(
+    link: Link, monkeypatch: pytest.MonkeyPatch, error: Retryable
+) -> None:
+    """A new transaction cannot begin, or its topic cannot be described: nothing was too large."""
+    link.rate, size = 64.0, TransactionSize()
+    committed_mib(link, 30.0, size)
+    failures = []
+
+    def unable(self: MemorySink, records: Records) -> Sequence[RejectedRecord]:
+        del self, records
+        link.ticker.sleep(3.0)
+        failures.append(error)
+        raise error
+
+    monkeypatch.setattr(MemorySink, "send", unable)
+    committed_mib(link, 12.0, size)
+
+    assert failures
+    assert size.limit(64 * MIB) == 64 * MIB
+
+
+def test_a_first_chunk_that_brokers_do_not_take_is_sent_in_parts(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue is full before the chunk is in it; its records time out meanwhile."""
+    link.rate, send = 1.0, MemorySink.send
+
+    def timing_out(self: MemorySink, records: Records) -> Sequence[RejectedRecord]:
+        began = link.ticker.now
+        rejected = send(self, records)
+        if link.ticker.now - began > link.bound_seconds:
+            raise SinkUnavailable("records were not delivered in time")
+        return rejected
+
+    monkeypatch.setattr(MemorySink, "send", timing_out)
+
+    assert committed_mib(link, 600.0, chunk_mib=256) >= 0.6 * 600
 
 
 def test_the_size_recovers_with_the_brokers() -> None:

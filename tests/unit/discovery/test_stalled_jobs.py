@@ -14,6 +14,7 @@ from extentflow.discovery.stalled_jobs import (
     LONGEST_WAIT_SECONDS,
     StallThresholds,
 )
+from extentflow.engines.emr import RunState, RunStatus
 from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable
 from extentflow.formats import Format
@@ -22,6 +23,7 @@ from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState, Plan
 from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
+from extentflow.testing.services import MemoryJobRuns
 
 BODY = b"abcdefghijkl"  # three extents
 STALL_SECONDS = PATIENCE.stall_seconds
@@ -411,6 +413,60 @@ def test_the_rest_of_an_unreported_run_is_sent_once_at_once() -> None:
     then = house.run_for(STALL_SECONDS)
 
     assert (soon.messages_resent, then.messages_resent) == (3, 0)
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_stalled_job_that_functions_never_deliver_fails_with_the_reason(planned: bool) -> None:  # noqa: FBT001
+    house = Reconciled()
+    job = house.sent("key", BODY) if planned else house.registered("key", BODY)
+    house.lose_messages()
+    house.queue.sent.clear()
+    house.refusal = lambda job: f"{job.version.uri}: one frame"
+
+    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+
+    assert (report.jobs_failed, report.messages_resent, house.queue.sent) == (1, 0, [])
+    assert house.queued.now(job).reason == f"{job.version.uri}: one frame"
+    assert report.problems == 0
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_stalled_job_that_functions_never_deliver_gets_a_run(planned: bool) -> None:  # noqa: FBT001
+    house = Reconciled()
+    job = house.sent("key", BODY) if planned else house.registered("key", BODY)
+    house.lose_messages()
+    house.queue.sent.clear()
+    house.refusal, house.spark = lambda job: f"{job.version.uri}: one frame", MemoryJobRuns()
+
+    house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+
+    (run,) = house.spark.started.values()
+    assert run.arguments == ("--job", job.id, "--json")
+    assert (house.state_of(job), house.queue.sent) == (JobState.RUNNING, [])
+
+
+def test_a_stalled_job_that_the_planner_did_not_give_to_spark_gets_its_run() -> None:
+    house = Reconciled(spark=MemoryJobRuns())
+    house.registered("key", BODY)
+
+    house.run_for(2 * EVERY_SECONDS)
+
+    assert house.spark is not None
+    assert (len(house.spark.started), house.queue.sent) == (1, [])
+
+
+def test_an_object_only_for_spark_gets_another_run_after_one_that_ended() -> None:
+    house = Reconciled(spark=MemoryJobRuns(), refusal=lambda job: f"{job.version.uri}: one frame")
+    job = house.registered("key", BODY)
+    house.run_for(2 * EVERY_SECONDS)
+    assert house.spark is not None
+    for run_id in house.spark.states:
+        house.spark.states[run_id] = RunStatus(RunState.FAILED)
+
+    house.run_for(3 * EVERY_SECONDS)
+
+    assert (len(house.spark.started), house.queue.sent) == (2, [])
+    assert house.state_of(job) is JobState.RUNNING
 
 
 def test_failed_extents_are_never_sent_again_for_that_would_be_a_replay(house: Reconciled) -> None:

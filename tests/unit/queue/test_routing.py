@@ -13,11 +13,12 @@ from extentflow.engines.emr.submitted import (
     RunOwnership,
     SubmittedRuns,
 )
-from extentflow.errors import Misconfigured, NotOffered
-from extentflow.ledger import ConnectorState
+from extentflow.errors import Misconfigured, NotOffered, RunsUnavailable
+from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue import Backfill
 from extentflow.queue.routing import JobRouter
+from extentflow.sink import ProducerSettings
 from extentflow.testing.services import MemoryJobRuns
 
 BODY = b"abcdefghij"
@@ -116,6 +117,73 @@ def test_what_functions_can_never_deliver_goes_to_spark_or_fails_with_the_reason
     assert job.state is JobState.FAILED
     assert job.reason.startswith(f"{job.version.uri}: one frame")
     assert ("no permission to start" in job.reason) is (runs is not None)
+
+
+@pytest.mark.parametrize("unclear", [False, True])
+def test_an_outage_of_the_service_of_runs_does_not_end_a_job_of_spark(unclear: bool) -> None:  # noqa: FBT001
+    queued, runs = Queued(), MemoryJobRuns(unclear=unclear)
+    route = replace(routing(queued, runs), refusal=lambda job: f"{job.version.uri}: one frame")
+    job = registered(queued)
+    runs.failures = 1
+
+    with pytest.raises(RunsUnavailable):
+        route.start(job)
+    before = queued.now(job).state
+    again = route.start(queued.now(job))
+    route.start(queued.now(job))
+
+    assert (before, again.state) == (JobState.RUNNING, JobState.RUNNING)
+    assert (len(runs.started), queued.queue.messages) == (1, [])
+    assert route.ownership(job) is RunOwnership.OWN
+
+
+def test_a_job_that_a_worker_delivers_is_not_ended_for_want_of_a_run() -> None:
+    queued = Queued()
+    job = queued.world.planner.plan(registered(queued))
+    slots = queued.world.slots()
+    assert isinstance(slots.claim(queued.world.extents(job)[0], ProducerSettings()), Claim)
+    route = replace(routing(queued, Refused()), refusal=lambda job: f"{job.version.uri}: one frame")
+
+    sent = [route.resend(queued.now(job), stall="1")]
+    held = queued.now(job).state
+    slots.drop()
+    queued.world.ticker.now += 3_600
+    sent.append(route.resend(queued.now(job), stall="2"))
+
+    assert (held, sent, queued.queue.messages) == (JobState.RUNNING, [0, 0], [])
+    assert queued.now(job).state is JobState.FAILED
+
+
+def test_what_a_run_left_of_an_object_that_functions_never_deliver_is_not_sent_to_them() -> None:
+    queued, runs = Queued(), MemoryJobRuns()
+    route = replace(routing(queued, runs), refusal=lambda job: f"{job.version.uri}: one frame")
+    job = route.start(registered(queued))
+    runs.states["0" * 16] = RunStatus(RunState.FAILED)
+
+    sent = route.ended("0" * 16, RunState.FAILED)
+    pass_a_minute(queued)
+    for _ in range(2):
+        sent += route.resend(queued.now(job), stall="1")
+
+    assert (sent, queued.queue.messages) == (0, [])
+    assert [run.arguments for run in runs.started.values()] == [("--job", job.id, "--json")] * 2
+    assert route.ownership(job) is RunOwnership.OWN
+
+
+@pytest.mark.parametrize("runs", [None, MemoryJobRuns()])
+def test_a_reopened_job_that_functions_never_deliver_is_not_sent_to_them(
+    runs: MemoryJobRuns | None,
+) -> None:
+    queued = Queued()
+    job = queued.world.planner.plan(registered(queued))
+    queued.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "another version came")
+    reopened = queued.world.planner.replay(queued.now(job))
+    route = replace(routing(queued, runs), refusal=lambda job: f"{job.version.uri}: one frame")
+
+    again = route.start(reopened)
+
+    assert (again.state, queued.queue.messages) == (JobState.RUNNING, [])
+    assert runs is None or len(runs.started) == 1
 
 
 def test_settings_that_are_wrong_hold_up_no_job() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from tests.unit.sink.scripted import error, timeouts
 
 from extentflow.errors import Misconfigured, SinkUnavailable
@@ -29,7 +29,7 @@ def served() -> None:
 
 
 def questions(serve: Callable[[], None] = served) -> MetadataRequests:
-    return MetadataRequests("Kafka at broker:9092", timeouts(), serve)
+    return MetadataRequests("Kafka at broker:9092", "broker,other", timeouts(), serve)
 
 
 def test_a_question_is_asked_until_it_is_answered() -> None:
@@ -65,13 +65,25 @@ def test_a_missing_permission_ends_the_asking() -> None:
 
 
 def test_rejected_credentials_end_the_request() -> None:
-    asking = questions(lambda: asking.report(error("_AUTHENTICATION").args[0]))
+    def serve() -> None:
+        for broker in ("broker", "other"):
+            asking.report(KafkaError(KafkaError._AUTHENTICATION, f"sasl_ssl://{broker}:9092/1: no"))
+
+    asking = questions(serve)
     question = Question(*[error("_TIMED_OUT")] * 10)
 
     with pytest.raises(Misconfigured, match="check user name"):
         asking.send(question)
 
     assert question.asked == 1
+
+
+def test_a_broker_that_rejects_the_credentials_alone_is_an_outage() -> None:
+    refused = KafkaError(KafkaError._AUTHENTICATION, "sasl_ssl://other:9092/2: no such user")
+    asking = questions(lambda: asking.report(refused))
+
+    with pytest.raises(SinkUnavailable, match="other:9092/2: no such user"):
+        asking.send(Question(*[error("_TIMED_OUT")] * 1000))
 
 
 def test_a_long_silence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,7 @@ import ctypes
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from tests.unit.sink.scripted import (
     FENCED,
     MUST_ABORT,
@@ -196,15 +196,59 @@ def test_fencing_gives_up_in_time_and_says_what_was_heard() -> None:
         initialise(client, timeouts(3))
 
 
-def test_rejected_credentials_end_the_fencing_at_once() -> None:
-    producer = ScriptedProducer(init_transactions=[TIMED_OUT] * 100)
-    client = producer.client()
-    producer.settings["error_cb"](error("_AUTHENTICATION").args[0])
+ALERT = "Receive failed: error:0A: SSL routines::tls alert: SSL alert number 46"
+REJECTIONS = {
+    "certificate": lambda name: KafkaError(
+        KafkaError._TRANSPORT, f"ssl://{name}/bootstrap: {ALERT}"
+    ),
+    "password": lambda name: KafkaError(
+        KafkaError._AUTHENTICATION, f"sasl_ssl://{name}/1: no user"
+    ),
+}
+SERVERS = {"bootstrap.servers": "SSL://kafka-1:9093, kafka-2,[::1]:9094"}
 
-    with pytest.raises(Misconfigured, match="check user name, password"):
+
+@pytest.mark.parametrize("rejection", REJECTIONS)
+def test_rejected_credentials_end_the_fencing_at_once(rejection: str) -> None:
+    producer = ScriptedProducer(init_transactions=[TIMED_OUT] * 100, list_topics=[TIMED_OUT] * 100)
+    client = producer.client(SERVERS)
+    for name in ("kafka-1:9093", "kafka-2:9092", "[::1]:9094"):
+        producer.settings["error_cb"](REJECTIONS[rejection](name))
+
+    with pytest.raises(Misconfigured, match=r"kafka-1:9093.*check"):
         initialise(client, timeouts())
 
     assert producer.calls.count("init_transactions") == 1
+
+
+@pytest.mark.parametrize("rejection", REJECTIONS)
+@pytest.mark.parametrize("others", ["silent", "refuse connections", "accept"])
+def test_one_broker_that_rejects_the_credentials_does_not_end_the_fencing(
+    rejection: str, others: str
+) -> None:
+    no_metadata = [] if others == "accept" else [TIMED_OUT] * 100
+    producer = ScriptedProducer(init_transactions=[TIMED_OUT] * 3, list_topics=no_metadata)
+    client = producer.client(SERVERS)
+    report = producer.settings["error_cb"]
+    for name in ("kafka-1:9093", "kafka-2:9092", "[::1]:9094"):
+        report(REJECTIONS[rejection](name))
+        if others == "silent":
+            break
+        if others == "refuse connections" and name != "kafka-1:9093":
+            report(KafkaError(KafkaError._TRANSPORT, f"ssl://{name}/2: Connection refused"))
+
+    initialise(client, timeouts())
+
+    assert producer.calls.count("init_transactions") == 4
+
+
+def test_an_outage_names_the_broker_that_rejects_the_certificate() -> None:
+    producer = ScriptedProducer(init_transactions=[TIMED_OUT] * 100)
+    client = producer.client(SERVERS)
+    producer.settings["error_cb"](REJECTIONS["certificate"]("kafka-2:9092"))
+
+    with pytest.raises(SinkUnavailable, match=r"for 3 s; ssl://kafka-2:9092.*SSL alert number 46"):
+        initialise(client, timeouts(3))
 
 
 def test_a_transaction_that_a_signal_tore_is_never_committed() -> None:

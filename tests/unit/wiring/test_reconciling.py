@@ -49,7 +49,7 @@ def test_every_reconciler_is_an_owner_of_its_own(runtime: Runtime) -> None:
 def test_what_stands_still_is_sent_to_the_extents_queue_until_it_is_late(runtime: Runtime) -> None:
     reconciliation = open_reconciler(runtime, late=lambda: True)
 
-    found = reconciliation.dispatch.queue
+    found = reconciliation.router.dispatch.queue
     assert isinstance(found, SqsQueue)
     assert found.url == f"{QUEUES}/extents"
     assert reconciliation.late()
@@ -94,9 +94,10 @@ def test_an_unparseable_connector_is_a_problem_and_delays_no_listing(
     put(runtime, "localfile", directory=str(tmp_path))
     runtime.ledger.connectors.put("b", {"name": "b", "topic": "t", "input.format": "nosuch"})
     found = open_reconciler(runtime)
-    dispatch = replace(found.dispatch, queue=MemoryQueue(runtime.clock.wall))
+    dispatch = replace(found.router.dispatch, queue=MemoryQueue(runtime.clock.wall))
+    router = replace(found.router, dispatch=dispatch)
 
-    report = replace(found, dispatch=dispatch, publish=lambda _limit: 0).run()
+    report = replace(found, router=router, publish=lambda _limit: 0).run()
 
     assert (report.keys_listed, report.listings_finished, report.problems) == (1, ("c",), 1)
     assert "connector b, revision 1, cannot be read: input.format='nosuch'" in caplog.text

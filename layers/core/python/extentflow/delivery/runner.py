@@ -341,6 +341,7 @@ class _ClaimedExtent:
         self._committed = Totals(position=item.position, records=item.records, bad=item.bad)
         self._sent = self._committed.copy()
         self._sent_bytes: int | None = None
+        self._sending_bytes = 0  # of the chunk that was sent last
         self._filtered = 0  # since the last commit
         self._opened_at = 0.0
         self._producer_ended = False
@@ -401,7 +402,10 @@ class _ClaimedExtent:
         if isinstance(error, BatchTooLarge):
             return  # no outage; where the current limits do not help, the attempts end
         if self._sent_bytes is not None and isinstance(error, SinkUnavailable | Fenced):
-            self._context.size.failed(self._sent_bytes)
+            # An error soon after the begin, with nothing sent, says nothing about the size.
+            slow = self._elapsed() >= self._context.limits.transaction_seconds
+            if tried := self._sent_bytes or (self._sending_bytes if slow else 0):
+                self._context.size.failed(tried)
         if isinstance(error, LedgerUnavailable):
             return  # the same call makes up for it after the next claim
         try:
@@ -472,6 +476,7 @@ class _ClaimedExtent:
         # The timer starts with the first record, like the broker's transaction timeout.
         if self._sent_bytes is None:
             self._sent_bytes, self._opened_at = 0, self._context.clock.monotonic()
+        self._sending_bytes = chunk.payload_bytes
         rejected = self._slots.sink.send(chunk.records)
         bad = list(chunk.bad)
         for record in rejected:
@@ -483,7 +488,7 @@ class _ClaimedExtent:
         self._sent["bad"] += len(bad)
         self._filtered += chunk.filtered
         self._sent["position"] = chunk.next_position
-        self._sent_bytes += chunk.payload_bytes
+        self._sent_bytes += self._sending_bytes
 
     def _send_dead_letters(self, bad: list[BadRecord], dead_letters: DeadLetters) -> None:
         """Send dead letters; one that is too large goes without its bytes, with its location."""

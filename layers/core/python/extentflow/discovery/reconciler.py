@@ -22,10 +22,8 @@ from extentflow.discovery.admission import AdmissionResult
 from extentflow.discovery.listing import ListedPrefix, ListingScan
 from extentflow.discovery.report import Report, interleave
 from extentflow.discovery.stalled_jobs import StalledJobScanner, StallThresholds, is_empty
-from extentflow.engines.emr.submitted import RunOwnership
 from extentflow.ledger import ConnectorState, Ledger
-from extentflow.model import Job
-from extentflow.queue.dispatch import ExtentDispatcher
+from extentflow.queue.routing import JobRouter
 
 PUBLISHED_AT_ONCE = 100
 
@@ -46,24 +44,22 @@ class Reconciler:
 
     `receive` registers jobs (see `JobAdmission.receive`). `publish` publishes a limited number of
     job events and returns how many (see `JobEvents.sweep`). `random` shuffles connectors, so that
-    each is first in some run even with short deadlines. `ownership` returns which Spark run owns a
-    job.
+    each is first in some run even with short deadlines.
     """
 
     context: ReconcilerContext
     ledger: Ledger
     slots: Slots
-    dispatch: ExtentDispatcher
+    router: JobRouter
     receive: Callable[[Arrival], AdmissionResult]
     publish: Callable[[int], int]
     random: Random
     late: Callable[[], bool] = lambda: False
     thresholds: StallThresholds = field(default_factory=StallThresholds)
-    ownership: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
 
     def run(self) -> Report:
         """Do one step of each part in turn while time allows; count and log failed steps."""
-        empty = is_empty(self.dispatch.queue)  # read before anything is sent
+        empty = is_empty(self.router.dispatch.queue)  # read before anything is sent
         parts = {
             "slots": self._sweep(),
             "jobs": self._jobs(empty_queue=empty),
@@ -83,12 +79,11 @@ class Reconciler:
     def _jobs(self, *, empty_queue: bool) -> Iterator[Report]:
         watch = StalledJobScanner(
             ledger=self.ledger,
-            dispatch=self.dispatch,
+            router=self.router,
             thresholds=self.thresholds,
             late=self.late,
             cluster=self.context.cluster(),
             empty_queue=empty_queue,
-            ownership=self.ownership,
         )
         names = list(self.ledger.connectors.names())
         self.random.shuffle(names)
@@ -101,7 +96,7 @@ class Reconciler:
             yield Report(ends_published=published)
 
     def _listings(self) -> Iterator[Report]:
-        since = self.dispatch.planner.clock.wall()
+        since = self.router.dispatch.planner.clock.wall()
         discovery = ListingScan(self.ledger, self.receive, self.late, since)
         connectors = list(self.ledger.connectors.list())
         self.random.shuffle(connectors)

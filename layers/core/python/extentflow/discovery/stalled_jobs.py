@@ -4,7 +4,7 @@
                otherwise                                         planned on, extents sent
     RUNNING    complete by its counters                          closed
                counters or claims moved since the last check     unchanged
-               no progress for some time                         unfinished extents are sent again
+               no progress for some time                         `JobRouter.resend`
     either     a Spark run owns it                               unchanged, for at most a day
 
 A note per job contains its last state and when it changed. Messages may only be waiting: while the
@@ -28,7 +28,7 @@ from extentflow.ledger import ConnectorState, Ledger, rules
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
 from extentflow.queue import Queue
-from extentflow.queue.dispatch import ExtentDispatcher
+from extentflow.queue.routing import JobRouter
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +90,11 @@ class StalledJobScanner:
     """
 
     ledger: Ledger
-    dispatch: ExtentDispatcher
+    router: JobRouter
     thresholds: StallThresholds
     late: Callable[[], bool]
     cluster: str
     empty_queue: bool
-    ownership: Callable[[Job], RunOwnership] = lambda _job: RunOwnership.NONE
 
     def scan(self, connector: str) -> Iterator[Report]:
         """Check a connector's jobs one by one, from where the last run stopped."""
@@ -141,9 +140,9 @@ class StalledJobScanner:
         if mark is not None and mark.seen != _plan(job):
             self._mark(job, _plan(job))
             return NOTHING
-        if self.ownership(job) in (*_BY_A_RUN, RunOwnership.UNKNOWN):
+        if self.router.ownership(job) in (*_BY_A_RUN, RunOwnership.UNKNOWN):
             return NOTHING
-        planned = self.dispatch.start(job, late=self.late)
+        planned = self.router.start(job, late=self.late)
         if planned.state is JobState.PLANNING:
             self._mark(planned, _plan(planned))
         return Report(jobs_resumed=1, jobs_failed=_failed(planned))
@@ -169,7 +168,7 @@ class StalledJobScanner:
         return NOTHING
 
     def _stalled(self, job: Job, mark: _Mark) -> Report:
-        now, ownership = self.ledger.now(), self.ownership(job)
+        now, ownership = self.ledger.now(), self.router.ownership(job)
         # Behind many other messages it may wait for hours.
         shared = ownership is RunOwnership.SHARED
         quiet = LONGEST_WAIT_SECONDS if shared else self.thresholds.stall_seconds
@@ -179,7 +178,8 @@ class StalledJobScanner:
         # Stored first: a run killed while it sends must not start from the beginning each time.
         again = replace(mark, resent=mark.resent + 1, resent_at=now)
         MARKS.write(self.ledger.notes, job.id, again)
-        sent = self.dispatch.resend(self._now(job), late=self.late)
+        stall = f"{mark.since:.0f}-{again.resent}"
+        sent = self.router.resend(self._now(job), stall=stall, late=self.late)
         return stalled + Report(messages_resent=sent, jobs_failed=_failed(self._now(job)))
 
     def _longest_wait(self, ownership: RunOwnership, mark: _Mark) -> float:

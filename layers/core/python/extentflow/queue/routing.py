@@ -3,10 +3,16 @@
     lambda, or auto up to the threshold   planned, extents sent to the queue (`ExtentDispatcher`)
     spark, or auto above it               planned, a run started, whose workers claim the extents
     no run can be started                 extents sent to the queue
-    an object that functions cannot end   FAILED with the reason, unless a run delivers it
     a backfill                            one run for all of it
     a run ended                           of a job: unfinished extents are sent to the queue. Of a
                                           backfill that FAILED with open jobs: one more run
+    a job stalled                         unfinished extents are sent to the queue
+
+An object that functions cannot deliver never goes to the queue:
+
+    a run is possible                     one is started, and another one for each stall
+    the service of runs is unavailable    raised: the request is repeated
+    no run is possible                    FAILED with the reason, unless a worker holds the extent
 
 Several recipients of a job are harmless: the claim decides. A planner that dies before it starts
 the run leaves a job without progress, which the reconciler sends again. It does the same with what
@@ -55,25 +61,42 @@ class JobRouter:
     refusal: Callable[[Job], str] = lambda _job: ""
 
     def start(self, job: Job, *, late: Callable[[], bool] = lambda: False) -> Job:
-        """Do what `ExtentDispatcher.start` does, or give the job to a run. Raises as that does."""
+        """Do what `ExtentDispatcher.start` does, or give the job to a run. Raises as that does.
+
+        Raises RunsUnavailable where only a run can deliver the job, and starting one failed for a
+        time: call this again.
+        """
         planner = self.dispatch.planner
-        if self.started is None or not self._for_spark(job):
-            if job.state is JobState.PLANNING and (why := self.refusal(job)):
-                return planner.ledger.jobs.end(job.id, JobState.FAILED, why)
-            return self.dispatch.start(job, late=late)
-        job = planner.plan(job)
-        if job.state is JobState.RUNNING:
+        if self.started is not None and self._for_spark(self.started, job):
+            job = planner.plan(job)
+            if job.state is JobState.RUNNING:
+                self._start_run(self.started, job, late)
+            return planner.ledger.jobs.get(job.id) or job
+        reopened = job.state is JobState.RUNNING and job.reopened
+        if (job.state is JobState.PLANNING or reopened) and (why := self.refusal(job)):
+            # A reopened job may be in work elsewhere: it ends when it stalls.
+            return job if reopened else planner.ledger.jobs.end(job.id, JobState.FAILED, why)
+        return self.dispatch.start(job, late=late)
+
+    def resend(self, job: Job, *, stall: str, late: Callable[[], bool] = lambda: False) -> int:
+        """Continue a RUNNING job without progress; return the number of messages sent.
+
+        `stall` names this stall of the job: a repeated call starts no second run. Raises as
+        `ExtentDispatcher.resend`, and RunsUnavailable.
+        """
+        why = self.refusal(job) if job.state is JobState.RUNNING else ""
+        if not why:
+            return self.dispatch.resend(job, late=late)
+        if self.started is None or not self._wants_spark(job):
+            self._fail(job, why)
+        elif self.ownership(job) in (RunOwnership.NONE, RunOwnership.GONE):
             try:
-                run_id = self.started.begin_job(job)
-            except (Retryable, Misconfigured) as exc:
-                if why := self.refusal(job):
-                    why = f"{why}; no run of Spark could be started: {exc}"
-                    return planner.ledger.jobs.end(job.id, JobState.FAILED, why)
-                log.warning("job %s goes to the queue instead of Spark: %s", job.id, exc)
-                self.dispatch.resend(job, late=late)
+                run_id = self.started.begin_job(job, subject=f"{job.id}/{stall}")
+            except Misconfigured as exc:
+                self._fail(job, f"{why}; no run of Spark could be started: {exc}")
             else:
-                log.info("job %s is delivered by run %s", job.id, run_id)
-        return planner.ledger.jobs.get(job.id) or job
+                log.info("job %s made no progress and is continued by run %s", job.id, run_id)
+        return 0
 
     def backfill(self, wanted: Backfill) -> None:
         """Start a run for everything that is meant; harmless when repeated.
@@ -116,13 +139,48 @@ class JobRouter:
         """Say which run has a job."""
         return self.started.ownership(job) if self.started else RunOwnership.NONE
 
-    def _for_spark(self, job: Job) -> bool:
-        """Whether a job is large enough for a run, and no worker may have started on it."""
+    def _for_spark(self, started: SubmittedRuns, job: Job) -> bool:
+        """Whether a run has to be started for the job, on which no other worker works."""
         reopened = job.state is JobState.RUNNING and job.reopened
-        if job.state is not JobState.PLANNING and not reopened:
-            return False
+        if job.state is JobState.PLANNING or reopened:
+            return self._wants_spark(job)
+        # Also where only Spark can deliver it, and the service of runs was unavailable before.
+        return (
+            job.state is JobState.RUNNING
+            and started.ownership(job) is RunOwnership.NONE
+            and self._wants_spark(job)
+            and bool(self.refusal(job))
+        )
+
+    def _wants_spark(self, job: Job) -> bool:
         wanted = self.engine(job)
         return wanted == SPARK or (wanted == AUTO and job.version.size > self.threshold_bytes)
+
+    def _start_run(self, started: SubmittedRuns, job: Job, late: Callable[[], bool]) -> None:
+        """Start the run of a RUNNING job, or send its extents where functions deliver it too."""
+        try:
+            run_id = started.begin_job(job)
+        except (Retryable, Misconfigured) as exc:
+            why = self.refusal(job)
+            if not why:
+                log.warning("job %s goes to the queue instead of Spark: %s", job.id, exc)
+                self.dispatch.resend(job, late=late)
+            elif isinstance(exc, Retryable):
+                raise
+            else:
+                self._fail(job, f"{why}; no run of Spark could be started: {exc}")
+        else:
+            log.info("job %s is delivered by run %s", job.id, run_id)
+
+    def _fail(self, job: Job, why: str) -> None:
+        """End a job that neither functions nor a run can deliver, unless a worker delivers it."""
+        ledger = self.dispatch.planner.ledger
+        claims = (item.claim for item in ledger.extents.list(job.id) if item.claim is not None)
+        slots = (ledger.slots.get(job.cluster, claim.slot) for claim in claims)
+        if any(slot.until > ledger.now() for slot in slots):
+            log.info("job %s is delivered by a worker outside this deployment", job.id)
+            return
+        ledger.jobs.end(job.id, JobState.FAILED, why)
 
     def _to_functions(self, found: SubmittedRun, late: Callable[[], bool]) -> int:
         ledger = self.dispatch.planner.ledger
@@ -132,6 +190,9 @@ class JobRouter:
             return 0
         job = ledger.jobs.close(job.id) if job.state is JobState.RUNNING else job
         if not job.state.open:
+            return 0
+        if self.refusal(job):
+            log.warning("run %s ended, job %s did not; another run follows", found.id, job.id)
             return 0
         log.warning("run %s ended, job %s did not: functions go on", found.id, job.id)
         return self.dispatch.resend(self.dispatch.planner.plan(job), late=late)

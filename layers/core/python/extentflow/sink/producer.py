@@ -44,6 +44,7 @@ class ProducerHandle:
     ) -> None:
         self.subject = subject
         self.trouble: KafkaError | None = None
+        self.rejections = Rejections(str(settings.get("bootstrap.servers", "")))
         self.failed: KafkaError | None = None
         # An abort purges records; librdkafka itself fails a commit that lacks records.
         purged = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
@@ -133,6 +134,7 @@ class ProducerHandle:
             self.failed = KafkaError(error.code(), f"delivery to {where} failed: {error.str()}")
 
     def _report_trouble(self, error: KafkaError) -> None:
+        self.rejections.report(error)
         if self.trouble is None or not is_rejection(self.trouble):
             self.trouble = error
 
@@ -183,6 +185,8 @@ REMEDIES = {
 # Alerts of TLS by which a broker rejects the client's certificate, or misses one (RFC 8446, section
 # 6.2). librdkafka reports them as failed connections; only the text, which is OpenSSL's, differs.
 _CERTIFICATE_ALERT = re.compile(r"SSL alert number (42|43|44|45|46|48|49|116)\b")
+_PROTOCOL = re.compile(r"^\w+://")
+_PORT = re.compile(r":\d+$")
 _CERTIFICATE_REMEDY = (
     "the brokers reject the client's certificate: check ssl.certificate.*, ssl.key.*, its expiry,"
     " and that the brokers trust its issuer"
@@ -192,6 +196,32 @@ _CERTIFICATE_REMEDY = (
 def is_rejection(error: KafkaError) -> bool:
     """Whether brokers rejected what the client authenticates with."""
     return error.name() == "_AUTHENTICATION" or _CERTIFICATE_ALERT.search(error.str()) is not None
+
+
+class Rejections:
+    """Which of the bootstrap `servers` reject what the client authenticates with.
+
+    A broker that rejects it, while another one accepts it, is misconfigured itself, or has not read
+    a change yet: the same call may succeed later.
+    """
+
+    def __init__(self, servers: str) -> None:
+        names = (_PROTOCOL.sub("", name.strip()).lower() for name in servers.split(","))
+        # librdkafka's default port.
+        addresses = [name if _PORT.search(name) else f"{name}:9092" for name in names if name]
+        self._last: dict[str, KafkaError | None] = dict.fromkeys(addresses)
+
+    def report(self, error: KafkaError) -> None:
+        """Store an error of `error_cb` as the last one of the broker that it names."""
+        text = error.str().lower()
+        for address in self._last:
+            if re.search(rf"(?<![\w.-]){re.escape(address)}(?!\d)", text):
+                self._last[address] = error
+
+    def proven(self) -> KafkaError | None:
+        """Return a rejection if each of the servers reported one last, otherwise None."""
+        errors = [error for error in self._last.values() if error and is_rejection(error)]
+        return errors[0] if errors and len(errors) == len(self._last) else None
 
 
 def remedy_of(error: KafkaError) -> str | None:

@@ -12,7 +12,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC
-from extentflow.sink.producer import LOG, error_of, remedy_of, translate
+from extentflow.sink.producer import (
+    LOG,
+    Rejections,
+    error_of,
+    is_rejection,
+    remedy_of,
+    translate,
+)
 from extentflow.sink.settings import Timeouts
 
 log = logging.getLogger(__name__)
@@ -36,15 +43,22 @@ class MetadataRequests:
     """Repeats requests to a cluster until they are answered, time is up, or retrying cannot help.
 
     `report` is the `error_cb` of the client: librdkafka reports causes only there. `serve` runs
-    the client's callbacks.
+    the client's callbacks. `servers` are the bootstrap servers.
     """
 
-    def __init__(self, subject: str, timeouts: Timeouts, serve: Callable[[], object]) -> None:
+    def __init__(
+        self, subject: str, servers: str, timeouts: Timeouts, serve: Callable[[], object]
+    ) -> None:
         self.subject = subject
         self.timeouts = timeouts
         self._serve = serve
         self._reported: list[KafkaError] = []
-        self.report = self._reported.append
+        self._rejections = Rejections(servers)
+
+    def report(self, error: KafkaError) -> None:
+        """Store an error that the client reports."""
+        self._reported.append(error)
+        self._rejections.report(error)
 
     def send(self, request: Callable[[float], Answer], *, seconds: float | None = None) -> Answer:
         """Return the answer of `request(timeout of one attempt)`.
@@ -63,8 +77,9 @@ class MetadataRequests:
                 if error_of(exc).name() != "_TIMED_OUT" or last.code() == KafkaError.UNKNOWN:
                     last = error_of(exc)
                 self._serve()
-                for error in (*self._reported, last):
-                    if remedy_of(error):
+                others = (error for error in self._reported if not is_rejection(error))
+                for error in (*others, self._rejections.proven(), last):
+                    if error is not None and remedy_of(error):
                         raise translate(error, self.subject) from exc
                 silent = self.timeouts.retry.clock.monotonic() - started
                 if not warned and silent > SILENCE_SECONDS:
@@ -83,9 +98,11 @@ class Admin:
 
     def __init__(self, settings: Mapping[str, Any], timeouts: Timeouts) -> None:
         self._timeouts = timeouts
-        self._servers = settings.get("bootstrap.servers")
+        self._servers = str(settings.get("bootstrap.servers", ""))
         self._subject = f"Kafka at {self._servers}"
-        requests = MetadataRequests(self._subject, timeouts, lambda: self._client.poll(0))
+        requests = MetadataRequests(
+            self._subject, self._servers, timeouts, lambda: self._client.poll(0)
+        )
         self._send = requests.send
         callbacks: dict[str, Any] = {"logger": LOG, "error_cb": requests.report}
         try:

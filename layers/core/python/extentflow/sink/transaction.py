@@ -28,7 +28,6 @@ from extentflow.sink.producer import (
     LOG,
     ProducerHandle,
     error_of,
-    is_rejection,
     resumable,
     translate,
 )
@@ -47,7 +46,8 @@ def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
     """Fence the previous producer of the client's transactional id and abort what it left open.
 
     Raises SinkUnavailable where no transaction coordinator answered within `fence_seconds`, and
-    Misconfigured where settings, credentials or permissions cannot work.
+    Misconfigured where settings, credentials or permissions cannot work. One broker of several that
+    rejects the credentials proves nothing about them.
     """
     with client.calling() as producer:
         for seconds in timeouts.attempts(timeouts.fence_seconds):
@@ -58,15 +58,24 @@ def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
                     raise
                 # Serves the error callback: rejected credentials are reported only there.
                 producer.poll(0)
-                trouble = client.trouble
-                if trouble is not None and is_rejection(trouble):
-                    raise translate(trouble, client.subject) from exc
+                rejection = client.rejections.proven()
+                if rejection is not None and not _is_accepted(producer, seconds):
+                    raise translate(rejection, client.subject) from exc
             else:
                 return
         raise SinkUnavailable(
             f"{client.subject}: no answer from the broker for {timeouts.fence_seconds:g} s"
             f"{client.hint()}"
         )
+
+
+def _is_accepted(producer: Producer, seconds: float) -> bool:
+    """Whether any broker answers, for example one that is not among the bootstrap servers."""
+    try:
+        producer.list_topics(PROGRESS_TOPIC, seconds)
+    except KafkaException:
+        return False
+    return True
 
 
 class Transactions:
@@ -236,7 +245,8 @@ def read_progress(
         if message is not None and (error := message.error()) is not None:
             requests.report(error)
 
-    requests = MetadataRequests(f"consumer group {group}", timeouts, serve)
+    servers = settings["bootstrap.servers"]
+    requests = MetadataRequests(f"consumer group {group}", servers, timeouts, serve)
     callbacks: dict[str, Any] = {"logger": LOG, "error_cb": requests.report}
     # A consumer that never joins the group, not an AdminClient: its answer to this request crashes
     # the process when the coordinator moves (librdkafka issue 5040).

@@ -214,12 +214,11 @@ def open_reconciler(runtime: Runtime, *, late: Callable[[], bool] = lambda: Fals
         context=RuntimeContext(runtime),
         ledger=runtime.ledger,
         slots=runtime.slots(f"reconciler-{os.getpid()}-{runtime.random.getrandbits(64):016x}"),
-        dispatch=routing.dispatch,
+        router=routing,
         receive=open_arrival_handler(runtime, late=late).receive,
         publish=partial(publish_pending, runtime),
         random=runtime.random,
         late=late,
-        ownership=routing.ownership,
     )
 
 
