@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tests.fuzz import thrift
 from tests.fuzz.lines import convert_all
@@ -32,6 +33,7 @@ from tests.laws.parquet_bytes import (
     parquet_file,
 )
 
+from extentflow.config.specs import Ranges
 from extentflow.formats import FormatOptions
 from extentflow.formats.parquet import Parquet
 from extentflow.formats.parquet_footer import Footers, column_ranges, read_footer
@@ -259,13 +261,23 @@ def _as_i32(value: int) -> int:
     return (zigzag >> 1) ^ -(zigzag & 1)
 
 
+def _asks_for_ranges(ranges: Ranges) -> bool:
+    """Read the statistics of all columns, as a filter does, and exclude nothing."""
+    for name in (*_columns(), *"vedt"):
+        found = ranges(name)
+        assert found is None or found.low is None or pc.less_equal(found.low, found.high).as_py()
+    return False
+
+
 def _run_object(data: bytes) -> str:
     given, body = unpack(data)
     source = MemorySource(body)
     if given["window"] < len(body) and _largest_claim(body) > MOST_CLAIMED_BYTES:
         # Arrow allocates what a page header claims before it reads; docs/security.md states it.
         return "known limit: the claimed size of a page"
-    options = FormatOptions(window_bytes=given["window"], batch_rows=given["batch"])
+    options = FormatOptions(
+        window_bytes=given["window"], batch_rows=given["batch"], excludes=_asks_for_ranges
+    )
     fmt = Parquet(options, Footers(), readers=given["readers"])
     ranges = list(fmt.plan(source, 1))
     bounds = [start for start, _ in ranges] + [end for _, end in ranges[-1:]]

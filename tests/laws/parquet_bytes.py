@@ -43,7 +43,8 @@ class Element:
 class Column:
     """One leaf: the values that are not null, and the levels of all; `claimed` overrides a count.
 
-    `statistics` are the least and the greatest value, encoded, and the number of nulls.
+    `statistics` are the least and the greatest value, encoded, and the number of nulls. Those that
+    are `deprecated` are in the fields of old writers, without an order for their type.
     """
 
     path: Sequence[str]
@@ -54,6 +55,7 @@ class Column:
     claimed: int | None = None
     checksum: bool = False
     statistics: tuple[bytes | None, bytes | None, int | None] | None = None
+    deprecated: bool = False
     encoded: bytes | None = field(default=None)
 
     @property
@@ -78,12 +80,15 @@ def parquet_file(
         _struct((1, BINARY, name.replace("_", ".").encode()), (2, BINARY, value.encode()))
         for name, value in key_values.items()
     ]
+    # Without the orders of their columns, readers ignore the statistics of today's fields.
+    orders = [_struct((1, STRUCT, [])) for _ in columns]
     fields = _fields(
         (1, I32, 1),
         (2, thrift.LIST, schema),
         (3, I64, rows),
         (4, thrift.LIST, [(STRUCT, group)]),
         (5, thrift.LIST, pairs or None),
+        (7, thrift.LIST, None if any(each.deprecated for each in columns) else orders),
     )
     footer = thrift.write(fields)
     return body + footer + struct.pack("<I", len(footer)) + b"PAR1"
@@ -153,7 +158,9 @@ def _chunk(column: Column, start: int, size: int) -> thrift.Value:
     statistics = None
     if column.statistics is not None:
         low, high, nulls = column.statistics
-        statistics = _fields((3, I64, nulls), (5, BINARY, high), (6, BINARY, low))
+        greatest, least = (1, 2) if column.deprecated else (5, 6)
+        fields = [(greatest, BINARY, high), (least, BINARY, low), (3, I64, nulls)]
+        statistics = _fields(*sorted(fields))
     facts = _fields(
         (1, I32, column.physical),
         (2, thrift.LIST, [(I32, 0), (I32, 3)]),

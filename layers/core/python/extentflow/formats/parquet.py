@@ -43,13 +43,8 @@ from extentflow.formats.parquet_footer import (
     selected_leaves,
 )
 from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, RowGroupRanges
-from extentflow.formats.parquet_types import (
-    BadRows,
-    Exact,
-    bad_int96_rows,
-    column_ranges_of,
-    int96_passes,
-)
+from extentflow.formats.parquet_statistics import column_ranges_of
+from extentflow.formats.parquet_types import BadRows, Exact, bad_int96_rows, int96_passes
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
@@ -225,7 +220,7 @@ class _RowGroupReader:
         self.schema = _needed_schema(self._exact.schema, metadata, wanted)
         self.excluded: frozenset[int] = frozenset()
         if (excludes := options.excludes) is not None:
-            ranges_of = column_ranges_of(self.schema, metadata)
+            ranges_of = column_ranges_of(self.schema, metadata, footer.unreadable)
             ordinals = (group.ordinal for group in groups)
             self.excluded = frozenset(each for each in ordinals if excludes(ranges_of(each)))
 
@@ -355,7 +350,8 @@ class Parquet:
         yield from cut_at_units(self._footer(source).groups, target_bytes, source.version.size)
 
     def _footer(self, source: RangeSource) -> Footer:
-        return self.footers.get(source, _decryption_key(self.own.encryption_footer_key))
+        key = _decryption_key(self.own.encryption_footer_key)
+        return self.footers.get(source, key, pruning=self.options.excludes is not None)
 
     def schema(self, source: RangeSource) -> pa.Schema:
         """Return the columns that are read, from the footer."""

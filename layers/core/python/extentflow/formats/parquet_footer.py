@@ -24,6 +24,7 @@ from pyarrow.parquet.encryption import create_decryption_properties
 
 from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats.magic import HEAD_BYTES, require_signature
+from extentflow.formats.parquet_statistics import unreadable_statistics
 from extentflow.formats.parquet_types import require_exact
 from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
@@ -89,10 +90,14 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A checked footer. `groups` are in file order, do not overlap and have at least one row."""
+    """A checked footer. `groups` are in file order, do not overlap and have at least one row.
+
+    Arrow must not be asked for the statistics of the leaf columns `unreadable`.
+    """
 
     metadata: pq.FileMetaData
     groups: tuple[RowGroup, ...]
+    unreadable: frozenset[int]
 
     def owned(self, start: int, end: int) -> tuple[RowGroup, ...]:
         """Return the row groups whose first byte lies in `[start, end)`."""
@@ -118,18 +123,22 @@ class Footers:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         # By the key, too: a footer that was read with one decrypts the pages.
-        self._slots: OrderedDict[tuple[ObjectVersion, bytes | None], _CachedFooter] = OrderedDict()
+        self._slots: OrderedDict[tuple[ObjectVersion, bytes | None, bool], _CachedFooter] = (
+            OrderedDict()
+        )
 
-    def get(self, source: RangeSource, key: bytes | None = None) -> Footer:
+    def get(
+        self, source: RangeSource, key: bytes | None = None, *, pruning: bool = False
+    ) -> Footer:
         """Return the footer of the source's version. Raises as `read_footer`."""
-        held_as = source.version, key
+        held_as = source.version, key, pruning
         with self._lock:
             slot = self._slots.setdefault(held_as, _CachedFooter())
             self._slots.move_to_end(held_as)
         # A lock per version, so that reading one footer delays only its own readers.
         with slot.lock:
             if slot.footer is None:
-                slot.footer = read_footer(source, key)
+                slot.footer = read_footer(source, key, pruning=pruning)
         with self._lock:
             read = [held.footer for held in self._slots.values() if held.footer]
             held_bytes = sum(footer.metadata.serialized_size for footer in read)
@@ -141,10 +150,11 @@ class Footers:
         return slot.footer
 
 
-def read_footer(source: RangeSource, key: bytes | None = None) -> Footer:
+def read_footer(source: RangeSource, key: bytes | None = None, *, pruning: bool = False) -> Footer:
     """Read and check the footer: one request, a second one if the footer exceeds the tail.
 
-    `key` decrypts the footer, and the pages that are read by its metadata.
+    `key` decrypts the footer, and the pages that are read by its metadata. `pruning`: statistics
+    are read; without it, all of them count as unreadable.
 
     Raises:
         UnsupportedFormat: not Parquet, encrypted with no or another key, or compressed with a codec
@@ -160,11 +170,18 @@ def read_footer(source: RangeSource, key: bytes | None = None) -> Footer:
     length = int.from_bytes(tail[-_FRAME_BYTES:-4], "little")
     if length + _FRAME_BYTES + len(MAGIC) > version.size or length > LARGEST_FOOTER_BYTES:
         raise _corrupt(version, f"claims a footer of {length} bytes")
-    metadata = _read_metadata(source, tail, length, key)
+    framed = _framed_footer(source, tail, length)
+    metadata = _read_metadata(version, framed, length, key)
     # A file without bytes: Arrow checks the schema and the row groups before it reads a page.
     reader = _open(version, pa.PythonFile(_MetadataOnlyFile(version.size), mode="r"), metadata)
     require_exact(version, reader.schema_arrow, metadata)
-    return Footer(metadata, tuple(_groups(version, reader, metadata, version.size - length)))
+    groups = tuple(_groups(version, reader, metadata, version.size - length))
+    unreadable = frozenset(range(metadata.num_columns))
+    if pruning:
+        # Encrypted ones have been authenticated.
+        is_plain = metadata.serialized_size == length and framed.endswith(MAGIC)
+        unreadable = unreadable_statistics(framed, metadata.schema) if is_plain else frozenset()
+    return Footer(metadata, groups, unreadable)
 
 
 def _require_magic(source: RangeSource, tail: bytes, key: bytes | None) -> None:
@@ -184,18 +201,19 @@ def _require_magic(source: RangeSource, tail: bytes, key: bytes | None) -> None:
     )
 
 
-def _read_metadata(
-    source: RangeSource, tail: bytes, length: int, key: bytes | None
-) -> pq.FileMetaData:
-    version = source.version
-    start = version.size - length - _FRAME_BYTES
-    reached = version.size - len(tail)
+def _framed_footer(source: RangeSource, tail: bytes, length: int) -> bytes:
+    size = source.version.size
+    start, reached = size - length - _FRAME_BYTES, size - len(tail)
+    if start >= reached:
+        return tail[start - reached :]
     # What precedes the tail takes a second request.
-    if start < reached:
-        window = min(reached - start, MAX_READ_BYTES)
-        framed = b"".join([*source.stream(start, reached, window_bytes=window), tail])
-    else:
-        framed = tail[start - reached :]
+    window = min(reached - start, MAX_READ_BYTES)
+    return b"".join([*source.stream(start, reached, window_bytes=window), tail])
+
+
+def _read_metadata(
+    version: ObjectVersion, framed: bytes, length: int, key: bytes | None
+) -> pq.FileMetaData:
     metadata = _open(version, pa.BufferReader(framed), key=key).metadata
     unread = length - metadata.serialized_size
     if framed.endswith(ENCRYPTED_MAGIC) or (unread == _SIGNATURE_BYTES and key is not None):

@@ -17,7 +17,6 @@ import math
 import re
 import struct
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,7 +29,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from extentflow.config.specs import ColumnRange, Ranges
 from extentflow.errors import UnsupportedType
 from extentflow.formats import without_rows
 from extentflow.model import ObjectVersion
@@ -43,7 +41,6 @@ _INT96_FRACTION = "an INT96 timestamp has a fraction of a microsecond (parquet.i
 _DECIMAL = "a decimal has more digits than the precision of its column"
 # Spark's writer adds this key to the footer's metadata.
 _SPARK = b"org.apache.spark.version"
-_TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _PER_SECOND = {"ns": 10**9, "us": 10**6}
 
 # -- refused by name -------------------------------------------------------------------------------
@@ -258,14 +255,15 @@ def _value_bytes(batch: pa.RecordBatch) -> int:
         data_type = storage.type
         if pa.types.is_dictionary(data_type):
             storage, data_type = storage.dictionary_decode(), data_type.value_type
-        if _is_text_or_bytes(data_type):
+        if is_text_or_bytes(data_type):
             total += pc.sum(pc.binary_length(storage.cast(pa.large_binary()))).as_py() or 0
         else:
             total += storage.nbytes
     return total
 
 
-def _is_text_or_bytes(data_type: pa.DataType) -> bool:
+def is_text_or_bytes(data_type: pa.DataType) -> bool:
+    """Whether a type is one of Arrow's for text or bytes of any length."""
     kinds = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
     return str(data_type) in kinds
 
@@ -383,79 +381,6 @@ def _nested_plan(
 
         return pa.map_(key, item), of_map
     raise UnsupportedType(f"column {path!r} has an ENUM or VARIANT in {data_type}; write a list")
-
-
-# -- statistics ------------------------------------------------------------------------------------
-
-
-def column_ranges_of(schema: pa.Schema, metadata: pq.FileMetaData) -> Callable[[int], Ranges]:
-    """Return what the statistics of a row group, by its ordinal, say about columns not nested.
-
-    Nothing where an order of values is not certain: INT96, times, half floats, bytes, ENUM, and
-    floats with NaN among their statistics. Text may be cut off: it is no value, but still a bound.
-    """
-    paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
-    uses = Counter(paths)
-    leaves = {path: leaf for leaf, path in enumerate(paths) if uses[path] == 1}
-
-    def of_group(group: int) -> Ranges:
-        row_group = metadata.row_group(group)
-
-        def known(name: str) -> ColumnRange | None:
-            leaf = leaves.get(name)
-            if leaf is None or schema.get_field_index(name) < 0:
-                return None
-            statistics, column = row_group.column(leaf).statistics, metadata.schema.column(leaf)
-            if statistics is None:
-                return None
-            nulls = statistics.null_count if statistics.has_null_count else None
-            low, high = _bounds(schema.field(name).type, column, statistics)
-            return ColumnRange(
-                low=low,
-                high=high,
-                has_nulls=column.max_definition_level > 0 and nulls != 0,
-                has_values=nulls != row_group.num_rows,
-            )
-
-        return known
-
-    return of_group
-
-
-def _bounds(data_type: pa.DataType, leaf: Any, statistics: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    """Return the least and the greatest value as scalars; None if these are unknown."""
-    data_type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
-    if not statistics.has_min_max or leaf.physical_type == "INT96":
-        return None, None
-    try:
-        if pa.types.is_date32(data_type) or pa.types.is_timestamp(data_type):
-            return _raw_bounds(data_type, leaf, statistics)
-        found = statistics.min, statistics.max
-    except (UnicodeDecodeError, OverflowError):
-        return None, None
-    if _is_text_or_bytes(data_type) and leaf.logical_type.type == "STRING":
-        data_type = pa.string()
-    elif not _is_ordered(data_type) or not all(each == each for each in found):  # noqa: PLR0124
-        return None, None
-    low, high = (pa.scalar(each, data_type) for each in found)
-    return low, high
-
-
-def _is_ordered(data_type: pa.DataType) -> bool:
-    wide = pa.types.is_float32(data_type) or pa.types.is_float64(data_type)
-    return bool(wide or pa.types.is_integer(data_type) or pa.types.is_boolean(data_type))
-
-
-def _raw_bounds(data_type: pa.DataType, leaf: Any, statistics: Any) -> tuple[Any, Any]:  # noqa: ANN401
-    # As stored: Python's dates hold neither all years nor nanoseconds.
-    stored = pa.int32()
-    if pa.types.is_timestamp(data_type):
-        stored = pa.int64()
-        logical = orjson.loads(leaf.logical_type.to_json())
-        if _TIME_UNITS.get(logical.get("timeUnit", "")) != data_type.unit:
-            return None, None
-    raw = pa.array([statistics.min_raw, statistics.max_raw], stored).view(data_type)
-    return raw[0], raw[1]
 
 
 # -- VARIANT ---------------------------------------------------------------------------------------
