@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.files import load
+from extentflow.config.registry import RegistryOptions
 from extentflow.errors import Misconfigured
 from extentflow.wiring import check_connector
 from infra import secrets
@@ -47,6 +48,12 @@ class Declared:
         """The topics it writes to; `*` where the topic depends on the object."""
         written = (self.checked.topic, self.checked.dead_letter_topic)
         return tuple(_PLACEHOLDER.sub("*", topic) for topic in written if topic)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The URLs of its store and its schema registries, where it names them."""
+        registries = (url for _, own in _registries(self.checked) for url in own.urls)
+        return tuple(url for url in (self.checked.endpoint, *registries) if url)
 
     def secrets(self, *, producer: bool) -> frozenset[str]:
         """The secrets it refers to: those of its store, and those of its producer."""
@@ -125,16 +132,32 @@ def _unmet(one: Declared, stage: Stage) -> Iterator[str]:
 
 
 def _unread(config: ConnectorConfig, layer: Path) -> Iterator[str]:
-    """Yield why functions do not find the CA bundle of the connector."""
-    if config.ca_bundle is None:
-        return
-    path = PurePosixPath(config.ca_bundle)
-    if path.parent == LAYER and not (layer / path.name).is_file():
-        yield f"aws.s3.ca.bundle={path}: {layer / path.name} does not exist; add the file there"
+    """Yield why functions do not find the CA files of the connector."""
+    files = {"aws.s3.ca.bundle": config.ca_bundle}
+    for name, own in _registries(config):
+        files[f"{name}.schema.registry.ssl.ca.location"] = own.ca_location
+    for name, written in files.items():
+        path = PurePosixPath(written or "/")
+        if path.parent == LAYER and not (layer / path.name).is_file():
+            yield f"{name}={path}: {layer / path.name} does not exist; add the file there"
+
+
+def _registries(config: ConnectorConfig) -> Iterator[tuple[str, RegistryOptions]]:
+    """Yield the schema registries of the connector, and the keys that name their converters."""
+    for name, own in config.converter_options.items():
+        if isinstance(own, RegistryOptions):
+            yield name, own
 
 
 def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterator[str]:
-    """Yield why functions in a VPC without NAT cannot read this connector's objects."""
+    """Yield why functions in a VPC without NAT reach neither objects nor schema registry."""
+    for name, own in _registries(config):
+        for url in own.urls:
+            if (host := urlsplit(url).hostname) not in network.reaches:
+                yield (
+                    f"{name}.schema.registry.url={url}: no path from the VPC; add {host} to"
+                    " network.reaches if a route exists, or set network.nat"
+                )
     host = urlsplit(config.endpoint or "").hostname
     if host is not None and host not in network.reaches:
         yield (

@@ -257,10 +257,8 @@ class SparkApplication(Construct):
 
 
 def _ports(context: StackContext) -> frozenset[int]:
-    """Return the ports of stores and services: HTTPS, and those of the connectors' endpoints."""
-    addresses = [
-        urlsplit(one.checked.endpoint) for one in context.connectors if one.checked.endpoint
-    ]
+    """Return the ports of stores and services: HTTPS, and those that connectors name."""
+    addresses = [urlsplit(address) for one in context.connectors for address in one.addresses]
     defaults = {"http": PLAIN_HTTP_PORT}
     return frozenset(
         {HTTPS_PORT} | {each.port or defaults.get(each.scheme, HTTPS_PORT) for each in addresses}

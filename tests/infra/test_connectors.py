@@ -116,6 +116,18 @@ def test_a_ca_bundle_that_functions_lack_is_reported(
         assert reported.format(core=core) in problem
 
 
+def test_a_registrys_ca_that_functions_lack_is_reported(bench: Bench) -> None:
+    registry = {
+        "value.converter": "avro",
+        "value.converter.schema.registry.url": "https://registry:8081",
+        "value.converter.schema.registry.ssl.ca.location": "/opt/registry-ca.pem",
+    }
+    bench.write("connectors/orders.yaml", yaml_of({**ORDERS, **registry}))
+
+    with pytest.raises(Misconfigured, match=r"ca\.location=/opt/registry-ca\.pem: .* not exist"):
+        declared(bench.root / "connectors", PLAIN, layer=bench.root / "core")
+
+
 def test_two_files_cannot_declare_one_name(bench: Bench) -> None:
     bench.write("connectors/twin.yaml", yaml_of(ORDERS))
 

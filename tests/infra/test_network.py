@@ -193,11 +193,22 @@ ELSEWHERE = {
     "aws.s3.bucket.name": "landing",
     "aws.s3.region": "us-east-1",
 }
+REGISTRY = {
+    "name": "typed",
+    "topic": "typed",
+    "aws.s3.bucket.name": "landing",
+    "value.converter": "avro",
+    "value.converter.schema.registry.url": "https://registry.example:8081",
+}
 
 
 @pytest.mark.parametrize(
     ("config", "reported"),
-    [(GRID, "no path from the VPC"), (ELSEWHERE, "covers eu-central-1 only")],
+    [
+        (GRID, "no path from the VPC"),
+        (ELSEWHERE, "covers eu-central-1 only"),
+        (REGISTRY, "no path from the VPC; add registry.example"),
+    ],
 )
 def test_a_connectors_store_needs_a_path(
     bench: Bench, config: dict[str, str], reported: str
@@ -216,7 +227,13 @@ def test_routes_of_ones_own_lead_to_a_grid(bench: Bench) -> None:
     bench.stack(placed(reaches=("grid.example",)))
 
 
-@pytest.mark.parametrize("config", [GRID, ELSEWHERE])
+def test_routes_of_ones_own_lead_to_a_schema_registry(bench: Bench) -> None:
+    bench.write("connectors/typed.yaml", yaml_of(REGISTRY))
+
+    bench.stack(placed(reaches=("registry.example",)))
+
+
+@pytest.mark.parametrize("config", [GRID, ELSEWHERE, REGISTRY])
 def test_nat_leads_to_every_store(bench: Bench, config: dict[str, str]) -> None:
     bench.write("connectors/other.yaml", yaml_of(config))
 

@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from extentflow.aws.secrets import SecretsManager
 from extentflow.config.parsing import parse, to_map
 from extentflow.delivery.pipeline import ConvertedChunk
 from extentflow.formats import open_format
@@ -17,6 +18,7 @@ from extentflow.testing.stores import MemorySource
 from extentflow.wiring import options
 from extentflow.wiring.extents import pipeline
 
+SECRETS = options.SecretResolver(SecretsManager())
 BASE = {"name": "c", "topic": "source", "aws.s3.bucket.name": "bucket"}
 VERSION = ObjectVersion("bucket", "folder/key", "v1", "etag", 0)
 
@@ -87,7 +89,9 @@ def convert(
         body = file.getvalue()
     extent = Extent("job", 0, "c", replace(VERSION, key=key), 0, len(body), fmt)
     opened = open_format(fmt, options.format_options(whole, fmt, "none"), whole.options_of(fmt))
-    made = pipeline(whole, extent, MemorySource(body), opened, partitions=lambda _: 4)
+    made = pipeline(
+        whole, extent, MemorySource(body), opened, partitions=lambda _: 4, look_up=SECRETS
+    )
     return Converted(list(made.convert(extent, 0)))
 
 

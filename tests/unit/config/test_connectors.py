@@ -25,6 +25,8 @@ from extentflow.plugins import EntryPoint
 ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "lake"}
 LOCAL = {"name": "orders", "topic": "orders", "endpoint.type": "localfile", "directory": "/data"}
 CONVERTERS = specs.CONVERTERS.names()
+# What a converter needs beside its name.
+NEEDED = {"avro": {"schema.registry.url": "http://registry:8081"}}
 TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders.dead"}
 
 CHARACTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
@@ -38,6 +40,14 @@ TYPES = st.sampled_from(
 def connector(config: Mapping[str, str] | None = None, **changes: str) -> ConnectorConfig:
     """Parse ORDERS (or `config`) with changes; `__` in a name stands for a dot."""
     return parse({**(ORDERS if config is None else config), **dotted(changes)})
+
+
+def with_needed(key: str, converter: str) -> dict[str, str]:
+    """Name a converter, with the keys that it needs."""
+    return {
+        key: converter,
+        **{f"{key}.{name}": text for name, text in NEEDED.get(converter, {}).items()},
+    }
 
 
 def problems(config: Mapping[str, str]) -> tuple[str, ...]:
@@ -418,6 +428,8 @@ def test_trap_t23_a_key_that_does_not_apply_is_an_error(config: dict[str, str], 
 def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None:
     conditional = {key.name for key in connector_table() if key.only}
     csv = {key.name for key in connector_table() if key.name.startswith("csv.")}
+    # test_registry.py tries these.
+    converters = {name for name in conditional if ".converter." in name}
 
     for name in sorted(csv):
         samples = {
@@ -430,7 +442,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         sample = samples.get(name, "|")
         (problem,) = problems({**ORDERS, "input.format": "text", name: sample})
         assert problem.startswith(f"{name}: applies only where input.format is csv")
-    assert conditional - csv == {
+    assert conditional - csv - converters == {
         "bytes.chunk.bytes",
         "character.set",
         "parquet.encryption.footer.key",
@@ -530,6 +542,8 @@ def test_every_alias_is_in_these_tests() -> None:
         "access.key.id",
         "access.key",
         "exactly.once.support",
+        "value.converter.value.subject.name.strategy",
+        "key.converter.key.subject.name.strategy",
     }
 
 
@@ -549,11 +563,11 @@ def test_connects_converter_classes_are_mapped(written: str, converter: str) -> 
 
 
 def test_a_converter_that_is_not_built_is_rejected() -> None:
-    (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.avro.AvroConverter"})
+    (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.protobuf.X"})
 
     assert problem.endswith(
-        "write bytes, json or string, or install the package that declares it (entry-point group"
-        " extentflow.converters)"
+        "write avro, bytes, json or string, or install the package that declares it (entry-point"
+        " group extentflow.converters)"
     )
 
 
@@ -576,7 +590,7 @@ def test_an_only_choice_is_not_called_one_of_several() -> None:
     (value,) = problems({**ORDERS, "input.format": "csv", "value.converter": "bytes"})
     (key,) = problems({**ORDERS, "message.key": "object", "key.converter": "json"})
 
-    assert value.endswith("cannot make values of csv; write json, or remove it")
+    assert value.endswith("cannot make values of csv; write json or avro, or remove it")
     assert key.endswith("cannot make this message.key; write string, or remove it")
 
 
@@ -700,7 +714,7 @@ def test_keys_that_contradict_each_other_are_reported(config: dict[str, str], pr
     "name", ["arrow", "avro", "bytes", "csv", "json", "jsonl", "orc", "parquet", "text"]
 )
 def test_every_pair_of_format_and_converter_works_or_is_rejected(name: str, converter: str) -> None:
-    pair = {**ORDERS, "input.format": name, "value.converter": converter}
+    pair = {**ORDERS, "input.format": name, **with_needed("value.converter", converter)}
 
     if converter in FORMATS.get(name).converters:
         assert parse(pair).value_converter_for(name) == converter
@@ -714,14 +728,14 @@ def test_the_pairs_that_work_are_these() -> None:
         name: set(spec.converters) for name, spec in FORMATS.items() if FORMATS.is_built_in(name)
     } == {
         "text": {"string", "bytes"},
-        "csv": {"json"},
+        "csv": {"json", "avro"},
         "json": {"json", "string", "bytes"},
         "jsonl": {"json", "string", "bytes"},
-        "arrow": {"json", "string", "bytes"},
+        "arrow": {"json", "avro", "string", "bytes"},
         "bytes": {"bytes"},
-        "avro": {"json", "string", "bytes"},
-        "orc": {"json", "string", "bytes"},
-        "parquet": {"json", "string", "bytes"},
+        "avro": {"json", "avro", "string", "bytes"},
+        "orc": {"json", "avro", "string", "bytes"},
+        "parquet": {"json", "avro", "string", "bytes"},
     }
 
 
@@ -745,8 +759,8 @@ def test_values_have_a_converter_by_format(name: str, converter: str) -> None:
     ("message_key", "default", "others"),
     [
         ("object", "string", set()),
-        ("column:id", "string", {"bytes", "json"}),
-        ("column:id,line", "json", set()),
+        ("column:id", "string", {"bytes", "json", "avro"}),
+        ("column:id,line", "json", {"avro"}),
     ],
 )
 def test_keys_have_a_converter_by_message_key(
@@ -754,7 +768,8 @@ def test_keys_have_a_converter_by_message_key(
 ) -> None:
     assert connector(message__key=message_key).key_converter_for_records() == default
     for converter in CONVERTERS:
-        written = {**ORDERS, "message.key": message_key, "key.converter": converter}
+        keyed = with_needed("key.converter", converter)
+        written = {**ORDERS, "message.key": message_key, **keyed}
         if converter in {default} | others:
             assert parse(written).key_converter_for_records() == converter
         else:

@@ -12,6 +12,7 @@ import pytest
 from tests.support.memory_delivery import DEAD, TOPIC, Bytewise, World, expected
 
 from extentflow.background import prefetch
+from extentflow.converters import Converter
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import (
     Chunks,
@@ -31,6 +32,7 @@ from extentflow.errors import (
     LedgerUnavailable,
     Misconfigured,
     ProcessExhausted,
+    RegistryUnavailable,
     SinkUnavailable,
     StoreUnavailable,
 )
@@ -139,6 +141,27 @@ def test_an_unavailable_store_fails_the_extent_only_without_redelivery(
     assert item.claim is None
     assert item.state is (ExtentState.FAILED if gives_up else ExtentState.PENDING)
     assert gives_up or item.attempts == 0
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_an_unavailable_schema_registry_uses_up_no_attempt(gives_up: bool) -> None:  # noqa: FBT001
+    world = World(limits=TransactionLimits(attempts=2, retry_seconds=10, gives_up=gives_up))
+    (extent,) = world.extents(world.job(b"abcd"))
+    work = world.worker()
+
+    def unavailable(_schema: pa.Schema) -> Converter:
+        raise RegistryUnavailable("schema registry http://registry: answered 503")
+
+    failing = replace(work, open=lambda one: replace(work.open(one), value=unavailable))
+    if gives_up:
+        reason = run_extent(extent, failing).reason
+        assert reason.endswith("replay the job when the registry is available")
+    else:
+        for _ in range(3):
+            with pytest.raises(RegistryUnavailable):
+                run_extent(extent, failing)
+        assert world.ledger.extents.get(extent.job, 0).attempts == 0
+        assert run_extent(extent, work).outcome is Outcome.DONE
 
 
 def test_partitions_without_leaders_use_no_attempts() -> None:

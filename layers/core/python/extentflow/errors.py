@@ -7,10 +7,11 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     ├── Retryable       the same call may succeed later; nothing about the input is wrong
     │     StoreUnavailable  SinkUnavailable (BatchTooLarge)  LedgerUnavailable  QueueUnavailable
     │     BusUnavailable  RunsUnavailable  RunFailed  CredentialsUnavailable  Fenced
-    │     ProcessExhausted  Defect
+    │     RegistryUnavailable  ProcessExhausted  Defect
     ├── Permanent       retrying changes nothing; a person has to act
     │     ObjectGone (BucketGone)  ObjectChanged  AccessDenied  CorruptObject  NotOffered
-    │     UnsupportedFormat  UnsupportedType  ProgressUnknown  Conflict  UnreadableItem
+    │     UnsupportedFormat  UnsupportedType  IncompatibleSchema  ProgressUnknown  Conflict
+    │     UnreadableItem
     ├── CorruptRecord   one record is bad; `errors.tolerance` decides
     └── Misconfigured   settings or environment; every problem at once
           TooManyExtents
@@ -72,6 +73,10 @@ class CredentialsUnavailable(Retryable):
     """Secrets, or the credentials that sign a token, cannot be read now."""
 
 
+class RegistryUnavailable(Retryable):
+    """The schema registry did not answer, answered 5xx, or throttled."""
+
+
 class Fenced(Retryable):
     """Another worker owns the slot now; Kafka aborts what this worker has not committed."""
 
@@ -118,6 +123,10 @@ class UnsupportedFormat(Permanent):
 
 class UnsupportedType(Permanent):
     """A column's type has no exact representation in the chosen converter."""
+
+
+class IncompatibleSchema(Permanent):
+    """The schema registry refuses the schema of the values, or holds one that they do not fit."""
 
 
 class ProgressUnknown(Permanent):

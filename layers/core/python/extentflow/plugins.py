@@ -44,6 +44,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "text": "extentflow.formats.line_format:TEXT",
     },
     CONVERTERS: {
+        "avro": "extentflow.converters.avro:AVRO",
         "bytes": "extentflow.converters.raw:bytes_converter",
         "json": "extentflow.converters.json:json_converter",
         "string": "extentflow.converters.raw:string_converter",

@@ -50,6 +50,7 @@ _CONNECT_CONVERTERS = {
     "org.apache.kafka.connect.storage.StringConverter": "string",
     "org.apache.kafka.connect.converters.ByteArrayConverter": "bytes",
     "org.apache.kafka.connect.json.JsonConverter": "json",
+    "io.confluent.connect.avro.AvroConverter": "avro",
 }
 
 
@@ -78,7 +79,11 @@ def _adapter(registry: Registry[Any], also: Mapping[str, str] | None = None) -> 
     return types.choice(registry.names, also, hint=hint)
 
 
-_CONVERTER = _adapter(CONVERTERS, _CONNECT_CONVERTERS)
+CONVERTER = _adapter(CONVERTERS, _CONNECT_CONVERTERS)
+# What precedes the keys of converters, by the key that names the converter.
+CONVERTER_PARTS: Mapping[str, str] = {
+    name: f"{name}." for name in ("value.converter", "key.converter")
+}
 
 _S3 = Only("endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service")
 _LOCAL = Only("endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type is localfile")
@@ -112,7 +117,8 @@ class ConnectorConfig:
 
     None: left to the SDK, the object's extension or the format, as the reference says. Credentials
     may be references (`${env:NAME}`), never secrets: `secrets.resolve` looks them up where they are
-    used. `format_options` holds what differs from a format's defaults, `steps` the chain that
+    used. `format_options` holds what differs from a format's defaults, `converter_options` those of
+    `value.converter` and `key.converter` where these have keys of their own, `steps` the chain that
     `transforms` and the keys below it describe. Safe to pickle.
     """
 
@@ -223,8 +229,8 @@ class ConnectorConfig:
         types.REFERABLE, "The external id that the role asks for.", only=(_S3, _ROLE)
     )
     value_converter: str | None = key(
-        _CONVERTER,
-        "`string`, `bytes` or `json`, or Connect's class names for them, or a plug-in's;"
+        CONVERTER,
+        "`string`, `bytes`, `json` or `avro`, or Connect's class names for them, or a plug-in's;"
         " the formats below list those that they allow.",
         shown="by format",
         section="Records",
@@ -240,9 +246,9 @@ class ConnectorConfig:
         shown="none",
     )
     key_converter: str | None = key(
-        _CONVERTER,
-        "The object's key: string. One column: string (default), bytes, json. Several:"
-        " json, one object with these members. Needs message.key or ValueToKey.",
+        CONVERTER,
+        "The object's key: string. One column: string (default), bytes, json, avro. Several:"
+        " json or avro, one object with these members. Needs message.key or ValueToKey.",
         shown="by message.key",
     )
     headers: tuple[Header, ...] = key(
@@ -360,6 +366,7 @@ class ConnectorConfig:
         Family("predicates.", "`predicates.NAME.type`, and the keys of that predicate.", None)
     )
     format_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    converter_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     steps: tuple[Step, ...] = field(default=(), hash=False)
 
     @property
@@ -417,8 +424,9 @@ class ConnectorConfig:
         # A package's converter states itself, by UnsupportedType, what columns it takes.
         checked = converter is not None and CONVERTERS.is_built_in(converter)
         if checked and not self.steps and spec.converters and converter not in spec.converters:
+            why = ", which passes them on as they are" if spec.raw else ""
             return (
-                f"value.converter={converter} cannot make values of {format_name}; write"
+                f"value.converter={converter} cannot make values of {format_name}{why}; write"
                 f" {either(spec.converters)}, or remove it"
             )
         if self.message_key.columns and not spec.has_columns:
@@ -559,7 +567,8 @@ def key_converters(message_key: MessageKey) -> tuple[str, ...]:
     """Return the converters that make keys of `message_key`, the default first."""
     if message_key.source != "column":
         return ("string",)
-    return ("string", "bytes", "json") if len(message_key.columns) == 1 else ("json",)
+    several = ("json", "avro")
+    return ("string", "bytes", *several) if len(message_key.columns) == 1 else several
 
 
 def hidden(key: str, prefix: str) -> bool:

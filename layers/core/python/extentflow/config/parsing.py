@@ -4,14 +4,30 @@ load(path) -> flat map -> parse(map) -> ConnectorConfig -> to_map -> flat map
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from extentflow.config import types
 from extentflow.config.columns import BY_NAME
-from extentflow.config.connector import LOCAL_FILE, ConnectorConfig, key_converters
-from extentflow.config.specs import CONVERTERS, FORMATS, STORES, FormatCheck, FormatSpec
+from extentflow.config.connector import (
+    CONVERTER,
+    CONVERTER_PARTS,
+    LOCAL_FILE,
+    ConnectorConfig,
+    key_converters,
+)
+from extentflow.config.specs import (
+    CONVERTERS,
+    FORMATS,
+    STORES,
+    ConverterCheck,
+    ConverterSpec,
+    FormatCheck,
+    FormatSpec,
+)
 from extentflow.config.steps import Step, read_steps
-from extentflow.config.table import Only, Reading, Table, declared
+from extentflow.config.table import Key, Only, Reading, Table, declared
 from extentflow.errors import Misconfigured, either, quoted
 
 _FOREIGN = {
@@ -26,18 +42,26 @@ _FOREIGN = {
 
 
 def connector_table(config: Mapping[str, str] | None = None) -> Table:
-    """Return the keys of connectors: their own, and those of formats.
+    """Return the keys of connectors: their own, and those of formats and converters.
 
-    Formats of installed packages are included where `config` names them, so that a package that
+    Those of installed packages are included where `config` names them, so that a package that
     cannot be loaded is reported only by connectors that use it.
     """
     rows = list(declared(ConnectorConfig))
+    section = "Converters with a schema registry"
+    for name, part in CONVERTER_PARTS.items():
+        for row, converters in _converter_keys(part, _converter_of(config or {}, name)):
+            says = f"{name} is {either(sorted(converters))}"
+            only = Only(name, frozenset(converters).__contains__, says)
+            rows.append(replace(row, section=section, only=(only, *row.only)))
+            section = ""
     section = "Formats"
     for name, spec in _formats_of(config or {}):
         says = f"input.format is {name} or left to the extension"
         only = Only("input.format", frozenset({None, name}).__contains__, says)
-        rows += declared(spec.options, part=f"{name}.", section=section, only=(only,))
-        section = ""
+        own = list(declared(spec.options, part=f"{name}.", section=section, only=(only,)))
+        rows += own
+        section = "" if own else section
     return Table(tuple(rows), _FOREIGN)
 
 
@@ -47,6 +71,58 @@ def _formats_of(config: Mapping[str, str]) -> Iterator[tuple[str, FormatSpec]]:
         used = chosen == name.lower() or any(key.startswith(f"{name}.") for key in config)
         if used or FORMATS.is_built_in(name):
             yield name, FORMATS.get(name)
+
+
+def _converter_of(config: Mapping[str, str], name: str) -> str | None:
+    """Return the converter that `value.converter` or `key.converter` names; None: none."""
+    try:
+        return CONVERTER.read(config.get(name, ""))
+    except ValueError:
+        return None
+
+
+def _converter_keys(part: str, chosen: str | None) -> Iterator[tuple[Key, list[str]]]:
+    """Yield the keys of converters and which converters have them; those of `chosen` win."""
+    found: dict[str, tuple[Key, list[str]]] = {}
+    named = [name for name in CONVERTERS.names() if CONVERTERS.is_built_in(name) or name == chosen]
+    for name in sorted(named, key=lambda name: name != chosen):
+        spec = _converter_spec(name)
+        for row in declared(spec.options, part=part) if spec else ():
+            if isinstance(row, Key):
+                aliases = tuple(each for each in row.aliases if each.name.startswith(part))
+                one = found.setdefault(row.name, (replace(row, aliases=aliases), []))
+                one[1].append(name)
+    yield from found.values()
+
+
+def _converter_spec(name: str | None) -> ConverterSpec | None:
+    if name is None or CONVERTERS.load_problems(name):
+        return None
+    found = CONVERTERS.get(name)
+    return found if isinstance(found, ConverterSpec) else None
+
+
+def _converter_options(
+    config: Mapping[str, str], reading: Reading
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the options of value and key converters, and what is wrong between their keys."""
+    made: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, part in CONVERTER_PARTS.items():
+        chosen = _converter_of(config, name)
+        spec = _converter_spec(chosen)
+        if spec is None or chosen is None:
+            continue
+        keys = (row for row in declared(spec.options, part=part) if isinstance(row, Key))
+        own = spec.options(**{row.field: reading.values[row.name] for row in keys})
+        made[name] = own
+        sound = partial(_sound_below, reading, part)
+        problems += spec.problems(ConverterCheck(chosen, part, own, sound))
+    return made, problems
+
+
+def _sound_below(reading: Reading, part: str, *names: str) -> bool:
+    return reading.sound(*(part + name for name in names))
 
 
 def parse(config: Mapping[str, str]) -> ConnectorConfig:
@@ -64,8 +140,15 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     }
     changed = {name: own for name, own in options.items() if own != formats[name].options()}
     steps, broken = _steps(reading)
-    draft = table.make(ConnectorConfig, reading, format_options=changed, steps=steps)
-    found = [*reading.problems, *broken]
+    converters, unfit = _converter_options(config, reading)
+    draft = table.make(
+        ConnectorConfig,
+        reading,
+        format_options=changed,
+        converter_options=converters,
+        steps=steps,
+    )
+    found = [*reading.problems, *broken, *unfit]
     found += [*_source_problems(draft, reading), *_partition_problems(draft, reading)]
     found += _problems(draft, reading)
     found += _package_problems(draft)
@@ -97,8 +180,11 @@ def _steps(reading: Reading) -> tuple[tuple[Step, ...], tuple[str, ...]]:
 
 def to_map(config: ConnectorConfig) -> dict[str, str]:
     """Return the flat map, in canonical names and without defaults; `parse` reads it back."""
-    options = {f"{name}.": own for name, own in config.format_options.items()}
-    return connector_table(options).write({"": config, **options})
+    parts = {f"{name}.": own for name, own in config.format_options.items()}
+    parts |= {CONVERTER_PARTS[name]: own for name, own in config.converter_options.items()}
+    chosen = {"value.converter": config.value_converter, "key.converter": config.key_converter}
+    named = dict.fromkeys(parts, "") | {name: text for name, text in chosen.items() if text}
+    return connector_table(named).write({"": config, **parts})
 
 
 def _package_problems(config: ConnectorConfig) -> Iterator[str]:

@@ -59,6 +59,33 @@ class FormatSpec:
     problems: Callable[[FormatCheck], Iterable[str]] = lambda _check: ()
 
 
+@dataclass(frozen=True, slots=True)
+class ConverterCheck:
+    """What a converter checks between its keys, which begin with `prefix` (`value.converter.`).
+
+    `sound` returns whether the values of all these keys, without the prefix, could be read.
+    """
+
+    name: str
+    prefix: str
+    options: Any
+    sound: Callable[..., bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConverterSpec:
+    """A converter with keys of its own, under the name that `value.converter` has.
+
+    `open` takes a schema, columns (None: all), an instance of `options` with resolved secrets, and
+    a `converters.Destination`; it returns a `converters.Converter`. `options` declares keys as that
+    of a format does; they stand below `value.converter.` and `key.converter.`.
+    """
+
+    open: Callable[..., Any]
+    options: type
+    problems: Callable[[ConverterCheck], Iterable[str]] = lambda _check: ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSpec:
     """A transform as its package registers it, under the name that `transforms.NAME.type` has.
@@ -123,7 +150,11 @@ def _is_transform(found: object) -> bool:
 FORMATS: Registry[FormatSpec] = Registry(
     plugins.FORMATS, "format", is_adapter=lambda found: isinstance(found, FormatSpec)
 )
-CONVERTERS: Registry[Callable[..., Any]] = Registry(plugins.CONVERTERS, "converter")
+CONVERTERS: Registry[ConverterSpec | Callable[..., Any]] = Registry(
+    plugins.CONVERTERS,
+    "converter",
+    is_adapter=lambda found: isinstance(found, ConverterSpec) or callable(found),
+)
 STORES: Registry[Callable[..., Any]] = Registry(plugins.STORES, "object store")
 TRANSFORMS: Registry[TransformSpec | Callable[..., Any]] = Registry(
     plugins.TRANSFORMS, "transform", is_adapter=_is_transform

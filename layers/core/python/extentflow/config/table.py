@@ -208,7 +208,8 @@ class Table:
         """Return the flat map of `parts`, the instances by `Key.part`, without defaults."""
         written = {}
         for key in self:
-            value = getattr(parts[key.part], key.field) if key.part in parts else key.default
+            # A converter has some of the keys of its part.
+            value = getattr(parts.get(key.part), key.field, key.default)
             if value != key.default:
                 written[key.name] = key.kind.write(value)
         for family in self.families:

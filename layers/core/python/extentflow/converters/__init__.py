@@ -5,13 +5,14 @@ bad records belong to `delivery` and `sink`.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from extentflow.config.specs import CONVERTERS
+from extentflow.config.specs import CONVERTERS, ConverterSpec
 
-__all__ = ["CONVERTERS", "Converter", "ConverterFactory", "open_converter"]
+__all__ = ["CONVERTERS", "Converter", "ConverterFactory", "Destination", "open_converter"]
 
 
 class Converter(Protocol):
@@ -38,10 +39,32 @@ class ConverterFactory(Protocol):
         """
 
 
-def open_converter(name: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Converter:
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where the payloads of a converter go: the topic, and whether they are keys."""
+
+    topic: str
+    is_key: bool = False
+
+
+def open_converter(
+    name: str,
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    *,
+    options: Any = None,  # noqa: ANN401 - each converter has a type of its own
+    destination: Destination | None = None,
+) -> Converter:
     """Return the converter called `name` for batches of `schema`.
 
-    Raises KeyError or Misconfigured as `Registry.get`, UnsupportedType as ConverterFactory.
+    `options` and `destination` are for a converter with keys of its own (`ConverterSpec`).
+
+    Raises KeyError or Misconfigured as `Registry.get`, UnsupportedType as ConverterFactory, and for
+    one with a registry RegistryUnavailable, IncompatibleSchema and AccessDenied.
     """
-    factory: ConverterFactory = CONVERTERS.get(name)
+    found = CONVERTERS.get(name)
+    if isinstance(found, ConverterSpec):
+        made: Converter = found.open(schema, columns, options, destination)
+        return made
+    factory: ConverterFactory = found
     return factory(schema, columns)

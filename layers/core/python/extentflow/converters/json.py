@@ -8,13 +8,12 @@ iterated.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyarrow import types
 
 from extentflow.converters import Converter
@@ -24,14 +23,21 @@ from extentflow.converters.buffers import (
     RowErrors,
     convert_in_halves,
     corrupt_record,
-    corrupt_rows,
-    offsets_from_lengths,
     require_limit,
     require_unique,
     text_bytes,
 )
 from extentflow.converters.concat import Piece, TextCache, concat_pieces, enclose, take_texts
 from extentflow.converters.encodings import base64, checked_text, escape_json, is_binary, is_text
+from extentflow.converters.nested import (
+    LISTS,
+    distinct_values,
+    flattened,
+    list_bounds,
+    map_entries,
+    require_unique_keys,
+    rows_of,
+)
 from extentflow.converters.scalars import TextForm, all_finite, text_form
 from extentflow.errors import CorruptRecord, UnsupportedType
 
@@ -171,10 +177,10 @@ def _items_writer(
     write_items: Writer, limit_bytes: int, opening: str = "[", closing: str = "]"
 ) -> Writer:
     def write(array: pa.Array, lead: str) -> Sequence[Piece]:
-        bounds = _bounds(array)
-        values = _flattened(array, bounds)
+        bounds = list_bounds(array)
+        values = flattened(array, bounds)
         require_limit(len(values), limit_bytes)
-        with RowErrors() as errors, errors.collect("item: ", partial(_rows_of, bounds)):
+        with RowErrors() as errors, errors.collect("item: ", partial(rows_of, bounds)):
             text = concat_pieces(write_items(values, ""), limit_bytes)
         # The join adds at most one comma per item.
         require_limit(text_bytes(text) + len(values), limit_bytes)
@@ -185,21 +191,6 @@ def _items_writer(
         return (enclose(lead, opening, pc.binary_join(lists, ","), closing),)
 
     return write
-
-
-def _flattened(lists: pa.Array, bounds: NDArray[np.int64]) -> pa.Array:
-    """Return the values of lists, without what null slots and gaps between views may hide."""
-    # Arrow creates no empty arrays of some types, such as structs with a UUID.
-    return pc.list_flatten(lists) if bounds[-1] else lists.values.slice(0, 0)
-
-
-def _bounds(lists: pa.Array) -> NDArray[np.int64]:
-    """Return where each list of any layout begins among its flattened values, and the end."""
-    return offsets_from_lengths(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())
-
-
-def _rows_of(bounds: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[Any]:
-    return np.searchsorted(bounds, items, side="right") - 1
 
 
 def _map_writer(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
@@ -215,17 +206,9 @@ def _map_writer(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
         write_entries = _items_writer(entry, limit_bytes)
 
     def write(array: pa.MapArray, lead: str) -> Sequence[Piece]:
-        # Not by a cast: Arrow's yields invalid arrays where a value is a list of the null type.
-        fields = [array.type.key_field, array.type.item_field]
-        # Not `keys` and `items`: from damaged pages, one of them may be longer than the entries.
-        entries = array.values
-        lists = pa.ListArray.from_arrays(
-            pa.array(array.offsets.to_numpy()),
-            pa.StructArray.from_arrays([entries.field(0), entries.field(1)], fields=fields),
-            mask=pc.is_null(array) if array.null_count else None,
-        )
+        lists = map_entries(array)
         if has_names:
-            _require_unique_keys(lists, limit_bytes)
+            require_unique_keys(lists, limit_bytes)
         return write_entries(lists, lead)
 
     return write
@@ -245,43 +228,12 @@ def _entry_writer(write_key: Writer, write_value: Writer) -> Writer:
     return write
 
 
-def _require_unique_keys(lists: pa.ListArray, limit_bytes: int) -> None:
-    """Raise CorruptRecord for maps whose keys are not the names of distinct members."""
-    bounds = _bounds(lists)
-    counts = np.diff(bounds)
-    keys = _flattened(lists, bounds).flatten()[0]
-    if keys.null_count:
-        raise corrupt_rows(_rows_of(bounds, np.flatnonzero(pc.is_null(keys))), "a key is null")
-    if len(counts) == 0 or counts.max() <= 1:
-        return
-    rows = np.repeat(np.arange(len(counts)), counts)
-    with RowErrors() as errors, errors.collect("key: ", partial(_rows_of, bounds)):
-        codes = _plain_text(keys, limit_bytes).dictionary_encode()
-    # One number per pair of row and key, so that equal neighbours are repeated keys.
-    pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
-    repeated = pairs[1:][pairs[1:] == pairs[:-1]]
-    if len(repeated):
-        raise corrupt_rows(np.unique(repeated // len(codes.dictionary)), "a key is there twice")
-
-
-def _plain_text(keys: pa.Array, limit_bytes: int) -> pa.StringArray:
-    if types.is_dictionary(keys.type):
-        return _plain_text(keys.dictionary, limit_bytes).take(keys.indices)
-    return checked_text(keys, limit_bytes)
-
-
 def _encoded_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
     """Return the writer of dictionary and run-end-encoded arrays: each distinct value once."""
     write_values = _writer(data_type.value_type, path, limit_bytes)
 
     def write(array: pa.Array, lead: str) -> Sequence[Piece]:
-        if types.is_dictionary(array.type):
-            values, indices = array.dictionary, array.indices
-        else:
-            # A slice keeps the run ends of the whole array.
-            rows = np.arange(array.offset, array.offset + len(array))
-            runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
-            values, indices = array.values, pa.array(runs)
+        values, indices = distinct_values(array)
         entries = _write_entries(write_values, values, indices, lead)
         texts = concat_pieces(entries, limit_bytes)
         return (Piece("", take_texts(texts, lead, indices, limit_bytes)),)
@@ -315,13 +267,6 @@ def _storage_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writ
     return lambda array, lead: write_storage(array.storage, lead)
 
 
-_LISTS = (
-    pa.ListType,
-    pa.LargeListType,
-    pa.FixedSizeListType,
-    pa.ListViewType,
-    pa.LargeListViewType,
-)
 _Build: TypeAlias = Callable[[pa.DataType, str, int], Writer]
 _BUILDERS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
     (is_text, _text_writer),
@@ -331,7 +276,7 @@ _BUILDERS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
         lambda struct, path, limit: _object_writer(_members(tuple(struct), path, limit), limit),
     ),
     (
-        lambda data_type: isinstance(data_type, _LISTS),
+        lambda data_type: isinstance(data_type, LISTS),
         lambda lists, path, limit: _items_writer(
             _writer(lists.value_type, f"{path}[]", limit), limit
         ),

@@ -17,7 +17,12 @@ import pyarrow as pa
 from extentflow.converters import Converter
 from extentflow.converters.buffers import Columns
 from extentflow.delivery.attributes import Attributes, BoundAttributes
-from extentflow.errors import CorruptRecord, UnsupportedType
+from extentflow.errors import (
+    CorruptRecord,
+    IncompatibleSchema,
+    RegistryUnavailable,
+    UnsupportedType,
+)
 from extentflow.formats import (
     BadRecord,
     Chunk,
@@ -195,7 +200,10 @@ class _Conversion:
 
     @classmethod
     def open(cls, pipeline: Pipeline, extent: Extent, first: pa.RecordBatch) -> "_Conversion":
-        """Open all of it. Raises UnsupportedType before the first record."""
+        """Open all of it, before the first record.
+
+        Raises UnsupportedType, and for a converter with a registry as `open_converter`.
+        """
         schema, key_schema, build = first.schema, first.schema, pipeline.key
         chain = None if pipeline.chain is None else pipeline.chain()
         if chain is not None:
@@ -291,9 +299,9 @@ def _create_converter(
 def _located(extent: Extent, part: str) -> Iterator[None]:
     try:
         yield
-    except UnsupportedType as exc:
+    except (UnsupportedType, IncompatibleSchema, RegistryUnavailable) as exc:
         where = f"{extent.uri}: {part} of connector {extent.connector}"
-        raise UnsupportedType(f"{where}: {exc}") from exc
+        raise type(exc)(f"{where}: {exc}") from exc
 
 
 def _convert_rows(

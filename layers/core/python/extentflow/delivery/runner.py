@@ -2,7 +2,8 @@
 
     error                          effect on the extent
     StoreUnavailable,              abort, hand back, retry; after `retry_seconds` FAILED, or raised
-    CredentialsUnavailable         if the caller runs the extent again (`gives_up` False)
+    CredentialsUnavailable,        if the caller runs the extent again (`gives_up` False)
+    RegistryUnavailable
     Fenced, SinkUnavailable,       return the attempt, drop the producer, claim again (Kafka states
     LedgerUnavailable              the position); after `retry_seconds` raised: the lease expires
     BatchTooLarge                  likewise, with the topics' current limits; counts as an attempt
@@ -43,6 +44,7 @@ from extentflow.errors import (
     ObjectChanged,
     Permanent,
     ProcessExhausted,
+    RegistryUnavailable,
     Retryable,
     SinkUnavailable,
     StoreUnavailable,
@@ -72,8 +74,8 @@ Chunks = Generator[ConvertedChunk, None, None]
 # None: no chunk is ready yet.
 PrefetchedChunks = Generator[ConvertedChunk | None, None, None]
 
-# Handed back instead of dropping the slot: the object's side failed, the slot is sound.
-_SOURCE_OUTAGES = (StoreUnavailable, CredentialsUnavailable)
+# Handed back instead of dropping the slot: it is sound, and nothing of Kafka failed.
+_SOURCE_OUTAGES = (StoreUnavailable, CredentialsUnavailable, RegistryUnavailable)
 _HANDED_BACK = (*_SOURCE_OUTAGES, ProcessExhausted)
 
 
@@ -162,8 +164,8 @@ def run_extent(extent: Extent, context: DeliveryContext, *, message: str = "") -
     Raises:
         SinkUnavailable, LedgerUnavailable, Fenced: unavailable for `limits.retry_seconds` without
             progress; the extent stays claimed until its lease expires and can be run again.
-        StoreUnavailable, CredentialsUnavailable: likewise where `limits.gives_up` is False; the
-            extent is handed back.
+        StoreUnavailable, CredentialsUnavailable, RegistryUnavailable: likewise where
+            `limits.gives_up` is False; the extent is handed back.
         ProcessExhausted: where `limits.gives_up` is False; the extent is handed back at once.
         Misconfigured, Conflict: the extent can be claimed as before.
     """
@@ -381,7 +383,8 @@ class _ClaimedExtent:
         except _SOURCE_OUTAGES as exc:
             if out_of_time and limits.gives_up:
                 self._abort()
-                return self.fail(f"{reason(exc)}; replay the job when the store is available")
+                what = "registry" if isinstance(exc, RegistryUnavailable) else "store"
+                return self.fail(f"{reason(exc)}; replay the job when the {what} is available")
             self._hand_back(keep_attempt=False)
             raise
         except Misconfigured:

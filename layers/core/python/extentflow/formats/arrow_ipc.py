@@ -371,6 +371,6 @@ class ArrowIpc:
 ARROW = FormatSpec(
     open=lambda options, _: ArrowIpc(options),
     extensions=("arrow", "arrows", "feather"),
-    converters=("json", "string", "bytes"),
+    converters=("json", "avro", "string", "bytes"),
     compressible=False,
 )

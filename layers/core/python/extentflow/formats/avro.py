@@ -720,6 +720,6 @@ def _decode(header: Header, group: Sequence[Block], skip: int) -> pa.RecordBatch
 AVRO = FormatSpec(
     open=lambda options, _: Avro(options),
     extensions=("avro",),
-    converters=("json", "string", "bytes"),
+    converters=("json", "avro", "string", "bytes"),
     compressible=False,
 )

@@ -298,7 +298,7 @@ CSV = FormatSpec(
     open=open_csv,
     options=CsvOptions,
     extensions=("csv", "tsv"),
-    converters=("json",),
+    converters=("json", "avro"),
     problems=_problems,
 )
 

@@ -370,6 +370,6 @@ class Orc:
 ORC = FormatSpec(
     open=lambda options, _: Orc(options),
     extensions=("orc",),
-    converters=("json", "string", "bytes"),
+    converters=("json", "avro", "string", "bytes"),
     compressible=False,
 )

@@ -452,7 +452,7 @@ PARQUET = FormatSpec(
     open=lambda options, own=ParquetOptions(): Parquet(options, own=own),
     options=ParquetOptions,
     extensions=("parquet", "parq"),
-    converters=("json", "string", "bytes"),
+    converters=("json", "avro", "string", "bytes"),
     compressible=False,
     limits_records=True,
 )

@@ -17,6 +17,7 @@ from extentflow.sink.native import explain
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
+from extentflow.wiring.options import registry_checks
 
 CLOCK_SKEW_SECONDS = 5.0
 
@@ -223,6 +224,8 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
         remedy = f"continue it with `extentflow resume {name}`"
         yield _usable("connector", f"{fact}, {state}", remedy)
     yield _check("objects", lambda: _first_object(runtime, config, revision))
+    for key, ask in registry_checks(config, runtime.secrets):
+        yield _check(f"schema registry of {key}", ask)
     if broker:
         yield from topics(runtime, config)
 

@@ -59,7 +59,14 @@ class ExtentSetup:
         config, revision = self._config(extent)
         source = RangeReader(self._runtime.objects.store(config, revision), extent.version)
         format_ = self._runtime.objects.format(config, revision, extent.version, extent.format)
-        made = pipeline(config, extent, source, format_, partitions=self._partitions)
+        made = pipeline(
+            config,
+            extent,
+            source,
+            format_,
+            partitions=self._partitions,
+            look_up=self._runtime.secrets,
+        )
         if not config.ordered or config.keyed:
             return made
         # One partition keeps the object's order.
@@ -119,10 +126,16 @@ def pipeline(
     decoder: Format,
     *,
     partitions: Callable[[str], int],
+    look_up: options.SecretResolver,
 ) -> Pipeline:
-    """Return how an extent becomes records; `partitions` returns how many a topic has."""
+    """Return how an extent becomes records.
+
+    `partitions` returns how many a topic has, `look_up` the secrets of converters.
+    """
     version = extent.version
     topic = config.topic_for(version)
+    open_value = options.converter_opener(config, "value.converter", topic, look_up)
+    open_key = options.converter_opener(config, "key.converter", topic, look_up)
     place = -1
     if config.message_partition == BY_NAME:
         place, count = int(config.named(version)["partition"]), partitions(topic)
@@ -136,8 +149,8 @@ def pipeline(
         source=source,
         format=decoder,
         topic=topic,
-        value=options.value(config, extent.format),
-        key=options.key(config, version) if config.keyed else None,
+        value=options.value(config, extent.format, open_value),
+        key=options.key(config, version, open_key) if config.keyed else None,
         chain=options.chain(config),
         key_columns=config.message_key.columns,
         select=config.select,

@@ -1,25 +1,28 @@
 """Translates a connector's settings to the options of formats, converters, stores and the sink."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from extentflow.aws.secrets import SecretsManager
 from extentflow.config.columns import MessageKey
-from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector import CONVERTER_PARTS, ConnectorConfig
+from extentflow.config.registry import RegistryOptions
 from extentflow.config.secrets import environments, resolve
+from extentflow.config.specs import ConverterSpec
 from extentflow.config.table import Key, declared
 from extentflow.config.types import SECRET
 from extentflow.config.worker import WorkerSettings
-from extentflow.converters import CONVERTERS, Converter, open_converter
+from extentflow.converters import CONVERTERS, Converter, Destination, open_converter
+from extentflow.converters.registry import open_registry
 from extentflow.delivery.attributes import Attributes
-from extentflow.errors import Misconfigured, UnsupportedFormat, reason
+from extentflow.errors import AccessDenied, Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FORMATS, FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
 from extentflow.ledger import LedgerOptions
@@ -72,8 +75,9 @@ def absent_elsewhere(config: ConnectorConfig) -> str | None:
     producer = {f"producer.{name}": text for name, text in config.producer.items()}
     formats: dict[str, str] = {}
     for name, own in config.format_options.items():
-        formats |= {key: text for key, (_, text) in _format_secrets(name, own).items()}
-    if not (found := environments({**_credentials(config), **producer, **formats})):
+        formats |= {key: text for key, (_, text) in _secrets(f"{name}.", own).items()}
+    others = {**producer, **formats, **converter_secrets(config)}
+    if not (found := environments({**_credentials(config), **others})):
         return None
     return (
         f"connector {config.name}: {', '.join(found)}: a run of EMR Serverless has none of these "
@@ -136,39 +140,103 @@ def format_options(config: ConnectorConfig, name: str, compression: str) -> Form
 
 def own_options(config: ConnectorConfig, name: str, look_up: SecretResolver) -> Any:  # noqa: ANN401 - each format has a type of its own
     """Return the options of a format, with the secrets that they refer to."""
-    own = config.options_of(name)
-    secrets = _format_secrets(name, own)
+    return _resolved(f"{name}.", config.options_of(name), look_up)
+
+
+def _resolved(part: str, own: Any, look_up: SecretResolver, *, refresh: bool = False) -> Any:  # noqa: ANN401 - as `own_options`
+    secrets = _secrets(part, own)
     if not secrets:
         return own
-    found = look_up({key: text for key, (_, text) in secrets.items()})
+    found = look_up({key: text for key, (_, text) in secrets.items()}, refresh=refresh)
     return replace(own, **{field: found[key] for key, (field, _) in secrets.items()})
 
 
-def _format_secrets(name: str, own: object) -> dict[str, tuple[str, str]]:
-    """Return the field and the reference of each secret among a format's options, by its key."""
-    keys = (each for each in declared(type(own)) if isinstance(each, Key) and each.kind is SECRET)
-    written = ((each.field, getattr(own, each.field)) for each in keys)
-    return {f"{name}.{field.replace('_', '.')}": (field, text) for field, text in written if text}
+def _secrets(part: str, own: object) -> dict[str, tuple[str, str]]:
+    """Return the field and the reference of each secret among options, by its key."""
+    keys = (each for each in declared(type(own), part=part) if isinstance(each, Key))
+    secret = (each for each in keys if each.kind is SECRET)
+    written = ((each.name, each.field, getattr(own, each.field)) for each in secret)
+    return {name: (field, text) for name, field, text in written if text}
 
 
-def value(config: ConnectorConfig, name: str) -> Callable[[pa.Schema], Converter]:
+def converter_secrets(config: ConnectorConfig) -> dict[str, str]:
+    """Return the references to secrets of a connector's converters, by key."""
+    found: dict[str, str] = {}
+    for name, own in config.converter_options.items():
+        secrets = _secrets(CONVERTER_PARTS[name], own)
+        found |= {key: text for key, (_, text) in secrets.items()}
+    return found
+
+
+class OpenConverter(Protocol):
+    """Opens a converter by its name, as `open_converter`."""
+
+    def __call__(
+        self, name: str, schema: pa.Schema, columns: Sequence[str] | None = None
+    ) -> Converter:
+        """Return the converter of `columns` (None: all)."""
+
+
+def converter_opener(
+    config: ConnectorConfig, key: str, topic: str, look_up: SecretResolver
+) -> OpenConverter:
+    """Return how the converter that `key` names is opened for records of `topic`."""
+    own = config.converter_options.get(key)
+    if own is None:
+        return open_converter
+    destination = Destination(topic, is_key=key == "key.converter")
+    part = CONVERTER_PARTS[key]
+
+    def opened(name: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Converter:
+        current = _resolved(part, own, look_up)
+        open_with = partial(open_converter, name, schema, columns, destination=destination)
+        try:
+            return open_with(options=current)
+        except AccessDenied:
+            # The secret may have been rotated since it was cached.
+            again = _resolved(part, own, look_up, refresh=True)
+            if again == current:
+                raise
+            return open_with(options=again)
+
+    return opened
+
+
+def registry_checks(
+    config: ConnectorConfig, look_up: SecretResolver
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield the keys that name converters with a registry, and how the registry is checked."""
+    for key, own in config.converter_options.items():
+        if isinstance(own, RegistryOptions):
+            yield key, partial(_check_registry, CONVERTER_PARTS[key], own, look_up)
+
+
+def _check_registry(part: str, own: RegistryOptions, look_up: SecretResolver) -> str:
+    return open_registry(_resolved(part, own, look_up)).describe()
+
+
+def value(
+    config: ConnectorConfig, name: str, opener: OpenConverter = open_converter
+) -> Callable[[pa.Schema], Converter]:
     """Return how values are made; lines pass through unless something changes them."""
     converter = config.value_converter_for(name)
     if not FORMATS.get(name).raw or not CONVERTERS.is_built_in(converter):
-        return lambda schema: open_converter(converter, schema)
+        return partial(opener, converter)
     if not config.steps:
-        return lambda schema: open_converter("bytes", schema, [RAW_COLUMN])
-    return partial(_line_converter, config.value_converter, config.extracted_columns)
+        return lambda schema: opener("bytes", schema, [RAW_COLUMN])
+    return partial(_line_converter, config.value_converter, config.extracted_columns, opener)
 
 
 def _line_converter(
-    chosen: str | None, key_columns: tuple[str, ...], schema: pa.Schema
+    chosen: str | None, key_columns: tuple[str, ...], opener: OpenConverter, schema: pa.Schema
 ) -> Converter:
     """Return the converter of lines that transforms may have changed."""
     kept = [name for name in schema.names if name not in key_columns]
-    if kept == [RAW_COLUMN] and schema.field(RAW_COLUMN).type in (pa.string(), pa.binary()):
-        return open_converter("bytes", schema, [RAW_COLUMN])
-    return open_converter(chosen or "json", schema)
+    line = kept == [RAW_COLUMN] and schema.field(RAW_COLUMN).type in (pa.string(), pa.binary())
+    # A line is text or JSON already, and never what a converter with a registry makes.
+    if line and not isinstance(CONVERTERS.get(chosen or "json"), ConverterSpec):
+        return opener("bytes", schema, [RAW_COLUMN])
+    return opener(chosen or "json", schema)
 
 
 def chain(config: ConnectorConfig) -> Callable[[], Chain] | None:
@@ -190,7 +258,9 @@ def attributes(config: ConnectorConfig, partitions: Callable[[], int]) -> Attrib
     )
 
 
-def key(config: ConnectorConfig, version: ObjectVersion) -> Callable[[pa.Schema], Converter]:
+def key(
+    config: ConnectorConfig, version: ObjectVersion, opener: OpenConverter = open_converter
+) -> Callable[[pa.Schema], Converter]:
     """Return how keys are made: from columns, or the object's key for every record.
 
     With a chain, the schema is that of the key's columns, which the chain chose.
@@ -198,16 +268,16 @@ def key(config: ConnectorConfig, version: ObjectVersion) -> Callable[[pa.Schema]
     if config.message_key.source == "template":
         return partial(_template_converter, config.message_key, version)
     if chain(config) is not None:
-        return partial(_key_converter, config.key_converter)
+        return partial(_key_converter, config.key_converter, opener)
     if config.message_key.source == "object":
         return _object_key(version)
     name = config.key_converter_for_records() or "string"
     columns = list(config.message_key.columns)
-    return lambda schema: open_converter(name, schema, columns)
+    return lambda schema: opener(name, schema, columns)
 
 
-def _key_converter(chosen: str | None, schema: pa.Schema) -> Converter:
-    return open_converter(chosen or ("string" if len(schema) == 1 else "json"), schema)
+def _key_converter(chosen: str | None, opener: OpenConverter, schema: pa.Schema) -> Converter:
+    return opener(chosen or ("string" if len(schema) == 1 else "json"), schema)
 
 
 def fixed_key(

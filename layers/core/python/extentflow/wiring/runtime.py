@@ -132,7 +132,7 @@ class Runtime:
         try:
             config = self.connectors.revision(job.connector, job.revision)
             self.objects.store(config, job.revision)
-            self.secrets(config.producer)
+            self.secrets({**config.producer, **options.converter_secrets(config)})
         except Misconfigured as exc:
             why = "; ".join(exc.problems)
             return f"revision {job.revision} of connector {job.connector}: {why}"

@@ -1,0 +1,135 @@
+"""The keys of converters that keep their schemas in a schema registry, by Confluent's names."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from extentflow.config import types
+from extentflow.config.specs import ConverterCheck
+from extentflow.config.table import Alias, key
+
+RECORD_NAME = "io.confluent.connect.avro.ConnectDefault"
+TOPIC_NAME = "TopicNameStrategy"
+STRATEGIES = (TOPIC_NAME, "RecordNameStrategy", "TopicRecordNameStrategy")
+
+_STRATEGY_PACKAGE = "io.confluent.kafka.serializers.subject."
+
+
+def _urls(text: str) -> tuple[str, ...]:
+    return tuple(types.URL.read(one).rstrip("/") for one in text.split(","))
+
+
+def _record_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", text.strip()):
+        raise ValueError("write names of letters, digits and _, separated by dots: com.acme.Order")
+    return text.strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryOptions:
+    """How a registry is reached, and which schema is written. Safe to pickle: holds references."""
+
+    urls: tuple[str, ...] = key(
+        types.Kind(_urls, ",".join),
+        "The registry's address, http(s)://host:port; several, separated by commas, are tried in"
+        " turn.",
+        default=(),
+        name="schema.registry.url",
+        shown="required",
+    )
+    credentials_source: str | None = key(
+        types.choice({"USER_INFO"}),
+        "`USER_INFO`: with user and password. Without the key, none are sent.",
+        name="basic.auth.credentials.source",
+    )
+    user_info: str | None = key(
+        types.SECRET,
+        "`user:password`, as a reference only.",
+        name="basic.auth.user.info",
+        shown="required with USER_INFO",
+    )
+    ca_location: str | None = key(
+        types.TEXT,
+        "A PEM file, on every worker, with the authorities to trust for the registry.",
+        name="schema.registry.ssl.ca.location",
+        shown="system's own",
+    )
+    auto_register: bool = key(
+        types.BOOLEAN,
+        "Register the schema of the columns before the first record, once it is compatible."
+        " `false`: it has to be there.",
+        default=True,
+        name="auto.register.schemas",
+    )
+    use_latest: bool = key(
+        types.BOOLEAN,
+        "Write by the latest schema of the subject, whatever that of the columns is;"
+        " columns that do not fit it are an error. Needs `auto.register.schemas=false`.",
+        default=False,
+        name="use.latest.version",
+    )
+    strategy: str = key(
+        types.choice(STRATEGIES, {_STRATEGY_PACKAGE + name: name for name in STRATEGIES}),
+        "The subject: `TopicNameStrategy` (`TOPIC-value`, `TOPIC-key`), `RecordNameStrategy` (the"
+        " record's name), `TopicRecordNameStrategy` (`TOPIC-NAME`).",
+        default=TOPIC_NAME,
+        name="subject.name.strategy",
+        aliases=(
+            Alias("value.converter.value.subject.name.strategy", "Connect"),
+            Alias("key.converter.key.subject.name.strategy", "Connect"),
+        ),
+    )
+    record_name: str = key(
+        types.Kind(_record_name),
+        "The full name of the record in the schema. Strategies other than `TopicNameStrategy` need"
+        " it.",
+        default=RECORD_NAME,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroOptions(RegistryOptions):
+    """The keys of the converter `avro`."""
+
+    scrub: bool = key(
+        types.BOOLEAN,
+        "Replace what Avro does not allow in names, as Connect does; `false`: it is an error.",
+        default=False,
+        name="scrub.invalid.names",
+    )
+
+
+def problems(check: ConverterCheck) -> Iterator[str]:
+    """Yield what is wrong between the keys of a registry."""
+    options, prefix, sound = check.options, check.prefix, check.sound
+    if not options.urls and sound("schema.registry.url"):
+        yield (
+            f"{prefix}schema.registry.url: missing; {prefix.rstrip('.')}={check.name} keeps its"
+            " schemas in a registry: write http(s)://host:port"
+        )
+    source, user = options.credentials_source, options.user_info
+    if (source is None) != (user is None) and sound(
+        "basic.auth.credentials.source", "basic.auth.user.info"
+    ):
+        missing, value = (
+            ("basic.auth.credentials.source", "USER_INFO")
+            if source is None
+            else ("basic.auth.user.info", "a reference to user:password")
+        )
+        yield f"{prefix}{missing}: missing; write {value}, or remove the other key"
+    if options.use_latest and options.auto_register:
+        yield (
+            f"{prefix}use.latest.version=true: applies only where {prefix}auto.register.schemas is"
+            " false; write that, too"
+        )
+    if options.strategy != TOPIC_NAME and options.record_name == RECORD_NAME:
+        yield (
+            f"{prefix}record.name: missing; {options.strategy} makes the subject of it: write the"
+            " record's full name"
+        )
+    plain = any(url.lower().startswith("http:") for url in options.urls)
+    if options.ca_location is not None and plain and sound("schema.registry.ssl.ca.location"):
+        yield (
+            f"{prefix}schema.registry.ssl.ca.location: {prefix}schema.registry.url is not https;"
+            " remove one or change the other"
+        )

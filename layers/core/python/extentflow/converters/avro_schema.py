@@ -1,0 +1,319 @@
+"""Avro schemas: those of Arrow's types, and those that a registry holds.
+
+docs/registry.md has the table of types. Records, fixed types and enums of nested columns are named
+by their path, so that a name is unique and the same in every run.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from urllib.parse import quote_plus
+
+import pyarrow as pa
+from pyarrow import types
+
+from extentflow.converters.encodings import is_binary, is_text
+from extentflow.converters.nested import LISTS
+from extentflow.errors import IncompatibleSchema, UnsupportedType
+
+# What JSON can say: a name, a union, or an object with a type.
+Json: TypeAlias = Any
+
+PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+UINT64_DIGITS = 20
+# Arrow's decimals have at most so many digits.
+MOST_DIGITS = 76
+UUID_BYTES = 16
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+# -- from Arrow -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How columns are named in schemas; `scrub` replaces what Avro does not allow, as Connect."""
+
+    scrub: bool = False
+
+    def fields(self, names: Sequence[str], path: str) -> list[str]:
+        """Return the names of fields; UnsupportedType for one that Avro does not allow."""
+        made = [self._field(name, path) for name in names]
+        twice = [name for name, count in Counter(made).items() if count > 1]
+        if twice:
+            where = f"members of column '{path}'" if path else "columns"
+            raise UnsupportedType(
+                f"several {where} would be the field '{twice[0]}' of an Avro record; rename all"
+                " but one"
+            )
+        return made
+
+    def _field(self, name: str, path: str) -> str:
+        if _NAME.fullmatch(name):
+            return name
+        if not self.scrub:
+            whole = f"{path}.{name}" if path else name
+            raise UnsupportedType(
+                f"column '{whole}' cannot be a field of an Avro record: names are letters, digits"
+                " and _, no digit first; rename it, or set scrub.invalid.names=true"
+            )
+        # As Connect's converter: URL-encoded, a prefix where needed, all else underscores.
+        encoded = quote_plus(name, safe="*").replace("~", "%7E")
+        if not re.match(r"[A-Za-z_]", encoded):
+            encoded = f"x{encoded}"
+        return re.sub(r"[^A-Za-z0-9_]", "_", encoded)
+
+
+def record_schema(fields: Sequence[pa.Field], name: str, names: Names) -> Json:
+    """Return the schema of a record of the columns, called `name`; UnsupportedType by column."""
+    namespace, _, short = name.rpartition(".")
+    record = {"type": "record", "name": short}
+    if namespace:
+        record["namespace"] = namespace
+    return {**record, "fields": _fields(fields, "", short, names)}
+
+
+def _fields(fields: Sequence[pa.Field], path: str, name: str, names: Names) -> list[Json]:
+    made = []
+    for one, written in zip(fields, names.fields([f.name for f in fields], path), strict=True):
+        inner = f"{path}.{one.name}" if path else one.name
+        schema = _nullable(one, inner, f"{name}_{written}", names)
+        # A default lets consumers' schemas lose the field again.
+        default = {"default": None} if isinstance(schema, list) else {}
+        made.append({"name": written, "type": schema, **default})
+    return made
+
+
+def _nullable(one: pa.Field, path: str, name: str, names: Names) -> Json:
+    schema = _schema(one.type, path, name, names)
+    return ["null", schema] if one.nullable and schema != "null" else schema
+
+
+def _schema(data_type: pa.DataType, path: str, name: str, names: Names) -> Json:
+    """Return the schema of a type; `name` is that of a record or a fixed type that it needs."""
+    if types.is_decimal(data_type) and decimal_shape(data_type)[0] > MOST_DIGITS:
+        raise UnsupportedType(
+            f"column '{path}' has type {data_type}, of more than {MOST_DIGITS} digits without an"
+            " exponent; cast it to a decimal with fewer digits"
+        )
+    for recognises, build in _SCALARS:
+        if recognises(data_type):
+            found = build(data_type)
+            return {**found, "name": name} if isinstance(found, dict) and "size" in found else found
+    if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
+        return _schema(data_type.value_type, path, name, names)
+    if types.is_nested(data_type) and not types.is_union(data_type):
+        return _nested(data_type, path, name, names)
+    if types.is_union(data_type):
+        advice = "write a struct with one nullable member per alternative instead"
+    elif types.is_interval(data_type):
+        advice = "write a duration, or whole months, days and nanoseconds as integers, instead"
+    else:
+        advice = "write its storage type, or text, instead"
+    raise UnsupportedType(
+        f"column '{path}' has type {data_type}, which has no exact form in Avro; {advice}"
+    )
+
+
+def _nested(data_type: pa.DataType, path: str, name: str, names: Names) -> Json:
+    if isinstance(data_type, LISTS):
+        items = _nullable(data_type.value_field, f"{path}[]", f"{name}_item", names)
+        return {"type": "array", "items": items}
+    if types.is_struct(data_type):
+        fields = [data_type.field(index) for index in range(data_type.num_fields)]
+        return {"type": "record", "name": name, "fields": _fields(fields, path, name, names)}
+    value = _nullable(data_type.item_field, f"{path}.value", f"{name}_value", names)
+    if is_text(plain_type(data_type.key_type)):
+        return {"type": "map", "values": value}
+    key = _schema(data_type.key_type, f"{path}.key", f"{name}_key", names)
+    fields = [{"name": "key", "type": key}, {"name": "value", "type": value}]
+    return {"type": "array", "items": {"type": "record", "name": f"{name}_entry", "fields": fields}}
+
+
+def plain_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a dictionary, or the type itself."""
+    return data_type.value_type if types.is_dictionary(data_type) else data_type
+
+
+def _logical(kind: str, logical: str) -> Callable[[pa.DataType], Json]:
+    return lambda _: {"type": kind, "logicalType": logical}
+
+
+def _decimal(data_type: pa.DataType) -> Json:
+    precision, scale = decimal_shape(data_type)
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def decimal_shape(data_type: pa.DataType) -> tuple[int, int]:
+    """Return precision and scale of a decimal (or of uint64) as Avro has them."""
+    if types.is_uint64(data_type):
+        return UINT64_DIGITS, 0
+    # Avro has no negative scales, and no scale above the precision.
+    if data_type.scale < 0:
+        return data_type.precision - data_type.scale, 0
+    return max(data_type.precision, data_type.scale), data_type.scale
+
+
+_UNITS = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}
+
+
+def _timestamp(data_type: pa.DataType) -> Json:
+    local = "local-" if data_type.tz is None else ""
+    return {"type": "long", "logicalType": f"{local}timestamp-{_UNITS[data_type.unit]}"}
+
+
+def _is_int(data_type: pa.DataType) -> bool:
+    return bool(types.is_integer(data_type) and data_type.bit_width < 64) and not (  # noqa: PLR2004
+        types.is_uint32(data_type)
+    )
+
+
+_SCALARS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Json]], ...] = (
+    (types.is_null, lambda _: "null"),
+    (types.is_boolean, lambda _: "boolean"),
+    (_is_int, lambda _: "int"),
+    (types.is_uint64, _decimal),
+    (types.is_integer, lambda _: "long"),
+    (types.is_float64, lambda _: "double"),
+    (types.is_floating, lambda _: "float"),
+    (types.is_decimal, _decimal),
+    (types.is_date, _logical("int", "date")),
+    (types.is_time32, _logical("int", "time-millis")),
+    (types.is_time64, _logical("long", "time-micros")),
+    (types.is_timestamp, _timestamp),
+    # Avro's own duration counts months and days.
+    (types.is_duration, lambda _: "long"),
+    (is_text, lambda _: "string"),
+    (types.is_fixed_size_binary, lambda kind: {"type": "fixed", "size": kind.byte_width}),
+    (is_binary, lambda _: "bytes"),
+    (lambda kind: isinstance(kind, pa.UuidType), _logical("string", "uuid")),
+    (lambda kind: isinstance(kind, pa.Bool8Type), lambda _: "boolean"),
+    (lambda kind: isinstance(kind, pa.JsonType), lambda _: "string"),
+)
+
+
+# -- from a registry ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a record; `default` only where `has_default`."""
+
+    name: str
+    type: "Schema"
+    has_default: bool = False
+    default: Json = None
+
+
+@dataclass(slots=True)
+class Schema:
+    """One type of a schema. A named type that contains itself is the same object inside."""
+
+    kind: str
+    name: str = ""
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+    size: int = 0
+    symbols: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    branches: tuple["Schema", ...] = ()
+    inner: "Schema | None" = None
+
+    def __str__(self) -> str:
+        """Return the type as messages name it."""
+        if self.kind == "union":
+            return " or ".join(str(branch) for branch in self.branches)
+        shape = f"({self.precision}, {self.scale})" if self.logical == "decimal" else ""
+        logical = f" {self.logical}{shape}" if self.logical else ""
+        return f"{self.kind}{logical}" + (f" {self.name}" if self.name else "")
+
+
+def parse_schema(text: str) -> Schema:
+    """Return the schema that `text` is; IncompatibleSchema where it is none."""
+    try:
+        return _Parser().parse(json.loads(text), "")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise IncompatibleSchema(
+            f"its schema is no Avro schema that can be read ({type(exc).__name__}: {exc}); correct"
+            " it in the registry"
+        ) from exc
+
+
+# What holds the type of the items.
+_INNER: Mapping[str, str] = {"array": "items", "map": "values"}
+
+
+@dataclass(slots=True)
+class _Parser:
+    named: dict[str, Schema] = field(default_factory=dict)
+
+    def parse(self, schema: Json, namespace: str) -> Schema:
+        if isinstance(schema, list):
+            return Schema("union", branches=tuple(self.parse(one, namespace) for one in schema))
+        if isinstance(schema, dict):
+            return self._object(schema, namespace)
+        if schema in PRIMITIVES:
+            return Schema(schema)
+        full = f"{namespace}.{schema}"
+        return self.named[full if full in self.named else schema]
+
+    def _object(self, schema: Mapping[str, Json], namespace: str) -> Schema:
+        kind = schema["type"]
+        if not isinstance(kind, str) or kind in self.named:
+            return self.parse(kind, namespace)
+        if kind in PRIMITIVES:
+            return _with_logical(Schema(kind), schema)
+        if kind in _INNER:
+            return Schema(kind, inner=self.parse(schema[_INNER[kind]], namespace))
+        return self._named(schema, namespace)
+
+    def _named(self, schema: Mapping[str, Json], namespace: str) -> Schema:
+        name = schema["name"]
+        if "." in name:
+            namespace = name.rpartition(".")[0]
+        else:
+            namespace = schema.get("namespace", namespace)
+            name = f"{namespace}.{name}" if namespace else name
+        kind = "record" if schema["type"] == "error" else schema["type"]
+        made = self.named[name] = Schema(kind, name)
+        made.symbols = tuple(schema["symbols"]) if kind == "enum" else ()
+        made.size = int(schema["size"]) if kind == "fixed" else 0
+        if kind == "record":
+            made.fields = tuple(
+                Field(
+                    one["name"],
+                    self.parse(one["type"], namespace),
+                    "default" in one,
+                    one.get("default"),
+                )
+                for one in schema["fields"]
+            )
+        return _with_logical(made, schema)
+
+
+def _with_logical(made: Schema, schema: Mapping[str, Json]) -> Schema:
+    # An unknown one counts for nothing, as the specification says.
+    if schema.get("logicalType") in _LOGICAL.get(made.kind, frozenset()):
+        made.logical = schema["logicalType"]
+        if made.logical == "decimal":
+            made.precision, made.scale = int(schema["precision"]), int(schema.get("scale", 0))
+    return made
+
+
+_LOGICAL: Mapping[str, frozenset[str]] = {
+    "int": frozenset({"date", "time-millis"}),
+    "long": frozenset({"time-micros"})
+    | {
+        f"{local}timestamp-{unit}"
+        for local in ("", "local-")
+        for unit in ("millis", "micros", "nanos")
+    },
+    "bytes": frozenset({"decimal"}),
+    "fixed": frozenset({"decimal", "uuid", "duration"}),
+    "string": frozenset({"uuid"}),
+}

@@ -1,0 +1,85 @@
+"""Take nested columns apart: lists, maps, dictionaries and run-end-encoded columns."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyarrow import types
+
+from extentflow.converters.buffers import RowErrors, corrupt_rows, offsets_from_lengths
+from extentflow.converters.encodings import checked_text
+
+LISTS = (
+    pa.ListType,
+    pa.LargeListType,
+    pa.FixedSizeListType,
+    pa.ListViewType,
+    pa.LargeListViewType,
+)
+
+
+def flattened(lists: pa.Array, bounds: NDArray[np.int64]) -> pa.Array:
+    """Return the values of lists, without what null slots and gaps between views may hide."""
+    # Arrow creates no empty arrays of some types, such as structs with a UUID.
+    return pc.list_flatten(lists) if bounds[-1] else lists.values.slice(0, 0)
+
+
+def list_bounds(lists: pa.Array) -> NDArray[np.int64]:
+    """Return where each list of any layout begins among its flattened values, and the end."""
+    return offsets_from_lengths(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())
+
+
+def rows_of(bounds: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the rows whose lists contain the items, by the bounds of the lists."""
+    return np.searchsorted(bounds, items, side="right") - 1
+
+
+def distinct_values(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the values of a dictionary or run-end-encoded array, and each row's index in them."""
+    if types.is_dictionary(array.type):
+        return array.dictionary, array.indices
+    # A slice keeps the run ends of the whole array.
+    rows = np.arange(array.offset, array.offset + len(array))
+    runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
+    return array.values, pa.array(runs)
+
+
+def map_entries(array: pa.MapArray) -> pa.ListArray:
+    """Return maps as lists of structs, each a key and a value."""
+    # Not by a cast: Arrow's yields invalid arrays where a value is a list of the null type.
+    fields = [array.type.key_field, array.type.item_field]
+    # Not `keys` and `items`: from damaged pages, one of them may be longer than the entries.
+    entries = array.values
+    return pa.ListArray.from_arrays(
+        pa.array(array.offsets.to_numpy()),
+        pa.StructArray.from_arrays([entries.field(0), entries.field(1)], fields=fields),
+        mask=pc.is_null(array) if array.null_count else None,
+    )
+
+
+def require_unique_keys(lists: pa.ListArray, limit_bytes: int) -> None:
+    """Raise CorruptRecord for maps whose keys are not the names of distinct members."""
+    bounds = list_bounds(lists)
+    counts = np.diff(bounds)
+    keys = flattened(lists, bounds).flatten()[0]
+    if keys.null_count:
+        raise corrupt_rows(rows_of(bounds, np.flatnonzero(pc.is_null(keys))), "a key is null")
+    if len(counts) == 0 or counts.max() <= 1:
+        return
+    rows = np.repeat(np.arange(len(counts)), counts)
+    with RowErrors() as errors, errors.collect("key: ", partial(rows_of, bounds)):
+        codes = _plain_text(keys, limit_bytes).dictionary_encode()
+    # One number per pair of row and key, so that equal neighbours are repeated keys.
+    pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
+    repeated = pairs[1:][pairs[1:] == pairs[:-1]]
+    if len(repeated):
+        raise corrupt_rows(np.unique(repeated // len(codes.dictionary)), "a key is there twice")
+
+
+def _plain_text(keys: pa.Array, limit_bytes: int) -> pa.StringArray:
+    if types.is_dictionary(keys.type):
+        return _plain_text(keys.dictionary, limit_bytes).take(keys.indices)
+    return checked_text(keys, limit_bytes)

@@ -1,0 +1,128 @@
+"""The keys of converters with a schema registry."""
+
+import pickle
+from collections.abc import Mapping
+
+import pytest
+
+from extentflow.config.parsing import connector_table, parse, to_map
+from extentflow.config.registry import AvroOptions
+from extentflow.errors import Misconfigured
+
+ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "lake"}
+URL = "http://registry:8081"
+AVRO = {
+    **ORDERS,
+    "value.converter": "avro",
+    "value.converter.schema.registry.url": URL,
+}
+
+
+def problems(config: Mapping[str, str]) -> tuple[str, ...]:
+    with pytest.raises(Misconfigured) as caught:
+        parse(config)
+    return caught.value.problems
+
+
+def test_the_keys_of_a_registry_make_the_converters_options() -> None:
+    written = {
+        **ORDERS,
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url": "https://one:8081/, https://two:8081",
+        "value.converter.basic.auth.credentials.source": "USER_INFO",
+        "value.converter.basic.auth.user.info": "${env:REGISTRY}",
+        "value.converter.schema.registry.ssl.ca.location": "/etc/ca.pem",
+        "value.converter.auto.register.schemas": "false",
+        "value.converter.use.latest.version": "true",
+        "value.converter.value.subject.name.strategy": (
+            "io.confluent.kafka.serializers.subject.RecordNameStrategy"
+        ),
+        "value.converter.record.name": "com.acme.Order",
+        "value.converter.scrub.invalid.names": "true",
+        "message.key": "column:id",
+        "key.converter": "avro",
+        "key.converter.schema.registry.url": URL,
+    }
+
+    config = parse(written)
+
+    assert config.converter_options == {
+        "value.converter": AvroOptions(
+            urls=("https://one:8081", "https://two:8081"),
+            credentials_source="USER_INFO",
+            user_info="${env:REGISTRY}",
+            ca_location="/etc/ca.pem",
+            auto_register=False,
+            use_latest=True,
+            strategy="RecordNameStrategy",
+            record_name="com.acme.Order",
+            scrub=True,
+        ),
+        "key.converter": AvroOptions(urls=(URL,)),
+    }
+    assert parse(to_map(config)) == config
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own
+
+
+def test_other_converters_have_no_options() -> None:
+    assert parse({**ORDERS, "value.converter": "json"}).converter_options == {}
+    assert parse(ORDERS).converter_options == {}
+
+
+@pytest.mark.parametrize("part", ["value.converter.", "key.converter."])
+@pytest.mark.parametrize("chosen", [{}, {"value.converter": "json", "key.converter": "string"}])
+def test_a_key_of_a_registry_needs_its_converter(part: str, chosen: dict[str, str]) -> None:
+    names = [key.name for key in connector_table() if key.name.startswith(part)]
+    samples = {"url": URL, "source": "USER_INFO", "info": "${env:A}", "strategy": ""}
+
+    for name in names:
+        sample = samples.get(name.rpartition(".")[2], "true")
+        if name.endswith("strategy"):
+            sample = "TopicNameStrategy"
+        keyed = {"message.key": "column:id"}
+        (problem,) = problems({**ORDERS, **keyed, **chosen, name: sample})
+        assert problem.startswith(f"{name}: applies only where {part.rstrip('.')} is avro;")
+    assert len(names) == 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"schema.registry.url": "registry:8081"}, "write http://host:port"),
+        ({"schema.registry.url": "http://me:pw@registry"}, "must not contain credentials"),
+        ({"basic.auth.user.info": "me:pw"}, "(not shown): a secret is not written down"),
+        ({"basic.auth.user.info": "${env:A}"}, "source: missing; write USER_INFO, or remove"),
+        (
+            {"basic.auth.credentials.source": "USER_INFO"},
+            "basic.auth.user.info: missing; write a reference",
+        ),
+        ({"basic.auth.credentials.source": "URL"}, "write USER_INFO"),
+        ({"use.latest.version": "true"}, "auto.register.schemas is false; write that, too"),
+        ({"subject.name.strategy": "RecordNameStrategy"}, "record.name: missing; Rec"),
+        ({"record.name": "a-b"}, "write names of letters, digits and _"),
+        ({"schema.registry.ssl.ca.location": "/a.pem"}, "schema.registry.url is not https"),
+    ],
+)
+def test_what_cannot_work_is_reported_in_one_line(changes: dict[str, str], problem: str) -> None:
+    (found,) = problems(
+        {**AVRO, **{f"value.converter.{name}": text for name, text in changes.items()}}
+    )
+
+    assert problem in found
+
+
+def test_the_address_of_the_registry_is_required() -> None:
+    (found,) = problems({**ORDERS, "value.converter": "avro"})
+
+    assert found.startswith(
+        "value.converter.schema.registry.url: missing; value.converter=avro keeps its schemas in a"
+    )
+
+
+@pytest.mark.parametrize("name", ["jsonl", "text", "json", "bytes"])
+def test_formats_without_columns_have_no_schema(name: str) -> None:
+    (found,) = problems({**AVRO, "input.format": name})
+
+    assert found.startswith(
+        f"value.converter=avro cannot make values of {name}, which passes them on as they are;"
+    )
