@@ -75,6 +75,18 @@ def test_a_schema_that_is_there_is_only_looked_up(registry: RegistryDouble) -> N
     assert registry.requests == [("POST", "/subjects/orders-value")]
 
 
+def test_a_preview_checks_a_schema_and_registers_nothing(registry: RegistryDouble) -> None:
+    registry.add("orders-value", ORDER)
+    preview = client(registry)
+
+    assert preview.settle("orders-value", WIDER, preview=True).id == 0
+    with pytest.raises(IncompatibleSchema, match="TYPE_MISMATCH"):
+        preview.settle("orders-value", BROKEN, preview=True)
+    assert registry.subjects == {"orders-value": [ORDER]}
+    assert preview.settle("orders-value", WIDER).id > 0
+    assert registry.subjects == {"orders-value": [ORDER, WIDER]}
+
+
 def test_a_compatible_change_is_a_version_of_its_own(registry: RegistryDouble) -> None:
     first = client(registry).settle("orders-value", ORDER)
     second = client(registry).settle("orders-value", WIDER)

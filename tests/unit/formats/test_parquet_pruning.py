@@ -191,6 +191,7 @@ DUCKDB_CONDITIONS = [
 def test_files_of_duckdb_have_the_rows_that_duckdb_finds(tmp_path: Path) -> None:
     path = tmp_path / "duck.parquet"
     table = duckdb.sql(f"select {DUCKDB_COLUMNS} from range(6200) numbers(n)")  # noqa: S608
+    assert table is not None
     table.write_parquet(str(path), row_group_size=GROUP_ROWS)
     body, saved = path.read_bytes(), 0
     assert pq.read_metadata(path).num_row_groups >= 3

@@ -41,10 +41,14 @@ class ConverterFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the payloads of a converter go: the topic, and whether they are keys."""
+    """Where the payloads of a converter go: the topic, and whether they are keys.
+
+    `preview`: nothing is sent, so that a registry is asked about the schema and not changed.
+    """
 
     topic: str
     is_key: bool = False
+    preview: bool = False
 
 
 def open_converter(

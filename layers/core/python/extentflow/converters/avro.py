@@ -36,7 +36,7 @@ def avro_converter(
     chosen, names = Columns.select(schema, columns, nested=True), Names(options.scrub)
     text = json.dumps(record_schema(chosen.fields, options.record_name, names))
     subject = subject_name(options, destination, options.record_name)
-    settled = open_registry(options).settle(subject, text)
+    settled = open_registry(options).settle(subject, text, preview=destination.preview)
     try:
         write = record_writer(
             chosen.fields, parse_schema(settled.text), "", Target(names, limit_bytes)

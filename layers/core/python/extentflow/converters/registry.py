@@ -61,16 +61,20 @@ class SchemaRegistry:
     _known: dict[tuple[str, str], int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def settle(self, subject: str, text: str) -> Registered:
+    def settle(self, subject: str, text: str, *, preview: bool = False) -> Registered:
         """Return the schema to write values of the schema `text` by.
 
+        With `preview`, a schema that the subject lacks is checked, not registered; its id is 0.
         Raises IncompatibleSchema with the registry's reason; RegistryUnavailable; AccessDenied.
         """
         if self.options.use_latest:
             return self._latest(subject)
         with self._lock:
             if (subject, text) not in self._known:
-                self._known[subject, text] = self._settled(subject, text)
+                found = self._settled(subject, text, preview=preview)
+                if found is None:
+                    return Registered(0, text)
+                self._known[subject, text] = found
             return Registered(self._known[subject, text], text)
 
     def describe(self) -> str:
@@ -81,7 +85,7 @@ class SchemaRegistry:
             raise self._foreign("GET /config names no compatibility level")
         return f"{self.options.urls[0]}, compatibility {level}"
 
-    def _settled(self, subject: str, text: str) -> int:
+    def _settled(self, subject: str, text: str, *, preview: bool) -> int | None:
         known = self._call("POST", f"/subjects/{_quoted(subject)}", self._body(text), subject)
         if known is not None:
             return self._id(known)
@@ -91,6 +95,8 @@ class SchemaRegistry:
                 f" auto.register.schemas=true, or use.latest.version=true. The schema: {text}"
             )
         self._require_compatible(subject, text)
+        if preview:
+            return None
         path = f"/subjects/{_quoted(subject)}/versions"
         made = self._call("POST", path, self._body(text), subject)
         return self._id(made)

@@ -127,15 +127,18 @@ def pipeline(
     *,
     partitions: Callable[[str], int],
     look_up: options.SecretResolver,
+    preview: bool = False,
 ) -> Pipeline:
     """Return how an extent becomes records.
 
-    `partitions` returns how many a topic has, `look_up` the secrets of converters.
+    `partitions` returns how many a topic has, `look_up` the secrets of converters. `preview`:
+    nothing will be sent.
     """
     version = extent.version
     topic = config.topic_for(version)
-    open_value = options.converter_opener(config, "value.converter", topic, look_up)
-    open_key = options.converter_opener(config, "key.converter", topic, look_up)
+    opener = partial(options.converter_opener, config, preview=preview)
+    open_value = opener("value.converter", topic, look_up)
+    open_key = opener("key.converter", topic, look_up)
     place = -1
     if config.message_partition == BY_NAME:
         place, count = int(config.named(version)["partition"]), partitions(topic)
@@ -175,7 +178,15 @@ def check_first_records(
         return runtime.topic(topic).partitions
 
     with contain_defects(extent.uri):
-        made = pipeline(config, extent, source, decoder, partitions=partitions)
+        made = pipeline(
+            config,
+            extent,
+            source,
+            decoder,
+            partitions=partitions,
+            look_up=runtime.secrets,
+            preview=True,
+        )
         bad = made.first_bad(extent)
     if bad is not None and config.errors_tolerance != "all":
         raise CorruptRecord(describe(extent, bad, decoder.location_unit))

@@ -178,13 +178,16 @@ class OpenConverter(Protocol):
 
 
 def converter_opener(
-    config: ConnectorConfig, key: str, topic: str, look_up: SecretResolver
+    config: ConnectorConfig, key: str, topic: str, look_up: SecretResolver, *, preview: bool = False
 ) -> OpenConverter:
-    """Return how the converter that `key` names is opened for records of `topic`."""
+    """Return how the converter that `key` names is opened for records of `topic`.
+
+    `preview`: see `Destination`.
+    """
     own = config.converter_options.get(key)
     if own is None:
         return open_converter
-    destination = Destination(topic, is_key=key == "key.converter")
+    destination = Destination(topic, is_key=key == "key.converter", preview=preview)
     part = CONVERTER_PARTS[key]
 
     def opened(name: str, schema: pa.Schema, columns: Sequence[str] | None = None) -> Converter:
