@@ -7,6 +7,7 @@ from tests.fuzz.converters import CONVERTERS
 from tests.fuzz.lines import COMPRESSED, LINES
 from tests.fuzz.messages import LEDGER, MESSAGES
 from tests.fuzz.notifications import NOTIFICATIONS, REQUESTS
+from tests.fuzz.orc import ORC
 from tests.fuzz.parquet import PARQUET
 from tests.fuzz.planted import PLANTED
 from tests.fuzz.settings import ADDRESSES, CONNECTORS, SETTINGS
@@ -18,7 +19,7 @@ TARGETS = {
     target.name: target
     for target in (
         *(NOTIFICATIONS, REQUESTS, CONNECTORS, SETTINGS, MESSAGES, LEDGER),
-        *(LINES, COMPRESSED, PARQUET, CONVERTERS, ADDRESSES),
+        *(LINES, COMPRESSED, PARQUET, ORC, CONVERTERS, ADDRESSES),
     )
 }
 # Also of the campaign's own test; not a part of campaigns.

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache
-from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -13,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tests.fuzz import thrift
+from tests.fuzz.columnar import require_partitions
 from tests.fuzz.lines import convert_all
 from tests.fuzz.mutations import change_bytes, pack, unpack
 from tests.fuzz.targets import Target
-from tests.laws.laws import extent_of
 from tests.laws.parquet_bytes import (
     BYTE_ARRAY,
     DECIMAL,
@@ -219,20 +218,6 @@ def _object(random: Random) -> bytes:
     return pack(given, data)
 
 
-def _decoded(fmt: Parquet, source: MemorySource, cuts: list[int]) -> tuple[list[int], list[int]]:
-    rows: list[int] = []
-    bad: list[int] = []
-    for start, end in pairwise(cuts):
-        before = 0
-        for chunk in fmt.decode(source, extent_of(source, start, end), 0):
-            assert chunk.next_position > before, "positions increase"
-            before = chunk.next_position
-            assert len(chunk.locations) == chunk.batch.num_rows
-            rows += [int(one) for one in chunk.locations]
-            bad += [one.location for one in chunk.bad]
-    return rows, bad
-
-
 def _largest_claim(body: bytes) -> int:
     """Return the largest page that a page header claims, as far as headers can be followed."""
     # The library's checks first: Arrow aborts the process over metadata that contradicts itself.
@@ -279,18 +264,9 @@ def _run_object(data: bytes) -> str:
         window_bytes=given["window"], batch_rows=given["batch"], excludes=_asks_for_ranges
     )
     fmt = Parquet(options, Footers(), readers=given["readers"])
-    ranges = list(fmt.plan(source, 1))
-    bounds = [start for start, _ in ranges] + [end for _, end in ranges[-1:]]
-    assert not ranges or (bounds[0], bounds[-1]) == (0, len(body)), "a plan is a partition"
-    whole = _decoded(fmt, source, [0, len(body)])
-    cut = int(given["cut"] * len(body))
-    assert _decoded(fmt, source, [0, cut, len(body)]) == whole, "any partition yields the same"
-    if cut < len(body) // 4:
-        assert _decoded(fmt, source, bounds) == whole
-    rows, bad = whole
-    assert len(set(rows)) == len(rows), "every row once"
+    outcome = require_partitions(fmt, source, given["cut"])
     convert_all(fmt, source, given["converter"])
-    return f"{'rows' if rows else 'nothing'}{', lost ones' if bad else ''}"
+    return outcome
 
 
 PARQUET = Target("parquet", 7, _object, _run_object)

@@ -1,9 +1,15 @@
 """ORC types, damage and limits; pyorc and pyarrow write the files."""
 
 import random
+import signal
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +27,14 @@ from extentflow.errors import (
     UnsupportedType,
 )
 from extentflow.formats import FORMATS, FormatOptions
-from extentflow.formats.orc import Orc, parse_fields, read_tail, write_fields
+from extentflow.formats.orc import Orc, read_tail
+from extentflow.formats.orc_metadata import (
+    LARGEST_DICTIONARY,
+    Fields,
+    parse_fields,
+    unpack_message,
+    write_fields,
+)
 from extentflow.testing.stores import MemorySource
 
 FLAT = next(sample for sample in LARGE if sample.name == "flat")
@@ -171,6 +184,199 @@ def test_a_stripe_that_cannot_be_decoded_is_one_bad_record_and_the_next_is_deliv
     assert (location, raw) == (0, None)
     assert f"[{first.start}-{first.end}): rows 0-999 of stripe 0 are lost" in reason
     assert result.rows == rows[1000:]
+
+
+def one_stripe(kind: str, rows: list[Any]) -> bytes:
+    """Return a file of one stripe that is not compressed."""
+    return by_pyorc(f"struct<c:{kind}>", rows, compression=pyorc.CompressionKind.NONE)
+
+
+def with_other_footers(
+    body: bytes,
+    *,
+    stripe: Callable[[Fields], Fields] = lambda fields: fields,
+    file: Callable[[Fields], Fields] = lambda fields: fields,
+) -> bytes:
+    """Return a file of one stripe with other fields in the stripe's footer and in the file's."""
+    tail = read_tail(MemorySource(body))
+    (only,) = tail.stripes
+    place = dict(parse_fields(only.message))
+    at = only.end - int(place[4])
+    inner = write_fields(stripe(parse_fields(body[at : only.end])))
+    place[4] = len(inner)
+    message = write_fields(sorted(place.items()))
+    fields = [(key, message if key == 3 else value) for key, value in tail.footer]
+    footer = write_fields(file(fields))
+    kept = [(key, value) for key, value in tail.postscript if key not in (1, 5)]
+    postscript = write_fields([(1, len(footer)), (5, 0), *kept])
+    return body[:at] + inner + footer + postscript + bytes([len(postscript)])
+
+
+def with_stream(kind: int, column: int, length: int) -> Callable[[Fields], Fields]:
+    """Return a change of a stripe's footer: the length of a stream, which is added if new."""
+
+    def change(fields: Fields) -> Fields:
+        stream = write_fields([(1, kind), (2, column), (3, length)])
+        prefix = write_fields([(1, kind), (2, column)])
+        is_it = [key == 1 and bytes(value).startswith(prefix) for key, value in fields]
+        if not any(is_it):
+            return [*fields, (1, stream)]
+        return [(1, stream) if it else field for it, field in zip(is_it, fields, strict=True)]
+
+    return change
+
+
+def with_type(column: int, message: Fields) -> Callable[[Fields], Fields]:
+    """Return a change of a file's footer: another type of a column, which may be a new one."""
+
+    def change(fields: Fields) -> Fields:
+        types = [value for key, value in fields if key == 4]
+        types[column:] = [write_fields(message), *types[column + 1 :]]
+        return [*(field for field in fields if field[0] != 4), *((4, one) for one in types)]
+
+    return change
+
+
+@pytest.mark.parametrize("missing", [40, 100, 200])
+def test_the_rows_before_the_batch_that_fails_are_delivered_every_time(missing: int) -> None:
+    """Arrow drops a varying number of them, because it reads ahead."""
+    rows = [{"c": f"text {n}"} for n in range(64)]
+    # The stream of 438 bytes ends early.
+    body = with_other_footers(one_stripe("string", rows), stripe=with_stream(1, 1, 438 - missing))
+    options = FormatOptions(batch_rows=4)
+
+    results = [read(body, options) for _ in range(20)]
+
+    decoded_rows = (64 - missing // 7) // 4 * 4
+    ((location, _, reason),) = results[0].bad
+    assert location == pytest.approx(decoded_rows, abs=4)
+    assert location % 4 == 0
+    assert results[0].rows == rows[:location]
+    assert f"rows {location}-63 of stripe 0 are lost" in reason
+    assert all(result == results[0] for result in results)
+
+
+ROWS = [{"c": f"text {n}"} for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("stripe", "reason"),
+    [
+        (with_stream(2, 1, (1 << 64) - 1), "its streams are longer than the stripe"),
+        (with_stream(1 << 32, 1, 1), "a stream of kind 4294967296 of column 1"),
+        (lambda fields: [*fields, (3, b"../../../dev/zero")], "its time zone is b'../../../dev/ze"),
+        (
+            lambda fields: [*fields, (2, write_fields([(1, 3), (2, LARGEST_DICTIONARY + 1)]))],
+            "it claims a dictionary of 33554433 entries",
+        ),
+        (lambda _: [(1, b"\x08")], "its footer is damaged: a number that does not end"),
+    ],
+)
+def test_a_stripe_footer_that_arrow_must_not_read_is_lost_rows(
+    stripe: Callable[[Fields], Fields], reason: str
+) -> None:
+    body = with_other_footers(one_stripe("string", ROWS), stripe=stripe)
+
+    ((location, _, why),) = read(body).bad
+
+    assert location == 0
+    assert "rows 0-8 of stripe 0 are lost: its footer is damaged" in why
+    assert reason in why
+
+
+def test_null_keys_of_maps_are_lost_rows_and_do_not_end_the_process() -> None:
+    """The file is valid, and Arrow aborts."""
+    body = one_stripe("map<string,int>", [{"c": {"a": 1}}, {"c": {None: 2}}])
+
+    ((_, _, why),) = read(body).bad
+
+    assert "column 2 has null keys in a map, which Arrow does not hold" in why
+
+
+def test_unions_are_refused_because_nulls_end_the_process() -> None:
+    body = one_stripe("array<uniontype<int,string>>", [{"c": [1, "x", None]}])
+
+    with pytest.raises(UnsupportedType, match=r"s3://memory/object: the column 'c' holds a unio"):
+        plan(body)
+
+
+@pytest.mark.parametrize(
+    ("column", "message", "reason"),
+    [
+        (1, [(1, 14), (5, 39), (6, 2)], r"type 1 is a decimal\(39,2\)"),
+        (1, [(1, 14), (5, 9), (6, 10)], r"type 1 is a decimal\(9,10\)"),
+        (1, [(1, 12)], "type 1 is a struct without members"),
+        (1, [(1, 99)], "type 1 is of an unknown kind, 99"),
+        (1, [(1, 10), (2, 2)], "type 2 is missing"),
+        (2, [(1, 3)], "type 2 is not a part of the schema"),
+    ],
+)
+def test_types_that_arrow_must_not_read_are_corrupt(
+    column: int, message: Fields, reason: str
+) -> None:
+    # Arrow checks links and kinds itself, in other words.
+    body = with_other_footers(one_stripe("string", ROWS), file=with_type(column, message))
+
+    with pytest.raises(CorruptObject, match=rf"has an unreadable footer: .*({reason}|not exists)"):
+        plan(body)
+
+
+def test_types_that_are_nested_too_deep_are_corrupt() -> None:
+    body = one_stripe("array<" * 70 + "int" + ">" * 70, [])
+
+    with pytest.raises(CorruptObject, match="types are nested more than 64 levels deep"):
+        plan(body)
+
+
+def test_chunks_of_more_bytes_than_their_header_can_say_are_corrupt() -> None:
+    body = one_stripe("int", [{"c": 1}])
+    length = body[-1]
+    kept = [field for field in parse_fields(body[-1 - length : -1]) if field[0] not in (2, 3)]
+    postscript = write_fields([*kept, (2, 1), (3, 1 << 40)])
+
+    with pytest.raises(CorruptObject, match="it claims chunks of 1099511627776 bytes"):
+        plan(body[: -1 - length] + postscript + bytes([len(postscript)]))
+
+
+@pytest.mark.parametrize("kind", [1, 2, 4, 5])
+@pytest.mark.parametrize("size", [0, 1, 14, 300, 5_000])
+def test_messages_are_unpacked_with_every_codec(kind: int, size: int) -> None:
+    message = (b"abcd" * size)[:size] + bytes(random.Random(size).randbytes(size))
+    codec = {2: "snappy", 4: "lz4_raw", 5: "zstd"}.get(kind)
+    packer = zlib.compressobj(wbits=-15)
+    packed = packer.compress(message) + packer.flush()
+    if codec:
+        packed = pa.compress(message, codec=codec, asbytes=True)
+    stored = (len(packed) << 1).to_bytes(3, "little") + packed + b"\x05\0\0xy"
+
+    assert unpack_message(stored, kind, 1 << 16) == message + b"xy"
+
+
+DECODE = """
+import sys
+from pathlib import Path
+from extentflow.formats import FormatOptions
+from extentflow.formats.orc import Orc
+from extentflow.model import Extent
+from extentflow.testing.stores import MemorySource
+source = MemorySource(Path(sys.argv[1]).read_bytes())
+extent = Extent("job", 0, "connector", source.version, 0, source.version.size, "orc")
+print(sum(chunk.batch.num_rows for chunk in Orc(FormatOptions()).decode(source, extent, 0)))
+"""
+
+
+def test_damaged_lengths_of_values_end_the_process_as_documented(tmp_path: Path) -> None:
+    """Only reading the streams twice would find them; a worker that dies uses up an attempt."""
+    body = one_stripe("string", [{"c": "x" * n} for n in range(1, 11)])
+    lengths = b"\xc0\x09\x01\x02"
+    assert body.count(lengths) == 1
+    path = tmp_path / "object.orc"
+    # Each length is 64 less than the one before.
+    path.write_bytes(body.replace(lengths, b"\xc0\x09\x01\x7f"))
+
+    ended = subprocess.run([sys.executable, "-c", DECODE, str(path)], check=False)
+
+    assert ended.returncode == -signal.SIGSEGV, "update docs/formats.md: Arrow has become safer"
 
 
 def test_resuming_outside_the_extent_is_a_conflict() -> None:

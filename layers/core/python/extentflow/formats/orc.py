@@ -12,12 +12,13 @@ ORC has no checksums: a damaged stripe that still decodes is indistinguishable f
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -27,6 +28,17 @@ from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, Unsupp
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, no_rows
 from extentflow.formats.arrow_ipc import require_columns
 from extentflow.formats.magic import HEAD_BYTES, require_signature
+from extentflow.formats.orc_metadata import (
+    LARGEST_BLOCK_BYTES,
+    Fields,
+    check_stripe,
+    check_types,
+    messages_of,
+    number_of,
+    parse_fields,
+    unpack_message,
+    write_fields,
+)
 from extentflow.formats.parquet_prefetch import ObjectFile
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
@@ -43,75 +55,12 @@ SCAN_ROWS = 1024
 _CACHED_TAILS = 64
 _ERRORS = (pa.ArrowException, OSError, ValueError)
 
-# Numbers of fields and types in ORC's protocol buffers (orc_proto.proto).
+# Numbers of fields in ORC's protocol buffers (orc_proto.proto).
 _POSTSCRIPT, _FOOTER = 1, 2
 _FOOTER_LENGTH, _COMPRESSION, _BLOCK_SIZE, _METADATA_LENGTH, _STATISTICS_LENGTH = 1, 2, 3, 5, 7
 _STRIPES, _ROWS, _STATISTICS, _ENCRYPTION = 3, 6, 7, 10
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-Fields: TypeAlias = list[tuple[int, int | bytes]]
-
-
-def parse_fields(data: bytes) -> Fields:
-    """Return numbers and values of a protocol buffer's fields; ValueError for other bytes."""
-    fields: Fields = []
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, kind = tag >> 3, tag & 7
-        if kind == _VARINT:
-            value, at = _varint(data, at)
-            fields.append((number, value))
-            continue
-        length = {_FIXED64: 8, _FIXED32: 4}.get(kind)
-        if length is None:
-            if kind != _BYTES:
-                raise ValueError(f"a field of the wire type {kind}")
-            length, at = _varint(data, at)
-        if at + length > len(data):
-            raise ValueError("a field that is longer than its message")
-        fields.append((number, data[at : at + length]))
-        at += length
-    return fields
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 70:  # noqa: PLR2004 - ten bytes of seven bits
-        value |= (data[at] & 0x7F) << shift
-        at += 1
-        if data[at - 1] < 0x80:  # noqa: PLR2004 - the bit that says that more bytes follow
-            return value, at
-        shift += 7
-    raise ValueError("a number that does not end")
-
-
-def write_fields(fields: Iterable[tuple[int, int | bytes]]) -> bytes:
-    """Return the protocol buffer of fields that are numbers or bytes."""
-    out = bytearray()
-    for number, value in fields:
-        if isinstance(value, int):
-            out += _written(number << 3 | _VARINT) + _written(value)
-        else:
-            out += _written(number << 3 | _BYTES) + _written(len(value)) + value
-    return bytes(out)
-
-
-def _written(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:  # noqa: PLR2004 - as in _varint
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def _number(fields: Fields, number: int) -> int:
-    values = [value for key, value in fields if key == number and isinstance(value, int)]
-    return values[-1] if values else 0
-
-
-def _messages(fields: Fields, number: int) -> list[bytes]:
-    return [value for key, value in fields if key == number and isinstance(value, bytes)]
+_STRIPE_ROWS = 5
+_DEFAULT_BLOCK_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +90,7 @@ class Tail:
     schema: pa.Schema
     postscript: Fields
     footer: Fields
+    map_keys: frozenset[int]
     stripes: tuple[Stripe, ...]
 
     def owned(self, start: int, end: int) -> tuple[Stripe, ...]:
@@ -149,18 +99,19 @@ class Tail:
         first = bisect_left(self.stripes, start, key=by_start)
         return self.stripes[first : bisect_left(self.stripes, end, key=by_start)]
 
-    def of_one(self, stripe: Stripe) -> bytes:
-        """Return the end of a file whose only stripe this is."""
+    def of_one(self, stripe: Stripe, rows: int) -> bytes:
+        """Return the end of a file that holds the first `rows` rows of this stripe only."""
+        message = [field for field in parse_fields(stripe.message) if field[0] != _STRIPE_ROWS]
         footer = write_fields(
             [
                 *((key, value) for key, value in self.footer if key not in _PER_STRIPE),
-                (_STRIPES, stripe.message),
-                (_ROWS, stripe.rows),
+                (_STRIPES, write_fields([*message, (_STRIPE_ROWS, rows)])),
+                (_ROWS, rows),
             ]
         )
-        if _number(self.postscript, _COMPRESSION):
+        if number_of(self.postscript, _COMPRESSION):
             # Chunks that are not compressed, each after its length.
-            size = _number(self.postscript, _BLOCK_SIZE) or 1
+            size = number_of(self.postscript, _BLOCK_SIZE) or 1
             chunks = (footer[at : at + size] for at in range(0, len(footer), size))
             footer = b"".join(
                 (len(chunk) << 1 | 1).to_bytes(3, "little") + chunk for chunk in chunks
@@ -179,7 +130,7 @@ def read_tail(source: RangeSource) -> Tail:
 
     Raises:
         UnsupportedFormat: not ORC, or encrypted.
-        UnsupportedType: a column without an exact Arrow type.
+        UnsupportedType: a column without an exact Arrow type, or a `uniontype`.
         CorruptObject: the footer is truncated, unreadable or contradicts itself.
     """
     version = source.version
@@ -195,35 +146,55 @@ def read_tail(source: RangeSource) -> Tail:
         )
     file = ObjectFile(source, version.size, b"", start, held)
     try:
+        block_bytes = number_of(parse_fields(held[-1 - held[-1] : -1]), _BLOCK_SIZE)
+        if block_bytes > LARGEST_BLOCK_BYTES:
+            raise ValueError(f"it claims chunks of {block_bytes} bytes")
         reader = orc.ORCFile(pa.PythonFile(file, mode="r"))
-        schema = reader.schema
         parts = parse_fields(reader.reader.serialized_file_tail())
-        (postscript,) = _messages(parts, _POSTSCRIPT)
-        (footer,) = _messages(parts, _FOOTER)
-        tail = Tail(schema, parse_fields(postscript), parse_fields(footer), ())
-        _require_supported(version, tail)
-        stripes = tuple(_stripes(version, tail.footer))
+        (postscript,) = messages_of(parts, _POSTSCRIPT)
+        (message,) = messages_of(parts, _FOOTER)
+        footer = parse_fields(message)
+        _require_not_encrypted(version, footer)
+        map_keys = check_types(footer)
+        schema = reader.schema
+        _require_columns(version, schema)
+        stripes = tuple(_stripes(version, footer))
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedType(f"{version.uri}: {_one_line(exc)}; remove that column") from exc
     except _ERRORS as exc:
         file.check()
         raise _corrupt(version, f"has an unreadable footer: {_one_line(exc)}") from exc
-    return Tail(schema, tail.postscript, tail.footer, stripes)
+    return Tail(schema, parse_fields(postscript), footer, map_keys, stripes)
 
 
-def _require_supported(version: ObjectVersion, tail: Tail) -> None:
-    if _messages(tail.footer, _ENCRYPTION):
+def _require_not_encrypted(version: ObjectVersion, footer: Fields) -> None:
+    if messages_of(footer, _ENCRYPTION):
         raise UnsupportedFormat(
             f"{version.uri} has encrypted columns; decrypt it with its writer's tools first"
         )
-    require_columns(version, tail.schema)
+
+
+def _require_columns(version: ObjectVersion, schema: pa.Schema) -> None:
+    require_columns(version, schema)
+    for column in schema:
+        if _holds_union(column.type):
+            raise UnsupportedType(
+                f"{version.uri}: the column {column.name!r} holds a uniontype. Arrow's reader of"
+                " ORC reads other memory where a union is null, which ends the process; remove"
+                " that column"
+            )
+
+
+def _holds_union(kind: pa.DataType) -> bool:
+    members = (kind.field(index).type for index in range(kind.num_fields))
+    return pa.types.is_union(kind) or any(map(_holds_union, members))
 
 
 def _stripes(version: ObjectVersion, footer: Fields) -> Iterator[Stripe]:
     row, reached = 0, len(MAGIC)
-    for ordinal, message in enumerate(_messages(footer, _STRIPES)):
+    for ordinal, message in enumerate(messages_of(footer, _STRIPES)):
         fields = parse_fields(message)
-        start, index, data, end, rows = (_number(fields, number) for number in range(1, 6))
+        start, index, data, end, rows = (number_of(fields, number) for number in range(1, 6))
         end += start + index + data
         if not rows:
             continue
@@ -231,8 +202,8 @@ def _stripes(version: ObjectVersion, footer: Fields) -> Iterator[Stripe]:
             raise _corrupt(version, f"has stripe {ordinal} at [{start}-{end})")
         yield Stripe(ordinal, start, end, row, rows, message)
         row, reached = row + rows, end
-    if row != _number(footer, _ROWS):
-        raise _corrupt(version, f"states {_number(footer, _ROWS)} rows, its stripes hold {row}")
+    if row != number_of(footer, _ROWS):
+        raise _corrupt(version, f"states {number_of(footer, _ROWS)} rows, its stripes hold {row}")
 
 
 def _corrupt(version: ObjectVersion, what: str) -> CorruptObject:
@@ -247,40 +218,95 @@ class _UndecodableError(Exception):
     """Arrow cannot decode a stripe."""
 
 
-def _read_rows(
-    source: RangeSource, tail: Tail, stripe: Stripe, *, batch_rows: int, window_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of a stripe in batches; _UndecodableError if Arrow fails."""
-    held = b""
-    if stripe.end - stripe.start <= LARGEST_HELD_BYTES:
-        held = b"".join(source.stream(stripe.start, stripe.end, window_bytes=window_bytes))
-    file = ObjectFile(source, stripe.end, tail.of_one(stripe), stripe.start, held)
+@dataclass(frozen=True, slots=True)
+class _StripeReader:
+    """Reads the rows of a stripe, whose bytes are held if it is not large."""
 
-    left, failure = stripe.rows, ""
-    pending: list[pa.RecordBatch] = []
-    rows = size = 0
-    try:
-        for batch in _scan(file, min(batch_rows, SCAN_ROWS)):
-            if batch.num_rows > left or batch.schema.names != tail.schema.names:
-                break
-            batch.validate()
-            left -= batch.num_rows
-            if pending and (size >= BATCH_BYTES or rows + batch.num_rows > batch_rows):
-                yield pa.concat_batches(pending)
-                pending, rows, size = [], 0, 0
-            pending.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-    except _ERRORS as exc:
-        file.check()
-        failure = _one_line(exc)
-    if pending:
-        yield pa.concat_batches(pending)
-    if left:
-        raise _UndecodableError(failure or "its streams hold other rows than the footer says")
+    source: RangeSource
+    tail: Tail
+    stripe: Stripe
+    batch_rows: int
+    held: bytes
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in batches; _UndecodableError behind the last batch that Arrow decodes."""
+        self._check_footer()
+        row = 0
+        try:
+            for batch in self._scan(self.stripe.rows):
+                yield batch
+                row += batch.num_rows
+        except _UndecodableError as exc:
+            failure = exc
+        else:
+            return
+        # Arrow reads ahead and drops, with the batch that fails, any number of those before it.
+        step, end = self._step, self.stripe.rows
+        decoded = row
+        while end - decoded > step:
+            middle = decoded + (end - decoded) // step // 2 * step
+            try:
+                for _ in self._scan(middle):
+                    pass
+                decoded = middle
+            except _UndecodableError as exc:
+                end, failure = middle, exc
+        if decoded > row:
+            yield from self._scan(decoded, skip=row)
+        raise failure
+
+    def _check_footer(self) -> None:
+        """Raise _UndecodableError for a stripe's footer that Arrow must not read."""
+        tail, stripe = self.tail, self.stripe
+        _, index, data, stored = (
+            number_of(parse_fields(stripe.message), number) for number in range(1, 5)
+        )
+        file = ObjectFile(self.source, stripe.end, b"", stripe.start, self.held)
+        file.seek(stripe.end - stored)
+        packed = file.read(stored)
+        block_bytes = number_of(tail.postscript, _BLOCK_SIZE) or _DEFAULT_BLOCK_BYTES
+        try:
+            compression = number_of(tail.postscript, _COMPRESSION)
+            footer = unpack_message(packed, compression, block_bytes)
+            check_stripe(footer, tail.map_keys, index + data)
+        except (*_ERRORS, zlib.error) as exc:
+            raise _UndecodableError(f"its footer is damaged: {_one_line(exc)}") from exc
+
+    @property
+    def _step(self) -> int:
+        return min(self.batch_rows, SCAN_ROWS)
+
+    def _scan(self, rows: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """Yield the first `rows` rows without the first `skip`, in batches of about 4 MiB."""
+        end = self.tail.of_one(self.stripe, rows)
+        file = ObjectFile(self.source, self.stripe.end, end, self.stripe.start, self.held)
+        at, failure = 0, ""
+        pending: list[pa.RecordBatch] = []
+        count = size = 0
+        try:
+            for batch in _batches(file, self._step):
+                at += batch.num_rows
+                if at > rows or batch.schema.names != self.tail.schema.names:
+                    break
+                batch.validate()
+                if at <= skip:
+                    continue
+                if pending and (size >= BATCH_BYTES or count + batch.num_rows > self.batch_rows):
+                    yield pa.concat_batches(pending)
+                    pending, count, size = [], 0, 0
+                pending.append(batch)
+                count, size = count + batch.num_rows, size + batch.nbytes
+        except _ERRORS as exc:
+            file.check()
+            failure = _one_line(exc)
+        if pending:
+            yield pa.concat_batches(pending)
+        if failure or at != rows:
+            raise _UndecodableError(failure or "its streams hold other rows than the footer says")
 
 
-def _scan(file: ObjectFile, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, so many at a time; nothing is read ahead."""
+def _batches(file: ObjectFile, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, so many at a time."""
     fragment = ds.OrcFileFormat().make_fragment(pa.PythonFile(file, mode="r"))
     scanner = fragment.scanner(
         batch_size=rows, use_threads=False, batch_readahead=0, fragment_readahead=0
@@ -339,12 +365,13 @@ class Orc:
     ) -> Iterator[Chunk]:
         """Yield the rows of a stripe from `from_row` on."""
         row = stripe.first_row
-        sizes = {
-            "batch_rows": self.options.batch_rows,
-            "window_bytes": self.options.window_bytes,
-        }
+        held = b""
+        if stripe.end - stripe.start <= LARGEST_HELD_BYTES:
+            window_bytes = self.options.window_bytes
+            held = b"".join(source.stream(stripe.start, stripe.end, window_bytes=window_bytes))
+        reader = _StripeReader(source, tail, stripe, self.options.batch_rows, held)
         try:
-            for batch in _read_rows(source, tail, stripe, **sizes):
+            for batch in reader.rows():
                 start, row = row, row + batch.num_rows
                 if row > from_row:
                     skip = max(0, from_row - start)
