@@ -61,11 +61,11 @@ class Console:
             ConsoleFailedError: no attempt read to the end.
         """
         said = ""
-        for _ in range(ATTEMPTS):
+        for attempt in range(1, ATTEMPTS + 1):
             group = f"console-{uuid4().hex}"
-            done = subprocess.run(
-                self._command(topic, group), capture_output=True, check=False, cwd=self.folder
-            )
+            # A busy machine may need longer for joining the group than the first attempt waits.
+            command = self._command(topic, group, idle_ms=attempt * IDLE_MS)
+            done = subprocess.run(command, capture_output=True, check=False, cwd=self.folder)
             if self._has_read_all(topic, group):
                 return parsed(topic, done.stdout)
             said = f"exit code {done.returncode}: {done.stderr.decode(errors='replace')[-2_000:]}"
@@ -89,7 +89,7 @@ class Console:
             consumer.close()
         return all(read[number] == end or not end for number, end in ends.items())
 
-    def _command(self, topic: str, group: str) -> list[str]:
+    def _command(self, topic: str, group: str, *, idle_ms: int) -> list[str]:
         self.folder.mkdir(parents=True, exist_ok=True)
         logging = self.folder / "console-log4j2.properties"
         logging.write_text(_LOGGING, encoding="utf-8")
@@ -113,7 +113,7 @@ class Console:
             *("-cp", ":".join(libraries), PROGRAM),
             *("--bootstrap-server", self.bootstrap_servers, "--topic", topic, "--from-beginning"),
             *("--isolation-level", "read_committed"),
-            *("--group", group, "--timeout-ms", str(IDLE_MS)),
+            *("--group", group, "--timeout-ms", str(idle_ms)),
             *(word for pair in properties.items() for word in ("--property", "=".join(pair))),
         ]
 
