@@ -65,7 +65,7 @@ class Line:
         reasons = (job.reason for job in report.jobs)
         return Replayed(report, "\n".join([*notes, *report.errors, *reasons]))
 
-    def run(self, *, again: bool = False, stop_after: int | None = None) -> RunReport:
+    def run(self, *addresses: str, again: bool = False, stop_after: int | None = None) -> RunReport:
         """Deliver the connector's objects; stop once `stop_after` of them are registered."""
         asked = count(1)
 
@@ -74,7 +74,8 @@ class Line:
 
         control = RunControl(notify=self.notes.append, stop_on=lambda _stop: nullcontext(stopped))
         choice = EngineChoice("inline")
-        return Runs(self.runtime, control, self.open_engine).run("c", engine=choice, again=again)
+        runs = Runs(self.runtime, control, self.open_engine)
+        return runs.run("c", addresses, engine=choice, again=again)
 
     def generations(self) -> dict[str, list[int]]:
         """The generations of every object that were delivered to their end."""
@@ -313,10 +314,70 @@ def test_the_open_job_of_a_replaced_or_deleted_object_is_ended_by_the_next_run(l
         ("s3://shop/c/deleted.txt", "FAILED", True),
     }
     assert {job.uri for job in report.jobs if not job.settled} == {"s3://shop/c/deleted.txt"}
-    assert any("2 jobs of earlier runs are open" in note for note in line.notes)
+    assert any("2 jobs of earlier runs included" in note for note in line.notes)
     again = line.run()
     assert again.ok
     assert not any(job.earlier for job in again.jobs)
+
+
+def test_an_object_that_arrives_during_the_listing_is_not_called_replaced(line: Line) -> None:
+    line.runtime.put("c/a.txt")
+    arrived: list[Job] = []
+
+    def arrive(name: str) -> None:
+        if name == "jobs" and not arrived:
+            line.runtime.memory.on_call = lambda _name: None
+            arrived.append(line.runtime.job("c/b.txt"))
+
+    line.runtime.memory.on_call = arrive
+
+    report = line.run()
+
+    assert [job.uri for job in report.jobs] == ["s3://shop/c/a.txt"]
+    assert not any("earlier runs" in note for note in line.notes)
+    assert line.runtime.states()["c/b.txt"] is JobState.PLANNING  # its planner's
+
+
+def test_an_address_of_an_object_runs_no_job_of_a_directory_with_its_name(line: Line) -> None:
+    line.runtime.put("c/a")
+    line.runtime.job("c/a/b.txt")
+    replaced = line.runtime.job("c/a/c.txt")
+    line.runtime.put("c/a/c.txt", lines=2)
+
+    report = line.run("s3://shop/c/a")
+
+    assert [(job.uri, job.earlier) for job in report.jobs] == [("s3://shop/c/a", False)]
+    assert line.runtime.memory.jobs.get(replaced.id) == replaced
+
+
+def test_a_job_that_is_planned_between_two_lists_runs_once(line: Line) -> None:
+    job = line.runtime.job("c/a.txt")
+    line.runtime.memory_store.put(BUCKET, "c/a.txt", b"new\n")
+    listed = count()
+
+    def plan(name: str) -> None:
+        if name == "jobs" and next(listed) == 1:
+            line.runtime.memory.on_call = lambda _name: None
+            steps = line.runtime.memory.jobs
+            steps.plan(job.id, count=1, cursor=4, complete=True, covered=4)
+
+    line.runtime.memory.on_call = plan
+
+    report = line.run()
+
+    assert [job.state for job in report.jobs] == ["SUPERSEDED", "DONE"]
+    assert any("1 job of earlier runs included" in note for note in line.notes)
+
+
+def test_a_run_of_one_address_reads_no_open_jobs_of_other_objects(line: Line) -> None:
+    line.runtime.put("c/a.txt")
+    for number in range(50):
+        line.runtime.job(f"c/b/{number}.txt")
+    read = line.runtime.asked({"job"})
+
+    line.run("s3://shop/c/a.txt")
+
+    assert len(read()) < 10
 
 
 def test_a_format_that_content_shows_is_planned_stored_and_delivered(line: Line) -> None:

@@ -13,6 +13,7 @@ Below a prefix, and where a glob does not spell them out, names that begin with 
 out, as Hadoop, Hive and Spark do: _SUCCESS markers, checksums, what a job has not finished writing.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -120,20 +121,37 @@ def select_all(
                 yield version
 
 
-def is_addressed(scope: KeyScope, addresses: Sequence[str], key: str) -> bool:
-    """Return whether addresses may mean `key`, whose object may be gone; without any the scope."""
+def match_missing(
+    scope: KeyScope, addresses: Sequence[str], selected: Iterable[str]
+) -> Callable[[str], bool]:
+    """Return what tests if the addresses mean a key whose object may be gone; none: the scope.
+
+    `selected` are the keys that they select: what exists under exactly that name wins here, too.
+    """
+    existing = sorted(selected)
     patterns = [scope.key(address) for address in addresses] or [scope.prefix]
-    return any(_may_mean(scope, pattern, key) for pattern in patterns)
+    tests = [_match_missing(scope, pattern, existing) for pattern in dict.fromkeys(patterns)]
+    return lambda key: any(test(key) for test in tests)
 
 
-def _may_mean(scope: KeyScope, pattern: str, key: str) -> bool:
+def _match_missing(scope: KeyScope, pattern: str, existing: Sequence[str]) -> Callable[[str], bool]:
+    def first(prefix: str) -> str:
+        """Return the first key from `prefix` on."""
+        place = bisect_left(existing, prefix)
+        return existing[place] if place < len(existing) else ""
+
     if pattern == scope.prefix:
-        return key.startswith(pattern)
+        return lambda key: key.startswith(pattern)
     directory = pattern.endswith("/")
-    if key == pattern or key.startswith(pattern if directory else f"{pattern}/"):
-        return True
+    if not directory and first(pattern) == pattern:
+        return lambda key: key == pattern
+    below = pattern if directory else f"{pattern}/"
+    if first(below).startswith(below):
+        return lambda key: key == pattern or key.startswith(below)
     glob = pattern.removeprefix(scope.prefix) + ("*" if directory else "")
-    return fnmatchcase(key[len(scope.prefix) :], glob)
+    return lambda key: (
+        key == pattern or key.startswith(below) or fnmatchcase(key[len(scope.prefix) :], glob)
+    )
 
 
 def _meanings(

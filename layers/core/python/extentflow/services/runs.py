@@ -13,14 +13,15 @@ from uuid import uuid4
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.engines import Engine, RunListener
 from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
-from extentflow.errors import Conflict, CorruptRecord, Defect, Misconfigured, Permanent
+from extentflow.errors import Conflict, CorruptRecord, Defect, Misconfigured, ObjectGone, Permanent
 from extentflow.jobs import preflight
-from extentflow.jobs.addresses import KeyScope, is_addressed, select_all
+from extentflow.jobs.addresses import KeyScope, match_missing, select_all
 from extentflow.jobs.planner import JobRequest, check_cluster
 from extentflow.jobs.run import JobRunner, RunReport, known_job, report
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue import MOST_ADDRESSES
+from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import check_first_records
 from extentflow.wiring.functions import open_job_events
@@ -182,7 +183,7 @@ class Runs:
         versions = list(self.select(config, revision, addresses))
         recognised = partial(runtime.recognised, config, revision)
         preflight.check(config, runtime.broker, versions, recognised)
-        earlier = self._earlier(config, addresses, versions)
+        earlier = self._earlier(config, revision, addresses, versions)
         if not versions and not earlier:
             self.control.notify(f"there is nothing to deliver below {_source(config)}")
             return RunReport(engine.name)
@@ -286,30 +287,40 @@ class Runs:
             )
 
     def _earlier(
-        self, config: ConnectorConfig, addresses: Sequence[str], versions: Sequence[ObjectVersion]
+        self,
+        config: ConnectorConfig,
+        revision: int,
+        addresses: Sequence[str],
+        versions: Sequence[ObjectVersion],
     ) -> list[Job]:
         """Return the open jobs of objects that the addresses mean, but of other versions.
 
         Left by a run that ended early; the objects were replaced or deleted since.
         """
-        jobs, scope, current = self.runtime.ledger.jobs, KeyScope.of(config), set(versions)
-        listed = [job for state in OPEN for job in jobs.list(config.name, state)]
+        jobs, current = self.runtime.ledger.jobs, set(versions)
+        means = match_missing(KeyScope.of(config), addresses, (one.key for one in versions))
+        # By id: between the two lists a job may change from one to the other.
+        wanted = {
+            job.id: None
+            for state in OPEN
+            for job in jobs.list(config.name, state)
+            if job.version not in current
+            and job.version.bucket == config.bucket
+            and job.cluster == self.runtime.broker.cluster
+            and means(job.version.key)
+        }
         # Read again, because the index lags behind the items.
-        known = (jobs.get(job.id) for job in listed if job.version not in current)
+        known = (jobs.get(job_id) for job_id in wanted)
+        store = self.runtime.objects.store(config, revision)
         found = [
             job
             for job in known
-            if job is not None
-            and job.state.open
-            and job.version.bucket == config.bucket
-            and job.cluster == self.runtime.broker.cluster
-            and is_addressed(scope, addresses, job.version.key)
+            if job is not None and job.state.open and not _is_current(store, job.version)
         ]
         if found:
             self.control.notify(
-                f"{_counted_jobs(len(found))} of earlier runs are open, and the objects were "
-                "replaced or deleted since: they are continued where their version still exists, "
-                "and end otherwise"
+                f"{_counted_jobs(len(found))} of earlier runs included, whose objects were replaced"
+                " or deleted since: one is continued if its version still exists, and ends if not"
             )
         return found
 
@@ -453,6 +464,14 @@ def require_reachable(config: ConnectorConfig, addresses: Sequence[str]) -> None
             f"{len(addresses)} addresses are more than one run takes ({MOST_ADDRESSES}); give a "
             "prefix or a glob"
         )
+
+
+def _is_current(store: ObjectStore, version: ObjectVersion) -> bool:
+    """Return whether an object is of this version: it arrived since, or is not addressed."""
+    try:
+        return store.head(version.bucket, version.key) == version
+    except ObjectGone:
+        return False
 
 
 def _source(config: ConnectorConfig) -> str:
