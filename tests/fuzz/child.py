@@ -25,7 +25,7 @@ def in_child(run: Callable[[], str], documented: dict[signal.Signals, str]) -> s
     """
     receive, send = os.pipe()
     with warnings.catch_warnings():
-        # Arrow's threads are idle, and made anew in the child.
+        # Arrow's threads are idle, and made again in the child.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if not pid:
