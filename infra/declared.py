@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.files import load
-from extentflow.config.registry import RegistryOptions
+from extentflow.config.registry import registries
 from extentflow.errors import Misconfigured
 from extentflow.wiring import check_connector
 from infra import secrets
@@ -52,8 +52,8 @@ class Declared:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The URLs of its store and its schema registries, where it names them."""
-        registries = (url for _, own in _registries(self.checked) for url in own.urls)
-        return tuple(url for url in (self.checked.endpoint, *registries) if url)
+        found = (url for _, own in registries(self.checked.converter_options) for url in own.urls)
+        return tuple(url for url in (self.checked.endpoint, *found) if url)
 
     def secrets(self, *, producer: bool) -> frozenset[str]:
         """The secrets it refers to: those of its store, and those of its producer."""
@@ -134,7 +134,7 @@ def _unmet(one: Declared, stage: Stage) -> Iterator[str]:
 def _unread(config: ConnectorConfig, layer: Path) -> Iterator[str]:
     """Yield why functions do not find the CA files of the connector."""
     files = {"aws.s3.ca.bundle": config.ca_bundle}
-    for name, own in _registries(config):
+    for name, own in registries(config.converter_options):
         files[f"{name}.schema.registry.ssl.ca.location"] = own.ca_location
     for name, written in files.items():
         path = PurePosixPath(written or "/")
@@ -142,16 +142,9 @@ def _unread(config: ConnectorConfig, layer: Path) -> Iterator[str]:
             yield f"{name}={path}: {layer / path.name} does not exist; add the file there"
 
 
-def _registries(config: ConnectorConfig) -> Iterator[tuple[str, RegistryOptions]]:
-    """Yield the schema registries of the connector, and the keys that name their converters."""
-    for name, own in config.converter_options.items():
-        if isinstance(own, RegistryOptions):
-            yield name, own
-
-
 def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterator[str]:
     """Yield why functions in a VPC without NAT reach neither objects nor schema registry."""
-    for name, own in _registries(config):
+    for name, own in registries(config.converter_options):
         for url in own.urls:
             if (host := urlsplit(url).hostname) not in network.reaches:
                 yield (

@@ -1,7 +1,7 @@
 """The keys of converters that keep their schemas in a schema registry, by Confluent's names."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from extentflow.config import types
@@ -97,6 +97,13 @@ class AvroOptions(RegistryOptions):
         default=False,
         name="scrub.invalid.names",
     )
+
+
+def registries(converters: Mapping[str, object]) -> Iterator[tuple[str, RegistryOptions]]:
+    """Yield the options with a schema registry, by the keys that name the converters."""
+    for name, own in converters.items():
+        if isinstance(own, RegistryOptions):
+            yield name, own
 
 
 def problems(check: ConverterCheck) -> Iterator[str]:

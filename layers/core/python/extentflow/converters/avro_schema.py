@@ -15,7 +15,7 @@ from urllib.parse import quote_plus
 import pyarrow as pa
 from pyarrow import types
 
-from extentflow.converters.encodings import is_binary, is_text
+from extentflow.converters.encodings import is_binary, is_text, no_exact_form
 from extentflow.converters.nested import LISTS
 from extentflow.errors import IncompatibleSchema, UnsupportedType
 
@@ -108,15 +108,7 @@ def _schema(data_type: pa.DataType, path: str, name: str, names: Names) -> Json:
         return _schema(data_type.value_type, path, name, names)
     if types.is_nested(data_type) and not types.is_union(data_type):
         return _nested(data_type, path, name, names)
-    if types.is_union(data_type):
-        advice = "write a struct with one nullable member per alternative instead"
-    elif types.is_interval(data_type):
-        advice = "write a duration, or whole months, days and nanoseconds as integers, instead"
-    else:
-        advice = "write its storage type, or text, instead"
-    raise UnsupportedType(
-        f"column '{path}' has type {data_type}, which has no exact form in Avro; {advice}"
-    )
+    raise no_exact_form(path, data_type, "form in Avro")
 
 
 def _nested(data_type: pa.DataType, path: str, name: str, names: Names) -> Json:

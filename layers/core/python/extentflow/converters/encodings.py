@@ -1,4 +1,4 @@
-"""Encode text and bytes: UTF-8 validation, JSON escapes, base64 and UUIDs.
+"""Encode text and bytes: UTF-8 validation, JSON escapes, base64 and UUIDs; refuse other types.
 
 JSON escapes the quotation mark, the backslash and U+0000 to U+001F (RFC 8259, section 7). Base64
 uses the standard alphabet with padding (RFC 4648, section 4), UUIDs the canonical form of RFC 9562.
@@ -19,6 +19,7 @@ from extentflow.converters.buffers import (
     value_bytes,
     value_offsets,
 )
+from extentflow.errors import UnsupportedType
 
 FIRST_NON_ASCII = 0x80
 _TEXT_TYPES = frozenset({pa.string(), pa.large_string(), pa.string_view()})
@@ -183,3 +184,16 @@ def uuid(array: pa.FixedSizeBinaryArray) -> pa.StringArray:
         digit += count
     offsets = np.arange(len(array) + 1, dtype=np.int64) * UUID_CHARACTERS
     return text_array(offsets, text.reshape(-1), array)
+
+
+def no_exact_form(path: str, data_type: pa.DataType, form: str) -> UnsupportedType:
+    """Return the error of a column whose type has no exact `form`, with what to write instead."""
+    if types.is_union(data_type):
+        advice = "write a struct with one nullable member per alternative instead"
+    elif types.is_interval(data_type):
+        advice = "write a duration, or whole months, days and nanoseconds as integers, instead"
+    else:
+        advice = "write its storage type, or text, instead"
+    return UnsupportedType(
+        f"column '{path}' has type {data_type}, which has no exact {form}; {advice}"
+    )

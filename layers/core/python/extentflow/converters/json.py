@@ -28,7 +28,14 @@ from extentflow.converters.buffers import (
     text_bytes,
 )
 from extentflow.converters.concat import Piece, TextCache, concat_pieces, enclose, take_texts
-from extentflow.converters.encodings import base64, checked_text, escape_json, is_binary, is_text
+from extentflow.converters.encodings import (
+    base64,
+    checked_text,
+    escape_json,
+    is_binary,
+    is_text,
+    no_exact_form,
+)
 from extentflow.converters.nested import (
     LISTS,
     distinct_values,
@@ -39,7 +46,7 @@ from extentflow.converters.nested import (
     rows_of,
 )
 from extentflow.converters.scalars import TextForm, all_finite, text_form
-from extentflow.errors import CorruptRecord, UnsupportedType
+from extentflow.errors import CorruptRecord
 
 # Writes the values of one type: called with an array and a lead, it returns pieces that together
 # read the lead and the value's JSON, row by row. Raises CorruptRecord for values without a JSON
@@ -107,15 +114,7 @@ def _writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
     for recognises, build in _BUILDERS:
         if recognises(data_type):
             return build(data_type, path, limit_bytes)
-    if types.is_union(data_type):
-        advice = "write a struct with one nullable member per alternative instead"
-    elif types.is_interval(data_type):
-        advice = "write a duration, or whole months, days and nanoseconds as integers, instead"
-    else:
-        advice = "write its storage type, or text, instead"
-    raise UnsupportedType(
-        f"column '{path}' has type {data_type}, which has no exact JSON form; {advice}"
-    )
+    raise no_exact_form(path, data_type, "JSON form")
 
 
 def scalar_writer(form: TextForm, limit_bytes: int) -> Writer:

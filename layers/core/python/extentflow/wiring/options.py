@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from extentflow.aws.secrets import SecretsManager
 from extentflow.config.columns import MessageKey
 from extentflow.config.connector import CONVERTER_PARTS, ConnectorConfig
-from extentflow.config.registry import RegistryOptions
+from extentflow.config.registry import RegistryOptions, registries
 from extentflow.config.secrets import environments, resolve
 from extentflow.config.specs import ConverterSpec
 from extentflow.config.table import Key, declared
@@ -209,9 +209,8 @@ def registry_checks(
     config: ConnectorConfig, look_up: SecretResolver
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield the keys that name converters with a registry, and how the registry is checked."""
-    for key, own in config.converter_options.items():
-        if isinstance(own, RegistryOptions):
-            yield key, partial(_check_registry, CONVERTER_PARTS[key], own, look_up)
+    for key, own in registries(config.converter_options):
+        yield key, partial(_check_registry, CONVERTER_PARTS[key], own, look_up)
 
 
 def _check_registry(part: str, own: RegistryOptions, look_up: SecretResolver) -> str:
