@@ -11,6 +11,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from tests.support.delivery import Delivery, joined, numbered_lines
+from tests.support.spark import MARKS
 
 from extentflow.engines import spark as engine
 from extentflow.spark import register
@@ -20,12 +21,7 @@ from extentflow_local.stack import Stack
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-pytestmark = [
-    pytest.mark.spark,
-    # PySpark leaves the socket that `collect` reads rows from to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 LINES = numbered_lines("line-", 2_000)
 KAFKA_PASSWORD = "planted-9f2c-of-kafka"

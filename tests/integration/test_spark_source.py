@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import Delivery, joined, numbered_lines
-from tests.support.spark import kill_python_workers
+from tests.support.spark import MARKS, kill_python_workers
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.engines import spark as engine
@@ -25,12 +25,7 @@ from extentflow_local.stack import Stack
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-pytestmark = [
-    pytest.mark.spark,
-    # PySpark leaves the socket that `collect` reads rows from to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 LINES = numbered_lines("line-", 30_000)
 OTHERS = numbered_lines("other-", 500)

@@ -1,8 +1,16 @@
-"""Find and end the Python workers of this process's Spark session."""
+"""Spark sessions of this process: marks of their tests, and how their Python workers end."""
 
 import signal
 
 import psutil
+import pytest
+
+MARKS = [
+    pytest.mark.spark,
+    # PySpark leaves the socket that `collect` reads rows from to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 def kill_python_workers() -> int:
