@@ -474,6 +474,84 @@ def test_a_damaged_marker_is_corrupt() -> None:
         read(bytes(body))
 
 
+# -- markers within blocks -------------------------------------------------------------------------
+
+BYTES = {"type": "record", "name": "R", "fields": [{"name": "c", "type": "bytes"}]}
+
+
+def number(value: int) -> bytes:
+    """Encode a number that is not negative."""
+    bits, parts = value << 1, b""
+    while bits > 0x7F:
+        bits, parts = bits >> 7, parts + bytes([bits & 0x7F | 0x80])
+    return parts + bytes([bits])
+
+
+def block(values: list[bytes]) -> bytes:
+    """Return a block without the marker behind it."""
+    records = b"".join(number(len(value)) + value for value in values)
+    return number(len(values)) + number(len(records)) + records
+
+
+def marked(blocks: list[list[bytes]], marker: bytes) -> bytes:
+    head = io.BytesIO()
+    fastavro.writer(head, BYTES, [], sync_marker=marker)
+    return head.getvalue() + b"".join(block(values) + marker for values in blocks)
+
+
+def values_by(body: bytes, extent_bytes: int) -> list[bytes]:
+    """Decode the extents that are planned with a size."""
+    source, fmt = MemorySource(body), Avro(FormatOptions())
+    result = [decoded(fmt, source, cut) for cut in fmt.plan(source, extent_bytes)]
+    assert not any(part.bad for part in result)
+    return [row["c"] for part in result for row in part.rows]
+
+
+FALSE = block([b"false", b"records"])
+INSIDE = {
+    "a block that ends where the true one does": MARKER + FALSE,
+    "blocks and more bytes": MARKER + FALSE + MARKER + FALSE + MARKER + b"z" * 9,
+    "no block": MARKER + b"\xff" * 40,
+    "a size beyond the object": MARKER + number(1) + number(1 << 40),
+    "nothing": MARKER,
+}
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+def test_a_block_that_contains_the_marker_is_read_exactly_or_fails(inside: str) -> None:
+    blocks = [[b"a", b"b" * 70, INSIDE[inside]], [b"c"], [b"d" * 40, INSIDE[inside], b"e"], [b"f"]]
+    body, exact = marked(blocks, MARKER), 0
+
+    for extent_bytes in range(1, len(body) + 1):
+        with suppress(CorruptObject):
+            assert values_by(body, extent_bytes) == [value for each in blocks for value in each]
+            exact += 1
+
+    assert 1 <= exact < len(body)
+
+
+@pytest.mark.parametrize("marker", [bytes(16), b"ab" * 8, b"\x02\x04" * 8, b"0123456" * 2 + b"01"])
+def test_an_object_whose_marker_is_not_random_is_one_extent(marker: bytes) -> None:
+    blocks = [
+        [b"a", marker * 3 + b"b", marker[1:]],
+        [marker + block([b"x"])],
+        [b"d" * 40],
+        [marker],
+    ]
+    body = marked(blocks, marker)
+
+    for extent_bytes in range(1, len(body) + 1):
+        assert values_by(body, extent_bytes) == [value for each in blocks for value in each]
+
+
+def test_a_block_that_contains_the_marker_is_reported_with_a_remedy() -> None:
+    blocks = [[b"a", MARKER + FALSE], [b"c" * 40]]
+    body = marked(blocks, MARKER)
+
+    with pytest.raises(CorruptObject, match=rf"contains the object's marker.*to {len(body)} and"):
+        values_by(body, body.index(FALSE))
+
+
 def test_a_damaged_block_is_one_bad_record_and_the_others_are_delivered() -> None:
     body = bytearray(BODY)
     body[STARTS[2] + 3] = 0x0D  # the branch of the second field: -7

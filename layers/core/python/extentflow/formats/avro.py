@@ -8,6 +8,11 @@
 An extent finds its first block behind the first marker that ends in it. A block that cannot be
 decoded is lost as a whole, with one bad record; where the next block begins is stated by its size.
 
+Writers draw the marker at random, so that no block contains it. One that is not random, such as
+zeros, may be part of a block, where an extent would take it for a marker: such an object has one
+extent. A block that contains a random marker was made to mislead. The extent that owns the block
+was not misled itself, and fails.
+
 A location is the byte offset of a block times `row_factor`, plus the row within the block; it is a
 position, too, so decoding resumes at a block without reading those before it.
 """
@@ -60,6 +65,8 @@ MARKER_BYTES = 16
 # Schemas of hundreds of columns have some 50 KB.
 LARGEST_HEADER_BYTES = 8 << 20
 _FIRST_HEADER_BYTES = 4096
+# 16 random bytes have fewer distinct ones with a probability of 10^-12.
+_RANDOM_BYTES = 8
 _CACHED_HEADERS = 64
 # Blocks are decoded side by side, so many of them at once are faster.
 GROUP_WINDOWS = 2
@@ -541,8 +548,24 @@ class _Blocks:
         body = self._data[at : at + size]
         if self._data[at + size : at + size + MARKER_BYTES] != self._header.marker:
             raise self._lost(start, f"is not followed by the marker at byte {end - MARKER_BYTES}")
+        raw = self._data[self._next_byte : self._next_byte + end - start]
+        if end >= self._extent.end and self._misleads(start, raw):
+            raise CorruptObject(
+                f"{self._version.uri}[{start}-{end}): an Avro block contains the object's marker,"
+                " so that later extents may have delivered parts of it as records; write the object"
+                " again, with a random marker, or deliver it as one extent: set extent.bytes to"
+                f" {self._version.size} and use `extentflow run --again`"
+            )
         self._pass(lead + size + MARKER_BYTES)
         return Block(start, end, rows, body)
+
+    def _misleads(self, start: int, raw: bytes) -> bool:
+        """Whether a later extent finds a marker before the end of this block, its extent's last."""
+        marker = self._header.marker
+        # The marker in front of the block, too: it may overlap with one that is none.
+        text, origin = marker + raw, start - MARKER_BYTES
+        first = max(1, self._extent.end - MARKER_BYTES - origin)
+        return 0 <= text.find(marker, first) < len(text) - MARKER_BYTES
 
     def _fill(self, count: int) -> bool:
         """Read until `count` bytes are there; False if the object ends before."""
@@ -582,12 +605,15 @@ class Avro:
     cut_version: int = field(default=1, init=False)
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield `[0, t), [t, 2t), ...`; reads the header, to refuse an object before it is cut."""
+        """Yield `[0, t), [t, 2t), ...`; reads the header, to refuse an object before it is cut.
+
+        An object whose marker is not random is one extent.
+        """
         size = source.version.size
         if not size:
             return
-        self._header(source)
-        step = max(1, target_bytes)
+        is_random = len(set(self._header(source).marker)) >= _RANDOM_BYTES
+        step = max(1, target_bytes) if is_random else size
         for start in range(0, size, step):
             yield start, min(start + step, size)
 
