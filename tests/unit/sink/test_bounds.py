@@ -37,8 +37,8 @@ LOCAL = {
     "produce_batch",
     "purge",
 }
-# Calls what it is given with the remaining seconds.
-REPEATS = "_resume"
+# They call what they are given with the remaining seconds.
+REPEATS = {"_resume", "_end"}
 
 
 def client_methods() -> set[str]:
@@ -53,7 +53,7 @@ def uses(tree: ast.AST) -> Iterator[tuple[str, bool]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             called[node.func] = node
-            if node.func.attr == REPEATS:
+            if node.func.attr in REPEATS:
                 repeated.update(node.args)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in BLOCKING:

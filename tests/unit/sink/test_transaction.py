@@ -21,9 +21,11 @@ from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle
 from extentflow.sink.settings import Timeouts
 from extentflow.sink.sinks import Arrays, TransactionalSink
-from extentflow.sink.transaction import Transactions, group_metadata, initialise
+from extentflow.sink.transaction import RetryBackoff, Transactions, group_metadata, initialise
 
 REPEATS_AFTER_SECONDS = 10.0
+# No call of the simulated clock takes as long, unless it is repeated.
+RETRY_BACKOFF_MS = 10_000
 
 
 def opened(client: ProducerHandle, seconds: float = 10) -> Transactions:
@@ -32,6 +34,8 @@ def opened(client: ProducerHandle, seconds: float = 10) -> Transactions:
         "app.ledger.slot-1",
         timeouts(seconds),
         repeats_after_seconds=REPEATS_AFTER_SECONDS,
+        retry_backoff_ms=RETRY_BACKOFF_MS,
+        backoff=RetryBackoff(),
     )
 
 
@@ -385,6 +389,56 @@ def test_a_producer_whose_requests_may_have_been_repeated_begins_no_further_tran
     assert producer.calls[-2:] == ["purge", "poll"]
 
 
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
+def test_an_end_that_a_broken_connection_may_have_repeated_is_the_producers_last(call: str) -> None:
+    """Librdkafka repeats an EndTxn after `retry.backoff.ms`, less a fifth, not only after 10 s."""
+    producer = ScriptedProducer(None, **{call: [TIMED_OUT, TIMED_OUT, None]})
+    time = timeouts(60)
+    backoff = RetryBackoff()
+    slot = Transactions(
+        producer.client(),
+        "slot-1",
+        time,
+        repeats_after_seconds=REPEATS_AFTER_SECONDS,
+        retry_backoff_ms=1_500,
+        backoff=backoff,
+    )
+    if call == "abort_transaction":
+        with slot.begun():
+            pass
+        slot.abort()
+    else:
+        slot.commit(SlotProgress(epoch=1))
+
+    with pytest.raises(SinkUnavailable, match=r"may have been repeated.*retry\.backoff\.ms"):
+        slot.commit(SlotProgress(epoch=1))
+
+    assert producer.calls.count("begin_transaction") == 1
+    assert backoff.raised_ms == 3_000
+
+
+CONFIGURED = {"retry.backoff.ms": "100", "retry.backoff.max.ms": "1000"}
+
+
+def test_where_transactions_end_slowly_the_client_repeats_later() -> None:
+    backoff, pauses = RetryBackoff(), []
+    for seconds in (0.05, 0.5, 0.5, 0.5, 0.5):
+        used = int(backoff.settings(CONFIGURED)["retry.backoff.ms"])
+        backoff.ended(used, quickly=seconds < used * 0.8 / 1000)
+        pauses.append(used)
+
+    assert pauses == [100, 100, 200, 400, 800]
+    assert backoff.settings(CONFIGURED)["retry.backoff.max.ms"] == "1000"
+    for _ in range(20):
+        used = int(backoff.settings(CONFIGURED)["retry.backoff.ms"])
+        backoff.ended(used, quickly=False)
+    longest = backoff.settings(CONFIGURED)
+    assert longest == {"retry.backoff.ms": "10000", "retry.backoff.max.ms": "10000"}
+    for _ in range(1_000):
+        backoff.ended(10_000, quickly=True)
+    assert backoff.settings(CONFIGURED) == CONFIGURED
+
+
 def test_the_time_that_a_commit_waits_for_records_does_not_count() -> None:
     """The request follows the records, so that slow brokers cost no producer."""
     producer = ScriptedProducer()
@@ -411,13 +465,21 @@ def test_records_that_no_broker_takes_end_the_producer_before_a_commit_is_sent()
 END_TXN = 26  # of Kafka's protocol
 
 
-def test_the_client_repeats_the_end_of_a_transaction_and_that_is_noticed() -> None:
-    """Librdkafka's own mock of a broker answers one EndTxn after `socket.timeout.ms`."""
+@pytest.mark.parametrize(
+    ("code", "milliseconds", "socket_timeout_ms"),
+    [(0, 5_000, 1_000), (KafkaError._TRANSPORT, 0, 10_000)],
+    ids=["no answer in time", "broken connection"],
+)
+def test_the_client_repeats_the_end_of_a_transaction_and_that_is_noticed(
+    code: int, milliseconds: int, socket_timeout_ms: int
+) -> None:
+    """Librdkafka's own mock of a broker answers one EndTxn late, or closes the connection."""
     settings = {
         "test.mock.num.brokers": "1",
         "bootstrap.servers": "mock",
         "transactional.id": "slot-1",
-        "socket.timeout.ms": "1000",
+        "socket.timeout.ms": str(socket_timeout_ms),
+        "retry.backoff.ms": "1000",
     }
     producers: list[Producer] = []
 
@@ -433,11 +495,18 @@ def test_the_client_repeats_the_end_of_a_transaction_and_that_is_noticed() -> No
         library.rd_kafka_handle_mock_cluster(ctypes.c_void_p(Library.handle(producers[0])))
     )
     library.rd_kafka_mock_topic_create(cluster, PROGRESS_TOPIC.encode(), 1, 1)
-    slot = Transactions(client, "slot-1", Timeouts(), repeats_after_seconds=1.0)
+    slot = Transactions(
+        client,
+        "slot-1",
+        Timeouts(),
+        repeats_after_seconds=socket_timeout_ms / 1000,
+        retry_backoff_ms=1_000,
+        backoff=RetryBackoff(),
+    )
     slot.commit(SlotProgress(epoch=1))
-    count, no_error, milliseconds = ctypes.c_size_t(1), ctypes.c_int(0), ctypes.c_int(5000)
+    answer = ctypes.c_size_t(1), ctypes.c_int(code), ctypes.c_int(milliseconds)
     library.rd_kafka_mock_broker_push_request_error_rtts(
-        cluster, 1, ctypes.c_int16(END_TXN), count, no_error, milliseconds
+        cluster, 1, ctypes.c_int16(END_TXN), *answer
     )
 
     slot.commit(SlotProgress(epoch=1))

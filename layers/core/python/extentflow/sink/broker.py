@@ -22,7 +22,12 @@ from extentflow.sink.settings import (
 )
 from extentflow.sink.sinks import Arrays, FlushingSink, TransactionalSink
 from extentflow.sink.topics import Admin, TopicFacts
-from extentflow.sink.transaction import Transactions, initialise, read_progress
+from extentflow.sink.transaction import (
+    RetryBackoff,
+    Transactions,
+    initialise,
+    read_progress,
+)
 
 Answer = TypeVar("Answer")
 
@@ -73,6 +78,7 @@ class KafkaBroker:
         self._look_up = look_up
         self._sign = sign
         self._find_library = find_library
+        self._backoff = RetryBackoff()
 
     @functools.cached_property
     def cluster(self) -> str:
@@ -115,6 +121,7 @@ class KafkaBroker:
 
         def fence(kafka: Mapping[str, str], client: ProducerSettings) -> KafkaFence:
             settings = transactional_settings(kafka, client, identity, timeout_ms=timeout_ms)
+            settings |= self._backoff.settings(settings)
             owner = self._client(settings, subject)
             # Also for at least once: the epoch of the transactional id fences the previous owner.
             initialise(owner, self._timeouts)
@@ -124,6 +131,8 @@ class KafkaBroker:
                 identity,
                 self._timeouts,
                 repeats_after_seconds=int(settings["socket.timeout.ms"]) / 1000,
+                retry_backoff_ms=int(settings["retry.backoff.ms"]),
+                backoff=self._backoff,
             )
             reading = with_tokens(client_settings(kafka, client.producer), self._sign)
 

@@ -30,6 +30,9 @@ DEFAULTS = {
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "65536",
     "compression.type": "lz4",
+    # librdkafka's defaults; `transaction` derives the time to a repeated request from them.
+    "retry.backoff.ms": "100",
+    "retry.backoff.max.ms": "1000",
     # The partition that Java's default partitioner chooses for a key.
     "partitioner": "murmur2_random",
 }

@@ -7,16 +7,22 @@ After a timeout only the same call may follow. An abort follows only when librdk
 (`txn_requires_abort`). Every other failure, and every exhausted bound, ends the producer; the next
 owner of the slot aborts the open transaction, or reads that it was committed.
 
-librdkafka itself repeats a request without an answer after `socket.timeout.ms`. The first one may
-still arrive, and brokers cannot distinguish it from one of the producer's next transaction, because
-librdkafka has EndTxn version 1, without KIP-890's epoch per transaction. So a commit or an abort
-that takes as long is the last one of its producer: a new producer's epoch fences the late request.
+librdkafka itself repeats a request: without an answer after `socket.timeout.ms`, and after a broken
+connection. The first one may still arrive, and brokers cannot distinguish it from one of the
+producer's next transaction, because librdkafka has EndTxn version 1, without KIP-890's epoch per
+transaction. It would commit or abort what is open then. So the producer that may have repeated an
+EndTxn begins no further transaction: a new producer's epoch fences the late request.
+
+No callback reports every repeated request (a close with one request in flight is no error, and
+equal log lines are left out for 30 s). But librdkafka 2.x repeats one no sooner than 80 % of
+`retry.backoff.ms` after it failed: an end that returned sooner had a single request.
 """
 
 import functools
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -40,6 +46,35 @@ from extentflow.sink.topics import Admin, MetadataRequests
 HANG_SECONDS = 12.0
 ABANDON_SECONDS = 0.5
 PARTITION = 0  # of the progress topic
+# librdkafka varies the pause before a repeated request by 20 % (RD_KAFKA_RETRY_JITTER_PERCENT).
+SHORTEST_BACKOFF = 0.8
+# One slow end in about 70 keeps the pause as it is.
+SLOW_FACTOR, QUICK_FACTOR = 2.0, 0.99
+LONGEST_BACKOFF_MS = 10_000
+
+
+@dataclass(slots=True)
+class RetryBackoff:
+    """How far `retry.backoff.ms` of a process's next producer is raised; one per broker.
+
+    It grows where transactions end so slowly that a repeated request cannot be excluded, so that a
+    slow broker does not cost a producer per transaction, and shrinks again with quick ends.
+    """
+
+    raised_ms: float = 0.0
+
+    def settings(self, configured: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings of a producer that replace configured ones."""
+        pause = max(round(self.raised_ms), int(configured["retry.backoff.ms"]))
+        longest = max(pause, int(configured["retry.backoff.max.ms"]))
+        return {"retry.backoff.ms": str(pause), "retry.backoff.max.ms": str(longest)}
+
+    def ended(self, used_ms: int, *, quickly: bool) -> None:
+        """Adapt to the end of a transaction of a producer with `used_ms`."""
+        if quickly:
+            self.raised_ms *= QUICK_FACTOR
+        else:
+            self.raised_ms = max(self.raised_ms, min(used_ms * SLOW_FACTOR, LONGEST_BACKOFF_MS))
 
 
 def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
@@ -88,12 +123,18 @@ class Transactions:
         timeouts: Timeouts,
         *,
         repeats_after_seconds: float,
+        retry_backoff_ms: int,
+        backoff: RetryBackoff,
     ) -> None:
         self._client = client
         self._group = group_metadata(identity)
         self._timeouts = timeouts
         self._repeats_after_seconds = repeats_after_seconds
-        self._open = self._interrupted = self._committing = self._repeated = False
+        self._backoff = backoff
+        self._retry_backoff_ms = retry_backoff_ms
+        self._open = self._interrupted = self._committing = False
+        # The seconds of a call whose requests may have been repeated.
+        self._repeated = 0.0
 
     @contextmanager
     def begun(self) -> Iterator[Producer]:
@@ -129,7 +170,7 @@ class Transactions:
             began = self._timeouts.retry.clock.monotonic()
             self._flush(producer)
             # After a timeout the outcome is unknown: repeat the commit, never abort.
-            self._resume(producer.commit_transaction, began=began)
+            self._end(producer.commit_transaction, began=began)
         self._open = self._committing = False
 
     def _send_offset(self, producer: Producer, offset: TopicPartition, seconds: float) -> None:
@@ -150,7 +191,7 @@ class Transactions:
         """Abort the open transaction, if any. Raises as `Sink.commit`."""
         with self._client.calling() as producer:
             if self._open:
-                self._resume(producer.abort_transaction)
+                self._end(producer.abort_transaction)
         self._open = self._interrupted = self._committing = False
         self._client.failed = None
 
@@ -168,11 +209,23 @@ class Transactions:
     def _require_single_requests(self) -> None:
         if self._repeated:
             raise SinkUnavailable(
-                f"{self._client.subject}: the last transaction took {self._repeats_after_seconds:g}"
-                " s or longer to end, so its requests may have been repeated, and a late one could"
-                " end the next transaction; a new producer begins that. Where brokers always take"
-                " so long, raise the worker's socket.timeout.ms"
+                f"{self._client.subject}: the last transaction took {self._repeated:.2f} s to end,"
+                " so its requests may have been repeated, and a late one could end the next"
+                " transaction; a new producer begins that. Where brokers always take so long, raise"
+                " the worker's retry.backoff.ms and socket.timeout.ms"
             )
+
+    def _end(self, call: Callable[[float], None], *, began: float | None = None) -> None:
+        """Commit or abort; notice whether librdkafka may have repeated the request."""
+        monotonic = self._timeouts.retry.clock.monotonic
+        started = monotonic()
+        self._resume(call, began=began)
+        seconds = monotonic() - started
+        repeated_after = SHORTEST_BACKOFF * self._retry_backoff_ms / 1000
+        quickly = seconds < min(repeated_after, self._repeats_after_seconds)
+        self._backoff.ended(self._retry_backoff_ms, quickly=quickly)
+        if not quickly:
+            self._repeated = seconds
 
     def _resume(self, call: Callable[[float], None], *, began: float | None = None) -> None:
         """Repeat the call until it returns; `began`: when its `commit_seconds` did."""
@@ -187,7 +240,8 @@ class Transactions:
                 if not resumable(last):
                     raise
             else:
-                self._repeated |= monotonic() - started >= self._repeats_after_seconds
+                if (took := monotonic() - started) >= self._repeats_after_seconds:
+                    self._repeated = took
                 return
         raise SinkUnavailable(
             f"{self._client.subject}: the outcome of a transaction is unknown after {seconds:g} s "
