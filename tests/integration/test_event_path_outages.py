@@ -225,17 +225,21 @@ def test_a_replay_takes_the_dead_letters_of_a_job_or_of_a_time(path: EventPath) 
     of_job = replayed(feed, wanted.job)
     feed.await_state(wanted, JobState.DONE)
     stays = feed.job(other)
+    moved = list(of_job["moved"])
+    # Of a planner that was seen as too slow an extent has two messages. The second one stays, its
+    # body is that of a moved one: each replay takes one of them.
+    while (again := replayed(feed, wanted.job))["moved"]:
+        moved += again["moved"]
     of_time = replayed(feed, "--since", "1h")
 
-    assert dead >= 2  # of a planner that was seen as too slow an extent has two messages
+    assert dead >= 2
     assert (none["moved"], none["left"]) == ([], dead)
-    assert {one["job"] for one in of_job["moved"]} == {wanted.job}
+    assert {one["job"] for one in moved} == {wanted.job}
     assert of_job["left"] == dead - len(of_job["moved"])
     assert stays is not None
     assert stays.state is JobState.FAILED
     assert {one["job"] for one in of_time["moved"]} == {other.job}
-    # A second message of the same extent stays, its body is that of a moved one.
-    assert len(of_time["moved"]) + of_time["left"] == of_job["left"]
+    assert len(of_time["moved"]) + of_time["left"] == dead - len(moved)
     while of_time["left"]:
         of_time = replayed(feed)
     assert feed.ending([*lines, *others]) == Ending(20, jobs={"DONE": 2})
