@@ -469,6 +469,22 @@ def test_an_object_only_for_spark_gets_another_run_after_one_that_ended() -> Non
     assert house.state_of(job) is JobState.RUNNING
 
 
+def test_hours_without_the_service_of_runs_do_not_delay_a_stalled_job_further() -> None:
+    house = Reconciled()
+    job = house.sent("key", BODY)
+    house.lose_messages()
+    house.refusal, house.spark = lambda job: f"{job.version.uri}: one frame", MemoryJobRuns()
+    house.spark.failures = 1_000
+
+    outage = house.run_for(8 * HOUR)
+    house.spark.failures = 0
+    house.run_for(STALL_SECONDS + 2 * EVERY_SECONDS)
+
+    assert outage.problems >= 8
+    assert len(house.spark.started) == 1
+    assert house.state_of(job) is JobState.RUNNING
+
+
 def test_failed_extents_are_never_sent_again_for_that_would_be_a_replay(house: Reconciled) -> None:
     job = house.sent("key", BODY)
     fail(house, job, 1)

@@ -9,7 +9,7 @@
 
 A note per job contains its last state and when it changed. Messages may only be waiting: while the
 queue holds any, the thresholds are much higher than with an empty queue, which proves that messages
-are lost. Each repeated sending doubles the threshold.
+are lost. Each repeated sending doubles the threshold, unless the service of runs is unavailable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from itertools import islice
 
 from extentflow.discovery.report import Report, attempt_step
 from extentflow.engines.emr.submitted import RunOwnership
-from extentflow.errors import ExtentflowError
+from extentflow.errors import ExtentflowError, RunsUnavailable
 from extentflow.ledger import ConnectorState, Ledger, rules
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
@@ -179,7 +179,12 @@ class StalledJobScanner:
         again = replace(mark, resent=mark.resent + 1, resent_at=now)
         MARKS.write(self.ledger.notes, job.id, again)
         stall = f"{mark.since:.0f}-{again.resent}"
-        sent = self.router.resend(self._now(job), stall=stall, late=self.late)
+        try:
+            sent = self.router.resend(self._now(job), stall=stall, late=self.late)
+        except RunsUnavailable:
+            # Nothing was sent: an outage of the service of runs must not double the threshold.
+            MARKS.write(self.ledger.notes, job.id, replace(again, resent=mark.resent))
+            raise
         return stalled + Report(messages_resent=sent, jobs_failed=_failed(self._now(job)))
 
     def _longest_wait(self, ownership: RunOwnership, mark: _Mark) -> float:
