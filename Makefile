@@ -29,7 +29,11 @@ SHELL := /bin/bash
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
+# Printed for `make setup` only, not for each target that needs it.
+NEXT = echo 'next: `make demo` delivers sample data on this machine; for your own, `source $(BIN)/activate` and README.md'
+
 setup: $(STAMP) ## Create .venv with every pinned, hash-checked requirement
+	@$(if $(filter setup,$(MAKECMDGOALS)),$(NEXT))
 
 $(STAMP): requirements/dev.txt pyproject.toml local/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "extentflow needs Python 3.11 or later; set PYTHON=/path/to/python3")'

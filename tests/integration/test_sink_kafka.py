@@ -269,16 +269,16 @@ def test_no_question_creates_a_topic_on_brokers_that_create_topics(tmp_path: Pat
 
 
 def test_a_broker_that_is_unavailable_is_reported_in_time() -> None:
-    away = KafkaBroker(
+    unavailable = KafkaBroker(
         {"bootstrap.servers": "127.0.0.1:1"},
         timeouts=replace(QUICK, fence_seconds=2, request_seconds=2),
     )
     began = running_seconds()
 
     with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:1"):
-        _ = away.cluster
+        _ = unavailable.cluster
     with pytest.raises(SinkUnavailable, match=r"slot-1: no answer.*Connection refused"):
-        away.fence("slot-1", EXACTLY_ONCE)
+        unavailable.fence("slot-1", EXACTLY_ONCE)
 
     assert running_seconds() - began < 30
 

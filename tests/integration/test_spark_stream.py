@@ -346,10 +346,10 @@ def test_a_long_store_outage_fails_nothing(
     delivery.changes["retry_timeout_seconds"] = 0.5
     delivery.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
     delivery.put("lines.txt", joined(LINES))
-    away = s3_proxy.inject(Answer(503), when=lambda one: bool(one.byte_range), times=None)
+    unavailable = s3_proxy.inject(Answer(503), when=lambda one: bool(one.byte_range), times=None)
 
     with Running(spark, delivery, tmp_path) as running:
-        eventually("many reads failed", lambda: away.hits > 30)
+        eventually("many reads failed", lambda: unavailable.hits > 30)
         before = states(delivery)
         s3_proxy.clear()
         eventually("it is done", all_done(delivery, 1))
@@ -369,8 +369,8 @@ def test_a_long_table_outage_ends_no_query(
     queued.arrive("lines.txt", joined(LINES))
     with Running(spark, queued, tmp_path, options=settings.to_map()) as running:
         eventually("a part is done", lambda: any(item.state.final for item in queued.items()))
-        away = dynamodb_proxy.inject(Reset(), times=None)
-        eventually("many requests failed", lambda: away.hits > 50)
+        unavailable = dynamodb_proxy.inject(Reset(), times=None)
+        eventually("many requests failed", lambda: unavailable.hits > 50)
         dynamodb_proxy.clear()
         eventually("it is done", all_done(queued, 1))
 

@@ -2,7 +2,7 @@
 
 lose, refuse   the ledger's answer does not come; the ledger does not answer
 unknown        a commit's answer does not come: 0 it did not happen, 1 it did
-away, lost     a queue does not answer; its answer does not come
+unavailable, lost     a queue does not answer; its answer does not come
 stop           the worker's time runs out: it hands back
 """
 
@@ -26,7 +26,14 @@ from extentflow.queue.consumer import QueueWorker
 from extentflow.queue.dispatch import body_of
 from extentflow.testing.broker import MemoryBroker
 
-LOSE, REFUSE, UNKNOWN, AWAY, LOST, STOP = "lose", "refuse", "unknown", "away", "lost", "stop"
+LOSE, REFUSE, UNKNOWN, UNAVAILABLE, LOST, STOP = (
+    "lose",
+    "refuse",
+    "unknown",
+    "unavailable",
+    "lost",
+    "stop",
+)
 LEASE_SECONDS = 3.0
 HIDE_SECONDS = 4.0  # shorter than the time that a frozen worker misses
 LIMITS = TransactionLimits(transaction_bytes=8, attempts=50, retry_seconds=20, gives_up=False)
@@ -37,7 +44,7 @@ RATIONS = {
     LOSE: 6,
     REFUSE: 6,
     UNKNOWN: 4,
-    AWAY: 6,
+    UNAVAILABLE: 6,
     LOST: 6,
     STOP: 6,
 }
@@ -63,7 +70,7 @@ _WITHIN = {
     LOSE: _WRITES | {"close", "reopen"},
     REFUSE: _LEDGER,
     UNKNOWN: frozenset(("kafka.mark", "kafka.commit")),
-    AWAY: _QUEUES,
+    UNAVAILABLE: _QUEUES,
     LOST: _QUEUES - {"queue.receive"},
     STOP: frozenset(("kafka.send", "kafka.commit")),
 }
@@ -199,7 +206,7 @@ class Play:
             LOSE: lambda: self.world.ledger.lose_answer(operation),
             REFUSE: lambda: self.world.ledger.refuse(operation),
             UNKNOWN: lambda: self.world.broker.lose_commit_answer(committed=event.target > 0),
-            AWAY: partial(self._raise, operation),
+            UNAVAILABLE: partial(self._raise, operation),
             LOST: lambda: setattr(self, "_lost", operation),
             STOP: lambda: self._stopping.add(actor),
         }

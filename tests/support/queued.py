@@ -39,11 +39,11 @@ def queue_world(**changes: Any) -> World:  # noqa: ANN401 - a world's fields
     return World(**{"limits": LIMITS, "broker": broker, **changes})
 
 
-def cut(world: World, *, away: bool = True) -> None:
+def cut(world: World, *, unavailable: bool = True) -> None:
     """Take the broker of a `queue_world` away, or bring it back."""
     line = world.broker._on_call
     assert isinstance(line, Line)
-    line.cut = away
+    line.cut = unavailable
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -85,6 +86,27 @@ def first_cells(text: str) -> list[str]:
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
 
 
+def markdown() -> Iterator[Path]:
+    """Every page of the repository."""
+    tracked = ("*.md", "docs/**/*.md", "events/*.md", "examples/**/*.md", "connectors/*.md")
+    yield from (page for pattern in tracked for page in sorted(ROOT.glob(pattern)))
+
+
+def test_every_heading_stands_between_blank_lines() -> None:
+    wrong: list[str] = []
+    for page in markdown():
+        # A comment in a code block looks like a heading.
+        prose = re.sub(
+            r"^```.*?^```", "code", page.read_text(), flags=re.MULTILINE | re.DOTALL
+        ).splitlines()
+        padded = ["", *prose, ""]
+        for number, line in enumerate(padded):
+            if re.match(r"#{1,6} ", line) and (padded[number - 1] or padded[number + 1]):
+                wrong.append(f"{page.relative_to(ROOT)}: {line}")
+
+    assert wrong == []
+
+
 @every_page
 def test_every_command_and_option_exists(page: Path) -> None:
     for words in commands(page):
@@ -105,6 +127,14 @@ def test_every_make_target_exists(page: Path) -> None:
     named = {name for text in texts for name in re.findall(r"(?:^|&& )make ([a-z-]+)", text)}
 
     assert named <= targets
+
+
+@pytest.mark.parametrize(("target", "said"), [("setup", True), ("lint", False)])
+def test_only_make_setup_says_what_to_type_next(target: str, *, said: bool) -> None:
+    words = ["make", "--dry-run", target]
+    shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert ("next: `make demo`" in shown) is said
 
 
 @every_page

@@ -41,7 +41,7 @@ def working(given: Terms) -> Result:
 
 
 def breaking(_given: Terms) -> Result:
-    raise RuntimeError("broker away")
+    raise RuntimeError("broker unavailable")
 
 
 def test_a_broken_case_is_reported_and_hides_no_other(
@@ -53,7 +53,7 @@ def test_a_broken_case_is_reported_and_hides_no_other(
 
     assert broken == ["bad"]
     assert isinstance(console.file, io.StringIO)
-    assert "broker away" in console.file.getvalue()
+    assert "broker unavailable" in console.file.getvalue()
     assert not (tmp_path / "bad.json").exists()
     assert json.loads((tmp_path / "good.json").read_text())["rows_per_second"] == {"ours": 7}
 

@@ -1,10 +1,10 @@
-"""The map of a job's extents: one cell each, or the worst of several."""
+"""Lists of jobs; the map of a job's extents: one cell each, or the worst of several."""
 
 import pytest
 
-from extentflow.cli.jobs import MAP_CELLS, extent_map
+from extentflow.cli.jobs import MAP_CELLS, _show_jobs, extent_map
 from extentflow.ledger import ClaimMark, ExtentItem
-from extentflow.model import ExtentState
+from extentflow.model import ExtentState, JobState
 
 DONE, FAILED, PENDING = ExtentState.DONE, ExtentState.FAILED, ExtentState.PENDING
 MARK = ClaimMark(slot=1, epoch=1, nonce="n")
@@ -13,6 +13,18 @@ MARK = ClaimMark(slot=1, epoch=1, nonce="n")
 def items(states: dict[int, ExtentState], *working: int) -> dict[int, ExtentItem]:
     found = {n: ExtentItem("job", n, state) for n, state in states.items()}
     return found | {n: ExtentItem("job", n, PENDING, claim=MARK) for n in working}
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [(None, "there are no jobs; `extentflow run`"), (JobState.FAILED, "no job is FAILED; ")],
+)
+def test_an_empty_list_says_what_is_missing(
+    capsys: pytest.CaptureFixture[str], state: JobState | None, said: str
+) -> None:
+    _show_jobs([], state)
+
+    assert said in capsys.readouterr().err
 
 
 def test_every_state_has_its_cell_and_an_extent_without_an_item_is_pending() -> None:

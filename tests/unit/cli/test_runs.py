@@ -6,9 +6,10 @@ import pytest
 import typer
 from tests.support.memory_runtime import MemoryRuntime
 
-from extentflow.cli import runs
+from extentflow.cli import app, run_command_line, runs
 from extentflow.jobs.run import JobReport, RunReport
 from extentflow.services.runs import RunControl, Runs
+from extentflow.storage.ranges import object_changed
 
 
 def job(name: str, revision: int) -> JobReport:
@@ -47,6 +48,34 @@ def test_jobs_under_an_older_revision_are_reported_with_the_remedy() -> None:
 
 def test_jobs_under_the_latest_revision_are_not_reported() -> None:
     assert notes_of(3, job("one", 3), job("other", 3)) == []
+
+
+def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = str(object_changed("s3://bucket/one[0-4)", "its ETag is new, not old"))
+    superseded = replace(job("one", 1), state="SUPERSEDED", reason=f"{error}; records stay")
+
+    with pytest.raises(typer.Exit):
+        runs.show(RunReport("inline", jobs=(superseded,), errors=(error,)), as_json=True)
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: s3://bucket/one: job id-one is SUPERSEDED: s3://bucket/one[0-4)")
+    assert line.count("to deliver the new version") == 1
+
+
+@pytest.mark.parametrize("command", ["run", "replay"])
+def test_an_unknown_engine_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setattr(runs, "_runs", lambda: pytest.fail("settings were read"))
+    wanted = ["-c", "orders"] if command == "run" else ["id"]
+
+    assert run_command_line(app, [command, *wanted, "--engine", "sparc"]) == 2
+
+    assert capsys.readouterr().err.startswith(
+        "error: --engine sparc: there is no such engine; use one of spark, emr, inline"
+    )
 
 
 @pytest.mark.parametrize(

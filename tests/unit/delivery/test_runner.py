@@ -745,7 +745,7 @@ class BreakingOnce(Bytewise):
 @pytest.mark.parametrize(
     ("error", "delivered"),
     [
-        (StoreUnavailable("away"), b"abcdefgh"),
+        (StoreUnavailable("unavailable"), b"abcdefgh"),
         (AccessDenied("refused"), b"efgh"),
         (CorruptRecord("too large"), b"efgh"),
         (Misconfigured("no such topic"), b"efgh"),
@@ -871,7 +871,9 @@ def test_transactions_of_an_extent_start_small_and_grow(
 
 
 @pytest.mark.parametrize("budget_bytes", [0, 100, 1_000_000])
-@pytest.mark.parametrize("fault", [None, StoreUnavailable("away"), CorruptRecord("too large")])
+@pytest.mark.parametrize(
+    "fault", [None, StoreUnavailable("unavailable"), CorruptRecord("too large")]
+)
 def test_chunks_that_are_prepared_ahead_change_nothing(
     fault: ExtentflowError | None, budget_bytes: int
 ) -> None:

@@ -65,7 +65,7 @@ CONFLICT = Conflict("the job delivers to another Kafka cluster")
 
 
 @dataclass
-class Desk:
+class AdmissionWorld:
     """A handler with everything around it in memory."""
 
     queued: Queued = field(default_factory=Queued)
@@ -212,26 +212,26 @@ ANNOUNCED: dict[str, ConnectorStateCache] = {
 }
 
 
-def shop() -> Desk:
-    return Desk(Queued(queue_world(store=Everywhere())), SHOPS)
+def shop() -> AdmissionWorld:
+    return AdmissionWorld(Queued(queue_world(store=Everywhere())), SHOPS)
 
 
-def planned(desk: Desk) -> ConnectorStateCache:
-    return {(job.connector, job.version.key, job.version.version_id) for job in desk.jobs()}
+def planned(admission: AdmissionWorld) -> ConnectorStateCache:
+    return {(job.connector, job.version.key, job.version.version_id) for job in admission.jobs()}
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
 def test_trap_t22_every_event_file_leads_to_its_jobs(name: str) -> None:
-    desk = shop()
+    admission = shop()
 
-    found = desk.take(event(name))
+    found = admission.take(event(name))
 
-    assert planned(desk) == ANNOUNCED[name]
-    assert {job.state for job in desk.jobs()} <= {JobState.RUNNING}
-    assert len(desk.queued.queue.sent) == len(ANNOUNCED[name])
-    assert desk.kept.messages == []
+    assert planned(admission) == ANNOUNCED[name]
+    assert {job.state for job in admission.jobs()} <= {JobState.RUNNING}
+    assert len(admission.queued.queue.sent) == len(ANNOUNCED[name])
+    assert admission.kept.messages == []
     assert sorted(job.id for one in found for job in one.jobs) == sorted(
-        job.id for job in desk.jobs()
+        job.id for job in admission.jobs()
     )
 
 
@@ -251,25 +251,25 @@ def test_what_the_receiver_queued_leads_to_jobs_of_its_endpoint_only(
     request = request_of(name)
     post = Post(proof, now=signing_time(request) if proof == SIGNED else 0.0)
     post.answer(request)
-    desk = shop()
+    admission = shop()
 
     for body in post.queued:
-        desk.take(body)
+        admission.take(body)
 
-    assert planned(desk) == {("grid", FLOWER, None)}
+    assert planned(admission) == {("grid", FLOWER, None)}
 
 
 @pytest.mark.parametrize("name", sorted(ANNOUNCED))
 def test_a_repeated_notification_in_another_envelope_changes_nothing(name: str) -> None:
-    desk = shop()
-    desk.take(event(name))
-    before, sent = desk.jobs(), list(desk.queued.queue.sent)
+    admission = shop()
+    admission.take(event(name))
+    before, sent = admission.jobs(), list(admission.queued.queue.sent)
 
     for body in (event(name), sns(event(name)), sqs(event(name)), sqs(sns(event(name)))):
-        desk.take(body)
+        admission.take(body)
 
-    assert desk.jobs() == before
-    assert desk.queued.queue.sent == sent
+    assert admission.jobs() == before
+    assert admission.queued.queue.sent == sent
 
 
 def sns(body: str) -> str:
@@ -282,13 +282,13 @@ def sqs(body: str) -> str:
 
 @pytest.mark.parametrize("key", ["a,b", "a b", "a+b", "ü/☃", "100%", "a%2Bb", "a//b/c", "x\ty"])
 def test_trap_t20_the_key_is_exact(key: str) -> None:
-    desk = Desk()
-    desk.put(b"abcd", key)
+    admission = AdmissionWorld()
+    admission.put(b"abcd", key)
     arrival = Arrival("bucket", key, Dialect.LISTING)
 
-    desk.take(json.dumps(arrival.to_message()))
+    admission.take(json.dumps(arrival.to_message()))
 
-    (job,) = desk.jobs()
+    (job,) = admission.jobs()
     assert job.version.key == key
 
 
@@ -368,13 +368,15 @@ def test_bucket_prefix_and_name_decide_what_is_data(
 
 
 def test_every_connector_that_wants_an_object_gets_a_job_of_its_own() -> None:
-    desk = Desk(connectors_=[(SMALL, 1), (replace(SMALL, name="other", extent_bytes=2), 7)])
+    admission = AdmissionWorld(
+        connectors_=[(SMALL, 1), (replace(SMALL, name="other", extent_bytes=2), 7)]
+    )
 
-    (received,) = desk.take(desk.put(b"abcd"))
+    (received,) = admission.take(admission.put(b"abcd"))
 
     assert [(job.connector, job.revision) for job in received.jobs] == [("small", 1), ("other", 7)]
     assert len({job.id for job in received.jobs}) == 2
-    assert ordinals(desk.queued.queue.sent) == [0, 0, 1]
+    assert ordinals(admission.queued.queue.sent) == [0, 0, 1]
 
 
 AVRO = Misconfigured("connector avro, revision 1, cannot be read: input.format='avro'")
@@ -387,12 +389,12 @@ AVRO = Misconfigured("connector avro, revision 1, cannot be read: input.format='
 def test_an_unparseable_connector_of_another_bucket_is_only_logged(
     unparsed: UnparsedConnector, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk = Desk(unparsed=[unparsed])
+    admission = AdmissionWorld(unparsed=[unparsed])
 
-    (received,) = desk.take(desk.put(b"abcd"))
+    (received,) = admission.take(admission.put(b"abcd"))
 
     assert [job.connector for job in received.jobs] == ["small"]
-    assert desk.kept.messages == []
+    assert admission.kept.messages == []
     assert "connector avro, revision 1, cannot be read" in caplog.text
 
 
@@ -407,40 +409,40 @@ def test_an_unparseable_connector_of_another_bucket_is_only_logged(
 def test_an_object_of_an_unparseable_connector_is_retried_for_it_alone(
     unparsed: UnparsedConnector,
 ) -> None:
-    desk = Desk(unparsed=[unparsed])
-    body = desk.put(b"abcd")
+    admission = AdmissionWorld(unparsed=[unparsed])
+    body = admission.put(b"abcd")
 
     with pytest.raises(ArrivalPending, match="connector avro, revision 1, cannot be read"):
-        desk.take(body)
+        admission.take(body)
 
-    assert [job.connector for job in desk.jobs()] == ["small"]
-    assert desk.kept.messages == []
-    desk.unparsed.clear()
-    desk.take(body)
-    assert [job.connector for job in desk.jobs()] == ["small"]
+    assert [job.connector for job in admission.jobs()] == ["small"]
+    assert admission.kept.messages == []
+    admission.unparsed.clear()
+    admission.take(body)
+    assert [job.connector for job in admission.jobs()] == ["small"]
 
 
 def test_an_object_of_an_unparseable_connector_is_not_unmatched() -> None:
-    desk = Desk(
+    admission = AdmissionWorld(
         connectors_=[], unparsed=[UnparsedConnector(AVRO, "avro", "bucket")], late=lambda: True
     )
 
     with pytest.raises(ArrivalPending, match="connector avro"):
-        desk.take(desk.put(b"abcd"))
-    (received,) = desk.take(announced("key", "another"))
+        admission.take(admission.put(b"abcd"))
+    (received,) = admission.take(announced("key", "another"))
 
     assert not received.unmatched
-    assert desk.kept.messages == []
+    assert admission.kept.messages == []
 
 
 def test_an_object_that_no_connector_reads_is_kept_with_the_reason() -> None:
-    desk = Desk(connectors_=[(replace(SMALL, prefix="in/"), 1)])
+    admission = AdmissionWorld(connectors_=[(replace(SMALL, prefix="in/"), 1)])
 
-    (received,) = desk.take(desk.put(b"abcd", "out/key"))
+    (received,) = admission.take(admission.put(b"abcd", "out/key"))
 
     assert received.unmatched
-    assert desk.jobs() == []
-    (kept,) = desk.kept.messages
+    assert admission.jobs() == []
+    (kept,) = admission.kept.messages
     assert kept.reason == "no connector reads s3://bucket/out/key"
 
 
@@ -472,53 +474,53 @@ def test_an_object_that_no_connector_reads_is_kept_with_the_reason() -> None:
 def test_a_connector_that_reads_the_name_from_elsewhere_is_named(
     config: ConnectorConfig, arrival: Arrival, reason: str | None
 ) -> None:
-    desk = Desk(connectors_=[(config, 1)])
-    desk.put(b"abcd")
+    admission = AdmissionWorld(connectors_=[(config, 1)])
+    admission.put(b"abcd")
 
-    desk.take(json.dumps(arrival.to_message()))
+    admission.take(json.dumps(arrival.to_message()))
 
-    kept_reasons = [one.reason for one in desk.kept.messages]
+    kept_reasons = [one.reason for one in admission.kept.messages]
     remedy = "correct its aws.s3.endpoint or aws.s3.region"
     expected = reason and f"no connector reads s3://bucket/key {reason} {remedy}"
     assert kept_reasons == ([expected] if expected else [])
 
 
 def test_what_was_kept_is_all_that_a_replay_takes() -> None:
-    desk = Desk(connectors_=[])
-    desk.take(desk.put(b"abcd"))
-    (kept,) = desk.kept.messages
-    desk.connectors_ = [(SMALL, 1)]
-    desk.revisions = {("small", 1): SMALL}
+    admission = AdmissionWorld(connectors_=[])
+    admission.take(admission.put(b"abcd"))
+    (kept,) = admission.kept.messages
+    admission.connectors_ = [(SMALL, 1)]
+    admission.revisions = {("small", 1): SMALL}
 
-    desk.take(kept.body)
+    admission.take(kept.body)
 
-    assert [job.version.key for job in desk.jobs()] == ["key"]
+    assert [job.version.key for job in admission.jobs()] == ["key"]
 
 
 @pytest.mark.parametrize("key", ["_SUCCESS", ".part.crc", "_temporary/0/part", "folder/"])
 def test_a_name_of_no_data_makes_no_job_and_no_alarm(key: str) -> None:
-    desk = Desk()
+    admission = AdmissionWorld()
 
-    (received,) = desk.take(desk.put(b"", key))
+    (received,) = admission.take(admission.put(b"", key))
 
     assert received == AdmissionResult()
-    assert desk.jobs() == []
-    assert desk.kept.messages == []
+    assert admission.jobs() == []
+    assert admission.kept.messages == []
 
 
 def test_an_object_with_bytes_is_data_although_its_key_ends_with_a_slash() -> None:
-    desk = Desk()
+    admission = AdmissionWorld()
 
-    desk.take(desk.put(b"abcd", "folder/"))
+    admission.take(admission.put(b"abcd", "folder/"))
 
-    assert [job.version.key for job in desk.jobs()] == ["folder/"]
+    assert [job.version.key for job in admission.jobs()] == ["folder/"]
 
 
 def test_trap_t19_an_empty_object_is_done_at_once() -> None:
     """Trap: an empty object or prefix failed the start."""
-    desk = Desk()
+    admission = AdmissionWorld()
 
-    ((job,),) = [one.jobs for one in desk.take(desk.put(b""))]
+    ((job,),) = [one.jobs for one in admission.take(admission.put(b""))]
 
     assert job.state is JobState.DONE
 
@@ -527,131 +529,133 @@ def test_trap_t19_an_empty_object_is_done_at_once() -> None:
 
 
 def test_a_paused_connector_makes_the_message_come_again_and_loses_no_job() -> None:
-    desk = Desk(connectors_=[(SMALL, 1), (ORDERS, 1)], states={"small": ConnectorState.PAUSED})
-    body = desk.put(b"abcd")
+    admission = AdmissionWorld(
+        connectors_=[(SMALL, 1), (ORDERS, 1)], states={"small": ConnectorState.PAUSED}
+    )
+    body = admission.put(b"abcd")
 
     for _ in range(3):
         with pytest.raises(ArrivalPending, match="connector small is PAUSED"):
-            desk.take(body)
+            admission.take(body)
 
-    assert [job.connector for job in desk.jobs()] == ["orders"]
-    assert len(desk.queued.queue.sent) == 1
-    desk.states.clear()
-    desk.take(body)
-    assert [job.connector for job in desk.jobs()] == ["orders", "small"]
-    assert desk.kept.messages == []
+    assert [job.connector for job in admission.jobs()] == ["orders"]
+    assert len(admission.queued.queue.sent) == 1
+    admission.states.clear()
+    admission.take(body)
+    assert [job.connector for job in admission.jobs()] == ["orders", "small"]
+    assert admission.kept.messages == []
 
 
 def test_a_paused_arrival_is_copied_before_its_receives_are_used_up() -> None:
-    desk = Desk(states={"small": ConnectorState.PAUSED})
-    desk.put(b"abcd")
+    admission = AdmissionWorld(states={"small": ConnectorState.PAUSED})
+    admission.put(b"abcd")
     body = announced("key")
 
     with pytest.raises(ArrivalPending):
-        desk.handler().take(body, received=PAUSED_RECEIVES - 1)
-    assert desk.arrivals.messages == []
-    desk.handler().take(body, received=PAUSED_RECEIVES)
+        admission.handler().take(body, received=PAUSED_RECEIVES - 1)
+    assert admission.arrivals.messages == []
+    admission.handler().take(body, received=PAUSED_RECEIVES)
 
-    (copy,) = desk.arrivals.messages
-    assert (desk.kept.messages, desk.jobs()) == ([], [])
-    desk.states.clear()
-    desk.take(copy.body)
-    assert len(desk.jobs()) == 1
+    (copy,) = admission.arrivals.messages
+    assert (admission.kept.messages, admission.jobs()) == ([], [])
+    admission.states.clear()
+    admission.take(copy.body)
+    assert len(admission.jobs()) == 1
 
 
 def test_only_the_arrivals_of_a_paused_connector_are_copied() -> None:
     waiting = replace(SMALL, prefix="key")
     other = replace(SMALL, name="other", prefix="bad")
-    desk = Desk(
+    admission = AdmissionWorld(
         connectors_=[(waiting, 1), (other, 1)],
         errors={"bad": CONFLICT},
         states={"small": ConnectorState.PAUSED},
     )
     known = json.loads(announced("key", "bad", "unread"))["Records"]
     body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
-    desk.put(b"abcd")
+    admission.put(b"abcd")
 
-    desk.handler().take(body, received=PAUSED_RECEIVES)
+    admission.handler().take(body, received=PAUSED_RECEIVES)
 
-    assert [json.loads(copy.body)["key"] for copy in desk.arrivals.messages] == ["key"]
-    reasons = [message.reason for message in desk.kept.messages]
+    assert [json.loads(copy.body)["key"] for copy in admission.arrivals.messages] == ["key"]
+    reasons = [message.reason for message in admission.kept.messages]
     assert reasons[0].startswith("notification not understood")
     assert reasons[1:] == [str(CONFLICT), "no connector reads s3://bucket/unread"]
-    (copy,) = desk.arrivals.messages
-    desk.states.clear()
-    desk.take(copy.body)
-    assert [job.version.key for job in desk.jobs()] == ["key"]
-    assert len(desk.kept.messages) == 3
+    (copy,) = admission.arrivals.messages
+    admission.states.clear()
+    admission.take(copy.body)
+    assert [job.version.key for job in admission.jobs()] == ["key"]
+    assert len(admission.kept.messages) == 3
 
 
 def test_a_permanent_error_is_recorded_while_a_connector_is_paused() -> None:
-    desk = Desk(
+    admission = AdmissionWorld(
         connectors_=[(ORDERS, 1), (SMALL, 1)],
         errors={"orders": CONFLICT},
         states={"small": ConnectorState.PAUSED},
     )
 
-    desk.handler().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
+    admission.handler().take(admission.put(b"abcd"), received=PAUSED_RECEIVES)
 
-    (kept,) = desk.kept.messages
-    (copy,) = desk.arrivals.messages
+    (kept,) = admission.kept.messages
+    (copy,) = admission.arrivals.messages
     assert (kept.reason, kept.body) == (str(CONFLICT), copy.body)
-    desk.states.clear()
-    desk.errors.clear()
-    desk.take(copy.body)
-    assert [job.connector for job in desk.jobs()] == ["orders", "small"]
+    admission.states.clear()
+    admission.errors.clear()
+    admission.take(copy.body)
+    assert [job.connector for job in admission.jobs()] == ["orders", "small"]
 
 
 def test_every_connectors_error_is_in_the_reason() -> None:
-    desk = Desk(
+    admission = AdmissionWorld(
         connectors_=[(ORDERS, 1), (SMALL, 1)],
         errors={"orders": CONFLICT, "small": CorruptObject("its footer is damaged")},
     )
 
-    desk.take(desk.put(b"abcd"))
+    admission.take(admission.put(b"abcd"))
 
-    (kept,) = desk.kept.messages
+    (kept,) = admission.kept.messages
     assert kept.reason == f"{CONFLICT}; its footer is damaged"
 
 
 def test_only_a_pause_makes_copies() -> None:
-    desk = Desk(
+    admission = AdmissionWorld(
         connectors_=[(SMALL, 1), (ORDERS, 1)],
         states={"small": ConnectorState.PAUSED},
         errors={"orders": StoreUnavailable("s3://bucket/key: no answer")},
     )
 
     with pytest.raises(ArrivalPending, match="no answer"):
-        desk.handler().take(desk.put(b"abcd"), received=PAUSED_RECEIVES)
+        admission.handler().take(admission.put(b"abcd"), received=PAUSED_RECEIVES)
 
-    assert desk.arrivals.messages == []
+    assert admission.arrivals.messages == []
 
 
 def test_a_stopped_connector_gets_no_job() -> None:
-    desk = Desk(states={"small": ConnectorState.STOPPED})
+    admission = AdmissionWorld(states={"small": ConnectorState.STOPPED})
 
-    (received,) = desk.take(desk.put(b"abcd"))
+    (received,) = admission.take(admission.put(b"abcd"))
 
     assert received == AdmissionResult()
-    assert desk.jobs() == []
-    assert desk.kept.messages == []
+    assert admission.jobs() == []
+    assert admission.kept.messages == []
 
 
 def test_what_has_to_be_kept_is_kept_once_when_the_message_is_over() -> None:
-    desk = Desk(states={"small": ConnectorState.PAUSED})
+    admission = AdmissionWorld(states={"small": ConnectorState.PAUSED})
     records = [record("key", eventSource="aws:s3"), {"eventSource": "unheard"}]
     records[0]["s3"]["bucket"]["name"] = "bucket"
-    desk.put(b"abcd")
+    admission.put(b"abcd")
     body = json.dumps({"Records": [*records, record("unread")]})
 
     for _ in range(3):
         with pytest.raises(ArrivalPending):
-            desk.take(body)
-    assert desk.kept.messages == []
-    desk.states.clear()
-    desk.take(body)
+            admission.take(body)
+    assert admission.kept.messages == []
+    admission.states.clear()
+    admission.take(body)
 
-    reasons = [message.reason for message in desk.kept.messages]
+    reasons = [message.reason for message in admission.kept.messages]
     assert reasons[0].startswith("notification not understood")
     assert reasons[1:] == ["no connector reads s3://shop/unread"]
 
@@ -660,100 +664,100 @@ def test_what_has_to_be_kept_is_kept_once_when_the_message_is_over() -> None:
 
 
 def test_an_object_that_is_gone_makes_no_job() -> None:
-    desk = Desk()
-    body = desk.put(b"abcd")
-    assert isinstance(desk.world.store, MemoryStore)
-    desk.world.store.delete("bucket", "key")
+    admission = AdmissionWorld()
+    body = admission.put(b"abcd")
+    assert isinstance(admission.world.store, MemoryStore)
+    admission.world.store.delete("bucket", "key")
 
-    (received,) = desk.take(body)
+    (received,) = admission.take(body)
 
     assert received == AdmissionResult()
-    assert desk.jobs() == []
+    assert admission.jobs() == []
 
 
 def test_an_object_whose_bucket_is_missing_is_kept_with_the_reason() -> None:
-    desk = Desk(
+    admission = AdmissionWorld(
         connectors_=[(ORDERS, 1), (SMALL, 1)],
         errors={"orders": BucketGone("s3://bucket: no such bucket at https://grid")},
     )
 
-    desk.take(desk.put(b"abcd"))
+    admission.take(admission.put(b"abcd"))
 
-    assert [job.connector for job in desk.jobs()] == ["small"]
-    (kept,) = desk.kept.messages
+    assert [job.connector for job in admission.jobs()] == ["small"]
+    (kept,) = admission.kept.messages
     assert kept.reason.endswith("s3://bucket: no such bucket at https://grid")
     assert json.loads(kept.body)["key"] == "key"
 
 
 def test_the_version_that_was_announced_is_the_one_that_is_pinned() -> None:
-    desk = Desk(Queued(queue_world(store=MemoryStore(versioned=True))))
-    first, second = desk.world.put(b"old"), desk.world.put(b"new")
+    admission = AdmissionWorld(Queued(queue_world(store=MemoryStore(versioned=True))))
+    first, second = admission.world.put(b"old"), admission.world.put(b"new")
 
     for version in (second, first):
         arrival = Arrival("bucket", "key", Dialect.AWS, version_id=version.version_id)
-        desk.take(json.dumps(arrival.to_message()))
-    desk.queued.drain(desk.queued.worker())
+        admission.take(json.dumps(arrival.to_message()))
+    admission.queued.drain(admission.queued.worker())
 
-    assert {job.version for job in desk.jobs()} == {first, second}
-    assert {job.state for job in desk.jobs()} == {JobState.DONE}
+    assert {job.version for job in admission.jobs()} == {first, second}
+    assert {job.state for job in admission.jobs()} == {JobState.DONE}
 
 
 def test_an_object_that_reappears_is_delivered_completely() -> None:
-    desk = Desk()
-    worker = desk.queued.worker()
-    desk.take(desk.put(b"abcdefghijkl"))
-    message = desk.queued.take()
-    desk.queued.settle(message, worker.handle(message))
-    desk.take(desk.put(b"ABCDEFGHIJKL"))
-    desk.queued.drain(worker)
-    first = next(job for job in desk.jobs() if job.state is JobState.SUPERSEDED)
+    admission = AdmissionWorld()
+    worker = admission.queued.worker()
+    admission.take(admission.put(b"abcdefghijkl"))
+    message = admission.queued.take()
+    admission.queued.settle(message, worker.handle(message))
+    admission.take(admission.put(b"ABCDEFGHIJKL"))
+    admission.queued.drain(worker)
+    first = next(job for job in admission.jobs() if job.state is JobState.SUPERSEDED)
 
-    ((again,),) = [one.jobs for one in desk.take(desk.put(b"abcdefghijkl"))]
-    desk.queued.drain(worker)
+    ((again,),) = [one.jobs for one in admission.take(admission.put(b"abcdefghijkl"))]
+    admission.queued.drain(worker)
 
     assert again.id == first.id
-    assert {job.state for job in desk.jobs()} == {JobState.DONE}
+    assert {job.state for job in admission.jobs()} == {JobState.DONE}
     both = expected(b"abcdefghijkl") + expected(b"ABCDEFGHIJKL")
-    assert sorted(desk.world.delivered()) == sorted(both)
-    assert desk.queued.dead.messages == []
+    assert sorted(admission.world.delivered()) == sorted(both)
+    assert admission.queued.dead.messages == []
 
 
 def test_a_delivered_object_that_reappears_adds_nothing() -> None:
-    desk = Desk()
-    worker = desk.queued.worker()
+    admission = AdmissionWorld()
+    worker = admission.queued.worker()
     for body in (b"abcd", b"ABCD", b"abcd"):
-        desk.take(desk.put(body))
-        desk.queued.drain(worker)
+        admission.take(admission.put(body))
+        admission.queued.drain(worker)
 
-    assert {job.state for job in desk.jobs()} == {JobState.DONE}
-    assert desk.world.delivered() == expected(b"abcd") + expected(b"ABCD")
+    assert {job.state for job in admission.jobs()} == {JobState.DONE}
+    assert admission.world.delivered() == expected(b"abcd") + expected(b"ABCD")
 
 
 def test_the_next_planner_takes_over_an_object_that_came_back() -> None:
     at, finished = 0, False
     while not finished:
         at += 1
-        desk = Desk()
-        worker = desk.queued.worker()
-        desk.take(desk.put(b"abcdefghijkl"))
-        desk.put(b"ABCDEFGHIJKL")
-        message = desk.queued.take()
-        desk.queued.settle(message, worker.handle(message))
-        desk.queued.drain(worker)
-        body = desk.put(b"abcdefghijkl")
+        admission = AdmissionWorld()
+        worker = admission.queued.worker()
+        admission.take(admission.put(b"abcdefghijkl"))
+        admission.put(b"ABCDEFGHIJKL")
+        message = admission.queued.take()
+        admission.queued.settle(message, worker.handle(message))
+        admission.queued.drain(worker)
+        body = admission.put(b"abcdefghijkl")
         dying = Dying(at)
 
-        dying.watch(desk)
+        dying.watch(admission)
         with suppress(ArrivalPending):
-            desk.take(body)
+            admission.take(body)
         finished = not dying.died
-        dying.spare(desk)
-        desk.take(body)
-        desk.queued.drain(worker)
+        dying.spare(admission)
+        admission.take(body)
+        admission.queued.drain(worker)
 
-        (job,) = desk.jobs()
+        (job,) = admission.jobs()
         assert job.state in (JobState.DONE, JobState.FAILED)
-        assert job.state is JobState.DONE or desk.queued.item(job).error
+        assert job.state is JobState.DONE or admission.queued.item(job).error
 
 
 @dataclass
@@ -764,11 +768,11 @@ class Dying:
     count: int = 0
     died: bool = False
 
-    def watch(self, desk: Desk) -> None:
-        desk.world.ledger.on_call = desk.queued.queue.on_call = self
+    def watch(self, admission: AdmissionWorld) -> None:
+        admission.world.ledger.on_call = admission.queued.queue.on_call = self
 
-    def spare(self, desk: Desk) -> None:
-        desk.world.ledger.on_call = desk.queued.queue.on_call = lambda _: None
+    def spare(self, admission: AdmissionWorld) -> None:
+        admission.world.ledger.on_call = admission.queued.queue.on_call = lambda _: None
 
     def __call__(self, _name: str) -> None:
         self.count += 1
@@ -782,37 +786,37 @@ class Dying:
 
 def test_an_unsupported_format_is_a_failed_job_with_its_reason() -> None:
     anything = replace(SMALL, format=None)
-    desk = Desk(connectors_=[(anything, 1)])
+    admission = AdmissionWorld(connectors_=[(anything, 1)])
 
-    ((job,),) = [one.jobs for one in desk.take(desk.put(b"abcd", "file.xyz"))]
+    ((job,),) = [one.jobs for one in admission.take(admission.put(b"abcd", "file.xyz"))]
 
     assert job.state is JobState.FAILED
     assert "s3://bucket/file.xyz: the extension is of no known format" in job.reason
-    assert desk.queued.queue.sent == []
-    assert desk.kept.messages == []
+    assert admission.queued.queue.sent == []
+    assert admission.kept.messages == []
 
 
 def test_a_replay_of_an_unsupported_format_fails_again_with_the_reason() -> None:
-    desk = Desk(connectors_=[(replace(SMALL, format=None), 1)])
-    ((job,),) = [one.jobs for one in desk.take(desk.put(b"abcd", "file.xyz"))]
+    admission = AdmissionWorld(connectors_=[(replace(SMALL, format=None), 1)])
+    ((job,),) = [one.jobs for one in admission.take(admission.put(b"abcd", "file.xyz"))]
 
-    again = desk.planner.plan(desk.planner.replay(job))
+    again = admission.planner.plan(admission.planner.replay(job))
 
     assert (again.state, again.reason) == (JobState.FAILED, job.reason)
 
 
 def test_more_extents_than_a_job_may_have_are_a_failed_job_and_stay_one() -> None:
-    desk = Desk(
+    admission = AdmissionWorld(
         Queued(queue_world(store=Large())), connectors_=[(replace(SMALL, extent_bytes=1), 1)]
     )
 
-    ((job,),) = [one.jobs for one in desk.take(announced("key"))]
-    again = desk.planner.plan(desk.planner.replay(job))
+    ((job,),) = [one.jobs for one in admission.take(announced("key"))]
+    again = admission.planner.plan(admission.planner.replay(job))
 
     assert job.state is JobState.FAILED
     assert "set extent.bytes to" in job.reason
     assert (again.state, again.reason) == (JobState.FAILED, job.reason)
-    assert desk.queued.queue.sent == []
+    assert admission.queued.queue.sent == []
 
 
 class Large(MemoryStore):
@@ -823,17 +827,17 @@ class Large(MemoryStore):
 
 
 def test_a_connector_that_was_broken_since_ends_no_job_that_is_under_way() -> None:
-    desk = Desk()
-    body = desk.put(b"abcd", "file.xyz")
-    ((job,),) = [one.jobs for one in desk.take(body)]
+    admission = AdmissionWorld()
+    body = admission.put(b"abcd", "file.xyz")
+    ((job,),) = [one.jobs for one in admission.take(body)]
     broken = replace(SMALL, format=None)
-    desk.connectors_, desk.revisions["small", 2] = [(broken, 2)], broken
+    admission.connectors_, admission.revisions["small", 2] = [(broken, 2)], broken
 
-    ((again,),) = [one.jobs for one in desk.take(body)]
+    ((again,),) = [one.jobs for one in admission.take(body)]
 
     assert again == job
-    desk.queued.drain(desk.queued.worker())
-    assert desk.queued.now(job).state is JobState.DONE
+    admission.queued.drain(admission.queued.worker())
+    assert admission.queued.now(job).state is JobState.DONE
 
 
 class Damaged(Bytewise):
@@ -859,62 +863,62 @@ class Damaged(Bytewise):
 def test_trap_t09_an_object_that_cannot_be_planned_fails_only_its_own_job(
     error: Exception, why: str
 ) -> None:
-    desk = Desk(Queued(queue_world(format=Damaged(error))))
-    desk.put(b"!bcd", "bad")
-    desk.put(b"abcd", "good")
+    admission = AdmissionWorld(Queued(queue_world(format=Damaged(error))))
+    admission.put(b"!bcd", "bad")
+    admission.put(b"abcd", "good")
 
-    desk.take(announced("bad", "good"))
+    admission.take(announced("bad", "good"))
 
-    bad, good = desk.jobs()
+    bad, good = admission.jobs()
     assert (bad.state, bad.reason) == (JobState.FAILED, why)
     assert good.state is JobState.RUNNING
 
 
 def test_a_defect_of_ours_holds_up_its_own_object_alone(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk(errors={"bad": ZeroDivisionError("oh")})
-    desk.put(b"abcd", "bad")
-    desk.put(b"abcd", "good")
+    admission = AdmissionWorld(errors={"bad": ZeroDivisionError("oh")})
+    admission.put(b"abcd", "bad")
+    admission.put(b"abcd", "good")
     body = announced("bad", "good")
 
     with pytest.raises(
         ArrivalPending, match="connector small, s3://bucket/bad: unexpected ZeroDivision"
     ):
-        desk.take(body)
+        admission.take(body)
 
-    assert [job.version.key for job in desk.jobs()] == ["good"]
+    assert [job.version.key for job in admission.jobs()] == ["good"]
     assert "Traceback" in caplog.text
-    desk.errors.clear()
-    desk.take(body)
-    assert [job.version.key for job in desk.jobs()] == ["bad", "good"]
+    admission.errors.clear()
+    admission.take(body)
+    assert [job.version.key for job in admission.jobs()] == ["bad", "good"]
 
 
 def test_a_planning_failure_can_be_replayed() -> None:
     fmt = Damaged(CorruptObject("its footer is damaged"))
-    desk = Desk(Queued(queue_world(format=fmt)))
-    ((job,),) = [one.jobs for one in desk.take(desk.put(b"!bcd"))]
-    desk.world.format = Bytewise()
+    admission = AdmissionWorld(Queued(queue_world(format=fmt)))
+    ((job,),) = [one.jobs for one in admission.take(admission.put(b"!bcd"))]
+    admission.world.format = Bytewise()
 
-    desk.handler().start(desk.planner.replay(job))
+    admission.handler().start(admission.planner.replay(job))
 
-    assert desk.queued.now(job).state is JobState.RUNNING
-    assert ordinals(desk.queued.queue.sent) == [0]
+    assert admission.queued.now(job).state is JobState.RUNNING
+    assert ordinals(admission.queued.queue.sent) == [0]
 
 
 def test_a_planner_without_time_resumes_with_the_redelivered_message() -> None:
-    desk = Desk(connectors_=[(replace(SMALL, extent_bytes=1), 1)], late=lambda: True)
-    body = desk.put(b"x" * (3 * PAGE_EXTENTS))
+    admission = AdmissionWorld(connectors_=[(replace(SMALL, extent_bytes=1), 1)], late=lambda: True)
+    body = admission.put(b"x" * (3 * PAGE_EXTENTS))
 
     for _ in range(3):
         with pytest.raises(ArrivalPending, match="is PLANNING"):
-            desk.take(body)
-    desk.take(body)
+            admission.take(body)
+    admission.take(body)
 
-    assert ordinals(desk.queued.queue.sent) == list(range(3 * PAGE_EXTENTS))
-    assert [job.state for job in desk.jobs()] == [JobState.RUNNING]
+    assert ordinals(admission.queued.queue.sent) == list(range(3 * PAGE_EXTENTS))
+    assert [job.state for job in admission.jobs()] == [JobState.RUNNING]
 
 
-class Slow(Desk):
-    """A desk whose clock advances by 20 s per request while the object store is unavailable."""
+class Slow(AdmissionWorld):
+    """A handler whose clock advances by 20 s per request while the object store is unavailable."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -925,7 +929,7 @@ class Slow(Desk):
         self.late = lambda: self.world.ticker.now > end
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
-        if "away" in arrival.key or "away" in config.name:
+        if "unavailable" in arrival.key or "unavailable" in config.name:
             self.world.ticker.now += 20
             raise StoreUnavailable(f"{arrival.uri}: no answer")
         return super().head(config, revision, arrival)
@@ -936,85 +940,87 @@ class Slow(Desk):
 
 
 def test_unprocessed_objects_continue_as_separate_messages() -> None:
-    desk = Slow()
+    admission = Slow()
     for key in ("good", "behind", "last"):
-        desk.put(b"abcd", key)
-    body = announced("good", "away1", "away2", "behind", "last")
+        admission.put(b"abcd", key)
+    body = announced("good", "unavailable1", "unavailable2", "behind", "last")
 
-    desk.take(body)
+    admission.take(body)
 
-    assert [job.version.key for job in desk.jobs()] == ["good"]
-    assert desk.waiting() == ["away1", "away2", "behind", "last"]
-    for message in desk.arrivals.messages[2:]:
-        desk.take(message.body)
-    assert [job.version.key for job in desk.jobs()] == ["behind", "good", "last"]
+    assert [job.version.key for job in admission.jobs()] == ["good"]
+    assert admission.waiting() == ["unavailable1", "unavailable2", "behind", "last"]
+    for message in admission.arrivals.messages[2:]:
+        admission.take(message.body)
+    assert [job.version.key for job in admission.jobs()] == ["behind", "good", "last"]
 
 
 def test_the_only_arrival_is_always_begun_and_makes_no_copy() -> None:
-    desk = Slow()
+    admission = Slow()
 
     for _ in range(3):
         with pytest.raises(ArrivalPending, match="no answer"):
-            desk.take(announced("away"))
+            admission.take(announced("unavailable"))
 
-    assert desk.arrivals.messages == []
+    assert admission.arrivals.messages == []
 
 
 def test_without_time_from_the_start_nothing_is_lost_and_something_is_done() -> None:
-    desk = Desk(late=lambda: True)
+    admission = AdmissionWorld(late=lambda: True)
     for number in range(4):
-        desk.put(b"abcd", f"k{number}")
+        admission.put(b"abcd", f"k{number}")
 
-    desk.take(announced("k0", "k1", "k2", "k3"))
-    for message in desk.arrivals.messages:
-        desk.take(message.body)
+    admission.take(announced("k0", "k1", "k2", "k3"))
+    for message in admission.arrivals.messages:
+        admission.take(message.body)
 
-    assert [job.version.key for job in desk.jobs()] == ["k0", "k1", "k2", "k3"]
-    assert len(desk.arrivals.messages) == 3
+    assert [job.version.key for job in admission.jobs()] == ["k0", "k1", "k2", "k3"]
+    assert len(admission.arrivals.messages) == 3
 
 
 def test_a_split_message_is_deleted_with_all_its_objects_sent() -> None:
     waiting = replace(ORDERS, prefix="paused")
-    desk = Slow(connectors_=[(SMALL, 1), (waiting, 1)], states={"orders": ConnectorState.PAUSED})
+    admission = Slow(
+        connectors_=[(SMALL, 1), (waiting, 1)], states={"orders": ConnectorState.PAUSED}
+    )
     for key in ("paused", "unseen"):
-        desk.put(b"abcd", key)
-    known = json.loads(announced("paused", "away1", "away2", "unseen"))["Records"]
+        admission.put(b"abcd", key)
+    known = json.loads(announced("paused", "unavailable1", "unavailable2", "unseen"))["Records"]
     body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
 
-    desk.handler().take(body, received=PAUSED_RECEIVES)
+    admission.handler().take(body, received=PAUSED_RECEIVES)
 
-    assert desk.waiting() == ["paused", "away1", "away2", "unseen"]
-    (kept,) = desk.kept.messages
+    assert admission.waiting() == ["paused", "unavailable1", "unavailable2", "unseen"]
+    (kept,) = admission.kept.messages
     assert kept.reason.startswith("notification not understood")
 
 
 def test_continuations_are_sent_before_dead_letters() -> None:
-    desk = Slow()
-    known = json.loads(announced("away1", "away2", "unseen"))["Records"]
+    admission = Slow()
+    known = json.loads(announced("unavailable1", "unavailable2", "unseen"))["Records"]
     body = json.dumps({"Records": [*known, {"eventSource": "unheard"}]})
-    desk.arrivals.failures = 1
+    admission.arrivals.failures = 1
 
     with pytest.raises(QueueUnavailable):
-        desk.take(body)
+        admission.take(body)
 
-    assert desk.kept.messages == []
+    assert admission.kept.messages == []
 
 
 def test_unavailable_stores_do_not_starve_other_connectors() -> None:
-    away = [(replace(SMALL, name=f"away{number}"), 1) for number in range(3)]
-    desk = Slow(connectors_=[*away, (ORDERS, 1)])
-    body = desk.put(b"abcd")
-    began = desk.world.ticker.now
+    unavailable = [(replace(SMALL, name=f"unavailable{number}"), 1) for number in range(3)]
+    admission = Slow(connectors_=[*unavailable, (ORDERS, 1)])
+    body = admission.put(b"abcd")
+    began = admission.world.ticker.now
 
     with pytest.raises(ArrivalPending, match="no time left for connector orders"):
-        desk.handler().take(body)
-    assert desk.world.ticker.now - began == 40
+        admission.handler().take(body)
+    assert admission.world.ticker.now - began == 40
     for received in range(2, 5):
-        desk.begin()
+        admission.begin()
         with pytest.raises(ArrivalPending, match="no answer"):
-            desk.handler().take(body, received=received)
+            admission.handler().take(body, received=received)
 
-    assert [job.connector for job in desk.jobs()] == ["orders"]
+    assert [job.connector for job in admission.jobs()] == ["orders"]
 
 
 # -- unavailable services --------------------------------------------------------------------------
@@ -1029,151 +1035,154 @@ AGAIN = [
 
 @pytest.mark.parametrize("error", AGAIN, ids=lambda error: type(error).__name__)
 def test_trap_t09_an_object_that_cannot_be_looked_at_holds_up_no_other(error: Exception) -> None:
-    desk = Desk(errors={"b": error})
+    admission = AdmissionWorld(errors={"b": error})
     for key in "abc":
-        desk.put(b"abcd", key)
+        admission.put(b"abcd", key)
 
     with pytest.raises(ArrivalPending, match=str(error)):
-        desk.take(announced("a", "b", "c"))
+        admission.take(announced("a", "b", "c"))
 
-    assert [job.version.key for job in desk.jobs()] == ["a", "c"]
-    assert desk.kept.messages == []
-    desk.errors.clear()
-    desk.take(announced("a", "b", "c"))
-    assert [job.version.key for job in desk.jobs()] == ["a", "b", "c"]
+    assert [job.version.key for job in admission.jobs()] == ["a", "c"]
+    assert admission.kept.messages == []
+    admission.errors.clear()
+    admission.take(announced("a", "b", "c"))
+    assert [job.version.key for job in admission.jobs()] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("error", AGAIN, ids=lambda error: type(error).__name__)
 def test_trap_t09_a_connector_that_cannot_look_holds_up_no_other(error: Exception) -> None:
-    desk = Desk(connectors_=[(ORDERS, 1), (SMALL, 1)], errors={"orders": error})
+    admission = AdmissionWorld(connectors_=[(ORDERS, 1), (SMALL, 1)], errors={"orders": error})
 
     with pytest.raises(ArrivalPending, match=str(error)):
-        desk.take(desk.put(b"abcd"))
+        admission.take(admission.put(b"abcd"))
 
-    assert [job.connector for job in desk.jobs()] == ["small"]
+    assert [job.connector for job in admission.jobs()] == ["small"]
 
 
 def test_the_error_of_a_single_arrival_is_raised_as_it_is() -> None:
     error = AccessDenied("no permission")
-    desk = Desk(connectors_=[(ORDERS, 1), (SMALL, 1)], errors={"orders": error})
-    desk.put(b"abcd")
+    admission = AdmissionWorld(connectors_=[(ORDERS, 1), (SMALL, 1)], errors={"orders": error})
+    admission.put(b"abcd")
 
     with pytest.raises(AccessDenied, match="no permission"):
-        desk.handler().receive(Arrival("bucket", "key", Dialect.COMMAND))
+        admission.handler().receive(Arrival("bucket", "key", Dialect.COMMAND))
 
-    assert [job.connector for job in desk.jobs()] == ["small"]
+    assert [job.connector for job in admission.jobs()] == ["small"]
 
 
 def test_an_arrival_that_nothing_helps_is_kept_with_the_reason() -> None:
-    desk = Desk(errors={"key": Conflict("the job delivers to another Kafka cluster")})
+    admission = AdmissionWorld(
+        errors={"key": Conflict("the job delivers to another Kafka cluster")}
+    )
 
-    desk.take(desk.put(b"abcd"))
+    admission.take(admission.put(b"abcd"))
 
-    (kept,) = desk.kept.messages
+    (kept,) = admission.kept.messages
     assert kept.reason == "the job delivers to another Kafka cluster"
     assert json.loads(kept.body)["key"] == "key"
 
 
 def test_an_arrival_is_retried_while_any_connector_can_succeed() -> None:
     nothing_helps = Conflict("the job delivers to another Kafka cluster")
-    desk = Desk(
+    admission = AdmissionWorld(
         connectors_=[(ORDERS, 1), (SMALL, 1)],
         errors={"orders": nothing_helps},
         states={"small": ConnectorState.PAUSED},
     )
-    body = desk.put(b"abcd")
+    body = admission.put(b"abcd")
 
     with pytest.raises(ArrivalPending, match="another Kafka cluster"):
-        desk.take(body)
-    assert desk.kept.messages == []
-    desk.states.clear()
-    desk.take(body)
+        admission.take(body)
+    assert admission.kept.messages == []
+    admission.states.clear()
+    admission.take(body)
 
-    assert [job.connector for job in desk.jobs()] == ["small"]
-    assert len(desk.kept.messages) == 1
+    assert [job.connector for job in admission.jobs()] == ["small"]
+    assert len(admission.kept.messages) == 1
 
 
 def test_a_job_of_another_kafka_cluster_is_kept_for_people() -> None:
-    desk = Desk()
-    body = desk.put(b"abcd")
-    desk.take(body)
-    desk.world.broker.cluster = "elsewhere"
+    admission = AdmissionWorld()
+    body = admission.put(b"abcd")
+    admission.take(body)
+    admission.world.broker.cluster = "elsewhere"
 
-    desk.take(body)
+    admission.take(body)
 
-    (kept,) = desk.kept.messages
+    (kept,) = admission.kept.messages
     assert "delivers to Kafka cluster memory" in kept.reason
 
 
 @pytest.mark.parametrize("at", range(1, 30))
 def test_a_planner_that_dies_anywhere_is_made_good_by_the_same_message(at: int) -> None:
-    desk = Desk(connectors_=[(ORDERS, 1), (SMALL, 1)])
-    desk.put(b"abcdefgh", "a")
-    desk.put(b"ijkl", "b")
+    admission = AdmissionWorld(connectors_=[(ORDERS, 1), (SMALL, 1)])
+    admission.put(b"abcdefgh", "a")
+    admission.put(b"ijkl", "b")
     body = announced("a", "b")
     dying = Dying(at)
 
-    dying.watch(desk)
+    dying.watch(admission)
     with suppress(ArrivalPending):
-        desk.take(body)
-    dying.spare(desk)
-    desk.take(body)
+        admission.take(body)
+    dying.spare(admission)
+    admission.take(body)
 
-    assert [(job.version.key, job.connector) for job in desk.jobs()] == [
+    assert [(job.version.key, job.connector) for job in admission.jobs()] == [
         ("a", "orders"),
         ("a", "small"),
         ("b", "orders"),
         ("b", "small"),
     ]
-    assert {job.state for job in desk.jobs()} == {JobState.RUNNING}
-    assert len(set(desk.queued.queue.sent)) == 5
-    assert desk.kept.messages == []
+    assert {job.state for job in admission.jobs()} == {JobState.RUNNING}
+    assert len(set(admission.queued.queue.sent)) == 5
+    assert admission.kept.messages == []
 
 
 def test_a_message_is_retried_while_the_dlq_is_unavailable() -> None:
-    desk = Desk(connectors_=[])
-    desk.kept.failures = 1
-    body = desk.put(b"abcd")
+    admission = AdmissionWorld(connectors_=[])
+    admission.kept.failures = 1
+    body = admission.put(b"abcd")
 
     with pytest.raises(QueueUnavailable):
-        desk.take(body)
-    desk.take(body)
+        admission.take(body)
+    admission.take(body)
 
-    assert len(desk.kept.messages) == 1
+    assert len(admission.kept.messages) == 1
 
 
 # -- bodies ---------------------------------------------------------------------------------------
 
 
 def test_what_is_not_understood_is_kept_and_its_neighbours_are_dealt_with() -> None:
-    desk = Desk()
-    desk.put(b"abcd")
+    admission = AdmissionWorld()
+    admission.put(b"abcd")
     known = json.loads(announced("key"))["Records"]
     body = json.dumps({"Records": [{"eventSource": "unheard"}, *known, 7]})
 
-    desk.take(body)
+    admission.take(body)
 
-    assert [job.version.key for job in desk.jobs()] == ["key"]
-    assert [json.loads(message.body) for message in desk.kept.messages] == [
+    assert [job.version.key for job in admission.jobs()] == ["key"]
+    assert [json.loads(message.body) for message in admission.kept.messages] == [
         {"Records": [{"eventSource": "unheard"}]},
         {"Records": [7]},
     ]
     assert all(
-        message.reason.startswith("notification not understood") for message in desk.kept.messages
+        message.reason.startswith("notification not understood")
+        for message in admission.kept.messages
     )
 
 
 @settings(deadline=None, max_examples=100)
 @given(body=st.text(min_size=1))
 def test_any_text_is_kept_or_announces_nothing(body: str) -> None:
-    desk = Desk()
+    admission = AdmissionWorld()
 
-    found = desk.take(body)
+    found = admission.take(body)
 
     assert found == []
-    assert desk.jobs() == []
-    assert all(message.body and message.reason for message in desk.kept.messages)
-    assert desk.kept.messages or json.loads(body)
+    assert admission.jobs() == []
+    assert all(message.body and message.reason for message in admission.kept.messages)
+    assert admission.kept.messages or json.loads(body)
 
 
 @settings(deadline=None, max_examples=50)
@@ -1183,31 +1192,33 @@ def test_any_text_is_kept_or_announces_nothing(body: str) -> None:
 def test_any_arrival_of_ours_is_dealt_with_or_kept(
     bucket: str, key: str, endpoint: str | None
 ) -> None:
-    desk = Desk(connectors_=[(SMALL, 1), (replace(SMALL, name="grid", endpoint=GRID), 1)])
+    admission = AdmissionWorld(
+        connectors_=[(SMALL, 1), (replace(SMALL, name="grid", endpoint=GRID), 1)]
+    )
     arrival = Arrival(bucket, key, Dialect.COMMAND, endpoint=endpoint)
 
-    desk.take(json.dumps(arrival.to_message()))
+    admission.take(json.dumps(arrival.to_message()))
 
-    assert desk.jobs() == []
-    assert bucket == "bucket" or len(desk.kept.messages) == 1
+    assert admission.jobs() == []
+    assert bucket == "bucket" or len(admission.kept.messages) == 1
 
 
 def test_an_empty_message_inside_another_is_kept_as_the_whole() -> None:
-    desk = Desk()
+    admission = AdmissionWorld()
     body = sns("")
 
-    desk.take(body)
+    admission.take(body)
 
-    assert [message.body for message in desk.kept.messages] in ([body], [])
+    assert [message.body for message in admission.kept.messages] in ([body], [])
 
 
 @pytest.mark.parametrize("error", [ObjectGone("gone"), None])
 def test_an_arrival_without_any_certainty_is_looked_up(error: Exception | None) -> None:
-    desk = Desk(errors={"key": error} if error else {})
-    desk.put(b"abcd")
+    admission = AdmissionWorld(errors={"key": error} if error else {})
+    admission.put(b"abcd")
     arrival = Arrival("bucket", "key", Dialect.LISTING, etag="another", size=0, event_time=0.0)
 
-    (received,) = desk.take(json.dumps(arrival.to_message()))
+    (received,) = admission.take(json.dumps(arrival.to_message()))
 
     assert [job.version.size for job in received.jobs] == ([] if error else [4])
 
@@ -1219,30 +1230,30 @@ ASKED = json.dumps(WANTED.to_message())
 
 
 def test_a_backfill_is_routed_and_makes_no_job_here() -> None:
-    desk = Desk()
+    admission = AdmissionWorld()
 
-    assert desk.take(ASKED) == []
+    assert admission.take(ASKED) == []
 
-    assert desk.backfilled == [WANTED]
-    assert (desk.kept.messages, desk.arrivals.messages, desk.jobs()) == ([], [], [])
+    assert admission.backfilled == [WANTED]
+    assert (admission.kept.messages, admission.arrivals.messages, admission.jobs()) == ([], [], [])
 
 
-@pytest.mark.parametrize("error", [RunsUnavailable("away"), Misconfigured("no permission")])
+@pytest.mark.parametrize("error", [RunsUnavailable("unavailable"), Misconfigured("no permission")])
 def test_a_backfill_that_cannot_be_started_now_comes_again(error: Exception) -> None:
-    desk = Desk(errors={"b1": error})
+    admission = AdmissionWorld(errors={"b1": error})
 
     with pytest.raises(ArrivalPending, match=f"backfill b1: {error}"):
-        desk.take(ASKED)
+        admission.take(ASKED)
 
-    assert (desk.backfilled, desk.kept.messages) == ([], [])
+    assert (admission.backfilled, admission.kept.messages) == ([], [])
 
 
 def test_a_backfill_without_an_engine_is_kept_with_the_reason() -> None:
-    desk = Desk(errors={"b1": NotOffered("there is no Spark")})
+    admission = AdmissionWorld(errors={"b1": NotOffered("there is no Spark")})
 
-    desk.take(ASKED)
+    admission.take(ASKED)
 
-    (kept,) = desk.kept.messages
+    (kept,) = admission.kept.messages
     assert (json.loads(kept.body), kept.reason) == (WANTED.to_message(), "there is no Spark")
 
 
@@ -1257,27 +1268,27 @@ def test_a_backfill_without_an_engine_is_kept_with_the_reason() -> None:
 def test_a_backfill_that_was_refused_in_a_wrapping_starts_by_no_redrive(
     wrapping: dict[str, object],
 ) -> None:
-    desk = Desk()
+    admission = AdmissionWorld()
 
-    desk.take(json.dumps(wrapping))
-    (first,) = desk.kept.messages
-    desk.take(first.body)
+    admission.take(json.dumps(wrapping))
+    (first,) = admission.kept.messages
+    admission.take(first.body)
 
-    assert desk.backfilled == []
-    assert [kept.body for kept in desk.kept.messages] == [first.body, first.body]
+    assert admission.backfilled == []
+    assert [kept.body for kept in admission.kept.messages] == [first.body, first.body]
 
 
 def test_a_backfill_waits_for_a_paused_connector_and_continues_as_a_copy() -> None:
-    desk = Desk(states={"small": ConnectorState.PAUSED})
+    admission = AdmissionWorld(states={"small": ConnectorState.PAUSED})
 
     with pytest.raises(ArrivalPending, match="connector small is PAUSED"):
-        desk.take(ASKED)
-    desk.handler().take(ASKED, received=PAUSED_RECEIVES)
+        admission.take(ASKED)
+    admission.handler().take(ASKED, received=PAUSED_RECEIVES)
 
-    (copy,) = desk.arrivals.messages
-    desk.states.clear()
-    desk.take(copy.body)
-    assert desk.backfilled == [WANTED]
+    (copy,) = admission.arrivals.messages
+    admission.states.clear()
+    admission.take(copy.body)
+    assert admission.backfilled == [WANTED]
 
 
 @pytest.mark.parametrize(
@@ -1288,25 +1299,25 @@ def test_a_backfill_waits_for_a_paused_connector_and_continues_as_a_copy() -> No
     ],
 )
 def test_a_backfill_of_no_connector_that_runs_is_kept(asked: Backfill, why: str) -> None:
-    desk = Desk(states={"small": ConnectorState.STOPPED})
+    admission = AdmissionWorld(states={"small": ConnectorState.STOPPED})
 
-    desk.take(json.dumps(asked.to_message()))
+    admission.take(json.dumps(asked.to_message()))
 
-    (kept,) = desk.kept.messages
+    (kept,) = admission.kept.messages
     assert why in kept.reason
-    assert desk.backfilled == []
+    assert admission.backfilled == []
 
 
 def test_a_backfill_of_a_connector_that_cannot_be_read_yet_comes_again() -> None:
-    desk = Desk(
+    admission = AdmissionWorld(
         connectors_=[],
         unparsed=[UnparsedConnector(AVRO, "small"), UnparsedConnector(AVRO, "other")],
     )
 
     with pytest.raises(ArrivalPending, match="backfill b1: "):
-        desk.take(ASKED)
+        admission.take(ASKED)
 
-    assert (desk.kept.messages, desk.backfilled) == ([], [])
+    assert (admission.kept.messages, admission.backfilled) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -1322,21 +1333,21 @@ def test_a_backfill_of_a_connector_that_cannot_be_read_yet_comes_again() -> None
     ],
 )
 def test_what_is_no_backfill_is_kept_as_it_came(changes: dict[str, object]) -> None:
-    desk = Desk()
+    admission = AdmissionWorld()
     body = json.dumps(WANTED.to_message() | changes)
 
-    desk.take(body)
+    admission.take(body)
 
-    (kept,) = desk.kept.messages
+    (kept,) = admission.kept.messages
     assert kept.body == body
-    assert desk.backfilled == []
+    assert admission.backfilled == []
 
 
 def test_a_posted_notification_never_starts_a_backfill() -> None:
-    desk = Desk()
+    admission = AdmissionWorld()
 
-    desk.take(wrapped(ASKED.encode(), None))
-    desk.take(json.dumps({"Type": "Notification", "Message": ASKED}))
+    admission.take(wrapped(ASKED.encode(), None))
+    admission.take(json.dumps({"Type": "Notification", "Message": ASKED}))
 
-    assert desk.backfilled == []
-    assert len(desk.kept.messages) == 2
+    assert admission.backfilled == []
+    assert len(admission.kept.messages) == 2

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.memory_delivery import TOPIC
-from tests.unit.discovery.test_admission import Desk
+from tests.unit.discovery.test_admission import AdmissionWorld
 
 from extentflow.errors import BusUnavailable
 from extentflow.jobs.events import JobEvents
@@ -13,27 +13,29 @@ from extentflow.model import Job, JobState
 from extentflow.testing.services import MemoryJobEvents
 
 
-def job_events(desk: Desk, publisher: MemoryJobEvents) -> JobEvents:
-    return JobEvents(desk.world.ledger, (publisher,), lambda _job: TOPIC)
+def job_events(admission: AdmissionWorld, publisher: MemoryJobEvents) -> JobEvents:
+    return JobEvents(admission.world.ledger, (publisher,), lambda _job: TOPIC)
 
 
 def test_an_empty_object_is_published_by_its_planner_once() -> None:
-    desk, publisher = Desk(), MemoryJobEvents()
-    handler = replace(desk.handler(), publish=job_events(desk, publisher).publish)
-    body = desk.put(b"")
+    admission, publisher = AdmissionWorld(), MemoryJobEvents()
+    handler = replace(admission.handler(), publish=job_events(admission, publisher).publish)
+    body = admission.put(b"")
 
     handler.take(body)
     handler.take(body)
 
-    (job,) = desk.jobs()
+    (job,) = admission.jobs()
     assert [(event.job, event.state) for event in publisher.events] == [(job.id, JobState.DONE)]
     assert job.published
 
 
 def test_a_job_that_is_sent_to_workers_is_not_published() -> None:
-    desk, publisher = Desk(), MemoryJobEvents()
+    admission, publisher = AdmissionWorld(), MemoryJobEvents()
 
-    replace(desk.handler(), publish=job_events(desk, publisher).publish).take(desk.put(b"abc"))
+    replace(admission.handler(), publish=job_events(admission, publisher).publish).take(
+        admission.put(b"abc")
+    )
 
     assert publisher.events == []
 
@@ -48,13 +50,13 @@ def test_a_job_that_is_sent_to_workers_is_not_published() -> None:
 def test_what_cannot_be_published_never_makes_a_message_come_again(
     caplog: pytest.LogCaptureFixture, error: Exception, said: str
 ) -> None:
-    def away(_jobs: Sequence[Job]) -> None:
+    def unavailable(_jobs: Sequence[Job]) -> None:
         raise error
 
-    desk = Desk()
-    body = desk.put(b"")
+    admission = AdmissionWorld()
+    body = admission.put(b"")
 
-    (received,) = replace(desk.handler(), publish=away).take(body)
+    (received,) = replace(admission.handler(), publish=unavailable).take(body)
 
     assert [job.state for job in received.jobs] == [JobState.DONE]
     assert "job events are published later: " in caplog.text

@@ -3,6 +3,7 @@
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,18 +31,22 @@ def opened(*, versioned: bool = False, page_keys: int = 3) -> Reconciled:
 
 
 @pytest.fixture
-def house() -> Reconciled:
+def reconciled() -> Reconciled:
     """Three keys to a page."""
     return opened()
 
 
-def store_of(house: Reconciled) -> MemoryStore:
-    assert isinstance(house.world.store, MemoryStore)
-    return house.world.store
+def store_of(reconciled: Reconciled) -> MemoryStore:
+    assert isinstance(reconciled.world.store, MemoryStore)
+    return reconciled.world.store
 
 
-def heads(house: Reconciled) -> list[str]:
-    return [asked.key for asked in store_of(house).asked if asked.operation == "head"]
+def _arrived(reconciled: Reconciled, count: int) -> bool:
+    return len(reconciled.arrived) >= count
+
+
+def heads(reconciled: Reconciled) -> list[str]:
+    return [asked.key for asked in store_of(reconciled).asked if asked.operation == "head"]
 
 
 # -- what is found --------------------------------------------------------------------------------
@@ -49,27 +54,27 @@ def heads(house: Reconciled) -> list[str]:
 
 @pytest.mark.parametrize("versioned", [False, True])
 def test_objects_whose_events_were_lost_are_delivered_once(*, versioned: bool) -> None:
-    house = opened(versioned=versioned)
+    reconciled = opened(versioned=versioned)
     for number in range(7):
-        house.put(f"{number}", b"%d" % number)
+        reconciled.put(f"{number}", b"%d" % number)
 
-    first, second = house.run(), house.run()
-    house.work()
+    first, second = reconciled.run(), reconciled.run()
+    reconciled.work()
 
     assert (first.keys_listed, first.jobs_new) == (7, 7)
     assert (second.keys_listed, second.jobs_new) == (7, 0)
     assert first.listings_finished == second.listings_finished == ("c",)
-    assert house.states() == {f"{number}": JobState.DONE for number in range(7)}
-    assert sorted(house.world.delivered()) == [b"0:%d" % number for number in range(7)]
+    assert reconciled.states() == {f"{number}": JobState.DONE for number in range(7)}
+    assert sorted(reconciled.world.delivered()) == [b"0:%d" % number for number in range(7)]
 
 
-def test_an_arrival_of_a_listing_says_what_the_listing_said(house: Reconciled) -> None:
-    house.connector("c", prefix="in/", endpoint="http://grid:1", region="eu-test-1")
-    version = house.put("in/key")
+def test_an_arrival_of_a_listing_says_what_the_listing_said(reconciled: Reconciled) -> None:
+    reconciled.connector("c", prefix="in/", endpoint="http://grid:1", region="eu-test-1")
+    version = reconciled.put("in/key")
 
-    house.run()
+    reconciled.run()
 
-    assert house.arrived == [
+    assert reconciled.arrived == [
         Arrival(
             BUCKET,
             "in/key",
@@ -83,152 +88,154 @@ def test_an_arrival_of_a_listing_says_what_the_listing_said(house: Reconciled) -
     ]
 
 
-def test_trap_t16_what_has_a_job_costs_no_request_of_its_own(house: Reconciled) -> None:
+def test_trap_t16_what_has_a_job_costs_no_request_of_its_own(reconciled: Reconciled) -> None:
     """Trap: every listed key cost a HEAD request."""
     for number in range(7):
-        house.put(f"{number}")
-    house.run()
-    store_of(house).asked.clear()
+        reconciled.put(f"{number}")
+    reconciled.run()
+    store_of(reconciled).asked.clear()
 
-    house.run()
+    reconciled.run()
 
-    assert [asked.operation for asked in store_of(house).asked] == ["list"] * 3
+    assert [asked.operation for asked in store_of(reconciled).asked] == ["list"] * 3
 
 
 def test_a_new_version_of_a_known_key_is_news() -> None:
-    house = opened(versioned=True)
-    house.put("key", b"old")
-    house.run()
-    house.put("key", b"new")
+    reconciled = opened(versioned=True)
+    reconciled.put("key", b"old")
+    reconciled.run()
+    reconciled.put("key", b"new")
 
-    report = house.run()
-    house.work()
+    report = reconciled.run()
+    reconciled.work()
 
     assert report.jobs_new == 1
-    assert house.world.delivered() == [b"0:o", b"1:l", b"2:d", b"0:n", b"1:e", b"2:w"]
+    assert reconciled.world.delivered() == [b"0:o", b"1:l", b"2:d", b"0:n", b"1:e", b"2:w"]
 
 
-def test_an_object_that_came_back_reopens_its_superseded_job(house: Reconciled) -> None:
+def test_an_object_that_came_back_reopens_its_superseded_job(reconciled: Reconciled) -> None:
     """A, then B before A was delivered, then A again: its arrival was lost, too."""
-    job = house.sent("key", b"aaaa")
-    house.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced by b")
-    house.lose_messages()
+    job = reconciled.sent("key", b"aaaa")
+    reconciled.ledger.jobs.end(job.id, JobState.SUPERSEDED, "replaced by b")
+    reconciled.lose_messages()
 
-    house.run()
-    house.work()
+    reconciled.run()
+    reconciled.work()
 
-    assert house.state_of(job) is JobState.DONE
-    assert house.world.delivered() == expected(b"aaaa")
+    assert reconciled.state_of(job) is JobState.DONE
+    assert reconciled.world.delivered() == expected(b"aaaa")
 
 
-def test_what_is_no_data_by_its_name_is_left_out(house: Reconciled) -> None:
-    house.connector("c", prefix="in/")
+def test_what_is_no_data_by_its_name_is_left_out(reconciled: Reconciled) -> None:
+    reconciled.connector("c", prefix="in/")
     for key in ("in/_SUCCESS", "in/.x.crc", "in/_tmp/a", "out/a", "in/_year=2026/a"):
-        house.put(key)
-    house.put("in/folder/", b"")
+        reconciled.put(key)
+    reconciled.put("in/folder/", b"")
 
-    house.run()
+    reconciled.run()
 
-    assert list(house.states()) == ["in/_year=2026/a"]
-    assert [arrival.key for arrival in house.arrived] == ["in/_year=2026/a"]
+    assert list(reconciled.states()) == ["in/_year=2026/a"]
+    assert [arrival.key for arrival in reconciled.arrived] == ["in/_year=2026/a"]
 
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
-def test_only_connectors_that_run_are_listed(house: Reconciled, state: ConnectorState) -> None:
-    house.put("key")
-    house.want(state)
-    idle = house.run()
+def test_only_connectors_that_run_are_listed(reconciled: Reconciled, state: ConnectorState) -> None:
+    reconciled.put("key")
+    reconciled.want(state)
+    idle = reconciled.run()
 
-    house.want(ConnectorState.RUNNING)
-    running = house.run()
+    reconciled.want(ConnectorState.RUNNING)
+    running = reconciled.run()
 
     assert (idle.keys_listed, idle.listings_finished) == (0, ())
     assert (running.jobs_new, running.listings_finished) == (1, ("c",))
 
 
-def test_a_deleted_connector_is_not_listed(house: Reconciled) -> None:
-    house.put("key")
-    house.ledger.connectors.delete("c")
+def test_a_deleted_connector_is_not_listed(reconciled: Reconciled) -> None:
+    reconciled.put("key")
+    reconciled.ledger.connectors.delete("c")
 
-    assert house.run().keys_listed == 0
+    assert reconciled.run().keys_listed == 0
 
 
 # -- over many runs -------------------------------------------------------------------------------
 
 
-def test_a_listing_continues_in_the_next_run_where_time_ran_out(house: Reconciled) -> None:
+def test_a_listing_continues_in_the_next_run_where_time_ran_out(reconciled: Reconciled) -> None:
     for number in range(12):
-        house.put(f"{number:02}")
+        reconciled.put(f"{number:02}")
     reports: list[Report] = []
 
     while not reports or not reports[-1].listings_finished:
-        arrived = len(house.arrived)
-        reports.append(house.run(late=lambda arrived=arrived: len(house.arrived) >= arrived + 4))  # type: ignore[misc]
+        arrived = len(reconciled.arrived)
+        reports.append(reconciled.run(late=partial(_arrived, reconciled, arrived + 4)))
 
-    assert len(house.states()) == 12
+    assert len(reconciled.states()) == 12
     assert len(reports) == 4
-    assert [arrival.key for arrival in house.arrived] == [f"{number:02}" for number in range(12)]
+    assert [arrival.key for arrival in reconciled.arrived] == [
+        f"{number:02}" for number in range(12)
+    ]
 
 
 def test_trap_t13_a_key_before_the_token_is_found_by_the_next_listing(
-    house: Reconciled,
+    reconciled: Reconciled,
 ) -> None:
     """Trap: keys that sort before a stored cursor were never found."""
     for number in range(5, 10):
-        house.put(f"{number}")
-    house.run(late=lambda: len(house.arrived) >= 4)
-    house.put("0")
+        reconciled.put(f"{number}")
+    reconciled.run(late=lambda: len(reconciled.arrived) >= 4)
+    reconciled.put("0")
 
-    rest, following = house.run(), house.run()
+    rest, following = reconciled.run(), reconciled.run()
 
-    assert ("0" in house.states(), rest.jobs_new, following.jobs_new) == (True, 1, 1)
+    assert ("0" in reconciled.states(), rest.jobs_new, following.jobs_new) == (True, 1, 1)
 
 
-def test_a_run_that_is_killed_in_a_page_loses_nothing(house: Reconciled) -> None:
+def test_a_run_that_is_killed_in_a_page_loses_nothing(reconciled: Reconciled) -> None:
     for number in range(9):
-        house.put(f"{number}")
+        reconciled.put(f"{number}")
 
     class Killed(BaseException):
         """The process is gone."""
 
     def late() -> bool:
-        if len(house.arrived) == 5:
+        if len(reconciled.arrived) == 5:
             raise Killed
         return False
 
     with pytest.raises(Killed):
-        house.run(late)
-    house.arrived.clear()
+        reconciled.run(late)
+    reconciled.arrived.clear()
 
-    report = house.run()
+    report = reconciled.run()
 
     assert report.listings_finished == ("c",)
-    assert len(house.states()) == 9
-    assert [arrival.key for arrival in house.arrived] == ["5", "6", "7", "8"]
+    assert len(reconciled.states()) == 9
+    assert [arrival.key for arrival in reconciled.arrived] == ["5", "6", "7", "8"]
 
 
-def test_a_token_of_another_place_is_not_used(house: Reconciled) -> None:
+def test_a_token_of_another_place_is_not_used(reconciled: Reconciled) -> None:
     for key in ("a/1", "a/2", "a/3", "a/4", "b/1", "b/2"):
-        house.put(key)
-    house.run(late=lambda: len(house.arrived) >= 4)
+        reconciled.put(key)
+    reconciled.run(late=lambda: len(reconciled.arrived) >= 4)
 
-    house.connector("c", prefix="a/")
-    report = house.run()
+    reconciled.connector("c", prefix="a/")
+    report = reconciled.run()
 
     assert report.keys_listed == 4
 
 
-def test_a_token_that_the_store_does_not_take_any_more_is_forgotten(house: Reconciled) -> None:
+def test_a_token_that_the_store_does_not_take_any_more_is_forgotten(reconciled: Reconciled) -> None:
     for number in range(9):
-        house.put(f"{number}")
-    house.run(late=lambda: len(house.arrived) >= 4)
-    house.stores["c"] = ForgetfulStore(store_of(house))
+        reconciled.put(f"{number}")
+    reconciled.run(late=lambda: len(reconciled.arrived) >= 4)
+    reconciled.stores["c"] = ForgetfulStore(store_of(reconciled))
 
-    broken, report = house.run(), house.run()
+    broken, report = reconciled.run(), reconciled.run()
 
     assert (broken.problems, report.problems) == (1, 0)
     assert report.listings_finished == ("c",)
-    assert len(house.states()) == 9
+    assert len(reconciled.states()) == 9
 
 
 class ForgetfulStore(FaultyStore):
@@ -243,27 +250,27 @@ class ForgetfulStore(FaultyStore):
 # -- what goes wrong ------------------------------------------------------------------------------
 
 
-def test_trap_t09_an_object_that_makes_trouble_holds_up_no_other(house: Reconciled) -> None:
+def test_trap_t09_an_object_that_makes_trouble_holds_up_no_other(reconciled: Reconciled) -> None:
     for number in range(7):
-        house.put(f"{number}")
-    house.broken["1"] = StoreUnavailable("away")
-    house.broken["3"] = AccessDenied("an object's own")
-    house.broken["4"] = ZeroDivisionError("a defect")
+        reconciled.put(f"{number}")
+    reconciled.broken["1"] = StoreUnavailable("unavailable")
+    reconciled.broken["3"] = AccessDenied("an object's own")
+    reconciled.broken["4"] = ZeroDivisionError("a defect")
 
-    first = house.run()
-    house.broken.clear()
-    second = house.run()
+    first = reconciled.run()
+    reconciled.broken.clear()
+    second = reconciled.run()
 
     assert (first.jobs_new, first.problems, first.listings_finished) == (4, 3, ("c",))
     assert (second.jobs_new, second.problems) == (3, 0)
 
 
 def test_objects_that_use_up_all_time_do_not_hold_up_the_pages_behind_them(
-    house: Reconciled,
+    reconciled: Reconciled,
 ) -> None:
     """Listings with a limit of 0 or 1 wait until no time is left."""
     for number in range(7):
-        house.put(f"{number}")
+        reconciled.put(f"{number}")
     spent = []
 
     class Slow(StoreUnavailable):
@@ -271,115 +278,115 @@ def test_objects_that_use_up_all_time_do_not_hold_up_the_pages_behind_them(
             spent.append(self)
             return "gave up"
 
-    house.broken.update({"0": Slow(), "1": Slow()})
+    reconciled.broken.update({"0": Slow(), "1": Slow()})
 
     for _ in range(3):
         spent.clear()
-        house.run(late=lambda: bool(spent))
+        reconciled.run(late=lambda: bool(spent))
 
-    assert set(house.states()) == {"3", "4", "5", "6"}  # 2 waits for the next round
-    house.broken.clear()
-    house.run()
-    house.run()
-    assert len(house.states()) == 7
+    assert set(reconciled.states()) == {"3", "4", "5", "6"}  # 2 waits for the next round
+    reconciled.broken.clear()
+    reconciled.run()
+    reconciled.run()
+    assert len(reconciled.states()) == 7
 
 
-def test_a_bucket_that_cannot_be_listed_holds_up_no_other_connector(house: Reconciled) -> None:
-    house.put("key")
+def test_a_bucket_that_cannot_be_listed_holds_up_no_other_connector(reconciled: Reconciled) -> None:
+    reconciled.put("key")
     for name in ("denied", "gone", "unread"):
-        house.connector(name)
-    house.stores["denied"] = FaultyStore(store_of(house), Fault("denied", "list"))
-    house.stores["gone"] = FaultyStore(store_of(house), Fault("gone", "list"))
-    house.broken["unread"] = Misconfigured("its secret is not there")
+        reconciled.connector(name)
+    reconciled.stores["denied"] = FaultyStore(store_of(reconciled), Fault("denied", "list"))
+    reconciled.stores["gone"] = FaultyStore(store_of(reconciled), Fault("gone", "list"))
+    reconciled.broken["unread"] = Misconfigured("its secret is not there")
 
-    report = house.run()
+    report = reconciled.run()
 
     assert report.problems == 3
     assert report.listings_finished == ("c",)
 
 
-def test_a_listing_continues_after_an_outage_of_the_store(house: Reconciled) -> None:
+def test_a_listing_continues_after_an_outage_of_the_store(reconciled: Reconciled) -> None:
     for number in range(9):
-        house.put(f"{number}")
-    house.run(late=lambda: len(house.arrived) >= 4)
-    house.arrived.clear()
-    whole = house.world.store
-    house.stores["c"] = FaultyStore(whole, Fault("unavailable", "list", frozenset({1})))
+        reconciled.put(f"{number}")
+    reconciled.run(late=lambda: len(reconciled.arrived) >= 4)
+    reconciled.arrived.clear()
+    whole = reconciled.world.store
+    reconciled.stores["c"] = FaultyStore(whole, Fault("unavailable", "list", frozenset({1})))
 
-    away, back = house.run(), house.run()
+    unavailable, back = reconciled.run(), reconciled.run()
 
-    assert (away.problems, away.keys_listed) == (1, 0)
+    assert (unavailable.problems, unavailable.keys_listed) == (1, 0)
     assert (back.problems, back.keys_listed) == (0, 6)
 
 
 def test_with_little_time_every_connector_gets_its_turn_over_several_runs() -> None:
-    house = opened(page_keys=1_000)
+    reconciled = opened(page_keys=1_000)
     for name in "abcdefgh":
-        house.connector(name, prefix=f"{name}/")
+        reconciled.connector(name, prefix=f"{name}/")
         for number in range(5):
-            house.put(f"{name}/{number}")
+            reconciled.put(f"{name}/{number}")
 
     for _ in range(12):
-        arrived = len(house.arrived)
-        house.run(late=lambda arrived=arrived: len(house.arrived) >= arrived + 8)  # type: ignore[misc]
+        arrived = len(reconciled.arrived)
+        reconciled.run(late=lambda arrived=arrived: len(reconciled.arrived) >= arrived + 8)  # type: ignore[misc]
 
-    begun = {arrival.key[0] for arrival in house.arrived}
+    begun = {arrival.key[0] for arrival in reconciled.arrived}
     assert begun == set("abcdefgh")
 
 
 def test_busy_connector_leaves_time_for_the_others() -> None:
     """One object may be received per run, and `a` has a new one each time, before all others."""
-    house = opened()
-    house.ledger.connectors.delete("c")
+    reconciled = opened()
+    reconciled.ledger.connectors.delete("c")
     for name in "abd":
-        house.connector(name, prefix=f"{name}/")
-        house.put(f"{name}/0")
+        reconciled.connector(name, prefix=f"{name}/")
+        reconciled.put(f"{name}/0")
 
     for number in range(1, 30):
-        house.put(f"a/{1_000 - number}")
-        arrived = len(house.arrived)
-        house.run(late=lambda arrived=arrived: len(house.arrived) > arrived)  # type: ignore[misc]
+        reconciled.put(f"a/{1_000 - number}")
+        arrived = len(reconciled.arrived)
+        reconciled.run(late=lambda arrived=arrived: len(reconciled.arrived) > arrived)  # type: ignore[misc]
 
-    assert {"b/0", "d/0"} <= set(house.states())
+    assert {"b/0", "d/0"} <= set(reconciled.states())
 
 
 def test_without_version_ids_in_the_listing_an_object_is_pinned_again() -> None:
-    house = opened(versioned=True)
-    version = house.put("key")
-    house.stores["c"] = Fixed([replace(version, version_id=None)])
-    first = house.run()
-    house.world.ticker.now += 1
+    reconciled = opened(versioned=True)
+    version = reconciled.put("key")
+    reconciled.stores["c"] = Fixed([replace(version, version_id=None)])
+    first = reconciled.run()
+    reconciled.world.ticker.now += 1
 
-    second = house.run()
+    second = reconciled.run()
 
     assert (first.jobs_new, second.jobs_new) == (1, 0)
-    assert heads(house) == ["key", "key"]
-    assert len(house.states()) == 1
+    assert heads(reconciled) == ["key", "key"]
+    assert len(reconciled.states()) == 1
 
 
 # -- what may still be written ---------------------------------------------------------------------
 
 
 def test_a_file_is_read_once_two_listings_show_the_same_state() -> None:
-    house = opened()
-    house.settling = frozenset({"c"})
-    house.put("ready", b"ready")
-    house.put("growing", b"g")
-    jobs = [house.run().jobs_new]
-    house.put("growing", b"gr")
-    jobs.append(house.run().jobs_new)
-    house.put("growing", b"gro")
-    jobs.append(house.run().jobs_new)
-    jobs.append(house.run().jobs_new)
-    house.work()
+    reconciled = opened()
+    reconciled.settling = frozenset({"c"})
+    reconciled.put("ready", b"ready")
+    reconciled.put("growing", b"g")
+    jobs = [reconciled.run().jobs_new]
+    reconciled.put("growing", b"gr")
+    jobs.append(reconciled.run().jobs_new)
+    reconciled.put("growing", b"gro")
+    jobs.append(reconciled.run().jobs_new)
+    jobs.append(reconciled.run().jobs_new)
+    reconciled.work()
 
     assert jobs == [0, 1, 0, 1]
-    assert sorted(house.world.delivered()) == sorted(expected(b"ready") + expected(b"gro"))
+    assert sorted(reconciled.world.delivered()) == sorted(expected(b"ready") + expected(b"gro"))
 
 
 def test_a_size_that_changes_under_the_same_etag_is_a_change() -> None:
-    house = opened()
-    version = house.put("key", b"gr")
+    reconciled = opened()
+    version = reconciled.put("key", b"gr")
     listed = [replace(version, size=1), replace(version, size=2), version]
     ledger, received = MemoryLedger(), list[Arrival]()
 

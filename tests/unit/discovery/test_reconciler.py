@@ -22,13 +22,13 @@ OUTLASTS_THE_LEASE = 4.0
 
 
 @pytest.fixture
-def house() -> Reconciled:
+def reconciled() -> Reconciled:
     return Reconciled()
 
 
-def claim(house: Reconciled, job: Job, ordinal: int = 0) -> tuple[Slots, Claim]:
-    slots = house.world.slots()
-    claimed = slots.claim(house.world.extents(job)[ordinal], ProducerSettings())
+def claim(reconciled: Reconciled, job: Job, ordinal: int = 0) -> tuple[Slots, Claim]:
+    slots = reconciled.world.slots()
+    claimed = slots.claim(reconciled.world.extents(job)[ordinal], ProducerSettings())
     assert isinstance(claimed, Claim)
     return slots, claimed
 
@@ -36,150 +36,153 @@ def claim(house: Reconciled, job: Job, ordinal: int = 0) -> tuple[Slots, Claim]:
 # -- slots ----------------------------------------------------------------------------------------
 
 
-def test_a_dead_worker_without_a_commit_leaves_its_extent_pending(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
-    claim(house, job)
-    house.world.ticker.now += OUTLASTS_THE_LEASE
+def test_a_dead_worker_without_a_commit_leaves_its_extent_pending(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", BODY)
+    claim(reconciled, job)
+    reconciled.world.ticker.now += OUTLASTS_THE_LEASE
 
-    report = house.run()
+    report = reconciled.run()
 
-    item = house.ledger.extents.get(job.id, 0)
+    item = reconciled.ledger.extents.get(job.id, 0)
     assert (report.slots_recovered, report.problems) == (1, 0)
     assert (item.claim, item.position, item.state) == (None, 0, ExtentState.PENDING)
 
 
-def test_a_dead_workers_extent_continues_at_the_position_in_kafka(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
-    slots, held = claim(house, job)
-    house.ledger.refuse("advance")
+def test_a_dead_workers_extent_continues_at_the_position_in_kafka(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", BODY)
+    slots, held = claim(reconciled, job)
+    reconciled.ledger.refuse("advance")
     slots.commit(held, position=2, records=2, bad=0)
-    assert house.ledger.extents.get(job.id, 0).position == 0
-    house.world.ticker.now += OUTLASTS_THE_LEASE
+    assert reconciled.ledger.extents.get(job.id, 0).position == 0
+    reconciled.world.ticker.now += OUTLASTS_THE_LEASE
 
-    report = house.run()
+    report = reconciled.run()
 
-    item = house.ledger.extents.get(job.id, 0)
+    item = reconciled.ledger.extents.get(job.id, 0)
     assert report.slots_recovered == 1
     assert (item.claim, item.position, item.state) == (None, 2, ExtentState.PENDING)
 
 
 def test_the_job_of_a_worker_that_died_after_its_last_commit_is_closed(
-    house: Reconciled,
+    reconciled: Reconciled,
 ) -> None:
-    job = house.sent("key", b"abcd")
-    slots, held = claim(house, job)
-    house.ledger.refuse("complete")
+    job = reconciled.sent("key", b"abcd")
+    slots, held = claim(reconciled, job)
+    reconciled.ledger.refuse("complete")
     with pytest.raises(LedgerUnavailable):
         slots.complete(held, position=4, records=4, bad=0)
-    house.world.ticker.now += OUTLASTS_THE_LEASE
+    reconciled.world.ticker.now += OUTLASTS_THE_LEASE
 
-    report = house.run() + house.run()
+    report = reconciled.run() + reconciled.run()
 
     assert (report.slots_recovered, report.jobs_closed) == (1, 1)
-    assert house.state_of(job) is JobState.DONE
+    assert reconciled.state_of(job) is JobState.DONE
 
 
-def test_the_living_keep_their_slots(house: Reconciled) -> None:
-    job = house.sent("key", b"abcd")
-    slots, held = claim(house, job)
+def test_the_living_keep_their_slots(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", b"abcd")
+    slots, held = claim(reconciled, job)
 
-    report = house.run()
+    report = reconciled.run()
 
     assert report.slots_recovered == 0
     slots.complete(held, position=4, records=4, bad=0)
 
 
 def test_a_frozen_worker_commits_nothing_after_its_slot_is_recovered(
-    house: Reconciled,
+    reconciled: Reconciled,
 ) -> None:
-    job = house.sent("key", b"abcd")
-    slots, held = claim(house, job)
-    house.world.ticker.now += OUTLASTS_THE_LEASE
-    house.run()
+    job = reconciled.sent("key", b"abcd")
+    slots, held = claim(reconciled, job)
+    reconciled.world.ticker.now += OUTLASTS_THE_LEASE
+    reconciled.run()
 
     with pytest.raises(Fenced):
         slots.commit(held, position=2, records=2, bad=0)
 
-    house.work()
-    assert house.state_of(job) is JobState.DONE
-    assert house.world.delivered() == expected(b"abcd")
+    reconciled.work()
+    assert reconciled.state_of(job) is JobState.DONE
+    assert reconciled.world.delivered() == expected(b"abcd")
 
 
 # -- job events -----------------------------------------------------------------------------------
 
 
-def test_unpublished_ends_are_published_once(house: Reconciled) -> None:
+def test_unpublished_ends_are_published_once(reconciled: Reconciled) -> None:
     published_late = [
-        house.sent(f"{number:03}", b"abcd") for number in range(PUBLISHED_AT_ONCE + 5)
+        reconciled.sent(f"{number:03}", b"abcd") for number in range(PUBLISHED_AT_ONCE + 5)
     ]
-    house.work()
-    closed_now = house.sent("closed", b"abcd")
-    slots, held = claim(house, closed_now)
+    reconciled.work()
+    closed_now = reconciled.sent("closed", b"abcd")
+    slots, held = claim(reconciled, closed_now)
     slots.complete(held, position=4, records=4, bad=0)
 
-    first, second = house.run(), house.run()
+    first, second = reconciled.run(), reconciled.run()
 
     expected_jobs = sorted(job.id for job in [*published_late, closed_now])
-    assert sorted(event.job for event in house.publisher.events) == expected_jobs
+    assert sorted(event.job for event in reconciled.publisher.events) == expected_jobs
     assert (first.ends_published, second.ends_published) == (PUBLISHED_AT_ONCE + 6, 0)
 
 
-def test_an_unavailable_publisher_costs_one_step_and_is_retried(house: Reconciled) -> None:
-    house.sent("key", b"abcd")
-    house.work()
-    house.put("lost")
-    house.publisher.failures = 1
+def test_an_unavailable_publisher_costs_one_step_and_is_retried(reconciled: Reconciled) -> None:
+    reconciled.sent("key", b"abcd")
+    reconciled.work()
+    reconciled.put("lost")
+    reconciled.publisher.failures = 1
 
-    away, back = house.run(), house.run()
+    unavailable, back = reconciled.run(), reconciled.run()
 
-    assert (away.problems, away.ends_published, away.jobs_new) == (1, 0, 1)
+    assert (unavailable.problems, unavailable.ends_published, unavailable.jobs_new) == (1, 0, 1)
     assert (back.problems, back.ends_published) == (0, 1)
 
 
 # -- a step that fails ----------------------------------------------------------------------------
 
 
-def test_an_unavailable_broker_delays_only_steps_that_need_it(house: Reconciled) -> None:
-    open_job, done = house.registered("open"), house.sent("done", b"abcd")
-    dead = house.sent("dead", b"abcd")
-    slots, held = claim(house, done)
+def test_an_unavailable_broker_delays_only_steps_that_need_it(reconciled: Reconciled) -> None:
+    open_job, done = reconciled.registered("open"), reconciled.sent("done", b"abcd")
+    dead = reconciled.sent("dead", b"abcd")
+    slots, held = claim(reconciled, done)
     slots.complete(held, position=4, records=4, bad=0)
-    claim(house, dead)
-    house.world.ticker.now += EVERY_SECONDS + 1
+    claim(reconciled, dead)
+    reconciled.world.ticker.now += EVERY_SECONDS + 1
 
     def on_call(name: str) -> None:
         if name == "fence":
-            raise SinkUnavailable("away")
+            raise SinkUnavailable("unavailable")
 
-    away = MemoryBroker(on_call=on_call)
-    away._log = house.world.broker._log
-    house.world.broker = away
+    unavailable = MemoryBroker(on_call=on_call)
+    unavailable._log = reconciled.world.broker._log
+    reconciled.world.broker = unavailable
 
-    report = house.run()
+    report = reconciled.run()
 
     assert (report.problems, report.slots_recovered) == (1, 0)
     assert (report.jobs_resumed, report.jobs_closed) == (1, 1)
-    assert [house.state_of(job) for job in (open_job, done)] == [JobState.RUNNING, JobState.DONE]
+    assert [reconciled.state_of(job) for job in (open_job, done)] == [
+        JobState.RUNNING,
+        JobState.DONE,
+    ]
 
 
-def test_an_unavailable_ledger_is_reported_and_not_raised(house: Reconciled) -> None:
+def test_an_unavailable_ledger_is_reported_and_not_raised(reconciled: Reconciled) -> None:
     for name in ("slots", "connectors", "connector_names"):
-        house.ledger.refuse(name)
+        reconciled.ledger.refuse(name)
 
-    report = house.run()
+    report = reconciled.run()
 
     assert report.problems == 3
 
 
-def test_a_run_without_time_does_nothing(house: Reconciled) -> None:
-    house.registered("key")
-    house.put("another")
-    house.world.ticker.now += EVERY_SECONDS + 1
+def test_a_run_without_time_does_nothing(reconciled: Reconciled) -> None:
+    reconciled.registered("key")
+    reconciled.put("another")
+    reconciled.world.ticker.now += EVERY_SECONDS + 1
 
-    report = house.run(late=lambda: True)
+    report = reconciled.run(late=lambda: True)
 
     assert report == Report()
-    assert house.queue.sent == []
+    assert reconciled.queue.sent == []
 
 
 def test_an_unexpected_error_is_a_problem_of_its_step_only() -> None:
@@ -195,7 +198,11 @@ def test_parts_take_turns_and_one_that_raises_is_over() -> None:
         if then:
             raise then
 
-    parts = {"a": steps(1, 2, then=LedgerUnavailable("away")), "b": steps(2, 4), "c": steps(3, 1)}
+    parts = {
+        "a": steps(1, 2, then=LedgerUnavailable("unavailable")),
+        "b": steps(2, 4),
+        "c": steps(3, 1),
+    }
 
     yielded = [step.keys_listed or "problem" for step in interleave(parts)]
 
@@ -218,7 +225,7 @@ class Killed(BaseException):
     """The process is gone; nothing of it runs any more."""
 
 
-def killed_within(house: Reconciled, random: Random) -> None:
+def killed_within(reconciled: Reconciled, random: Random) -> None:
     """Do a run that is killed before some operation of the ledger or the queue, or not at all."""
     left = [random.randrange(60)]
 
@@ -227,17 +234,19 @@ def killed_within(house: Reconciled, random: Random) -> None:
         if left[0] < 0:
             raise Killed
 
-    house.ledger.on_call = house.queue.on_call = on_call
+    reconciled.ledger.on_call = reconciled.queue.on_call = on_call
     try:
-        house.run()
+        reconciled.run()
     except Killed:
         pass
     finally:
-        house.ledger.on_call = house.queue.on_call = lambda _name: None
+        reconciled.ledger.on_call = reconciled.queue.on_call = lambda _name: None
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_every_record_arrives_once_despite_losses_and_kills(house: Reconciled, seed: int) -> None:
+def test_every_record_arrives_once_despite_losses_and_kills(
+    reconciled: Reconciled, seed: int
+) -> None:
     """Events and messages get lost, planners, workers and reconcilers die, over and over."""
     random = Random(seed)
     bodies: dict[str, bytes] = {}
@@ -246,33 +255,36 @@ def test_every_record_arrives_once_despite_losses_and_kills(house: Reconciled, s
         bodies[key] = body
         happens = random.choice(["event lost", "planner died", "messages lost", "worker died"])
         if happens == "event lost":
-            house.put(key, body)
+            reconciled.put(key, body)
         elif happens == "planner died":
-            house.registered(key, body)
+            reconciled.registered(key, body)
         else:
-            job = house.sent(key, body)
+            job = reconciled.sent(key, body)
             if happens == "worker died":
-                slots, held = claim(house, job)
+                slots, held = claim(reconciled, job)
                 if random.random() < 0.5:
-                    house.ledger.refuse("advance")
+                    reconciled.ledger.refuse("advance")
                     slots.commit(held, position=0, records=0, bad=0)
-            house.lose_messages()
-        house.world.ticker.now += random.choice([1.0, PATIENCE.grace_seconds])
-        killed_within(house, random)
+            reconciled.lose_messages()
+        reconciled.world.ticker.now += random.choice([1.0, PATIENCE.grace_seconds])
+        killed_within(reconciled, random)
 
     for _ in range(40):
-        house.world.ticker.now += EVERY_SECONDS
-        killed_within(house, random)
+        reconciled.world.ticker.now += EVERY_SECONDS
+        killed_within(reconciled, random)
         if random.random() < 0.3:
-            house.lose_messages()
+            reconciled.lose_messages()
         if random.random() < 0.3:
-            house.work()
-    calm_until = house.world.ticker.now + LONGEST_WAIT_SECONDS
-    while set(house.states().values()) != {JobState.DONE} and house.world.ticker.now < calm_until:
-        house.run_for(EVERY_SECONDS)
-        house.work()
+            reconciled.work()
+    calm_until = reconciled.world.ticker.now + LONGEST_WAIT_SECONDS
+    while (
+        set(reconciled.states().values()) != {JobState.DONE}
+        and reconciled.world.ticker.now < calm_until
+    ):
+        reconciled.run_for(EVERY_SECONDS)
+        reconciled.work()
 
-    assert house.states() == dict.fromkeys(bodies, JobState.DONE)
+    assert reconciled.states() == dict.fromkeys(bodies, JobState.DONE)
     records = [record for body in bodies.values() for record in expected(body)]
-    assert sorted(house.world.delivered()) == sorted(records)
-    assert house.queued.reasons() == []
+    assert sorted(reconciled.world.delivered()) == sorted(records)
+    assert reconciled.queued.reasons() == []

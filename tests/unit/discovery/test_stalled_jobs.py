@@ -1,6 +1,7 @@
 """Stalled jobs are planned further, sent again or closed; other jobs are left alone."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -31,56 +32,60 @@ HOUR, DAY = 3_600.0, 86_400.0
 
 
 @pytest.fixture
-def house() -> Reconciled:
+def reconciled() -> Reconciled:
     return Reconciled()
 
 
-def pass_time(house: Reconciled, seconds: float = EVERY_SECONDS + 1) -> None:
-    house.world.ticker.now += seconds
+def _sent_more(reconciled: Reconciled, than: int) -> bool:
+    return len(reconciled.queue.sent) > than
 
 
-def claim(house: Reconciled, job: Job, ordinal: int) -> tuple[Slots, Claim]:
+def pass_time(reconciled: Reconciled, seconds: float = EVERY_SECONDS + 1) -> None:
+    reconciled.world.ticker.now += seconds
+
+
+def claim(reconciled: Reconciled, job: Job, ordinal: int) -> tuple[Slots, Claim]:
     """Let a worker claim an extent, and hold it."""
-    slots = house.world.slots()
-    claimed = slots.claim(house.world.extents(job)[ordinal], ProducerSettings())
+    slots = reconciled.world.slots()
+    claimed = slots.claim(reconciled.world.extents(job)[ordinal], ProducerSettings())
     assert isinstance(claimed, Claim)
     return slots, claimed
 
 
-def complete(house: Reconciled, job: Job, ordinal: int) -> None:
+def complete(reconciled: Reconciled, job: Job, ordinal: int) -> None:
     """Complete an extent, and die before the job is looked at."""
-    slots, claimed = claim(house, job, ordinal)
+    slots, claimed = claim(reconciled, job, ordinal)
     slots.complete(claimed, position=claimed.extent.end, records=4, bad=0)
 
 
-def fail(house: Reconciled, job: Job, ordinal: int) -> None:
-    slots, claimed = claim(house, job, ordinal)
+def fail(reconciled: Reconciled, job: Job, ordinal: int) -> None:
+    slots, claimed = claim(reconciled, job, ordinal)
     slots.fail(claimed, position=0, records=0, bad=0, error="bad bytes")
 
 
 # -- the oldest ------------------------------------------------------------------------------------
 
 
-def test_the_age_of_the_oldest_open_job_is_reported(house: Reconciled) -> None:
-    house.registered("old", BODY)
-    pass_time(house, 100.0)
-    house.registered("new", BODY)
-    pass_time(house, 20.0)
+def test_the_age_of_the_oldest_open_job_is_reported(reconciled: Reconciled) -> None:
+    reconciled.registered("old", BODY)
+    pass_time(reconciled, 100.0)
+    reconciled.registered("new", BODY)
+    pass_time(reconciled, 20.0)
 
-    assert house.run().oldest_open_seconds == pytest.approx(120.0, abs=1.0)
+    assert reconciled.run().oldest_open_seconds == pytest.approx(120.0, abs=1.0)
 
 
-def test_without_an_open_job_of_a_running_connector_the_age_is_zero(house: Reconciled) -> None:
-    job = house.registered("key", BODY)
-    pass_time(house, 100.0)
-    house.world.ledger.connectors.set_state(job.connector, ConnectorState.PAUSED)
-    paused = house.run()
+def test_without_an_open_job_of_a_running_connector_the_age_is_zero(reconciled: Reconciled) -> None:
+    job = reconciled.registered("key", BODY)
+    pass_time(reconciled, 100.0)
+    reconciled.world.ledger.connectors.set_state(job.connector, ConnectorState.PAUSED)
+    paused = reconciled.run()
 
-    house.world.ledger.jobs.end(job.id, JobState.CANCELLED, "a test")
-    house.world.ledger.connectors.set_state(job.connector, ConnectorState.RUNNING)
-    ended = house.run()
-    house.world.ledger.jobs.resume(job.id)
-    replayed = house.run()
+    reconciled.world.ledger.jobs.end(job.id, JobState.CANCELLED, "a test")
+    reconciled.world.ledger.connectors.set_state(job.connector, ConnectorState.RUNNING)
+    ended = reconciled.run()
+    reconciled.world.ledger.jobs.resume(job.id)
+    replayed = reconciled.run()
 
     ages = [report.oldest_open_seconds for report in (paused, ended, replayed)]
     assert ages == [0.0, 0.0, 0.0]
@@ -90,111 +95,116 @@ def test_without_an_open_job_of_a_running_connector_the_age_is_zero(house: Recon
 
 
 def test_a_planner_killed_before_it_sends_only_delays_the_job(
-    house: Reconciled,
+    reconciled: Reconciled,
 ) -> None:
-    job = house.registered("key", BODY)
-    pass_time(house)
+    job = reconciled.registered("key", BODY)
+    pass_time(reconciled)
 
-    report = house.run()
-    house.work()
+    report = reconciled.run()
+    reconciled.work()
 
     assert (report.jobs_resumed, report.problems) == (1, 0)
-    assert house.state_of(job) is JobState.DONE
-    assert house.world.delivered() == expected(BODY)
+    assert reconciled.state_of(job) is JobState.DONE
+    assert reconciled.world.delivered() == expected(BODY)
 
 
-def test_a_job_is_planned_on_from_its_cursor(house: Reconciled) -> None:
-    job = house.registered("key", b"x" * 4 * (2 * PAGE_EXTENTS + 1))
-    house.dispatch.start(job, late=lambda: True)  # one page, then the planner is gone
-    pass_time(house)
+def test_a_job_is_planned_on_from_its_cursor(reconciled: Reconciled) -> None:
+    job = reconciled.registered("key", b"x" * 4 * (2 * PAGE_EXTENTS + 1))
+    reconciled.dispatch.start(job, late=lambda: True)  # one page, then the planner is gone
+    pass_time(reconciled)
 
-    house.run()
+    reconciled.run()
 
-    assert ordinals(house.queue.sent) == list(range(2 * PAGE_EXTENTS + 1))
-    assert house.state_of(job) is JobState.RUNNING
-
-
-def test_a_job_that_was_just_registered_is_left_to_its_planner(house: Reconciled) -> None:
-    job = house.registered("key")
-    pass_time(house, PATIENCE.grace_seconds - 1)
-
-    report = house.run()
-
-    assert (report.jobs_resumed, house.queue.sent) == (0, [])
-    assert house.state_of(job) is JobState.PLANNING
+    assert ordinals(reconciled.queue.sent) == list(range(2 * PAGE_EXTENTS + 1))
+    assert reconciled.state_of(job) is JobState.RUNNING
 
 
-def test_a_plan_that_takes_several_runs_continues_with_each(house: Reconciled) -> None:
-    job = house.registered("key", b"x" * 4 * PAGE_EXTENTS * 3)
+def test_a_job_that_was_just_registered_is_left_to_its_planner(reconciled: Reconciled) -> None:
+    job = reconciled.registered("key")
+    pass_time(reconciled, PATIENCE.grace_seconds - 1)
+
+    report = reconciled.run()
+
+    assert (report.jobs_resumed, reconciled.queue.sent) == (0, [])
+    assert reconciled.state_of(job) is JobState.PLANNING
+
+
+def test_a_plan_that_takes_several_runs_continues_with_each(reconciled: Reconciled) -> None:
+    job = reconciled.registered("key", b"x" * 4 * PAGE_EXTENTS * 3)
     resumed = []
 
     for _ in range(3):
-        pass_time(house)
-        sent = len(house.queue.sent)
-        resumed.append(house.run(late=lambda sent=sent: len(house.queue.sent) > sent).jobs_resumed)  # type: ignore[misc]
+        pass_time(reconciled)
+        sent = len(reconciled.queue.sent)
+        late = partial(_sent_more, reconciled, sent)
+        resumed.append(reconciled.run(late=late).jobs_resumed)
 
     assert resumed == [1, 1, 1]
-    assert ordinals(house.queue.sent) == list(range(3 * PAGE_EXTENTS))
-    assert house.state_of(job) is JobState.PLANNING  # its last page was sent, and no time was left
-    pass_time(house)
-    house.run()
-    assert house.state_of(job) is JobState.RUNNING
-    assert len(house.queue.sent) == 3 * PAGE_EXTENTS
+    assert ordinals(reconciled.queue.sent) == list(range(3 * PAGE_EXTENTS))
+    assert (
+        reconciled.state_of(job) is JobState.PLANNING
+    )  # its last page was sent, and no time was left
+    pass_time(reconciled)
+    reconciled.run()
+    assert reconciled.state_of(job) is JobState.RUNNING
+    assert len(reconciled.queue.sent) == 3 * PAGE_EXTENTS
 
 
-def test_a_job_whose_cursor_moves_is_left_to_its_planner_until_it_stops(house: Reconciled) -> None:
-    job = house.registered("key", b"x" * 4 * PAGE_EXTENTS * 5)
-    pass_time(house)
-    house.run(late=lambda: bool(house.queue.sent))
+def test_a_job_whose_cursor_moves_is_left_to_its_planner_until_it_stops(
+    reconciled: Reconciled,
+) -> None:
+    job = reconciled.registered("key", b"x" * 4 * PAGE_EXTENTS * 5)
+    pass_time(reconciled)
+    reconciled.run(late=lambda: bool(reconciled.queue.sent))
     resumed = []
     for _ in range(2):
-        house.dispatch.start(house.queued.now(job), late=lambda: True)
-        pass_time(house)
-        resumed.append(house.run().jobs_resumed)
+        reconciled.dispatch.start(reconciled.queued.now(job), late=lambda: True)
+        pass_time(reconciled)
+        resumed.append(reconciled.run().jobs_resumed)
 
-    pass_time(house)
-    last = house.run()
+    pass_time(reconciled)
+    last = reconciled.run()
 
     assert resumed == [0, 0]
     assert last.jobs_resumed == 1
-    assert ordinals(house.queue.sent) == list(range(5 * PAGE_EXTENTS))
+    assert ordinals(reconciled.queue.sent) == list(range(5 * PAGE_EXTENTS))
 
 
-def test_an_object_that_cannot_be_planned_ends_its_own_job_only(house: Reconciled) -> None:
-    bad, good = house.registered("bad"), house.registered("good")
+def test_an_object_that_cannot_be_planned_ends_its_own_job_only(reconciled: Reconciled) -> None:
+    bad, good = reconciled.registered("bad"), reconciled.registered("good")
 
     def opened(job: Job) -> tuple[Format, RangeSource]:
         if job.id == bad.id:
             raise ObjectGone(job.version.uri)
-        return house._open(job)
+        return reconciled._open(job)
 
-    house.open = opened
-    pass_time(house)
+    reconciled.open = opened
+    pass_time(reconciled)
 
-    report = house.run()
+    report = reconciled.run()
 
     assert (report.jobs_failed, report.problems) == (1, 0)
-    assert [house.state_of(job) for job in (bad, good)] == [JobState.FAILED, JobState.RUNNING]
+    assert [reconciled.state_of(job) for job in (bad, good)] == [JobState.FAILED, JobState.RUNNING]
 
 
-@pytest.mark.parametrize("error", [LedgerUnavailable("away"), ZeroDivisionError("a defect")])
+@pytest.mark.parametrize("error", [LedgerUnavailable("unavailable"), ZeroDivisionError("a defect")])
 def test_trap_t09_a_job_that_makes_trouble_holds_up_no_other(
-    house: Reconciled, error: Exception
+    reconciled: Reconciled, error: Exception
 ) -> None:
-    jobs = [house.registered(f"{number}") for number in range(3)]
+    jobs = [reconciled.registered(f"{number}") for number in range(3)]
 
     def opened(job: Job) -> tuple[Format, RangeSource]:
         if job.id == jobs[1].id:
             raise error
-        return house._open(job)
+        return reconciled._open(job)
 
-    house.open = opened
-    pass_time(house)
+    reconciled.open = opened
+    pass_time(reconciled)
 
-    report = house.run()
+    report = reconciled.run()
 
     assert (report.jobs_resumed, report.problems) == (2, 1)
-    assert [house.state_of(job) for job in jobs] == [
+    assert [reconciled.state_of(job) for job in jobs] == [
         JobState.RUNNING,
         JobState.PLANNING,
         JobState.RUNNING,
@@ -203,45 +213,47 @@ def test_trap_t09_a_job_that_makes_trouble_holds_up_no_other(
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
 def test_a_job_is_not_planned_while_its_connector_does_not_run(
-    house: Reconciled, state: ConnectorState
+    reconciled: Reconciled, state: ConnectorState
 ) -> None:
-    job = house.registered("key")
-    house.want(state)
-    house.run_for(HOUR)
-    before = house.state_of(job), list(house.queue.sent)
+    job = reconciled.registered("key")
+    reconciled.want(state)
+    reconciled.run_for(HOUR)
+    before = reconciled.state_of(job), list(reconciled.queue.sent)
 
-    house.want(ConnectorState.RUNNING)
-    house.run()
+    reconciled.want(ConnectorState.RUNNING)
+    reconciled.run()
 
     assert before == (JobState.PLANNING, [])
-    assert house.state_of(job) is JobState.RUNNING
+    assert reconciled.state_of(job) is JobState.RUNNING
 
 
-def test_jobs_of_a_deleted_connector_are_resumed(house: Reconciled) -> None:
-    job = house.registered("key")
-    house.ledger.connectors.delete("c")
-    pass_time(house)
+def test_jobs_of_a_deleted_connector_are_resumed(reconciled: Reconciled) -> None:
+    job = reconciled.registered("key")
+    reconciled.ledger.connectors.delete("c")
+    pass_time(reconciled)
 
-    house.run()
+    reconciled.run()
 
-    assert house.state_of(job) is JobState.RUNNING
+    assert reconciled.state_of(job) is JobState.RUNNING
 
 
-def test_a_job_of_another_cluster_is_closed_and_neither_planned_nor_sent(house: Reconciled) -> None:
-    foreign = replace(house.registered("key"), id="foreign", cluster="another")
-    stuck = house.ledger.jobs.register(foreign)
-    lost = house.ledger.jobs.register(
+def test_a_job_of_another_cluster_is_closed_and_neither_planned_nor_sent(
+    reconciled: Reconciled,
+) -> None:
+    foreign = replace(reconciled.registered("key"), id="foreign", cluster="another")
+    stuck = reconciled.ledger.jobs.register(foreign)
+    lost = reconciled.ledger.jobs.register(
         replace(foreign, id="lost", state=JobState.RUNNING, plan=Plan(target_bytes=4, count=2))
     )
-    done = house.ledger.jobs.register(replace(foreign, id="done", state=JobState.RUNNING))
-    house.ledger.jobs.end(
-        house.registered("key").id, JobState.CANCELLED, "only its values were needed"
+    done = reconciled.ledger.jobs.register(replace(foreign, id="done", state=JobState.RUNNING))
+    reconciled.ledger.jobs.end(
+        reconciled.registered("key").id, JobState.CANCELLED, "only its values were needed"
     )
 
-    report = house.run_for(DAY)
+    report = reconciled.run_for(DAY)
 
-    assert (house.queue.sent, report.problems) == ([], 0)
-    assert [house.state_of(job) for job in (stuck, lost, done)] == [
+    assert (reconciled.queue.sent, report.problems) == ([], 0)
+    assert [reconciled.state_of(job) for job in (stuck, lost, done)] == [
         JobState.PLANNING,
         JobState.RUNNING,
         JobState.DONE,
@@ -251,116 +263,120 @@ def test_a_job_of_another_cluster_is_closed_and_neither_planned_nor_sent(house: 
 # -- RUNNING: closing -----------------------------------------------------------------------------
 
 
-def test_a_job_whose_last_worker_died_before_closing_it_is_closed(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
+def test_a_job_whose_last_worker_died_before_closing_it_is_closed(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", BODY)
     for ordinal in range(3):
-        complete(house, job, ordinal)
+        complete(reconciled, job, ordinal)
 
-    report = house.run()
+    report = reconciled.run()
 
     assert (report.jobs_closed, report.jobs_failed) == (1, 0)
-    assert house.state_of(job) is JobState.DONE
+    assert reconciled.state_of(job) is JobState.DONE
 
 
-def test_a_job_that_nothing_is_left_of_but_failures_is_closed_as_failed(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
-    complete(house, job, 0)
-    fail(house, job, 1)
-    fail(house, job, 2)
+def test_a_job_that_nothing_is_left_of_but_failures_is_closed_as_failed(
+    reconciled: Reconciled,
+) -> None:
+    job = reconciled.sent("key", BODY)
+    complete(reconciled, job, 0)
+    fail(reconciled, job, 1)
+    fail(reconciled, job, 2)
 
-    report = house.run()
+    report = reconciled.run()
 
     assert (report.jobs_closed, report.jobs_failed) == (1, 1)
-    assert house.state_of(job) is JobState.FAILED
+    assert reconciled.state_of(job) is JobState.FAILED
 
 
-def test_a_job_whose_extents_are_not_all_final_is_never_ended(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
-    complete(house, job, 0)
-    fail(house, job, 1)
-    house.lose_messages()
+def test_a_job_whose_extents_are_not_all_final_is_never_ended(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", BODY)
+    complete(reconciled, job, 0)
+    fail(reconciled, job, 1)
+    reconciled.lose_messages()
 
-    report = house.run_for(30 * DAY)
+    report = reconciled.run_for(30 * DAY)
 
-    assert (report.jobs_closed, house.state_of(job)) == (0, JobState.RUNNING)
+    assert (report.jobs_closed, reconciled.state_of(job)) == (0, JobState.RUNNING)
 
 
 # -- RUNNING: lost messages -----------------------------------------------------------------------
 
 
-def test_lost_messages_are_sent_again_and_every_record_arrives_once(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
-    complete(house, job, 0)
-    assert house.lose_messages() == 3
+def test_lost_messages_are_sent_again_and_every_record_arrives_once(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", BODY)
+    complete(reconciled, job, 0)
+    assert reconciled.lose_messages() == 3
 
-    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
-    house.work()
+    report = reconciled.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+    reconciled.work()
 
     assert (report.messages_resent, report.problems) == (2, 0)
-    assert ordinals(house.queue.sent[3:]) == [1, 2]
-    assert house.state_of(job) is JobState.DONE
-    assert sorted(house.world.delivered()) == sorted(expected(BODY)[4:])
+    assert ordinals(reconciled.queue.sent[3:]) == [1, 2]
+    assert reconciled.state_of(job) is JobState.DONE
+    assert sorted(reconciled.world.delivered()) == sorted(expected(BODY)[4:])
 
 
-def test_nothing_is_sent_again_before_a_job_stood_still_for_long_enough(house: Reconciled) -> None:
-    house.sent("key", BODY)
-    house.lose_messages()
+def test_nothing_is_sent_again_before_a_job_stood_still_for_long_enough(
+    reconciled: Reconciled,
+) -> None:
+    reconciled.sent("key", BODY)
+    reconciled.lose_messages()
 
-    report = house.run_for(STALL_SECONDS)
+    report = reconciled.run_for(STALL_SECONDS)
 
     assert (report.messages_resent, report.jobs_stalled) == (0, 0)
 
 
-def test_patience_doubles_each_time_messages_were_sent_in_vain(house: Reconciled) -> None:
-    house.sent("key")
-    house.lose_messages()
+def test_patience_doubles_each_time_messages_were_sent_in_vain(reconciled: Reconciled) -> None:
+    reconciled.sent("key")
+    reconciled.lose_messages()
     moments = []
 
     for _ in range(int(DAY / EVERY_SECONDS)):
-        pass_time(house, EVERY_SECONDS)
-        if house.run().messages_resent:
-            moments.append(house.world.ticker.now)
-        house.lose_messages()
+        pass_time(reconciled, EVERY_SECONDS)
+        if reconciled.run().messages_resent:
+            moments.append(reconciled.world.ticker.now)
+        reconciled.lose_messages()
 
     between = [later - earlier for earlier, later in pairwise(moments)]
     assert between == [STALL_SECONDS * 2**power for power in range(1, 6)]
 
 
 def test_a_job_that_moved_again_is_watched_as_if_it_had_never_stood_still(
-    house: Reconciled,
+    reconciled: Reconciled,
 ) -> None:
-    job = house.sent("key", BODY)
-    house.lose_messages()
-    house.run_for(DAY)
-    house.lose_messages()
-    complete(house, job, 0)
+    job = reconciled.sent("key", BODY)
+    reconciled.lose_messages()
+    reconciled.run_for(DAY)
+    reconciled.lose_messages()
+    complete(reconciled, job, 0)
 
-    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+    report = reconciled.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
 
     assert report.messages_resent == 2
 
 
-def test_a_stalled_job_is_reported_in_every_run_until_it_moves(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
-    house.lose_messages()
-    house.run_for(STALL_SECONDS + 2 * EVERY_SECONDS)
+def test_a_stalled_job_is_reported_in_every_run_until_it_moves(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", BODY)
+    reconciled.lose_messages()
+    reconciled.run_for(STALL_SECONDS + 2 * EVERY_SECONDS)
 
-    stalled = [house.run_for(EVERY_SECONDS).jobs_stalled for _ in range(5)]
-    complete(house, job, 0)
+    stalled = [reconciled.run_for(EVERY_SECONDS).jobs_stalled for _ in range(5)]
+    complete(reconciled, job, 0)
 
     assert stalled == [1] * 5
-    assert house.run_for(EVERY_SECONDS).jobs_stalled == 0
+    assert reconciled.run_for(EVERY_SECONDS).jobs_stalled == 0
 
 
 @pytest.mark.parametrize(
     ("ownership", "expected"), [(RunOwnership.OWN, 1), (RunOwnership.SHARED, 0)]
 )
 def test_jobs_of_a_spark_run_are_left_to_it(ownership: RunOwnership, expected: int) -> None:
-    house = Reconciled(ownership=lambda _job: ownership)
-    house.sent("key", BODY)
-    house.lose_messages()
+    reconciled = Reconciled(ownership=lambda _job: ownership)
+    reconciled.sent("key", BODY)
+    reconciled.lose_messages()
 
-    report = house.run_for(2 * STALL_SECONDS)
+    report = reconciled.run_for(2 * STALL_SECONDS)
 
     assert report.messages_resent == 0
     assert bool(report.jobs_stalled) == bool(expected)
@@ -370,322 +386,334 @@ def test_jobs_of_a_spark_run_are_left_to_it(ownership: RunOwnership, expected: i
 def test_a_run_that_has_a_job_for_more_than_a_day_is_not_waited_for(
     ownership: RunOwnership,
 ) -> None:
-    house = Reconciled(ownership=lambda _job: ownership)
-    house.sent("key", BODY)
-    house.lose_messages()
+    reconciled = Reconciled(ownership=lambda _job: ownership)
+    reconciled.sent("key", BODY)
+    reconciled.lose_messages()
 
-    report = house.run_for(DAY + 3 * EVERY_SECONDS)
+    report = reconciled.run_for(DAY + 3 * EVERY_SECONDS)
 
     assert report.messages_resent == 3
     assert report.jobs_stalled > 0
 
 
 def test_without_a_known_owner_the_stall_threshold_is_higher() -> None:
-    house = Reconciled(ownership=lambda _job: RunOwnership.UNKNOWN)
-    house.sent("key", BODY)
-    house.lose_messages()
+    reconciled = Reconciled(ownership=lambda _job: RunOwnership.UNKNOWN)
+    reconciled.sent("key", BODY)
+    reconciled.lose_messages()
 
-    early = house.run_for(BACKLOG_FACTOR * STALL_SECONDS)
-    late = house.run_for(3 * EVERY_SECONDS)
+    early = reconciled.run_for(BACKLOG_FACTOR * STALL_SECONDS)
+    late = reconciled.run_for(3 * EVERY_SECONDS)
 
     assert (early.messages_resent, late.messages_resent) == (0, 3)
 
 
 @pytest.mark.parametrize("ownership", [RunOwnership.OWN, RunOwnership.SHARED, RunOwnership.UNKNOWN])
 def test_what_a_run_has_not_planned_yet_is_left_to_it(ownership: RunOwnership) -> None:
-    house = Reconciled(ownership=lambda _job: ownership)
-    house.registered("key", BODY)
+    reconciled = Reconciled(ownership=lambda _job: ownership)
+    reconciled.registered("key", BODY)
 
-    report = house.run_for(4 * EVERY_SECONDS)
-    house.ownership = lambda _job: RunOwnership.NONE
-    then = house.run_for(2 * EVERY_SECONDS)
+    report = reconciled.run_for(4 * EVERY_SECONDS)
+    reconciled.ownership = lambda _job: RunOwnership.NONE
+    then = reconciled.run_for(2 * EVERY_SECONDS)
 
     assert (report.jobs_resumed, then.jobs_resumed) == (0, 1)
 
 
 def test_the_rest_of_an_unreported_run_is_sent_once_at_once() -> None:
-    house = Reconciled(ownership=lambda _job: RunOwnership.GONE)
-    house.sent("key", BODY)
-    house.lose_messages()
+    reconciled = Reconciled(ownership=lambda _job: RunOwnership.GONE)
+    reconciled.sent("key", BODY)
+    reconciled.lose_messages()
 
-    soon = house.run_for(3 * EVERY_SECONDS)
-    house.lose_messages()
-    then = house.run_for(STALL_SECONDS)
+    soon = reconciled.run_for(3 * EVERY_SECONDS)
+    reconciled.lose_messages()
+    then = reconciled.run_for(STALL_SECONDS)
 
     assert (soon.messages_resent, then.messages_resent) == (3, 0)
 
 
 @pytest.mark.parametrize("planned", [False, True])
 def test_a_stalled_job_that_functions_never_deliver_fails_with_the_reason(planned: bool) -> None:  # noqa: FBT001
-    house = Reconciled()
-    job = house.sent("key", BODY) if planned else house.registered("key", BODY)
-    house.lose_messages()
-    house.queue.sent.clear()
-    house.refusal = lambda job: f"{job.version.uri}: one frame"
+    reconciled = Reconciled()
+    job = reconciled.sent("key", BODY) if planned else reconciled.registered("key", BODY)
+    reconciled.lose_messages()
+    reconciled.queue.sent.clear()
+    reconciled.refusal = lambda job: f"{job.version.uri}: one frame"
 
-    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+    report = reconciled.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
 
-    assert (report.jobs_failed, report.messages_resent, house.queue.sent) == (1, 0, [])
-    assert house.queued.now(job).reason == f"{job.version.uri}: one frame"
+    assert (report.jobs_failed, report.messages_resent, reconciled.queue.sent) == (1, 0, [])
+    assert reconciled.queued.now(job).reason == f"{job.version.uri}: one frame"
     assert report.problems == 0
 
 
 @pytest.mark.parametrize("planned", [False, True])
 def test_a_stalled_job_that_functions_never_deliver_gets_a_run(planned: bool) -> None:  # noqa: FBT001
-    house = Reconciled()
-    job = house.sent("key", BODY) if planned else house.registered("key", BODY)
-    house.lose_messages()
-    house.queue.sent.clear()
-    house.refusal, house.spark = lambda job: f"{job.version.uri}: one frame", MemoryJobRuns()
+    reconciled = Reconciled()
+    job = reconciled.sent("key", BODY) if planned else reconciled.registered("key", BODY)
+    reconciled.lose_messages()
+    reconciled.queue.sent.clear()
+    reconciled.refusal, reconciled.spark = (
+        lambda job: f"{job.version.uri}: one frame",
+        MemoryJobRuns(),
+    )
 
-    house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+    reconciled.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
 
-    (run,) = house.spark.started.values()
+    (run,) = reconciled.spark.started.values()
     assert run.arguments == ("--job", job.id, "--json")
-    assert (house.state_of(job), house.queue.sent) == (JobState.RUNNING, [])
+    assert (reconciled.state_of(job), reconciled.queue.sent) == (JobState.RUNNING, [])
 
 
 def test_a_stalled_job_that_the_planner_did_not_give_to_spark_gets_its_run() -> None:
-    house = Reconciled(spark=MemoryJobRuns())
-    house.registered("key", BODY)
+    reconciled = Reconciled(spark=MemoryJobRuns())
+    reconciled.registered("key", BODY)
 
-    house.run_for(2 * EVERY_SECONDS)
+    reconciled.run_for(2 * EVERY_SECONDS)
 
-    assert house.spark is not None
-    assert (len(house.spark.started), house.queue.sent) == (1, [])
+    assert reconciled.spark is not None
+    assert (len(reconciled.spark.started), reconciled.queue.sent) == (1, [])
 
 
 def test_an_object_only_for_spark_gets_another_run_after_one_that_ended() -> None:
-    house = Reconciled(spark=MemoryJobRuns(), refusal=lambda job: f"{job.version.uri}: one frame")
-    job = house.registered("key", BODY)
-    house.run_for(2 * EVERY_SECONDS)
-    assert house.spark is not None
-    for run_id in house.spark.states:
-        house.spark.states[run_id] = RunStatus(RunState.FAILED)
+    reconciled = Reconciled(
+        spark=MemoryJobRuns(), refusal=lambda job: f"{job.version.uri}: one frame"
+    )
+    job = reconciled.registered("key", BODY)
+    reconciled.run_for(2 * EVERY_SECONDS)
+    assert reconciled.spark is not None
+    for run_id in reconciled.spark.states:
+        reconciled.spark.states[run_id] = RunStatus(RunState.FAILED)
 
-    house.run_for(3 * EVERY_SECONDS)
+    reconciled.run_for(3 * EVERY_SECONDS)
 
-    assert (len(house.spark.started), house.queue.sent) == (2, [])
-    assert house.state_of(job) is JobState.RUNNING
+    assert (len(reconciled.spark.started), reconciled.queue.sent) == (2, [])
+    assert reconciled.state_of(job) is JobState.RUNNING
 
 
 def test_hours_without_the_service_of_runs_do_not_delay_a_stalled_job_further() -> None:
-    house = Reconciled()
-    job = house.sent("key", BODY)
-    house.lose_messages()
-    house.refusal, house.spark = lambda job: f"{job.version.uri}: one frame", MemoryJobRuns()
-    house.spark.failures = 1_000
+    reconciled = Reconciled()
+    job = reconciled.sent("key", BODY)
+    reconciled.lose_messages()
+    reconciled.refusal, reconciled.spark = (
+        lambda job: f"{job.version.uri}: one frame",
+        MemoryJobRuns(),
+    )
+    reconciled.spark.failures = 1_000
 
-    outage = house.run_for(8 * HOUR)
-    house.spark.failures = 0
-    house.run_for(STALL_SECONDS + 2 * EVERY_SECONDS)
+    outage = reconciled.run_for(8 * HOUR)
+    reconciled.spark.failures = 0
+    reconciled.run_for(STALL_SECONDS + 2 * EVERY_SECONDS)
 
     assert outage.problems >= 8
-    assert len(house.spark.started) == 1
-    assert house.state_of(job) is JobState.RUNNING
+    assert len(reconciled.spark.started) == 1
+    assert reconciled.state_of(job) is JobState.RUNNING
 
 
-def test_failed_extents_are_never_sent_again_for_that_would_be_a_replay(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
-    fail(house, job, 1)
-    house.lose_messages()
+def test_failed_extents_are_never_sent_again_for_that_would_be_a_replay(
+    reconciled: Reconciled,
+) -> None:
+    job = reconciled.sent("key", BODY)
+    fail(reconciled, job, 1)
+    reconciled.lose_messages()
 
-    house.run_for(DAY)
+    reconciled.run_for(DAY)
 
-    assert set(ordinals(house.queue.sent[3:])) == {0, 2}
+    assert set(ordinals(reconciled.queue.sent[3:])) == {0, 2}
 
 
-def test_of_an_ordered_job_only_the_next_extent_is_sent_again(house: Reconciled) -> None:
-    job = house.sent("key", BODY, ordered=True)
-    complete(house, job, 0)
-    house.lose_messages()
+def test_of_an_ordered_job_only_the_next_extent_is_sent_again(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", BODY, ordered=True)
+    complete(reconciled, job, 0)
+    reconciled.lose_messages()
 
-    house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
-    sent = ordinals(house.queue.sent)
-    house.work()
+    reconciled.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+    sent = ordinals(reconciled.queue.sent)
+    reconciled.work()
 
     assert sent == [0, 1]
-    assert house.state_of(job) is JobState.DONE
+    assert reconciled.state_of(job) is JobState.DONE
 
 
 # -- RUNNING: nothing is sent while there is progress ----------------------------------------------
 
 
-def test_nothing_is_sent_again_while_extents_become_final(house: Reconciled) -> None:
-    job = house.sent("key", b"x" * 4 * 20)
-    house.lose_messages()
+def test_nothing_is_sent_again_while_extents_become_final(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", b"x" * 4 * 20)
+    reconciled.lose_messages()
     resent = 0
 
     for ordinal in range(19):
-        complete(house, job, ordinal)
-        resent += house.run_for(STALL_SECONDS - EVERY_SECONDS).messages_resent
+        complete(reconciled, job, ordinal)
+        resent += reconciled.run_for(STALL_SECONDS - EVERY_SECONDS).messages_resent
 
     assert resent == 0
 
 
-def test_nothing_is_sent_again_while_a_claim_moves(house: Reconciled) -> None:
-    job = house.sent("key", b"x" * 4 * 20)
-    house.lose_messages()
-    slots, held = claim(house, job, 0)
+def test_nothing_is_sent_again_while_a_claim_moves(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", b"x" * 4 * 20)
+    reconciled.lose_messages()
+    slots, held = claim(reconciled, job, 0)
     resent = 0
 
     for position in range(1, 4):
         for _ in range(2):
-            pass_time(house, EVERY_SECONDS)
-            house.ledger.slots.renew(held.lease, lease_seconds=3)
-            resent += house.run().messages_resent
+            pass_time(reconciled, EVERY_SECONDS)
+            reconciled.ledger.slots.renew(held.lease, lease_seconds=3)
+            resent += reconciled.run().messages_resent
         slots.commit(held, position=position, records=position, bad=0)
-        resent += house.run().messages_resent
+        resent += reconciled.run().messages_resent
 
     assert resent == 0
-    assert house.ledger.extents.get(job.id, 0).claim == held.mark
+    assert reconciled.ledger.extents.get(job.id, 0).claim == held.mark
 
 
-def test_a_claim_that_is_held_and_does_not_move_is_no_progress(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
-    house.lose_messages()
-    _, held = claim(house, job, 0)
-    house.ledger.slots.renew(held.lease, lease_seconds=DAY)
+def test_a_claim_that_is_held_and_does_not_move_is_no_progress(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", BODY)
+    reconciled.lose_messages()
+    _, held = claim(reconciled, job, 0)
+    reconciled.ledger.slots.renew(held.lease, lease_seconds=DAY)
 
-    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+    report = reconciled.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
 
     assert report.messages_resent == 3  # the holder's own message absorbs the first
 
 
-def test_messages_that_only_wait_are_not_doubled_for_a_long_time(house: Reconciled) -> None:
-    house.sent("key", BODY)
+def test_messages_that_only_wait_are_not_doubled_for_a_long_time(reconciled: Reconciled) -> None:
+    reconciled.sent("key", BODY)
 
-    soon = house.run_for(BACKLOG_FACTOR * STALL_SECONDS)
-    late = house.run_for(BACKLOG_FACTOR * STALL_SECONDS)
+    soon = reconciled.run_for(BACKLOG_FACTOR * STALL_SECONDS)
+    late = reconciled.run_for(BACKLOG_FACTOR * STALL_SECONDS)
 
     assert (soon.messages_resent, late.messages_resent) == (0, 3)
     assert soon.jobs_stalled > 0
 
 
-def test_doubled_messages_do_no_harm(house: Reconciled) -> None:
-    job = house.sent("key", BODY)
-    house.run_for(2 * BACKLOG_FACTOR * STALL_SECONDS)
-    assert len(house.queue.messages) == 6
+def test_doubled_messages_do_no_harm(reconciled: Reconciled) -> None:
+    job = reconciled.sent("key", BODY)
+    reconciled.run_for(2 * BACKLOG_FACTOR * STALL_SECONDS)
+    assert len(reconciled.queue.messages) == 6
 
-    house.work()
+    reconciled.work()
 
-    assert house.state_of(job) is JobState.DONE
-    assert sorted(house.world.delivered()) == sorted(expected(BODY))
-    assert house.queued.reasons() == []
+    assert reconciled.state_of(job) is JobState.DONE
+    assert sorted(reconciled.world.delivered()) == sorted(expected(BODY))
+    assert reconciled.queued.reasons() == []
 
 
-def test_a_queue_of_unknown_depth_counts_as_full(house: Reconciled) -> None:
-    house.sent("key", BODY)
-    house.lose_messages()
+def test_a_queue_of_unknown_depth_counts_as_full(reconciled: Reconciled) -> None:
+    reconciled.sent("key", BODY)
+    reconciled.lose_messages()
 
     def on_call(name: str) -> None:
         if name == "depth":
             raise QueueUnavailable("not today")
 
-    house.queue.on_call = on_call
+    reconciled.queue.on_call = on_call
 
-    report = house.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
+    report = reconciled.run_for(STALL_SECONDS + 3 * EVERY_SECONDS)
 
     assert (report.messages_resent, report.problems) == (0, 0)
 
 
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
-def test_a_pause_does_not_count_as_a_stall(house: Reconciled, state: ConnectorState) -> None:
-    house.sent("key", BODY)
-    house.lose_messages()
-    house.run_for(HOUR / 4)
-    house.want(state)
-    idle = house.run_for(DAY)
+def test_a_pause_does_not_count_as_a_stall(reconciled: Reconciled, state: ConnectorState) -> None:
+    reconciled.sent("key", BODY)
+    reconciled.lose_messages()
+    reconciled.run_for(HOUR / 4)
+    reconciled.want(state)
+    idle = reconciled.run_for(DAY)
 
-    house.want(ConnectorState.RUNNING)
-    at_first = house.run_for(STALL_SECONDS)
-    then = house.run_for(3 * EVERY_SECONDS)
+    reconciled.want(ConnectorState.RUNNING)
+    at_first = reconciled.run_for(STALL_SECONDS)
+    then = reconciled.run_for(3 * EVERY_SECONDS)
 
     assert (idle.messages_resent, idle.jobs_stalled) == (0, 0)
     assert (at_first.messages_resent, then.messages_resent) == (0, 3)
 
 
 def test_the_next_run_does_not_repeat_what_a_dead_one_sent(
-    house: Reconciled,
+    reconciled: Reconciled,
 ) -> None:
-    house.sent("key", BODY)
-    house.lose_messages()
-    house.run_for(STALL_SECONDS + EVERY_SECONDS)
+    reconciled.sent("key", BODY)
+    reconciled.lose_messages()
+    reconciled.run_for(STALL_SECONDS + EVERY_SECONDS)
 
     def on_answer(name: str) -> None:
         if name == "send":
             raise QueueUnavailable("the response was lost")
 
-    house.queue.on_answer = on_answer
-    broken = house.run_for(EVERY_SECONDS)
-    house.queue.on_answer = lambda _name: None
-    house.lose_messages()
-    next_one = house.run_for(EVERY_SECONDS)
+    reconciled.queue.on_answer = on_answer
+    broken = reconciled.run_for(EVERY_SECONDS)
+    reconciled.queue.on_answer = lambda _name: None
+    reconciled.lose_messages()
+    next_one = reconciled.run_for(EVERY_SECONDS)
 
-    assert (broken.problems, len(house.queue.sent)) == (1, 6)
+    assert (broken.problems, len(reconciled.queue.sent)) == (1, 6)
     assert next_one.messages_resent == 0
 
 
 # -- many jobs ------------------------------------------------------------------------------------
 
 
-def test_with_little_time_every_job_gets_its_turn_over_several_runs(house: Reconciled) -> None:
-    jobs = [house.registered(f"{number:02}") for number in range(20)]
-    pass_time(house)
+def test_with_little_time_every_job_gets_its_turn_over_several_runs(reconciled: Reconciled) -> None:
+    jobs = [reconciled.registered(f"{number:02}") for number in range(20)]
+    pass_time(reconciled)
     resumed = 0
 
     for _ in range(20):
-        sent = len(house.queue.sent)
-        resumed += house.run(late=lambda sent=sent: len(house.queue.sent) > sent + 4).jobs_resumed  # type: ignore[misc]
+        sent = len(reconciled.queue.sent)
+        resumed += reconciled.run(late=partial(_sent_more, reconciled, sent + 4)).jobs_resumed
 
-    assert {house.state_of(job) for job in jobs} == {JobState.RUNNING}
+    assert {reconciled.state_of(job) for job in jobs} == {JobState.RUNNING}
     assert resumed >= 20
 
 
 def test_jobs_that_keep_failing_do_not_keep_time_from_those_behind_them(
-    house: Reconciled,
+    reconciled: Reconciled,
 ) -> None:
     """Three may be tried per run, and the three that come first always fail."""
-    jobs = [house.registered(f"{number}") for number in range(9)]
+    jobs = [reconciled.registered(f"{number}") for number in range(9)]
     failing = {job.id for job in jobs[:3]}
     tried: set[str] = set()
 
     def opened(job: Job) -> tuple[Format, RangeSource]:
         tried.add(job.id)
         if job.id in failing:
-            raise LedgerUnavailable("away")
-        return house._open(job)
+            raise LedgerUnavailable("unavailable")
+        return reconciled._open(job)
 
-    house.open = opened
-    pass_time(house)
+    reconciled.open = opened
+    pass_time(reconciled)
 
     for _ in range(6):
         tried.clear()
-        house.run(late=lambda: len(tried) >= 3)
+        reconciled.run(late=lambda: len(tried) >= 3)
 
-    assert [house.state_of(job) for job in jobs] == [JobState.PLANNING] * 3 + [JobState.RUNNING] * 6
+    assert [reconciled.state_of(job) for job in jobs] == [JobState.PLANNING] * 3 + [
+        JobState.RUNNING
+    ] * 6
 
 
-def test_busy_connector_leaves_time_for_the_others(house: Reconciled) -> None:
+def test_busy_connector_leaves_time_for_the_others(reconciled: Reconciled) -> None:
     """One job may be planned per run, and `a` has a new one each time."""
     tried: set[str] = set()
 
     def opened(job: Job) -> tuple[Format, RangeSource]:
         tried.add(job.id)
-        return house._open(job)
+        return reconciled._open(job)
 
     for name in "abc":
-        house.connector(name, prefix=f"{name}/")
-    quiet = [house.registered(f"{name}/0", connector=name) for name in "bc"]
-    house.open = opened
+        reconciled.connector(name, prefix=f"{name}/")
+    quiet = [reconciled.registered(f"{name}/0", connector=name) for name in "bc"]
+    reconciled.open = opened
 
     for number in range(30):
-        house.registered(f"a/{number}", connector="a")
-        pass_time(house)
+        reconciled.registered(f"a/{number}", connector="a")
+        pass_time(reconciled)
         tried.clear()
-        house.run(late=lambda: bool(tried))
+        reconciled.run(late=lambda: bool(tried))
 
-    assert {house.state_of(job) for job in quiet} == {JobState.RUNNING}
+    assert {reconciled.state_of(job) for job in quiet} == {JobState.RUNNING}
 
 
 # -- patience -------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Elsewhere(MemoryJobRuns):
 
 
 @dataclass
-class Desk:
+class AdmissionWorld:
     """A driver whose engine is a remote run, with a clock that advances without waiting."""
 
     world: World = field(default_factory=World)
@@ -89,124 +89,124 @@ class Desk:
 
 
 def test_receipts_come_as_the_run_delivers_and_the_job_is_done() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    desk.runs.steps += [
-        desk.runs.becomes(RunState.RUNNING),
-        desk.delivers(job, 0, 2),
-        desk.delivers(job, 1),
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    admission.runs.steps += [
+        admission.runs.becomes(RunState.RUNNING),
+        admission.delivers(job, 0, 2),
+        admission.delivers(job, 1),
     ]
 
-    report = desk.drive(job)
+    report = admission.drive(job)
 
     assert report.ok
-    assert [receipt.ordinal for receipt in desk.watch.receipts] == [0, 2, 1]
+    assert [receipt.ordinal for receipt in admission.watch.receipts] == [0, 2, 1]
     assert (report.records_this_run, report.worker_peak_rss_bytes) == (12, 0)
-    assert list(desk.runs.started.values()) == [RUN]
-    assert [line for line in desk.said if "RUNNING" in line]
+    assert list(admission.runs.started.values()) == [RUN]
+    assert [line for line in admission.said if "RUNNING" in line]
 
 
 def test_records_delivered_before_the_run_are_not_counted() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    desk.delivers(job, 0)()
-    desk.runs.steps.append(desk.delivers(job, 1, 2))
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    admission.delivers(job, 0)()
+    admission.runs.steps.append(admission.delivers(job, 1, 2))
 
-    report = desk.drive(job)
+    report = admission.drive(job)
 
     assert (report.ok, report.records_this_run) == (True, 8)
 
 
 def test_where_nothing_is_left_no_run_is_started() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    desk.delivers(job, 0, 1, 2)()
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    admission.delivers(job, 0, 1, 2)()
 
-    desk.engine.run(pack(desk.extents(job), lambda _job: False, 1), desk.watch)
+    admission.engine.run(pack(admission.extents(job), lambda _job: False, 1), admission.watch)
 
-    assert desk.runs.started == {}
-    assert len(desk.watch.receipts) == 3
+    assert admission.runs.started == {}
+    assert len(admission.watch.receipts) == 3
 
 
 def test_a_second_wave_waits_for_the_same_run() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    first, *rest = desk.extents(job)
-    desk.runs.steps += [desk.delivers(job, 0, 1), desk.delivers(job, 2)]
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    first, *rest = admission.extents(job)
+    admission.runs.steps += [admission.delivers(job, 0, 1), admission.delivers(job, 2)]
 
-    desk.engine.run(pack([first], lambda _job: False, 1), desk.watch)
-    desk.engine.run(pack(rest, lambda _job: False, 1), desk.watch)
+    admission.engine.run(pack([first], lambda _job: False, 1), admission.watch)
+    admission.engine.run(pack(rest, lambda _job: False, 1), admission.watch)
 
-    assert len(desk.runs.started) == 1
-    assert len(desk.watch.receipts) == 3
+    assert len(admission.runs.started) == 1
+    assert len(admission.watch.receipts) == 3
 
 
 def test_a_failed_run_is_an_error_with_the_services_details() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    desk.runs.steps += [
-        desk.delivers(job, 0),
-        desk.runs.becomes(RunState.FAILED, "driver lost"),
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    admission.runs.steps += [
+        admission.delivers(job, 0),
+        admission.runs.becomes(RunState.FAILED, "driver lost"),
     ]
 
-    report = desk.drive(job)
+    report = admission.drive(job)
 
     assert not report.ok
     assert f"run {ID} ended as FAILED and has left extents: driver lost" in report.errors[0]
-    assert [receipt.ordinal for receipt in desk.watch.receipts] == [0]
+    assert [receipt.ordinal for receipt in admission.watch.receipts] == [0]
 
 
 def test_a_run_that_dies_before_anything_is_delivered_raises() -> None:
-    desk = Desk()
-    desk.runs.steps.append(desk.runs.becomes(RunState.CANCELLED))
+    admission = AdmissionWorld()
+    admission.runs.steps.append(admission.runs.becomes(RunState.CANCELLED))
 
     with pytest.raises(RunFailed, match="ended as CANCELLED"):
-        desk.drive(desk.world.job(BODY))
+        admission.drive(admission.world.job(BODY))
 
 
 def test_receipts_between_two_polls_are_reported_at_the_end() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    done, ended = desk.delivers(job, 0, 1, 2), desk.runs.becomes(RunState.SUCCESS)
-    desk.runs.steps.append(lambda: (done(), ended()))
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    done, ended = admission.delivers(job, 0, 1, 2), admission.runs.becomes(RunState.SUCCESS)
+    admission.runs.steps.append(lambda: (done(), ended()))
 
-    assert desk.drive(job).ok
+    assert admission.drive(job).ok
 
 
 def test_a_job_that_ends_meanwhile_has_nothing_left() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    desk.runs.steps.append(
-        lambda: desk.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "another version came")
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    admission.runs.steps.append(
+        lambda: admission.world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "another version came")
     )
 
-    report = desk.drive(job)
+    report = admission.drive(job)
 
     assert [one.state for one in report.jobs] == ["SUPERSEDED"]
-    assert {receipt.outcome for receipt in desk.watch.receipts} == {Outcome.JOB_CLOSED}
+    assert {receipt.outcome for receipt in admission.watch.receipts} == {Outcome.JOB_CLOSED}
 
 
 def test_what_a_job_delivered_right_before_it_closed_is_counted() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    deliver = desk.delivers(job, 0, 1, 2)
-    read = desk.world.ledger.extents.list
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    deliver = admission.delivers(job, 0, 1, 2)
+    read = admission.world.ledger.extents.list
 
     def extents_then_the_rest(job_id: str) -> Iterator[ExtentItem]:
         """Answer, and let the run go on to its end before anybody asks again."""
         found = list(read(job_id))
-        if desk.runs.started:
-            desk.world.ledger.extents.list = read  # type: ignore[method-assign]
+        if admission.runs.started:
+            admission.world.ledger.extents.list = read  # type: ignore[method-assign]
             deliver()
-            desk.world.ledger.jobs.close(job.id)
+            admission.world.ledger.jobs.close(job.id)
         return iter(found)
 
-    desk.world.ledger.extents.list = extents_then_the_rest  # type: ignore[method-assign]
+    admission.world.ledger.extents.list = extents_then_the_rest  # type: ignore[method-assign]
 
-    report = desk.drive(job)
+    report = admission.drive(job)
 
     assert (report.ok, report.records_this_run) == (True, 12)
-    assert {receipt.outcome for receipt in desk.watch.receipts} == {Outcome.DONE}
+    assert {receipt.outcome for receipt in admission.watch.receipts} == {Outcome.DONE}
 
 
 def test_a_rejected_cancel_is_reported_and_the_receipts_remain() -> None:
@@ -214,62 +214,62 @@ def test_a_rejected_cancel_is_reported_and_the_receipts_remain() -> None:
         def cancel(self, run_id: str) -> None:
             raise Misconfigured(f"no permission to cancel {run_id}")
 
-    desk = Desk(runs=Guarded())
-    job = desk.world.job(BODY)
-    desk.runs.steps += [desk.delivers(job, 0), desk.engine.stop]
+    admission = AdmissionWorld(runs=Guarded())
+    job = admission.world.job(BODY)
+    admission.runs.steps += [admission.delivers(job, 0), admission.engine.stop]
 
-    report = desk.drive(job)
+    report = admission.drive(job)
 
     assert report.records_this_run == 4
-    assert "could not be cancelled and continues: no permission" in desk.said[-1]
+    assert "could not be cancelled and continues: no permission" in admission.said[-1]
 
 
 def test_failed_extents_are_reported_with_their_reason() -> None:
-    desk = Desk()
-    job = desk.world.job(b"abcd!fghijkl")
-    desk.runs.steps.append(desk.delivers(job, 0, 1, 2))
+    admission = AdmissionWorld()
+    job = admission.world.job(b"abcd!fghijkl")
+    admission.runs.steps.append(admission.delivers(job, 0, 1, 2))
 
-    report = desk.drive(job)
+    report = admission.drive(job)
 
-    outcomes = {receipt.ordinal: receipt.outcome for receipt in desk.watch.receipts}
+    outcomes = {receipt.ordinal: receipt.outcome for receipt in admission.watch.receipts}
     assert outcomes == {0: Outcome.DONE, 1: Outcome.FAILED, 2: Outcome.DONE}
     assert report.errors
 
 
 def test_requests_to_an_unavailable_service_are_repeated() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    fails = lambda: setattr(desk.runs, "failures", 2)  # noqa: E731 - a step
-    desk.runs.steps += [fails, desk.delivers(job, 0, 1, 2)]
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    fails = lambda: setattr(admission.runs, "failures", 2)  # noqa: E731 - a step
+    admission.runs.steps += [fails, admission.delivers(job, 0, 1, 2)]
 
-    assert desk.drive(job).ok
-    assert desk.runs.looks >= 3
+    assert admission.drive(job).ok
+    assert admission.runs.looks >= 3
 
 
 def test_a_stop_cancels_the_run() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
-    desk.runs.steps += [desk.delivers(job, 0), desk.engine.stop]
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
+    admission.runs.steps += [admission.delivers(job, 0), admission.engine.stop]
 
-    desk.drive(job)
+    admission.drive(job)
 
-    assert desk.runs.states[ID].state is RunState.CANCELLED
-    assert f"run {ID} is cancelled" in desk.said[-1]
+    assert admission.runs.states[ID].state is RunState.CANCELLED
+    assert f"run {ID} is cancelled" in admission.said[-1]
 
 
 def test_a_stop_during_an_outage_reports_that_the_run_continues() -> None:
-    desk = Desk()
-    job = desk.world.job(BODY)
+    admission = AdmissionWorld()
+    job = admission.world.job(BODY)
 
     def stop() -> None:
-        desk.engine.stop()
-        desk.runs.failures = 9
+        admission.engine.stop()
+        admission.runs.failures = 9
 
-    desk.runs.steps += [desk.delivers(job, 0), stop]
+    admission.runs.steps += [admission.delivers(job, 0), stop]
 
-    desk.drive(job)
+    admission.drive(job)
 
-    assert "could not be cancelled and continues" in desk.said[-1]
+    assert "could not be cancelled and continues" in admission.said[-1]
 
 
 def test_a_run_that_cannot_be_started_is_reported_at_once() -> None:
@@ -277,24 +277,24 @@ def test_a_run_that_cannot_be_started_is_reported_at_once() -> None:
         def start(self, run: Run) -> str:
             raise Misconfigured(f"no permission to start {run.subject}")
 
-    desk = Desk(runs=Refused())
+    admission = AdmissionWorld(runs=Refused())
 
     with pytest.raises(Misconfigured, match="no permission to start run-1"):
-        desk.drive(desk.world.job(BODY))
+        admission.drive(admission.world.job(BODY))
 
 
 def test_a_run_that_ended_for_a_paused_connector_reports_the_pause() -> None:
-    desk = Desk()
-    ledger = desk.world.ledger
+    admission = AdmissionWorld()
+    ledger = admission.world.ledger
     ledger.connectors.put("c", {})
-    job = desk.world.job(BODY)
-    desk.runs.steps += [
-        desk.delivers(job, 0),
+    job = admission.world.job(BODY)
+    admission.runs.steps += [
+        admission.delivers(job, 0),
         lambda: ledger.connectors.set_state("c", ConnectorState.PAUSED),
-        desk.runs.becomes(RunState.FAILED, "exit code 1"),
+        admission.runs.becomes(RunState.FAILED, "exit code 1"),
     ]
 
-    report = desk.drive(job)
+    report = admission.drive(job)
 
     assert "ended as FAILED and has left extents" in report.errors[0]
     assert [(one.state, one.done, one.reason) for one in report.jobs] == [

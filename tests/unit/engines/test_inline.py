@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -101,6 +103,45 @@ def test_a_run_ends_when_its_extents_were_skipped(tmp_path: Path) -> None:
         (1, Outcome.SKIPPED),
         (2, Outcome.DONE),
     ]
+
+
+UNGUARDED = f"""
+from tests.support import workers
+from tests.support.local_engine import RecordingListener
+from extentflow.engines import Task, WorkerSpec
+from extentflow.engines.inline import InlineEngine
+
+spec = WorkerSpec(workers.skips, {{}}, "{RUN}")
+engine = InlineEngine(spec, cores=1, evict=lambda _owner: 0)
+try:
+    engine.run([Task((workers.extent(0),))], RecordingListener())
+finally:
+    engine.close()
+"""
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_program_that_workers_cannot_import_is_misconfigured(
+    tmp_path: Path, *, piped: bool
+) -> None:
+    script = tmp_path / "deliver.py"
+    script.write_text(UNGUARDED, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+    ended = subprocess.run(
+        [sys.executable, *([] if piped else [str(script)])],
+        input=UNGUARDED if piped else "",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+    last = ended.stderr.strip().splitlines()[-1]
+    assert last.startswith("extentflow.errors.Misconfigured: 3 worker processes in a row ended")
+    assert ("standard input; their" if piped else f"{script}; their") in last
+    assert 'under `if __name__ == "__main__":`' in last
 
 
 def test_a_worker_whose_driver_is_gone_is_asked_to_stop_and_ends(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def test_a_defect_fails_its_extent_and_names_the_error() -> None:
     assert world.ledger.extents.get(one.job, 0).state is ExtentState.FAILED
 
 
-@pytest.mark.parametrize("error", [LedgerUnavailable("away"), Conflict("another range")])
+@pytest.mark.parametrize("error", [LedgerUnavailable("unavailable"), Conflict("another range")])
 def test_our_own_errors_are_raised_to_the_engine(error: Exception) -> None:
     world = World()
     (one,) = world.extents(world.job(b"abc"))

@@ -260,7 +260,7 @@ class Failing(MemorySource):
 
 
 FAULTS = [
-    StoreUnavailable("away"),
+    StoreUnavailable("unavailable"),
     ObjectChanged("another ETag"),
     ObjectGone("no such key"),
     AccessDenied("refused"),
@@ -294,7 +294,7 @@ def _collect(fmt: Parquet, source: MemorySource, done: Decoded) -> None:
 
 @pytest.mark.parametrize("window_bytes", [700, 5_000])
 def test_rows_before_a_fault_are_delivered(window_bytes: int) -> None:
-    source = Failing(BODY, *chunk_range(1, TEXT), StoreUnavailable("away"))
+    source = Failing(BODY, *chunk_range(1, TEXT), StoreUnavailable("unavailable"))
     done = Decoded()
 
     with pytest.raises(StoreUnavailable):

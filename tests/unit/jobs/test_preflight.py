@@ -23,11 +23,11 @@ class Cluster:
     compacted: frozenset[str] = frozenset()
     max_message_bytes: int = USUAL_LIMIT
     progress_problem: str = ""
-    away: bool = False
+    unavailable: bool = False
     asked: list[str] = field(default_factory=list)
 
     def ensure_progress_topic(self) -> None:
-        if self.away:
+        if self.unavailable:
             raise SinkUnavailable("no broker answers")
         if self.progress_problem:
             raise Misconfigured(self.progress_problem)
@@ -118,7 +118,7 @@ def test_many_objects_of_one_kind_do_not_fill_the_screen() -> None:
 
 def test_a_broker_that_is_unavailable_is_not_taken_for_a_mistake() -> None:
     with pytest.raises(SinkUnavailable):
-        preflight.check(config(), Cluster(away=True), objects("a.csv"))
+        preflight.check(config(), Cluster(unavailable=True), objects("a.csv"))
 
 
 # -- topics that would refuse records -------------------------------------------------------------

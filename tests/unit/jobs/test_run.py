@@ -185,11 +185,11 @@ def test_an_engine_that_fails_is_ended_too_and_its_error_comes_through() -> None
     class Failing(CallingThreadEngine):
         def run(self, tasks: Sequence[Task], watch: RunListener) -> None:
             watch.on_extent(tasks[0].extents[0])
-            raise LedgerUnavailable("away")
+            raise LedgerUnavailable("unavailable")
 
     engine = Failing()
 
-    with pytest.raises(LedgerUnavailable, match="away"):
+    with pytest.raises(LedgerUnavailable, match="unavailable"):
         ingested(World(), b"abc", engine=engine)
 
     assert engine.closed
@@ -616,11 +616,13 @@ def test_a_run_publishes_its_jobs_when_it_ends() -> None:
 def test_a_run_whose_jobs_cannot_be_published_is_no_worse_for_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def away(_jobs: Sequence[Job]) -> None:
+    def unavailable(_jobs: Sequence[Job]) -> None:
         raise SinkUnavailable("no broker answers")
 
     world = World()
-    run = replace(driver(world, CallingThreadEngine(until_final(world.worker()))), publish=away)
+    run = replace(
+        driver(world, CallingThreadEngine(until_final(world.worker()))), publish=unavailable
+    )
 
     report = run.ingest(iter([world.request(world.put(b"abc"))]))
 

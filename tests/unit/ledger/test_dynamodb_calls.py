@@ -231,9 +231,9 @@ def test_a_client_that_cannot_be_created_names_the_setting(
 def test_a_long_outage_is_logged_once_and_a_short_one_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    away = EndpointConnectionError(endpoint_url=WHERE)
-    short = Script([away, away, GOOD])
-    long = Script([away])
+    unavailable = EndpointConnectionError(endpoint_url=WHERE)
+    short = Script([unavailable, unavailable, GOOD])
+    long = Script([unavailable])
 
     short.calls().call("one", short.request)
     told_early = len(caplog.records)

@@ -590,7 +590,7 @@ def table_refuses_writes(world: World) -> Callable[[], None]:
 
 def broker_away(world: World) -> Callable[[], None]:
     cut(world)
-    return lambda: cut(world, away=False)
+    return lambda: cut(world, unavailable=False)
 
 
 def partitions_away(world: World) -> Callable[[], None]:
@@ -631,7 +631,7 @@ def secrets_away(world: World) -> Callable[[], None]:
     return end
 
 
-AWAY = [
+UNAVAILABLE = [
     table_away,
     table_refuses_writes,
     broker_away,
@@ -641,10 +641,10 @@ AWAY = [
 ]
 
 
-@pytest.mark.parametrize("away", AWAY)
+@pytest.mark.parametrize("unavailable", UNAVAILABLE)
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_an_outage_of_more_receives_than_attempts_fails_nothing(
-    away: Callable[[World], Callable[[], None]],
+    unavailable: Callable[[World], Callable[[], None]],
     warm: bool,  # noqa: FBT001
 ) -> None:
     queued = Queued()
@@ -655,7 +655,7 @@ def test_an_outage_of_more_receives_than_attempts_fails_nothing(
     delivered = len(world.delivered())
     job = queued.job(b"abcdefghij")
 
-    come_back = away(world)
+    come_back = unavailable(world)
     for _ in range(3 * world.limits.attempts):
         assert queued.queue.next_at is not None
         world.ticker.now = max(world.ticker.now, queued.queue.next_at)
@@ -669,14 +669,14 @@ def test_an_outage_of_more_receives_than_attempts_fails_nothing(
     assert queued.dead.sent == []
 
 
-@pytest.mark.parametrize("away", AWAY)
+@pytest.mark.parametrize("unavailable", UNAVAILABLE)
 def test_an_outage_delays_messages_with_backoff(
-    away: Callable[[World], Callable[[], None]],
+    unavailable: Callable[[World], Callable[[], None]],
 ) -> None:
     queued = Queued()
     queued.job(b"abcd")
     message = queued.take()
-    away(queued.world)
+    unavailable(queued.world)
     worker = queued.worker()
 
     delays = [
@@ -1017,7 +1017,13 @@ class Slow(Bytewise):
 
 
 @pytest.mark.parametrize(
-    "fault", [None, QueueUnavailable("away"), LedgerUnavailable("away"), Misconfigured("refused")]
+    "fault",
+    [
+        None,
+        QueueUnavailable("unavailable"),
+        LedgerUnavailable("unavailable"),
+        Misconfigured("refused"),
+    ],
 )
 def test_lease_and_message_are_renewed_while_an_extent_is_in_work(fault: Exception | None) -> None:
     renewals = threading.Semaphore(0)

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.explore import CRASH, PAUSE, SWITCH
-from tests.support.queue_schedules import AWAY, LOSE, LOST, REFUSE, STOP, UNKNOWN, Play, Script
+from tests.support.queue_schedules import (
+    LOSE,
+    LOST,
+    REFUSE,
+    STOP,
+    UNAVAILABLE,
+    UNKNOWN,
+    Play,
+    Script,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +46,7 @@ def test_every_record_arrives_once_and_every_job_ends_under_any_faults(
     for seed in range(60):
         events += played(Play(seed, probability))
 
-    assert set(events) == {SWITCH, PAUSE, CRASH, LOSE, REFUSE, UNKNOWN, AWAY, LOST, STOP}
+    assert set(events) == {SWITCH, PAUSE, CRASH, LOSE, REFUSE, UNKNOWN, UNAVAILABLE, LOST, STOP}
 
 
 def test_one_slot_for_everybody_is_enough() -> None:

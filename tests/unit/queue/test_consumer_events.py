@@ -138,7 +138,7 @@ def test_an_unavailable_publisher_leaves_the_event_to_the_reconciler(
     assert scene.ends == [(job.id, JobState.DONE, 0)]
 
 
-@pytest.mark.parametrize("error", [LedgerUnavailable("away"), KeyError("a defect")])
+@pytest.mark.parametrize("error", [LedgerUnavailable("unavailable"), KeyError("a defect")])
 def test_whatever_goes_wrong_in_publishing_never_fails_a_message(error: Exception) -> None:
     scene = ObservedQueues()
     scene.queued.job(b"abc")

@@ -178,7 +178,9 @@ def test_planners_killed_again_and_again_send_at_most_one_page_more_each(
     assert sum(sent.values()) <= job.plan.count + PAGE_EXTENTS * len(kills)
 
 
-@pytest.mark.parametrize("error", [QueueUnavailable("away"), LedgerUnavailable("away")])
+@pytest.mark.parametrize(
+    "error", [QueueUnavailable("unavailable"), LedgerUnavailable("unavailable")]
+)
 def test_an_unavailable_queue_or_table_leaves_the_plan_to_be_resumed(error: Retryable) -> None:
     queued = Queued()
     job = registered(queued, TWO_PAGES)
@@ -622,7 +624,7 @@ def test_an_unavailable_store_before_the_next_extent_retries_the_message() -> No
     fmt = Tripping(None)
     queued = Queued(queue_world(format=fmt))
     job = ordered(queued)
-    fmt.error = StoreUnavailable("away")
+    fmt.error = StoreUnavailable("unavailable")
 
     answers = queued.deliver(queued.worker())
 

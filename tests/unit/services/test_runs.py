@@ -160,7 +160,7 @@ def test_a_package_that_cannot_be_imported_ends_a_run_before_a_job_is_registered
 def test_cancelled_and_failed_jobs_are_replayed(line: Line) -> None:
     line.cancelled(2)
     failed = line.runtime.job("c/failed.txt")
-    line.runtime.memory.jobs.end(failed.id, JobState.FAILED, "the store was away")
+    line.runtime.memory.jobs.end(failed.id, JobState.FAILED, "the store was unavailable")
 
     said = line.replay()
 
@@ -181,10 +181,10 @@ def test_open_jobs_are_left_to_their_run(line: Line) -> None:
 def test_the_next_replay_includes_jobs_that_a_broken_one_reopened(line: Line) -> None:
     line.cancelled(3)
 
-    def away() -> None:
+    def unavailable() -> None:
         raise LedgerUnavailable("the table is unavailable")
 
-    line.before_opening(3, away)
+    line.before_opening(3, unavailable)
 
     broken = line.replay()
     repeated = line.replay()

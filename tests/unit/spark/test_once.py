@@ -22,7 +22,7 @@ from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 TOO_MANY = 300
 LISTED_SECONDS = 100.0
 PAGE_SECONDS = 10.0
-AWAY_SECONDS = 20.0
+UNAVAILABLE_SECONDS = 20.0
 
 
 class AwayBroker:
@@ -35,20 +35,24 @@ class AwayBroker:
 class Slow(MemoryStore):
     """A store whose listings take so many seconds below some prefixes, in pages.
 
-    Below those that are `away`, there is no answer after `AWAY_SECONDS`.
+    Below those that are `unavailable`, there is no answer after `UNAVAILABLE_SECONDS`.
     """
 
     def __init__(
-        self, runtime: MemoryRuntime, seconds: Mapping[str, float], *, away: Collection[str] = ()
+        self,
+        runtime: MemoryRuntime,
+        seconds: Mapping[str, float],
+        *,
+        unavailable: Collection[str] = (),
     ) -> None:
         super().__init__()
         self._sleep = runtime.ticker.sleep
         self._seconds = seconds
-        self._away = away
+        self._unavailable = unavailable
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        if prefix in self._away:
-            self._sleep(AWAY_SECONDS)
+        if prefix in self._unavailable:
+            self._sleep(UNAVAILABLE_SECONDS)
             raise StoreUnavailable(f"s3://{bucket}/{prefix}: no answer")
         pages = max(1, round(self._seconds.get(prefix, 0) / PAGE_SECONDS))
         for number in range(int(token or 0), pages):
@@ -67,7 +71,7 @@ class Refusing(MemoryStore):
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
         _ = version_id
-        self._sleep(AWAY_SECONDS)
+        self._sleep(UNAVAILABLE_SECONDS)
         raise StoreUnavailable(f"s3://{bucket}/{key}: no answer")
 
 
@@ -288,17 +292,19 @@ def test_a_standing_query_scans_small_connectors_beside_a_large_one() -> None:
 
 def test_connectors_that_cannot_be_listed_keep_none_from_its_turn() -> None:
     runtime = MemoryRuntime()
-    away = [f"a{number}" for number in range(6)]
-    store = Slow(runtime, {"c/": LISTED_SECONDS}, away=[f"{name}/" for name in away])
+    unavailable = [f"a{number}" for number in range(6)]
+    store = Slow(runtime, {"c/": LISTED_SECONDS}, unavailable=[f"{name}/" for name in unavailable])
     runtime.memory_store = runtime.reads = store
-    for name in ("c", *away):
+    for name in ("c", *unavailable):
         runtime.put_connector(name)
     runtime.put()
 
     ended = once(runtime)
 
     assert runtime.states() == {"c/a.txt": JobState.DONE}
-    assert [line.partition(":")[0] for line in ended.undone] == [f"connector {n}" for n in away]
+    assert [line.partition(":")[0] for line in ended.undone] == [
+        f"connector {n}" for n in unavailable
+    ]
 
 
 def test_a_listing_that_does_not_get_on_is_given_up(runtime: MemoryRuntime) -> None:

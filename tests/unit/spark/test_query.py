@@ -31,7 +31,7 @@ STAGE = (
 
 
 MISTAKE = f"{TRACE}extentflow.errors.Misconfigured: there is no connector c SQLSTATE: 38000"
-AWAY = f"PythonException: {TRACE}extentflow.errors.SinkUnavailable: no broker answers\n{AT}"
+UNAVAILABLE = f"PythonException: {TRACE}extentflow.errors.SinkUnavailable: no broker answers\n{AT}"
 SINK = "[DATA_SOURCE_NOT_FOUND] Failed to find data source: nosuch."
 NO_SINK = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: nosuch."
 NO_CLASS = f".\n: org.apache.spark.SparkClassNotFoundException: {NO_SINK} SQLSTATE: 42K02{AT}"
@@ -43,7 +43,7 @@ SINKS = f"{TRACE}pyspark.errors.exceptions.captured.AnalysisException: {SINK} SQ
     ("report", "cause"),
     [
         (f"{FAILED}{LOOK}{MISTAKE} SQLSTATE: XXKST{QUERY}", "there is no connector c"),
-        (f"{FAILED}{STAGE}Lost task 0.3: {AWAY}{QUERY}", "no broker answers"),
+        (f"{FAILED}{STAGE}Lost task 0.3: {UNAVAILABLE}{QUERY}", "no broker answers"),
         (f"{FAILED}{LOOK}{TRACE}KeyError: 'look'\nSQLSTATE: 38000{QUERY}", "KeyError: 'look'"),
         (f"{FAILED}{SINKS}", SINK),
         (f"{STAGE}the executor is lost{AT}", f"{STAGE.partition(': ')[2]}the executor is lost"),
@@ -81,13 +81,13 @@ class Hung:
 
 
 class Asked(MemoryLedger):
-    """Counts who asks workers to stop; `away`: it does not answer, and that takes its time."""
+    """Counts requests to stop workers; if `unavailable`, it does not answer, which takes time."""
 
-    def __init__(self, ticker: Ticker, *, away: bool) -> None:
+    def __init__(self, ticker: Ticker, *, unavailable: bool) -> None:
         super().__init__(clock=ticker.read)
         self.asked = 0
         self._ticker = ticker
-        self._silent = away
+        self._silent = unavailable
         self.on_call = self._count
 
     def _count(self, name: str) -> None:
@@ -98,12 +98,14 @@ class Asked(MemoryLedger):
             raise LedgerUnavailable("no answer")
 
 
-@pytest.mark.parametrize(("away", "seconds"), [(False, HAND_BACK_SECONDS), (True, BRIEF_SECONDS)])
+@pytest.mark.parametrize(
+    ("unavailable", "seconds"), [(False, HAND_BACK_SECONDS), (True, BRIEF_SECONDS)]
+)
 def test_a_stop_asks_once_and_waits_only_for_workers_that_can_have_heard(
-    monkeypatch: pytest.MonkeyPatch, *, away: bool, seconds: float
+    monkeypatch: pytest.MonkeyPatch, *, unavailable: bool, seconds: float
 ) -> None:
     ticker, hung, evicted = Ticker(), Hung(), list[str]()
-    ledger = Asked(ticker, away=away)
+    ledger = Asked(ticker, unavailable=unavailable)
     runtime = SimpleNamespace(brief_ledger=ledger, evict=evicted.append)
     clock = SimpleNamespace(monotonic=ticker.read, sleep=ticker.sleep)
     monkeypatch.setattr(query, "register", lambda _spark: None)

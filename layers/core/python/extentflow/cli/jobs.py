@@ -78,7 +78,7 @@ def status(
         if queues.depths:
             counts = [(name, d.waiting, d.hidden, d.delayed) for name, d in queues.depths.items()]
             output.print_table(("queue", "waiting", "in work", "delayed"), counts)
-        _show_jobs(found)
+        _show_jobs(found, state)
         if connector is not None and (skipped := skip_reason(runtime.ledger, connector)):
             output.note(skipped)
     # Last, so that one unavailable queue hides neither jobs nor the other queues.
@@ -107,7 +107,8 @@ def submit(
         control = RunControl(notify=output.note)
         sent = jobs.submit(addresses or (), connector=connector, engine=engine, control=control)
     facts: dict[str, object] = {"submitted": sent.submitted}
-    said = f"{sent.submitted} submitted; `extentflow status` shows their jobs"
+    what = output.counted(sent.submitted, "object" if event is None else "notification")
+    said = f"{what} submitted; `extentflow status` shows the jobs"
     if sent.backfill is not None:
         facts["backfill"] = sent.backfill
         said = (
@@ -138,9 +139,13 @@ def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool)
     output.say(f"{output.counted(len(found.moved), 'message')} {what}, {found.left} left")
 
 
-def _show_jobs(jobs: list[JobDetail]) -> None:
+def _show_jobs(jobs: list[JobDetail], state: JobState | None) -> None:
     if not jobs:
-        output.note("there are no such jobs; `extentflow run` starts them")
+        output.note(
+            "there are no jobs; `extentflow run` starts them"
+            if state is None
+            else f"no job is {state}; `extentflow status` shows all jobs"
+        )
         return
     columns = COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS
     rows = [

@@ -138,9 +138,10 @@ def replay(
     if dlq:
         redrive(job, since, dry_run=dry_run, as_json=as_json)
         return
-    runs, choice = _runs(), EngineChoice(engine, cores, master)
+    choice = EngineChoice(engine, cores, master)
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
+    runs = _runs()
     if connector is not None:
         result = runs.replay_all(connector, engine=choice, accept_duplicates=accept_duplicates)
     else:
@@ -194,13 +195,13 @@ def show(report: RunReport, *, as_json: bool) -> None:
             f"({rate:,.0f}/s){memory}",
             highlight=False,
         )
-    for job in report.jobs:
-        if not job.settled:
-            output.complain(_remedy(job))
-    for error in report.errors[:SHOWN_ERRORS]:
-        output.complain(error)
-    if len(report.errors) > SHOWN_ERRORS:
-        more = len(report.errors) - SHOWN_ERRORS
+    remedies = [_remedy(job) for job in report.jobs if not job.settled]
+    # The reason of a job may be the error of its extent.
+    errors = [one for one in report.errors if not any(one in remedy for remedy in remedies)]
+    for line in (*remedies, *errors[:SHOWN_ERRORS]):
+        output.complain(line)
+    if len(errors) > SHOWN_ERRORS:
+        more = len(errors) - SHOWN_ERRORS
         output.note(f"and {more} more errors; `extentflow status JOB` shows a job's")
     if not report.ok:
         raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
@@ -210,7 +211,7 @@ def _remedy(job: JobReport) -> str:
     cause = job.reason.removeprefix(f"{job.uri}: ")
     why = f"{job.uri}: job {job.job} is {job.state}{f': {cause}' if cause else ''}"
     if job.state == JobState.SUPERSEDED:
-        return f"{why}; run the address again to deliver the new version"
+        return why  # which says how to deliver the new version
     if job.state == JobState.FAILED:
         return (
             f"{why}; fix the cause, then run `extentflow replay {job.job}`. If the object was "

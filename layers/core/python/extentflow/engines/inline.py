@@ -25,18 +25,20 @@ from multiprocessing.process import BaseProcess
 from uuid import uuid4
 
 from extentflow.engines import RunListener, Task, Worker, WorkerSpec, run_in_turn
-from extentflow.errors import ExtentflowError, Retryable
+from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.model import Extent, Outcome, Receipt
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0  # leaves time to settle, within the 5 s that a stop may take
 MAX_START_DEATHS = 3
+# What a worker process sends before its first receipt: it runs our code; its worker is open.
+BEGUN, READY = "begun", "ready"
 POLL_SECONDS = 0.5
 
 
 class NoWorkers(Retryable):
-    """Worker processes end before they are ready; the message says how."""
+    """Worker processes begin and end before they are ready; the message says how."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,7 @@ class InlineEngine:
         self._evict = evict
         self._members: list[_Member] = []
         self._stopping, self._start_deaths = False, 0
+        self._importable = False  # a worker of this run began: the program can be imported
         self._listener: RunListener | None = None
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
@@ -133,7 +136,9 @@ class InlineEngine:
                 if answer.outcome not in (Outcome.HANDED_BACK, Outcome.BUSY):
                     member.todo.popleft()
                 listener.on_receipt(answer)
-            else:  # "ready"
+            elif answer == BEGUN:
+                self._importable = True
+            else:
                 member.ready, self._start_deaths = True, 0
 
     def _replace(self, member: _Member, queue: deque[Task]) -> None:
@@ -142,16 +147,26 @@ class InlineEngine:
         if not member.ready:
             self._start_deaths += 1
             if self._start_deaths >= MAX_START_DEATHS:
-                raise NoWorkers(
-                    f"{self._start_deaths} workers in a row ended while starting, the last one "
-                    f"with exit code {member.process.exitcode}; their output is above. "
-                    "Fix the cause, then run again to resume; a Python script needs "
-                    '`if __name__ == "__main__":` and cannot come from standard input'
-                )
+                raise self._start_failure(member.process.exitcode)
         log.warning("worker %s ended with %s", member.process.pid, member.process.exitcode)
         self._evict(member.owner)  # first: a task that is queued again claims its extents
         if member.todo:
             queue.appendleft(Task(tuple(member.todo)))
+
+    def _start_failure(self, code: int | None) -> ExtentflowError:
+        """Return why no worker starts: one that raised before `_main` could not be prepared."""
+        deaths = self._start_deaths
+        if self._importable or code is None or code < 0:
+            return NoWorkers(
+                f"{deaths} workers in a row ended while starting, the last one with exit code "
+                f"{code}; their output is above. Fix the cause, then run again to resume"
+            )
+        return Misconfigured(
+            f"{deaths} worker processes in a row ended with exit code {code} while they imported "
+            f"the program {sys.argv[0] or 'of standard input'}; their output is above. Each worker "
+            'process imports it: put its calls of extentflow under `if __name__ == "__main__":`, '
+            "and run it from a file, not from standard input"
+        )
 
 
 def _main(spec: WorkerSpec[Worker], owner: str, pipe: Connection) -> None:
@@ -167,10 +182,11 @@ def _main(spec: WorkerSpec[Worker], owner: str, pipe: Connection) -> None:
 
     code = 1
     try:
+        pipe.send(BEGUN)
         worker = spec.open(spec.settings, owner)
         signal.signal(signal.SIGTERM, on_term)
         threading.Thread(target=_follow_driver, args=(worker,), daemon=True).start()
-        pipe.send("ready")
+        pipe.send(READY)
         while not stopped and (task := pipe.recv()) is not None:
             wanted = takewhile(lambda _: not stopped, task.extents)
             for receipt in run_in_turn(wanted, worker.run):

@@ -23,7 +23,7 @@ from extentflow.model import Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue import MOST_ADDRESSES
 from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime, open_engine
-from extentflow.wiring.extents import check_first_records
+from extentflow.wiring.extents import check_first_records, require_engine
 from extentflow.wiring.functions import open_job_events
 from extentflow.wiring.options import absent_elsewhere
 
@@ -53,6 +53,10 @@ class EngineChoice:
     name: str = "spark"
     cores: int | None = None
     master: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise Misconfigured for an engine that does not exist, before anything is requested."""
+        require_engine(self.name, self.master)
 
 
 ON_SPARK = EngineChoice()

@@ -272,6 +272,17 @@ def open_worker(settings: dict[str, str], owner: str) -> ExtentWorker:
     return ExtentWorker(runtime, runtime.slots(owner))
 
 
+def require_engine(name: str, master: str | None = None) -> None:
+    """Raise Misconfigured where there is no engine called `name`, or none that takes `master`."""
+    known = (*RESERVED, *ENGINES.names())
+    if name not in known:
+        raise Misconfigured(
+            f"--engine {name}: there is no such engine; use one of {', '.join(known)}"
+        )
+    if master is not None and name != "spark":
+        raise Misconfigured(f"--master goes with --engine spark, not with {name}")
+
+
 def open_engine(
     runtime: Runtime,
     name: str = "spark",
@@ -288,13 +299,7 @@ def open_engine(
     this machine for `spark`; SUBMITTED leaves it to spark-submit. `start_run` starts a remote run,
     whose progress messages go to `say`. Misconfigured: there is no such engine here.
     """
-    known = (*RESERVED, *ENGINES.names())
-    if name not in known:
-        raise Misconfigured(
-            f"--engine {name}: there is no such engine; use one of {', '.join(known)}"
-        )
-    if master is not None and name != "spark":
-        raise Misconfigured(f"--master goes with --engine spark, not with {name}")
+    require_engine(name, master)
     if name == "emr":
         return _remote(runtime, start_run, cores, say)
     run = f"run-{uuid4().hex[:12]}"
