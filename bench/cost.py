@@ -10,7 +10,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "cost.md"
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 TB, MILLION = 1e12, 1e6
 # A worker's function: 1,769 MiB, one vCPU, arm64.
@@ -123,8 +122,7 @@ def million_objects(small: Mapping[str, Any], prices: Prices = PRICES) -> Cost:
 
 def measured(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the measured part of the page."""
-    lines = list(_table(results))
-    return "\n".join([BEGIN, "", *lines, "", END])
+    return "\n".join(_table(results))
 
 
 def _table(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -152,10 +150,3 @@ def _table(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, cost in costs.items():
         cells = [f"{cost.parts[one]:.2f}" if one in cost.parts else "-" for one in services]
         yield f"| {name} | {' | '.join(cells)} | **{cost.total:.2f}** |"
-
-
-def with_measured(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page with its measured part replaced."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{measured(results)}{after}"

@@ -1,4 +1,4 @@
-"""Write `docs/performance.md` and the measured part of `docs/cost.md` from `bench/recorded`.
+"""Write `docs/performance.md` and the measured parts of other pages from `bench/recorded`.
 
 `make bench-record` records results first.
 """
@@ -6,11 +6,11 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import cost
+from bench import cost, formats
 from bench.bars import BARS, judged
 from bench.show import Grid, grids
 from bench.suite import ALIASES, ALL, CASES
@@ -19,6 +19,12 @@ ROOT = Path(__file__).parents[1]
 RECORDED = ROOT / "bench" / "recorded"
 MEASURED = ROOT / "var" / "bench"
 PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+PARTS: Mapping[Path, Callable[[Mapping[str, Mapping[str, Any]]], str]] = {
+    cost.PAGE: cost.measured,
+    formats.PAGE: formats.measured,
+}
+"""What results fill in between these lines of a page."""
 SMOKE = "smoke"
 GIB = 1 << 30
 
@@ -66,8 +72,8 @@ def main() -> None:
         sys.stderr.write(f"recorded: {', '.join(names) or 'nothing, var/bench is empty'}\n")
     results = read(RECORDED)
     PAGE.write_text(page(results), encoding="utf-8")
-    text = cost.PAGE.read_text(encoding="utf-8")
-    cost.PAGE.write_text(cost.with_measured(text, results), encoding="utf-8")
+    for part in PARTS:
+        part.write_text(with_measured(part, results), encoding="utf-8")
 
 
 def record(suites: Sequence[str], measured: Path, recorded: Path) -> list[str]:
@@ -90,6 +96,13 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
         for name, path in paths.items()
         if path.exists()
     }
+
+
+def with_measured(part: Path, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text of a page of `PARTS` with its measured part replaced."""
+    before, _, rest = part.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{PARTS[part](results)}\n\n{END}{after}"
 
 
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:

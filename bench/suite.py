@@ -128,6 +128,14 @@ CASES: Mapping[str, Case] = {
             "ledger; only if named.",
         ),
         Case(
+            "formats",
+            "bench.formats",
+            0,
+            "Every format, decoded, converted to JSON and sent to a mock broker by one process, "
+            "against a loop over its rows with the usual reader for Python, orjson and produce; "
+            "only if named.",
+        ),
+        Case(
             "small-objects",
             "bench.small_objects",
             0.1,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from bench.bars import BARS, Bar
-from bench.report import PAGE, RECORDED, page, read, record
+from bench.report import PAGE, PARTS, RECORDED, page, read, record, with_measured
 from bench.show import Grid, grids
 from bench.suite import CASES
 
@@ -26,6 +26,13 @@ def result(**members: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
 
 def test_the_page_is_what_the_recorded_figures_make_of_it() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(read(RECORDED)), "run `make bench-record`"
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda path: path.stem)
+def test_parts_of_pages_are_what_the_recorded_figures_make_of_them(part: Path) -> None:
+    text = part.read_text(encoding="utf-8")
+
+    assert text == with_measured(part, read(RECORDED)), "run `make bench-record`"
 
 
 def test_a_bar_is_shown_with_its_figure_and_one_that_is_missed_says_so() -> None:
