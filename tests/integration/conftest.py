@@ -3,6 +3,7 @@
 stack               the running servers; `stack.kill("kafka")`, `.up(["kafka"])`, `.restart("s3")`
 second_broker       a second, independent Kafka; starts when the first test asks for it
 queues, sqs         an SQS server, which starts when the first test asks for it; a client
+registry            a schema registry, which starts when the first test asks for it
 aws                 Secrets Manager and EventBridge, which start when the first test asks for them
 bootstrap_servers   of the stack's broker          make_topic   creates a topic, returns its name
 s3, bucket, versioned_bucket, prefix               a client, two buckets, a test's own prefix
@@ -34,6 +35,7 @@ from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
 from extentflow_local.services.aws import MotoServer
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
+from extentflow_local.services.registry import Apicurio
 from extentflow_local.services.s3 import SeaweedS3
 from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.stack import Stack
@@ -107,6 +109,14 @@ def queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     root = tmp_path_factory.mktemp("aws-services")
     with Stack(root, services=[MotoServer()], free_ports=True) as running:
+        running.up()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    root = tmp_path_factory.mktemp("registry")
+    with Stack(root, services=[Apicurio()], free_ports=True) as running:
         running.up()
         yield running
 
