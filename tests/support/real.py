@@ -10,13 +10,13 @@ from uuid import uuid4
 from tests.support.delivery import Delivery
 from tests.support.local_engine import CallingThreadEngine, RecordingListener
 
-from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.engines import RunListener
 from extentflow.formats import Chunk, Format, open_format
 from extentflow.jobs.run import RunReport, known_job
-from extentflow.model import Extent, Job, ObjectVersion
+from extentflow.model import Content, Extent, Job, ObjectVersion
 from extentflow.sink.sinks import FlushingSink, TransactionalSink
 from extentflow.storage import RangeSource
 from extentflow.wiring import Runtime, options
@@ -88,14 +88,14 @@ class ShortChunks(ObjectAccess):
         config: ConnectorConfig,
         revision: int,
         version: ObjectVersion,
-        recognised: str | None = None,
+        content: Content = NOTHING_FOUND,
         *,
         window_bytes: int | None = None,
     ) -> Format:
         _ = revision, window_bytes
-        name = config.format_for(version.key, recognised)
-        compression = config.compression_for(version.key, recognised)
-        usual = options.format_options(config, name, compression)
+        name = config.format_for(version.key, content.format)
+        compression = config.compression_for(version.key, content)
+        usual = options.format_options(config, name, compression, content.facts)
         short = replace(usual, batch_rows=CHUNK_ROWS, window_bytes=WINDOW_BYTES)
         return open_format(name, short, config.options_of(name))
 

@@ -117,6 +117,8 @@ def test_programs_get_one_json_document(capsys: pytest.CaptureFixture[str]) -> N
             "cursor": 3,
             "covered": -1,
             "cut_version": 1,
+            "compression": "",
+            "facts": "",
         },
         "key": "ümläut ☃",
     }

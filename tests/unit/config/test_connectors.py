@@ -19,7 +19,7 @@ from extentflow.config.table import key
 from extentflow.config.types import whole
 from extentflow.errors import Misconfigured, UnsupportedFormat, quoted
 from extentflow.formats.csv import CsvOptions
-from extentflow.model import ObjectVersion
+from extentflow.model import Content, ObjectVersion
 from extentflow.plugins import EntryPoint
 
 ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "lake"}
@@ -1045,3 +1045,39 @@ def test_content_never_overrides_a_setting_or_an_extension() -> None:
     assert connector().format_for("a.json") == "json"
     with pytest.raises(UnsupportedFormat, match="no known format"):
         connector().format_for("a", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("key", "settings", "source"),
+    [
+        ("data", {}, "content"),
+        ("data.dat", {"input__format": "csv"}, "content"),
+        ("data.json", {}, "content"),
+        ("data.csv", {"file__compression__type": "content"}, "content"),
+        ("data.csv.gz", {"file__compression__type": "content"}, "content"),
+        ("data.gz", {}, "extension .gz"),
+        ("data.csv", {}, "extension .csv"),
+        ("data", {"file__compression__type": "zstd"}, "file.compression.type"),
+        ("data", {"file__compression__type": "none"}, "file.compression.type"),
+        # A record is the object as it is.
+        ("data", {"input__format": "bytes"}, "no extension"),
+        ("data", {"input__format": "parquet"}, "no extension"),
+    ],
+)
+def test_content_decides_the_compression_where_nothing_else_does(
+    key: str, settings: dict[str, str], source: str
+) -> None:
+    config = connector(None, **settings)
+
+    assert config.compression_source(key) == source
+    assert config.needs_compression(key) == (source == "content")
+
+
+def test_the_compression_of_the_job_counts_where_content_decides() -> None:
+    config = connector(input__format="csv")
+
+    assert config.compression_for("data", Content(compression="zstd")) == "zstd"
+    assert config.compression_for("data") == "none"  # a job of an earlier version
+    assert config.compression_for("data.csv", Content(compression="zstd")) == "none"
+    with pytest.raises(UnsupportedFormat, match="gzip around parquet is not read"):
+        connector().compression_for("data", Content("parquet", "gzip"))

@@ -1,13 +1,15 @@
 """Formats by content, where neither a setting nor the extension decides."""
 
+import bz2
 import gzip
 import io
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.laws.compression_cases import END_MARKER, bgzf, snappy
 
-from extentflow.formats.recognition import recognised_format
+from extentflow.formats.recognition import recognised_compression, recognised_format
 
 
 def parquet_object() -> bytes:
@@ -48,3 +50,26 @@ def test_compressed_content_is_recognised_too() -> None:
     packed = gzip.compress(b'{"a": 1}\n{"a": 2}\n' * 100_000)
 
     assert recognised_format(packed[:1000], packed[-4:], "gzip") == "jsonl"
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (gzip.compress(b"a,b", mtime=0), "gzip"),
+        (pa.compress(b"a,b", "zstd", asbytes=True), "zstd"),
+        (b"\x50\x2a\x4d\x18\x01\0\0\0x" + pa.compress(b"a,b", "zstd", asbytes=True), "zstd"),
+        (bz2.compress(b"a,b"), "bzip2"),
+        (pa.Codec("lz4").compress(b"a,b", asbytes=True), "lz4"),
+        (snappy(b"a,b"), "snappy"),
+        (bgzf(b"a,b\n" * 9, lambda: 5)[0], "bgzf"),
+        # Without the last block, only gzip reads it.
+        (bgzf(b"a,b\n" * 9, lambda: 5)[0].removesuffix(END_MARKER), "gzip"),
+        (b"\xfd7zXZ\x00\x00\x04", "none"),
+        (b"PK\x03\x04", "none"),
+        (parquet_object(), "none"),
+        (b"a,b\n", "none"),
+        (b"", "none"),
+    ],
+)
+def test_a_compression_is_recognised_by_content(body: bytes, name: str) -> None:
+    assert recognised_compression(body[:264], body[-28:]) == name

@@ -308,6 +308,17 @@ class TestWrites:
         image = table.image(f"JOB#{JOB.id}", "JOB")
         assert image == {**JOB_IMAGE, "version": VERSIONED_IMAGE}
 
+    def test_job_with_what_planning_found(
+        self, ledger: DynamoLedger, table: RecordingTable
+    ) -> None:
+        found = replace(JOB, plan=replace(JOB.plan, compression="gzip", facts="id:int64"))
+
+        registered = ledger.jobs.register(found)
+
+        image = table.image(f"JOB#{JOB.id}", "JOB")
+        assert image == {**JOB_IMAGE, "compression": {"S": "gzip"}, "facts": {"S": "id:int64"}}
+        assert registered == ledger.jobs.get(JOB.id) == found
+
     def test_job_from_plan_to_published_end(
         self, ledger: DynamoLedger, table: RecordingTable
     ) -> None:

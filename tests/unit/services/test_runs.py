@@ -1,6 +1,8 @@
 """Runs and plans that are refused; `replay -c`: which jobs are replayed, left out or repeated."""
 
+import gzip
 import math
+import random
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from tests.laws.compression_cases import bgzf
 from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
@@ -505,3 +508,57 @@ def test_a_plan_reads_little_of_an_object(line: Line, name: str) -> None:
 
     assert plans.problems == ()
     assert line.runtime.memory_store.fetched_bytes < 1_200_000 < len(body)
+
+
+def test_a_compression_that_content_shows_is_planned_stored_and_delivered(line: Line) -> None:
+    stored = line.runtime.memory.connectors.get("c")
+    assert stored is not None
+    store, config = line.runtime.memory_store, {**stored.config, "input.format": "csv"}
+    store.put(BUCKET, "c/plain", b"a\n1\n")
+    store.put(BUCKET, "c/packed", gzip.compress(b"a\n2\n"))
+    store.put(BUCKET, "c/named.csv", gzip.compress(b"a\n3\n"))
+    line.runtime.memory.connectors.put("c", config)
+
+    trusted = line.run()
+    line.runtime.memory.connectors.put("c", {**config, "file.compression.type": "content"})
+    plans = Runs(line.runtime).plan("c")
+    report = line.run(again=True)
+
+    memory = line.runtime.memory
+    (refused,) = [job for job in trusted.jobs if job.state != JobState.DONE]
+    why = next(item.error for item in memory.extents.list(refused.job))
+    assert "c/named.csv begins as gzip (compression), but input.format=csv and" in why
+    assert "set file.compression.type=gzip, or content" in why
+    said = {one.version.key: (one.compression, one.compression_source) for one in plans.objects}
+    assert said == {
+        "c/plain": ("none", "content"),
+        "c/packed": ("gzip", "content"),
+        "c/named.csv": ("gzip", "content"),
+    }
+    assert [job.state for job in report.jobs] == [JobState.DONE] * 3
+    assert {
+        job.version.key: job.plan.compression for job in memory.jobs.list() if job.generation
+    } == {key: name for key, (name, _) in said.items()}
+
+
+@pytest.mark.parametrize(
+    ("body", "reads"),
+    [
+        (b"x,y\n" * 100, 1),
+        (gzip.compress(random.Random(1).randbytes(500), mtime=0), 1),
+        (bgzf(b"x,y\n" * 100, lambda: 4)[0], 2),
+    ],
+)
+def test_content_costs_one_request_and_for_bgzf_another(
+    line: Line, body: bytes, reads: int
+) -> None:
+    line.runtime.put_connector(input__format="csv")
+    store = line.runtime.memory_store
+    version = store.put(BUCKET, "c/part-0", body)
+    config, revision = line.runtime.connectors.latest("c")
+    store.asked.clear()
+
+    for _ in range(2):
+        line.runtime.recognised(config, revision, version)
+
+    assert [(one.operation, one.key) for one in store.asked] == [("read", "c/part-0")] * reads

@@ -13,7 +13,7 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.model import Extent, Job, ObjectVersion
+from extentflow.model import Content, Extent, Job, ObjectVersion
 from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
@@ -170,6 +170,19 @@ def test_another_revision_has_its_own_client_and_format(world: World) -> None:
     assert after is not before
     stores = [world.runtime.objects.store(*_of(world, revision)) for revision in (first, second)]
     assert stores[0] is not stores[1]
+
+
+def test_what_jobs_pin_is_not_shared(world: World) -> None:
+    """Each of these once made two objects share the decoder of one."""
+    revision = world.put(input__format="text", file__compression__type="content")
+    of = _of(world, revision)
+    pinned = [Content("text", "none"), Content("text", "gzip"), Content("text", "gzip", "facts")]
+
+    found = [world.runtime.objects.format(*of, world.job().version, one) for one in pinned]
+
+    assert len(set(map(id, found))) == 3
+    assert found[0].splittable
+    assert not found[1].splittable
 
 
 def _of(world: World, revision: int) -> tuple[ConnectorConfig, int]:

@@ -127,6 +127,19 @@ class ExtentState(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """What planning found in an object. Its job pins it, so that all its extents agree.
+
+    Without a `format` or `compression`, connector and extension decide. `facts` are what the format
+    found; only the format interprets them.
+    """
+
+    format: str | None = None
+    compression: str = ""
+    facts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """How a job's object is cut; stored with the job and never recomputed.
 
@@ -134,6 +147,7 @@ class Plan:
     far and `cursor` the first byte not planned yet; both are final when the job leaves PLANNING.
     `covered` is then the sum of the extents' lengths in bytes, -1 before and for jobs of versions
     that did not record it. `cut_version` is that of the format (`Format.cut_version`).
+    `compression` and `facts` are those of `Content`.
     """
 
     target_bytes: int
@@ -141,6 +155,8 @@ class Plan:
     cursor: int = 0
     covered: int = -1
     cut_version: int = 1
+    compression: str = ""
+    facts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +185,11 @@ class Job:
     ended: float = 0.0
     published: bool = False
     partition: int = -1
+
+    @property
+    def content(self) -> Content:
+        """What the job pins of its object's content."""
+        return Content(self.format, self.plan.compression, self.plan.facts)
 
     def extent(self, ordinal: int, start: int, end: int) -> Extent:
         """Return the extent `[start, end)` of this job."""

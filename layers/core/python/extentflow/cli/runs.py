@@ -11,6 +11,7 @@ from extentflow.cli import output
 from extentflow.cli.jobs import extents, redrive
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, EngineName, Master, size
 from extentflow.cli.progress import RunProgress, signals_stop
+from extentflow.config.connector import BY_CONTENT
 from extentflow.errors import Misconfigured
 from extentflow.jobs.run import JobReport, RunReport
 from extentflow.model import JobState
@@ -66,13 +67,25 @@ def plan(
     if as_json:
         output.print_json([_plan_json(one) for one in found.objects])
     elif found.objects:
-        columns = ("object", "format", "by", "size", "extents", "topic", "job", "state", "revision")
+        columns = (
+            "object",
+            "format",
+            "by",
+            "compression",
+            "size",
+            "extents",
+            "topic",
+            "job",
+            "state",
+            "revision",
+        )
         rest = attrgetter("topic", "job", "state", "revision")
         rows = [
             (
                 one.version.uri,
                 one.format,
                 one.format_source,
+                _compression(one),
                 size(one.version.size),
                 len(one.extents),
                 *rest(one),
@@ -86,6 +99,11 @@ def plan(
         output.complain(problem)
     if found.problems:
         raise typer.Exit(INCOMPLETE)
+
+
+def _compression(one: ObjectPlan) -> str:
+    by_content = one.compression_source == BY_CONTENT
+    return f"{one.compression} (by {BY_CONTENT})" if by_content else one.compression
 
 
 def _plan_json(one: ObjectPlan) -> dict[str, object]:

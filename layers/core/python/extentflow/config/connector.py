@@ -24,7 +24,7 @@ from extentflow.config.specs import CONVERTERS, FORMATS, STORES, FormatSpec
 from extentflow.config.steps import ALIASES, Step
 from extentflow.config.table import Alias, Family, Only, family, key
 from extentflow.errors import Misconfigured, UnsupportedFormat, either
-from extentflow.model import ObjectVersion, bucket_uri
+from extentflow.model import Content, ObjectVersion, bucket_uri
 from extentflow.plugins import Registry
 
 LOCAL_FILE = "localfile"
@@ -38,6 +38,8 @@ COMPRESSION_EXTENSIONS: Mapping[str, str] = {
     "sz": "snappy",
     "zst": "zstd",
 }
+# The value of `file.compression.type` with which content decides for every object.
+BY_CONTENT = "content"
 # Objects with these can be cut.
 SPLITTABLE_COMPRESSIONS = frozenset({"none", "bgzf"})
 # Who delivers objects that are announced; the default first.
@@ -52,6 +54,9 @@ _CONNECT_CONVERTERS = {
     "org.apache.kafka.connect.json.JsonConverter": "json",
     "io.confluent.connect.avro.AvroConverter": "avro",
 }
+
+
+NOTHING_FOUND = Content()
 
 
 def _directory(text: str) -> str:
@@ -152,12 +157,13 @@ class ConnectorConfig:
         aliases=(Alias("decoder.type"),),
     )
     compression: str | None = key(
-        types.choice({"none", *COMPRESSION_EXTENSIONS.values()}),
+        types.choice({"none", BY_CONTENT, *COMPRESSION_EXTENSIONS.values()}),
         "`none`, or around the whole object, which is one extent: `gzip` (.gz), `zstd` (.zst),"
         " `bzip2` (.bz2), `lz4` (.lz4, frames), `snappy` (.sz, .snappy, frames). `bgzf` (.bgz), as"
-        " bgzip writes it, is cut into extents.",
+        " bgzip writes it, is cut into extents. `content`: the first bytes of every object decide,"
+        " whatever its extension; planning reads them.",
         name="file.compression.type",
-        shown="from the extension",
+        shown="from the extension, or from content where it is of no known format",
         only=(_LINES,),
     )
     charset: str | None = key(
@@ -392,11 +398,28 @@ class ConnectorConfig:
         """Whether content decides the format: no setting does, nor the extension alone."""
         return self.format is None and _format_by_extension(key) in (None, "json")
 
+    def needs_compression(self, key: str) -> bool:
+        """Whether content decides the compression: a setting says so, or nothing else does."""
+        if self.format is not None and not self._may_be_compressed(self.format):
+            return False
+        if self.compression is not None:
+            return self.compression == BY_CONTENT
+        by_extension = (compression_by_extension(key), _format_by_extension(key))
+        return by_extension in (("none", None), ("none", "json"))
+
     def format_source(self, key: str) -> str:
         """Return what decides the format of the object `key`."""
         if self.format is not None:
             return "input.format"
-        return "content" if self.needs_content(key) else f"extension .{extension(key)}"
+        return BY_CONTENT if self.needs_content(key) else f"extension .{extension(key)}"
+
+    def compression_source(self, key: str) -> str:
+        """Return what decides the compression of the object `key`."""
+        if self.needs_compression(key):
+            return BY_CONTENT
+        if self.compression not in (None, BY_CONTENT):
+            return "file.compression.type"
+        return f"extension .{found}" if (found := _extensions(key)[-1]) else "no extension"
 
     def format_for(self, key: str, recognised: str | None = None) -> str:
         """Return the format of the object `key`: the configured one, or the extension's.
@@ -438,21 +461,35 @@ class ConnectorConfig:
             return f"select names columns, and {format_name} has none; remove select"
         return None
 
-    def compression_for(self, key: str, recognised: str | None = None) -> str:
+    def compression_for(self, key: str, content: Content = NOTHING_FOUND) -> str:
         """Return the compression, `none` if there is none: the configured one, or the extension's.
 
-        Raises UnsupportedFormat as `format_for`, and for a format that compresses inside.
+        `content` counts where it decides. Raises UnsupportedFormat as `format_for`, and for a
+        format that compresses inside.
         """
-        found = self.compression or compression_by_extension(key)
+        found = self.stated_compression(key)
+        if self.needs_compression(key):
+            found = content.compression or "none"
         if (
             found != "none"
-            and not FORMATS.get(name := self.format_for(key, recognised)).compressible
+            and not FORMATS.get(name := self.format_for(key, content.format)).compressible
         ):
             raise UnsupportedFormat(
                 f"{self._uri(key)}: {found} around {name} is not read; decompress the object, the"
                 " format compresses inside"
             )
         return found
+
+    def stated_compression(self, key: str) -> str:
+        """Return the compression that the connector or the extension states, `none` for none."""
+        if self.compression in (None, BY_CONTENT):
+            return compression_by_extension(key)
+        return self.compression or "none"
+
+    @staticmethod
+    def _may_be_compressed(format_name: str) -> bool:
+        spec = FORMATS.get(format_name)
+        return spec.compressible and not spec.opaque
 
     def value_converter_for(self, format_name: str) -> str:
         """Return the converter of values of that format: the configured one, or its default."""
@@ -526,10 +563,10 @@ class ConnectorConfig:
             )
         return found
 
-    def route(self, version: ObjectVersion, recognised: str | None = None) -> str:
+    def route(self, version: ObjectVersion, content: Content = NOTHING_FOUND) -> str:
         """Return `topic_for`, having checked `format_for` and `compression_for`."""
-        self.format_for(version.key, recognised)
-        self.compression_for(version.key, recognised)
+        self.format_for(version.key, content.format)
+        self.compression_for(version.key, content)
         return self.topic_for(version)
 
     def fixed_placeholders(self) -> dict[str, str]:

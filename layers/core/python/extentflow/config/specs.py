@@ -45,7 +45,8 @@ class FormatSpec:
     that fit, the default first; empty means any, `json` by default. `raw`: the column `value`
     already holds the payload, so values are passed on as they are. `has_columns`: keys can be made
     from columns. `compressible`: objects may be compressed as a whole. `limits_records`:
-    `record.max.bytes` applies although they are not.
+    `record.max.bytes` applies although they are not. `opaque`: objects are delivered as they are,
+    so that their content decides nothing.
     """
 
     open: Callable[..., Any]
@@ -56,6 +57,7 @@ class FormatSpec:
     has_columns: bool = True
     compressible: bool = True
     limits_records: bool = False
+    opaque: bool = False
     problems: Callable[[FormatCheck], Iterable[str]] = lambda _check: ()
 
 

@@ -243,10 +243,11 @@ class FormatOptions:
     the columns that are needed, of which a format may decode others, too; empty: all.
     `charset`: Python's name of the character set (line formats only); None is UTF-8, or what a byte
     order mark says. `excludes`: whether rows whose columns lie within ranges are all dropped later,
-    so that a format may count them without decoding.
+    so that a format may count them without decoding. `facts` are what it found at planning.
     """
 
     compression: str = "none"
+    facts: str = ""
     validate_text: bool = True
     columns: tuple[str, ...] = ()
     select: tuple[str, ...] = ()

@@ -30,6 +30,8 @@ from extentflow.storage import RangeSource
 _MAGIC = b"\x1f\x8b\x08\x04"
 _FIXED_BYTES, _TRAILER_BYTES = 12, 8
 _SUBFIELD = b"BC\x02\x00"
+# The empty block at the end of every object.
+END_MARKER = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 BLOCK_OFFSET_BITS = 16
 # Of compressed bytes and of content.
 MOST_BLOCK_BYTES = 1 << BLOCK_OFFSET_BITS
@@ -80,6 +82,11 @@ def corrupt(uri: str, reason: str) -> CorruptObject:
         f"{uri}: bgzf: {reason}; replace the object, or set file.compression.type=gzip, which reads"
         " it in one extent"
     )
+
+
+def begins_bgzf(head: bytes) -> bool:
+    """Return whether an object that begins with these bytes begins as BGZF."""
+    return bool(_stated_bytes(head, 0))
 
 
 def content_windows(

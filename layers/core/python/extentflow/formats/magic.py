@@ -40,7 +40,10 @@ class Signature:
         """The action to take."""
         formats = FORMATS.names()
         if self.name in ("gzip", "zstd", "bzip2", "lz4", "snappy"):
-            return f"set file.compression.type={self.name}"
+            return (
+                f"set file.compression.type={self.name}, or content if objects of the connector"
+                " differ"
+            )
         if self.kind == "format" and self.name in formats:
             return f"set input.format={self.name}"
         return _ADVICE[self.kind].format(name=self.name, formats=", ".join(formats))
@@ -103,7 +106,8 @@ def require_signature(
     if seen is None and compression != "none":
         raise UnsupportedFormat(
             f"{version.uri} does not start like a {compression} file, but"
-            f" file.compression.type={compression}; set file.compression.type=none"
+            f" file.compression.type={compression}; set file.compression.type=none, or content if"
+            " objects of the connector differ"
         )
     if seen is not None and seen.name != wanted and not _is_text(seen, expected, compression):
         raise UnsupportedFormat(

@@ -120,5 +120,6 @@ BYTES = FormatSpec(
     converters=("bytes",),
     raw=True,
     has_columns=False,
+    opaque=True,
     problems=_problems,
 )

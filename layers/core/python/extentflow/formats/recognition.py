@@ -1,4 +1,4 @@
-"""Recognise the format of an object by its first bytes, where no setting or extension does."""
+"""Recognise format and compression of an object by its bytes, where nothing else decides."""
 
 from __future__ import annotations
 
@@ -7,12 +7,30 @@ from contextlib import suppress
 import orjson
 
 from extentflow.errors import CorruptObject
-from extentflow.formats import FORMATS
+from extentflow.formats import FORMATS, magic
+from extentflow.formats.bgzf import END_MARKER, begins_bgzf
 from extentflow.formats.compression import CODECS
 from extentflow.formats.lines import BOM
 from extentflow.formats.magic import SAMPLE_BYTES, recognise
 
+TAIL_BYTES = len(END_MARKER)
 _MARKS = {"UTF-16LE": "utf-16-le", "UTF-16BE": "utf-16-be"}
+
+
+def needs_tail(head: bytes) -> bool:
+    """Return whether the last bytes of an object count, too: TAIL_BYTES of them."""
+    return magic.needs_tail(head) or begins_bgzf(head)
+
+
+def recognised_compression(head: bytes, tail: bytes) -> str:
+    """Return the compression that an object's first and last bytes show; `none` if they show none.
+
+    BGZF is recognised with the empty block at its end only: without it, gzip reads all of it.
+    """
+    seen = recognise(head, tail)
+    if seen is None or seen.kind != "compression" or seen.name not in CODECS:
+        return "none"
+    return "bgzf" if begins_bgzf(head) and tail.endswith(END_MARKER) else seen.name
 
 
 def recognised_format(head: bytes, tail: bytes, compression: str = "none") -> str | None:

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """The parameters of a new job: connector revision, object version and destination.
+    """The parameters of a new job: connector revision, object version, destination and content.
 
     `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
     job can deliver the object; UNKNOWN_FORMAT is among the reasons.
@@ -56,6 +56,7 @@ class JobRequest:
     extent_bytes: int | None = None
     cores: int = 1
     unfit: str = ""
+    compression: str = ""
 
 
 def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int) -> int:
@@ -272,7 +273,9 @@ class Planner:
         target = target_bytes(
             fmt, request.version.size, extent_bytes=request.extent_bytes, cores=request.cores
         )
-        return replace(job, plan=Plan(target_bytes=target, cut_version=fmt.cut_version))
+        return replace(
+            job, plan=replace(job.plan, target_bytes=target, cut_version=fmt.cut_version)
+        )
 
     def _draft(self, request: JobRequest, generation: int, plan: Plan) -> Job:
         return Job(
@@ -282,7 +285,7 @@ class Planner:
             version=request.version,
             format=request.format,
             cluster=request.cluster,
-            plan=plan,
+            plan=replace(plan, compression=request.compression),
             generation=generation,
             ordered=request.ordered,
             created=self.clock.wall(),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.errors import LedgerUnavailable, Misconfigured, UnsupportedFormat
 from extentflow.ledger import ConnectorState, Ledger
-from extentflow.model import ObjectVersion
+from extentflow.model import Content, ObjectVersion
 from extentflow.sink.settings import too_narrow
 
 if TYPE_CHECKING:
@@ -48,11 +49,11 @@ def check(
     config: ConnectorConfig,
     cluster: Cluster,
     versions: Iterable[ObjectVersion],
-    recognised: Callable[[ObjectVersion], str | None] = lambda _version: None,
+    recognised: Callable[[ObjectVersion], Content] = lambda _version: NOTHING_FOUND,
 ) -> None:
     """Raise when a run over `versions` could deliver none of them.
 
-    `recognised` returns the format that an object's content shows, where that decides.
+    `recognised` returns what an object's content shows, where that decides.
     Where only some objects have no format or topic, the run reports these and delivers the rest.
     Raises SinkUnavailable, or Misconfigured with each missing or unusable thing in a line.
     """
@@ -60,7 +61,7 @@ def check(
     problems: list[str] = []
     for version in versions:
         try:
-            wanted[config.route(version, recognised(version))] = None
+            wanted[_route(config, version, recognised)] = None
         except (Misconfigured, UnsupportedFormat) as exc:
             problems.append(str(exc))
     rest = len(problems) - SHOWN_OBJECTS
@@ -76,6 +77,17 @@ def check(
             problems.extend(exc.problems)
     if problems:
         raise Misconfigured(problems)
+
+
+def _route(
+    config: ConnectorConfig,
+    version: ObjectVersion,
+    recognised: Callable[[ObjectVersion], Content],
+) -> str:
+    # Most objects need no request.
+    with suppress(UnsupportedFormat):
+        return config.route(version)
+    return config.route(version, recognised(version))
 
 
 def records_refused(config: ConnectorConfig, topic: TopicFacts) -> str | None:

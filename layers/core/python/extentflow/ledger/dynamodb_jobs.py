@@ -47,6 +47,9 @@ STATE_FIELDS: Fields = {"state": JobState, "reason": str, "reopened": int, "ende
 PLAN_FIELDS: Fields = dict.fromkeys(
     ("target_bytes", "count", "cursor", "covered", "cut_version"), int
 )
+CONTENT_FIELDS: Fields = {"compression": str, "facts": str}
+# Of the plans of earlier versions.
+EARLIER_PLANS = {"covered": -1, "cut_version": 1, "compression": "", "facts": ""}
 VERSION_FIELDS: Fields = {"bucket": str, "key": str, "etag": str, "size": int}
 COUNTERS = ("done", "failed", "records", "bad", "bytes")
 
@@ -174,6 +177,7 @@ class DynamoJobs:
         content: Attributes = {
             **lay_out(dated, JOB_FIELDS),
             **lay_out(job.plan, PLAN_FIELDS),
+            **lay_out(job.plan, (name for name in CONTENT_FIELDS if getattr(job.plan, name))),
             **_state_to_item(dated),
             "version": version,
             "planned": job.state is not JobState.PLANNING,
@@ -366,8 +370,8 @@ def _job(item: Stored) -> Job:
         version=ObjectVersion(
             version_id=version.get("version_id"), **read_fields(version, VERSION_FIELDS)
         ),
-        # Jobs of earlier versions have neither `covered` nor `cut_version`, nor, below, `ended`.
-        plan=Plan(**read_fields({"covered": -1, "cut_version": 1, **item}, PLAN_FIELDS)),
+        # Jobs of earlier versions lack, below, `ended`.
+        plan=Plan(**read_fields({**EARLIER_PLANS, **item}, {**PLAN_FIELDS, **CONTENT_FIELDS})),
         published=not state.open and item["listing"] == _listing(item["connector"], state),
         partition=int(item.get("partition", -1)),
         **read_fields(item, JOB_FIELDS),

@@ -104,6 +104,8 @@ class ObjectPlan:
     version: ObjectVersion
     format: str
     format_source: str
+    compression: str
+    compression_source: str
     topic: str
     job: str
     state: str
@@ -145,7 +147,7 @@ class Runs:
             try:
                 job, extents = planner.dry_run(request)
                 if extents:
-                    check_first_records(self.runtime, config, revision, extents[0])
+                    check_first_records(self.runtime, config, revision, extents[0], job.content)
             except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
                 problems.append(str(exc))
                 continue
@@ -155,6 +157,8 @@ class Runs:
                     version=version,
                     format=job.format,
                     format_source=config.format_source(version.key),
+                    compression=config.compression_for(version.key, job.content),
+                    compression_source=config.compression_source(version.key),
                     topic=config.topic_for(version),
                     job=(known or job).id,
                     state=known.state if known else "new",
@@ -382,8 +386,8 @@ class Runs:
             try:
                 config = runtime.connectors.revision(alike[0].connector, revision)
                 runtime.objects.store(config, revision)
-                known = {job.version: job.format for job in alike}
-                preflight.check(config, runtime.broker, known, known.get)
+                known = {job.version: job.content for job in alike}
+                preflight.check(config, runtime.broker, known, known.__getitem__)
             except Misconfigured as exc:
                 what = f"{_counted_jobs(len(alike))} of revision {revision} left out"
                 refused += [f"{what}: {problem}" for problem in exc.problems]
@@ -405,7 +409,7 @@ class Runs:
         config = runtime.connectors.revision(job.connector, job.revision)
         if engine.name == EMR:
             require_reachable(config, ())
-        preflight.check(config, runtime.broker, [job.version], lambda _version: job.format)
+        preflight.check(config, runtime.broker, [job.version], lambda _version: job.content)
         check_cluster(job, runtime.broker.cluster)
 
         def start(runs: SubmittedRuns) -> str:

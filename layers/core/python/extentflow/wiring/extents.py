@@ -28,7 +28,7 @@ from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedFormat, c
 from extentflow.formats import Format
 from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
-from extentflow.model import Extent, Receipt
+from extentflow.model import Content, Extent, Receipt
 from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import RangeReader
@@ -58,7 +58,7 @@ class ExtentSetup:
         """Return how this extent becomes records."""
         config, revision = self._config(extent)
         source = RangeReader(self._runtime.objects.store(config, revision), extent.version)
-        format_ = self._runtime.objects.format(config, revision, extent.version, extent.format)
+        format_ = self._format(config, revision, extent)
         made = pipeline(
             config,
             extent,
@@ -75,7 +75,7 @@ class ExtentSetup:
     def dead_letters(self, extent: Extent) -> DeadLetters:
         """Return where this extent's bad records go."""
         config, revision = self._config(extent)
-        format_ = self._runtime.objects.format(config, revision, extent.version, extent.format)
+        format_ = self._format(config, revision, extent)
         return DeadLetters(
             topic=config.dead_letter_topic if config.errors_tolerance == "all" else None,
             source_topic=config.topic_for(extent.version),
@@ -109,6 +109,10 @@ class ExtentSetup:
         # CRC-32 has one value in every process and release; `hash` has not.
         chosen = zlib.crc32(extent.version.key.encode()) % self._runtime.topic(topic).partitions
         return self._runtime.ledger.jobs.pin_partition(extent.job, chosen)
+
+    def _format(self, config: ConnectorConfig, revision: int, extent: Extent) -> Format:
+        content = self._runtime.connectors.content_of(extent)
+        return self._runtime.objects.format(config, revision, extent.version, content)
 
     def _config(self, extent: Extent) -> tuple[ConnectorConfig, int]:
         revision = self._runtime.connectors.revision_of(extent)
@@ -164,15 +168,16 @@ def pipeline(
 
 
 def check_first_records(
-    runtime: Runtime, config: ConnectorConfig, revision: int, extent: Extent
+    runtime: Runtime, config: ConnectorConfig, revision: int, extent: Extent, content: Content
 ) -> None:
     """Raise what delivery of an extent would raise before or at its first records.
 
-    Reads what states the columns, or SAMPLE_BYTES of lines; nothing is sent.
+    `content` is what its job pins. Reads what states the columns, or SAMPLE_BYTES of lines; nothing
+    is sent.
     """
     objects, version = runtime.objects, extent.version
     source = RangeReader(objects.store(config, revision), version, ahead=1)
-    decoder = objects.format(config, revision, version, extent.format, window_bytes=SAMPLE_BYTES)
+    decoder = objects.format(config, revision, version, content, window_bytes=SAMPLE_BYTES)
 
     def partitions(topic: str) -> int:
         return runtime.topic(topic).partitions

@@ -112,7 +112,7 @@ def open_job_router(runtime: Runtime) -> JobRouter:
         absent = absent_elsewhere(config)
         engine, size = config.engine, job.version.size
         with suppress(UnsupportedFormat):  # the plan ends such a job, with this reason
-            codec = config.compression_for(job.version.key, job.format)
+            codec = config.compression_for(job.version.key, job.content)
             if engine == AUTO and codec not in SPLITTABLE_COMPRESSIONS:
                 # The content counts: one worker decompresses all of it.
                 large = size * TYPICAL_RATIO > threshold or functions_refusal(runtime, job)
@@ -142,7 +142,7 @@ def functions_refusal(runtime: Runtime, job: Job) -> str:
     version = job.version
     with suppress(Permanent):  # the plan ends such a job, with this reason
         config = runtime.connectors.revision(job.connector, job.revision)
-        codec = config.compression_for(version.key, job.format)
+        codec = config.compression_for(version.key, job.content)
         unreachable = UNREACHABLE_BYTES // SLOWER.get(codec, 1)
         if codec in SPLITTABLE_COMPRESSIONS or version.size * LARGEST_RATIO <= unreachable:
             return ""

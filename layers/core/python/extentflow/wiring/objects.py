@@ -6,14 +6,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 
-from extentflow.config.connector import ConnectorConfig, compression_by_extension
+from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.errors import AccessDenied, Misconfigured, StoreUnavailable, nearest
 from extentflow.formats import Format, open_format
-from extentflow.formats.magic import SAMPLE_BYTES, TAIL_BYTES
-from extentflow.formats.recognition import recognised_format
+from extentflow.formats.magic import HEAD_BYTES, SAMPLE_BYTES
+from extentflow.formats.recognition import (
+    TAIL_BYTES,
+    needs_tail,
+    recognised_compression,
+    recognised_format,
+)
 from extentflow.ledger import Ledger
-from extentflow.model import Extent, Job, ObjectVersion
+from extentflow.model import Content, Extent, Job, ObjectVersion
 from extentflow.sink.settings import problems
 from extentflow.storage import Listed, ObjectStore, Page, RangeSource, StoreOptions, open_store
 from extentflow.storage.ranges import RangeReader
@@ -34,7 +39,7 @@ class ConnectorCatalogue:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._configs: dict[tuple[str, int], ConnectorConfig] = {}
-        self._revisions: dict[str, int] = {}
+        self._pinned: dict[str, tuple[int, Content]] = {}
 
     def latest(self, name: str) -> tuple[ConnectorConfig, int]:
         """Return a connector's latest configuration and its revision; Misconfigured: none."""
@@ -65,14 +70,21 @@ class ConnectorCatalogue:
 
     def revision_of(self, extent: Extent) -> int:
         """Return the revision that the extent's job pins. Raises Misconfigured without a job."""
-        if extent.job not in self._revisions:
+        return self._pins(extent)[0]
+
+    def content_of(self, extent: Extent) -> Content:
+        """Return what the extent's job pins of its content. Raises Misconfigured without a job."""
+        return self._pins(extent)[1]
+
+    def _pins(self, extent: Extent) -> tuple[int, Content]:
+        if extent.job not in self._pinned:
             job = self._ledger.jobs.get(extent.job)
             if job is None:
                 raise Misconfigured(f"{extent.uri}: the ledger has no job {extent.job}")
-            if len(self._revisions) >= CACHED_JOBS:
-                self._revisions.clear()
-            self._revisions[extent.job] = job.revision
-        return self._revisions[extent.job]
+            if len(self._pinned) >= CACHED_JOBS:
+                self._pinned.clear()
+            self._pinned[extent.job] = job.revision, job.content
+        return self._pinned[extent.job]
 
     def topic_of(self, job: Job) -> str:
         """Return the topic of a job's records; its template where that makes no legal name."""
@@ -99,8 +111,8 @@ class ObjectAccess:
         self._secrets = secrets
         self._open_store = open_store
         self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
-        self._formats: dict[tuple[str, int, str, str, object, int | None], Format] = {}
-        self._recognised: dict[tuple[str, int, ObjectVersion], str | None] = {}
+        self._formats: dict[tuple[str, int, str, str, str, object, int | None], Format] = {}
+        self._recognised: dict[tuple[str, int, ObjectVersion], Content] = {}
 
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
         """Return the connector's object store; one client per revision and set of secrets."""
@@ -120,22 +132,23 @@ class ObjectAccess:
         config: ConnectorConfig,
         revision: int,
         version: ObjectVersion,
-        recognised: str | None = None,
+        content: Content = NOTHING_FOUND,
         *,
         window_bytes: int | None = None,
     ) -> Format:
         """Return the format that decodes this object, with its caches of schemas and footers.
 
-        `recognised` is the format of its job, which counts where content decides. `window_bytes`
-        None: the usual size of reads.
+        `content` is what its job pins. `window_bytes` None: the usual size of reads.
         """
-        name = config.format_for(version.key, recognised)
-        compression = config.compression_for(version.key, recognised)
+        name = config.format_for(version.key, content.format)
+        compression = config.compression_for(version.key, content)
         own = options.own_options(config, name, self._secrets)
         # Rotated secrets make another key, and so another format.
-        key = (config.name, revision, name, compression, own, window_bytes)
+        key = (config.name, revision, name, compression, content.facts, own, window_bytes)
         if key not in self._formats:
-            chosen = options.format_options(config, name, compression)
+            if len(self._formats) >= CACHED_JOBS:
+                self._formats.clear()
+            chosen = options.format_options(config, name, compression, content.facts)
             if window_bytes is not None:
                 chosen = replace(chosen, window_bytes=window_bytes)
             self._formats[key] = open_format(name, chosen, own)
@@ -145,33 +158,40 @@ class ObjectAccess:
         """Return the format and the pinned reader of a job's object, under the job's revision."""
         config = self._connectors.revision(job.connector, job.revision)
         store = self.store(config, job.revision)
-        opened = self.format(config, job.revision, job.version, job.format)
+        opened = self.format(config, job.revision, job.version, job.content)
         return opened, RangeReader(store, job.version)
 
-    def recognised(
-        self, config: ConnectorConfig, revision: int, version: ObjectVersion
-    ) -> str | None:
-        """Return the format that content shows, where it decides; None if it shows none.
+    def recognised(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Content:
+        """Return the format and the compression that content shows, where it decides.
 
-        Reads the object's first 64 KiB. Raises as reading does.
+        Reads the object's first 264 bytes, 64 KiB for the format; and its last ones only if they
+        can count. Raises as reading does.
         """
-        if not config.needs_content(version.key) or not version.size:
-            return None
+        needed = config.needs_content(version.key) or config.needs_compression(version.key)
+        if not needed or not version.size:
+            return NOTHING_FOUND
         key = (config.name, revision, version)
         if key not in self._recognised:
             if len(self._recognised) >= CACHED_JOBS:
                 self._recognised.clear()
-            self._recognised[key] = self._content_format(config, revision, version)
+            self._recognised[key] = self._read_content(config, revision, version)
         return self._recognised[key]
 
-    def _content_format(
+    def _read_content(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion
-    ) -> str | None:
+    ) -> Content:
         source = RangeReader(self.store(config, revision), version)
-        head = source.read(0, min(version.size, SAMPLE_BYTES))
-        tail = source.read(max(0, version.size - TAIL_BYTES), version.size)
-        compression = config.compression or compression_by_extension(version.key)
-        return recognised_format(head, tail, compression)
+        needs_format, found = config.needs_content(version.key), ""
+        head = source.read(0, min(version.size, SAMPLE_BYTES if needs_format else HEAD_BYTES))
+        tail = head[-TAIL_BYTES:]
+        if version.size > len(head) and needs_tail(head):
+            tail = source.read(version.size - TAIL_BYTES, version.size)
+        if config.needs_compression(version.key):
+            found = recognised_compression(head, tail)
+        if not needs_format:
+            return Content(compression=found)
+        compression = found or config.stated_compression(version.key)
+        return Content(recognised_format(head, tail, compression), found)
 
     def fetched_bytes(self) -> int:
         """Return how many bytes this process has read from all its stores so far."""

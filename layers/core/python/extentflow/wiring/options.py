@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from extentflow.aws.secrets import SecretsManager
 from extentflow.config.columns import MessageKey
-from extentflow.config.connector import CONVERTER_PARTS, ConnectorConfig
+from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, ConnectorConfig
 from extentflow.config.registry import RegistryOptions, registries
 from extentflow.config.secrets import environments, resolve
 from extentflow.config.specs import ConverterSpec
@@ -26,7 +26,7 @@ from extentflow.errors import AccessDenied, Misconfigured, UnsupportedFormat, re
 from extentflow.formats import FORMATS, FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
 from extentflow.ledger import LedgerOptions
-from extentflow.model import ObjectVersion
+from extentflow.model import Content, ObjectVersion
 from extentflow.sink.settings import Timeouts
 from extentflow.storage import StoreOptions
 from extentflow.transforms import Chain, Excluding, open_chain
@@ -125,10 +125,13 @@ def sink_timeouts(retry_seconds: float) -> Timeouts:
     return replace(usual, request_seconds=request_seconds, **bounded)
 
 
-def format_options(config: ConnectorConfig, name: str, compression: str) -> FormatOptions:
-    """Return how objects of that format and compression are decoded."""
+def format_options(
+    config: ConnectorConfig, name: str, compression: str, facts: str = ""
+) -> FormatOptions:
+    """Return how objects of that format and compression, with these facts, are decoded."""
     return FormatOptions(
         compression=compression,
+        facts=facts,
         validate_text=config.value_converter_for(name) != "bytes",
         columns=config.extracted_columns,
         select=(*config.select, *config.extracted_columns) if config.select else (),
@@ -335,13 +338,13 @@ def job_request(
     cluster: str,
     cores: int,
     *,
-    recognised: str | None = None,
+    content: Content = NOTHING_FOUND,
 ) -> JobRequest:
     """Return the request for a job that delivers an object version to a Kafka cluster."""
     fmt, unfit = UNKNOWN_FORMAT, ""
     try:
-        fmt = config.format_for(version.key, recognised)
-        config.route(version, recognised)
+        fmt = config.format_for(version.key, content.format)
+        config.route(version, content)
     except (UnsupportedFormat, Misconfigured) as exc:
         unfit = reason(exc)
     return JobRequest(
@@ -354,4 +357,5 @@ def job_request(
         extent_bytes=config.extent_bytes,
         cores=cores,
         unfit=unfit,
+        compression=content.compression,
     )

@@ -14,14 +14,14 @@ from extentflow.aws.msk import TokenSigner
 from extentflow.aws.secrets import SecretsManager
 from extentflow.background import LatestCall
 from extentflow.config import worker as worker_settings
-from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.config.files import read_if_present
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Permanent, Retryable, SinkUnavailable
 from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.ledger import Ledger, open_ledger
-from extentflow.model import Job, ObjectVersion
+from extentflow.model import Content, Job, ObjectVersion
 from extentflow.retry import Clock
 from extentflow.sink import Sink
 from extentflow.sink.broker import KafkaBroker
@@ -113,17 +113,15 @@ class Runtime:
         self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
     ) -> JobRequest:
         """Return the job request for an object version, delivered to this process's cluster."""
-        recognised = self.recognised(config, revision, version)
+        content = self.recognised(config, revision, version)
         cluster = self.broker.cluster
-        return options.job_request(config, revision, version, cluster, cores, recognised=recognised)
+        return options.job_request(config, revision, version, cluster, cores, content=content)
 
-    def recognised(
-        self, config: ConnectorConfig, revision: int, version: ObjectVersion
-    ) -> str | None:
-        """Return `ObjectAccess.recognised`; None for an object that cannot be read."""
+    def recognised(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Content:
+        """Return `ObjectAccess.recognised`; nothing for an object that cannot be read."""
         with suppress(Permanent):  # the plan ends its job, with this reason
             return self.objects.recognised(config, revision, version)
-        return None
+        return NOTHING_FOUND
 
     def undeliverable_reason(self, job: Job) -> str:
         """Return why what `job` pins does not work here, its secrets for example; "" if it does."""
