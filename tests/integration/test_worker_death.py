@@ -1,7 +1,10 @@
-"""Inline workers that die, cannot start, or lose their broker."""
+"""Workers that die, cannot start, or lose their broker; Spark's JVM that is killed."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -16,8 +19,15 @@ from extentflow import errors
 from extentflow.cli import run_command_line
 from extentflow.engines import Engine, Task, Worker, WorkerSpec
 from extentflow.engines.inline import InlineEngine, NoWorkers
-from extentflow.engines.spark import SparkEngine, local_context
-from extentflow.errors import ExtentflowError, Fenced, Misconfigured, Permanent, SinkUnavailable
+from extentflow.engines.spark import JvmEnded, SparkEngine, local_context
+from extentflow.errors import (
+    ExtentflowError,
+    Fenced,
+    Misconfigured,
+    Permanent,
+    Retryable,
+    SinkUnavailable,
+)
 from extentflow.jobs.run import RunReport
 from extentflow.model import Extent, ObjectVersion, Receipt
 from extentflow.wiring import open_engine
@@ -134,6 +144,30 @@ def test_a_workers_error_has_the_same_class_and_exit_code_on_every_engine(
             engine().run([Task((extent,))], Seen())
         assert type(raised.value) is error
         assert exit_code(engine()) == code
+
+
+@pytest.mark.spark
+def test_a_killed_jvm_is_a_retryable_error_and_the_next_run_starts_another() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.support.jvm_deaths"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=AWAITED_SECONDS,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    lost = "Spark's JVM ended by signal 9; committed records stay, and the same command continues"
+    assert [json.loads(line) for line in ended.stdout.splitlines()] == [
+        ["planning", "JvmEnded", f"{lost} the work"],
+        ["task", "JvmEnded", f"{lost} the work"],
+        ["none", "", ""],
+        ["session", "JvmEnded", f"{lost} the work"],
+    ]
+    assert issubclass(JvmEnded, Retryable)
 
 
 @pytest.mark.outage

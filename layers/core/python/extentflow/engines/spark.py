@@ -73,6 +73,10 @@ class SparkRunFailed(Retryable):
     """Spark gave up a task without an error of the library; run again to resume."""
 
 
+class JvmEnded(Retryable):
+    """Spark's JVM was killed, or ended by itself, while a command used it."""
+
+
 @contextmanager
 def spark_task(spec: WorkerSpec[W]) -> Iterator[W]:
     """Yield this process's worker to one Spark task; errors get a note for `typed_error`."""
@@ -167,6 +171,9 @@ def context(master: str | None, settings: dict[str, str]) -> SparkContext:
             return SparkContext.getOrCreate(conf)
     except (Py4JError, PySparkException, OSError) as exc:
         where = master or "the master given to spark-submit"
+        if ended := jvm_end():
+            _forget_context()
+            raise ended from exc
         _, _, java = str(exc).partition("\n: ")  # py4j puts Java's message before its stack trace
         cause = (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__
         raise Misconfigured(
@@ -205,6 +212,45 @@ def is_running() -> bool:
     return SparkContext._active_spark_context is not None  # noqa: SLF001 - there is no public way
 
 
+@contextmanager
+def jvm_calls() -> Iterator[None]:
+    """Raise JvmEnded for errors of calls, by py4j or the operating system, to an ended JVM."""
+    try:
+        yield
+    except (Py4JError, OSError) as exc:
+        if ended := jvm_end():
+            raise ended from exc
+        raise
+
+
+def jvm_end() -> JvmEnded | None:
+    """Return the error of a JVM that was started and does not answer any more, else None."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - there is no public way
+    if gateway is None:
+        return None
+    try:
+        gateway.jvm.java.lang.System.currentTimeMillis()
+    except (Py4JError, OSError) as exc:
+        log.debug("the JVM does not answer: %s", exc)
+    else:
+        return None
+    how = ""
+    if (process := getattr(gateway, "proc", None)) is not None:  # None under spark-submit
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(LINGER_SECONDS)
+            how = f" by signal {-code}" if code < 0 else f" with exit code {code}"
+    return JvmEnded(
+        f"Spark's JVM ended{how}; committed records stay, and the same command continues the work"
+    )
+
+
+def _forget_context() -> None:
+    """Let the next context of this process start a JVM, instead of calling the one that ended."""
+    with SparkContext._lock:  # noqa: SLF001 - PySpark keeps both for ever
+        SparkContext._active_spark_context = None  # noqa: SLF001
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+
+
 class _Receipts(AccumulatorParam[list[Receipt]]):
     def zero(self, value: list[Receipt]) -> list[Receipt]:  # noqa: ARG002 - Spark's signature
         return []
@@ -237,7 +283,12 @@ class SparkEngine:
 
     @property
     def cores(self) -> int:
-        return max(1, min(int(self._sc.defaultParallelism), self._max_tasks))
+        try:
+            with jvm_calls():
+                return max(1, min(int(self._sc.defaultParallelism), self._max_tasks))
+        except JvmEnded:
+            self._complete = False
+            raise
 
     def run(self, tasks: Sequence[Task], listener: RunListener) -> None:
         self._idle.clear()  # before `stopping` is read, so that `stop` never misses a job
@@ -266,7 +317,7 @@ class SparkEngine:
         except (Py4JError, OSError) as exc:
             if not self._stopping.is_set():
                 lost = f"Spark gave up a task: {last_cause(str(exc)) or exc!r}"
-                raise (typed_error(str(exc)) or SparkRunFailed(lost)) from exc
+                raise (typed_error(str(exc)) or jvm_end() or SparkRunFailed(lost)) from exc
         finally:
             over.set()
             reporter.join()
@@ -307,10 +358,12 @@ class SparkEngine:
             self._sc.setLogLevel("OFF")  # hides errors of tasks whose executor ends
             self._sc.stop()
         except (Py4JError, OSError) as exc:
-            log.debug("the JVM has ended by the same signal, and its workers with it: %s", exc)
+            log.debug("the JVM has ended, and its workers with it: %s", exc)
             if jvm is not None:
                 with suppress(subprocess.TimeoutExpired):
                     jvm.wait(LINGER_SECONDS)
+            if jvm_end():
+                _forget_context()
 
 
 def _report(receipts: Any, over: threading.Event, listener: RunListener) -> None:  # noqa: ANN401

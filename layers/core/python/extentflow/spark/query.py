@@ -82,15 +82,21 @@ class Triggered:
 
 @contextmanager
 def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
-    """Yield spark-submit's session, one on `master`, or a local one. Raises as `engine.context`."""
+    """Yield spark-submit's session, one on `master`, or a local one.
+
+    Raises as `engine.context`; JvmEnded if the JVM ends while the session is used.
+    """
     if master is None and SUBMITTED not in os.environ:
         context = engine.local_context(cores or os.cpu_count() or 1)
     else:
         context = engine.context(master, {})
-        engine.silence_query_logs(context)
-    found = SparkSession(context)
+        with engine.jvm_calls():
+            engine.silence_query_logs(context)
+    with engine.jvm_calls():
+        found = SparkSession(context)
     try:
-        yield found
+        with engine.jvm_calls():
+            yield found
     finally:
         with suppress(ValueError):  # in another thread than the main one
             # PySpark's own handler would use the context, which ends here.
@@ -171,7 +177,7 @@ class Service:
             interval = f"{round(terms.every_seconds * 1000)} milliseconds"
             return writer.trigger(processingTime=interval).start()
         except (PySparkException, Py4JError) as exc:
-            raise QueryFailed(_cause(str(exc))) from exc
+            raise (engine.jvm_end() or QueryFailed(_cause(str(exc)))) from exc
 
     def _follow(self, query: StreamingQuery, report: Callable[[Triggered], None]) -> int:
         """Report a query's triggers until it ends; return how many extents became final."""
@@ -190,7 +196,7 @@ class Service:
                 raise QueryFailed(_cause(str(failure))) from failure
         except (Py4JError, OSError) as exc:
             if not self._stopping.is_set():
-                raise QueryFailed(f"the driver's JVM is gone: {exc}") from exc
+                raise (engine.jvm_end() or QueryFailed(_cause(str(exc)))) from exc
             log.debug("the JVM got the signal, too, and ended before the query did: %s", exc)
         return ended
 
