@@ -570,6 +570,23 @@ def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> N
     assert replace(run, undeliverable_reason=lambda _job: "").ingest(iter(latest)).ok
 
 
+def test_a_replaced_object_of_an_unusable_revision_is_not_to_be_run_again() -> None:
+    world = World()
+    run = replace(
+        driver(world, CallingThreadEngine(until_final(world.worker()))),
+        undeliverable_reason=lambda job: "no such variable" if job.revision == 1 else "",
+    )
+    old = world.planner.register(world.request(world.put(b"abcd", "key")))
+    latest = replace(world.request(world.put(b"efgh", "key")), revision=2)
+
+    report = run.ingest(iter([latest]), earlier=[old])
+
+    assert [job.state for job in report.jobs] == [JobState.DONE]
+    (error,) = report.errors
+    assert "no such variable; correct that and run again; or cancel all open jobs" in error
+    assert "--again" not in error
+
+
 def test_a_superseded_object_that_is_now_undecodable_fails() -> None:
     world = World()
     version = world.put(b"abcd")

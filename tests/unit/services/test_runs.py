@@ -323,6 +323,54 @@ def test_the_open_job_of_a_replaced_or_deleted_object_is_ended_by_the_next_run(l
     assert not any(job.earlier for job in again.jobs)
 
 
+@pytest.mark.parametrize("address", ["s3://shop/c/a.txt", "s3://shop/c/a*"])
+def test_the_address_of_a_deleted_object_ends_its_open_job(line: Line, address: str) -> None:
+    line.runtime.job("c/a.txt")
+    line.runtime.memory_store.delete(BUCKET, "c/a.txt")
+
+    report = line.run(address)
+
+    assert [(job.uri, job.state, job.earlier) for job in report.jobs] == [
+        ("s3://shop/c/a.txt", "FAILED", True)
+    ]
+    assert any("1 job of earlier runs included" in note for note in line.notes)
+    with pytest.raises(Misconfigured, match="no object matches"):
+        line.run(address)
+
+
+def test_an_address_that_means_nothing_is_refused_before_the_others_run(line: Line) -> None:
+    line.runtime.job("c/deleted.txt")
+    line.runtime.memory_store.delete(BUCKET, "c/deleted.txt")
+    line.runtime.put("c/a.txt")
+
+    with pytest.raises(Misconfigured) as raised:
+        line.run(*(f"s3://shop/c/{key}" for key in ("a.txt", "deleted.txt", "b.txt", "c.txt")))
+
+    assert [problem.partition(";")[0] for problem in raised.value.problems] == [
+        "no object matches s3://shop/c/b.txt",
+        "no object matches s3://shop/c/c.txt",
+    ]
+    assert line.states() == ["PLANNING"]
+
+
+@pytest.mark.parametrize("changed", [{"aws__s3__prefix": "new/"}, {"aws__s3__bucket__name": "new"}])
+def test_open_jobs_that_the_connector_does_not_cover_any_more_are_reported(
+    line: Line, changed: dict[str, str]
+) -> None:
+    job = line.runtime.job("c/a.txt")
+    line.runtime.put_connector(**changed)
+    line.runtime.memory_store.put("new", "c/x.txt", b"abc\n")
+    line.runtime.put("new/x.txt")
+
+    report = line.run()
+
+    assert [one.uri for one in report.jobs] != ["s3://shop/c/a.txt"]
+    assert report.ok
+    (note,) = (note for note in line.notes if "left open" in note)
+    assert "1 job of connector c left open" in note
+    assert f"as s3://shop/c/a.txt: job {job.id}; `extentflow replay JOB` continues one" in note
+
+
 def test_an_object_that_arrives_during_the_listing_is_not_called_replaced(line: Line) -> None:
     line.runtime.put("c/a.txt")
     arrived: list[Job] = []

@@ -28,6 +28,10 @@ GLOB_CHARACTERS = "*?["
 _SCHEMES = ("s3://", "s3a://", "file://")
 
 
+class NothingMatches(Misconfigured):
+    """An address means no object that exists."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyScope:
     """What belongs to a connector: keys that begin with `prefix` in `bucket`."""
@@ -85,8 +89,7 @@ def select(
     """Yield the pinned versions of all objects that `pattern` (see `KeyScope.key`) means.
 
     One HEAD per selected object, none for keys that do not match. `leave_out` receives the keys
-    that are hidden. Raises as `ObjectStore`, and Misconfigured if nothing matches; only a scope may
-    be empty.
+    that are hidden. Raises as `ObjectStore`, and NothingMatches; only a scope may be empty.
     """
     for keys in _meanings(store, scope, pattern, leave_out):
         found = False
@@ -99,7 +102,7 @@ def select(
             yield version
         if found or pattern == scope.prefix:
             return
-    raise Misconfigured(
+    raise NothingMatches(
         f"no object matches {scope.uri(pattern)}; "
         "check the address, or list the bucket with your S3 client"
     )
@@ -110,15 +113,24 @@ def select_all(
     scope: KeyScope,
     addresses: Iterable[str],
     leave_out: Callable[[str], None] = lambda _key: None,
+    unmatched: dict[str, NothingMatches] | None = None,
 ) -> Iterator[ObjectVersion]:
-    """Yield the objects that addresses match, each once; without any the scope. See `select`."""
-    patterns = [scope.key(address) for address in addresses] or [scope.prefix]
+    """Yield the objects that addresses match, each once; without any the scope. See `select`.
+
+    `unmatched` collects the addresses that match nothing, instead of raising for the first one.
+    """
+    patterns = {scope.key(address): address for address in addresses} or {scope.prefix: ""}
     seen: set[ObjectVersion] = set()
-    for pattern in patterns:
-        for version in select(store, scope, pattern, leave_out):
-            if version not in seen:
-                seen.add(version)
-                yield version
+    for pattern, address in patterns.items():
+        try:
+            for version in select(store, scope, pattern, leave_out):
+                if version not in seen:
+                    seen.add(version)
+                    yield version
+        except NothingMatches as exc:
+            if unmatched is None:
+                raise
+            unmatched[address] = exc
 
 
 def match_missing(

@@ -185,7 +185,8 @@ class JobRunner:
         jobs: list[Job] = []
         left: list[str] = []
         complete = self._admit(requests, again, jobs, left)
-        jobs = [*(job for job in earlier if self._is_deliverable(job, left)), *jobs]
+        known = [job for job in earlier if self._is_deliverable(job, left, replaced=True)]
+        jobs = [*known, *jobs]
         result = self._drive(jobs, left_out=not complete or bool(left), errors=left)
         ids = {job.id for job in earlier}
         return replace(
@@ -210,14 +211,21 @@ class JobRunner:
                 jobs.append(job)
         return True
 
-    def _is_deliverable(self, job: Job, left: list[str]) -> bool:
-        """Whether a job can be delivered from here; otherwise why not is added to `left`."""
+    def _is_deliverable(self, job: Job, left: list[str], *, replaced: bool = False) -> bool:
+        """Whether a job can be delivered from here; otherwise why not is added to `left`.
+
+        `replaced`: its object was replaced or deleted since, so that no other job takes its place.
+        """
         why = self.undeliverable_reason(job)
         if why:
-            left.append(
-                f"{job.version.uri}: job {job.id} is left out: {why}; `run --again` starts a full "
-                "delivery under the latest revision (which delivers these records twice)"
+            remedy = (
+                "correct that and run again; or cancel all open jobs of the connector with "
+                f"`extentflow stop {job.connector}`, then `extentflow resume {job.connector}`"
+                if replaced
+                else "`run --again` starts a full delivery under the latest revision (which "
+                "delivers these records twice)"
             )
+            left.append(f"{job.version.uri}: job {job.id} is left out: {why}; {remedy}")
         return not why
 
     def replay(

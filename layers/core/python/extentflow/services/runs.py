@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from extentflow.engines import Engine, RunListener
 from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
 from extentflow.errors import Conflict, CorruptRecord, Defect, Misconfigured, ObjectGone, Permanent
 from extentflow.jobs import preflight
-from extentflow.jobs.addresses import KeyScope, match_missing, select_all
+from extentflow.jobs.addresses import KeyScope, NothingMatches, match_missing, select_all
 from extentflow.jobs.planner import JobRequest, check_cluster
 from extentflow.jobs.run import JobRunner, RunReport, known_job, report
 from extentflow.ledger.notes import NoteKind
@@ -188,10 +188,12 @@ class Runs:
         if engine.name == EMR:
             require_reachable(config, addresses)
         runtime.require_app()
-        versions = list(self.select(config, revision, addresses))
+        unmatched: dict[str, NothingMatches] = {}
+        versions = list(self.select(config, revision, addresses, unmatched))
         recognised = partial(runtime.recognised, config, revision)
         preflight.check(config, runtime.broker, versions, recognised)
         earlier = self._earlier(config, revision, addresses, versions)
+        _require_meaning(config, unmatched, earlier)
         if not versions and not earlier:
             self.control.notify(f"there is nothing to deliver below {_source(config)}")
             return RunReport(engine.name)
@@ -281,13 +283,17 @@ class Runs:
             return driver.resume(job)
 
     def select(
-        self, config: ConnectorConfig, revision: int, addresses: Sequence[str]
+        self,
+        config: ConnectorConfig,
+        revision: int,
+        addresses: Sequence[str],
+        unmatched: dict[str, NothingMatches] | None = None,
     ) -> Iterator[ObjectVersion]:
-        """Yield the pinned objects that the addresses match, each once."""
+        """Yield the pinned objects that the addresses match, each once; see `select_all`."""
         scope = KeyScope.of(config)
         hidden: set[str] = set()
         store = self.runtime.objects.store(config, revision)
-        yield from select_all(store, scope, addresses, hidden.add)
+        yield from select_all(store, scope, addresses, hidden.add, unmatched)
         if hidden:
             self.control.notify(
                 f"{len(hidden)} objects are left out because a name begins with _ or . (for example"
@@ -305,18 +311,18 @@ class Runs:
 
         Left by a run that ended early; the objects were replaced or deleted since.
         """
-        jobs, current = self.runtime.ledger.jobs, set(versions)
-        means = match_missing(KeyScope.of(config), addresses, (one.key for one in versions))
+        jobs, current, scope = self.runtime.ledger.jobs, set(versions), KeyScope.of(config)
+        means = match_missing(scope, addresses, (one.key for one in versions))
         # By id: between the two lists a job may change from one to the other.
-        wanted = {
-            job.id: None
-            for state in OPEN
-            for job in jobs.list(config.name, state)
-            if job.version not in current
-            and job.version.bucket == config.bucket
-            and job.cluster == self.runtime.broker.cluster
-            and means(job.version.key)
-        }
+        wanted: dict[str, None] = {}
+        outside: dict[str, str] = {}
+        for job in (job for state in OPEN for job in jobs.list(config.name, state)):
+            if job.version in current or job.cluster != self.runtime.broker.cluster:
+                continue
+            if job.version.bucket != scope.bucket or not job.version.key.startswith(scope.prefix):
+                outside[job.id] = job.version.uri
+            elif means(job.version.key):
+                wanted[job.id] = None
         # Read again, because the index lags behind the items.
         known = (jobs.get(job_id) for job_id in wanted)
         store = self.runtime.objects.store(config, revision)
@@ -325,6 +331,14 @@ class Runs:
             for job in known
             if job is not None and job.state.open and not _is_current(store, job.version)
         ]
+        if outside:
+            job_id, uri = next(iter(outside.items()))
+            self.control.notify(
+                f"{_counted_jobs(len(outside))} of connector {config.name} left open, whose objects"
+                f" are not below {_source(config)} any more, as {uri}: job {job_id}; `extentflow "
+                f"replay JOB` continues one, `extentflow stop {config.name}` cancels all open jobs,"
+                f" and `extentflow resume {config.name}` lets the connector run again"
+            )
         if found:
             self.control.notify(
                 f"{_counted_jobs(len(found))} of earlier runs included, whose objects were replaced"
@@ -472,6 +486,20 @@ def require_reachable(config: ConnectorConfig, addresses: Sequence[str]) -> None
             f"{len(addresses)} addresses are more than one run takes ({MOST_ADDRESSES}); give a "
             "prefix or a glob"
         )
+
+
+def _require_meaning(
+    config: ConnectorConfig, unmatched: Mapping[str, NothingMatches], earlier: Sequence[Job]
+) -> None:
+    """Raise for addresses that match no object, unless they mean one of `earlier` jobs."""
+    scope = KeyScope.of(config)
+    problems: list[str] = []
+    for address, error in unmatched.items():
+        means = match_missing(scope, [address], ())
+        if not any(means(job.version.key) for job in earlier):
+            problems += error.problems
+    if problems:
+        raise Misconfigured(problems)
 
 
 def _is_current(store: ObjectStore, version: ObjectVersion) -> bool:
