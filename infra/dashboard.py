@@ -61,7 +61,10 @@ class Dashboard(Construct):
         return [
             _graph(
                 "Throughput: records",
-                [self._written("worker", "Records"), self._written("worker", "BadRecords")],
+                [
+                    self._written("worker", name)
+                    for name in ("Records", "BadRecords", "FilteredRecords")
+                ],
             ),
             _graph(
                 "Throughput: bytes read, jobs",

@@ -98,6 +98,7 @@ def log_receipt(receipt: Receipt) -> None:
     logger.info("extent", extra=asdict(receipt))
     metrics.add_metric("Records", MetricUnit.Count, receipt.records)
     metrics.add_metric("BadRecords", MetricUnit.Count, receipt.bad)
+    metrics.add_metric("FilteredRecords", MetricUnit.Count, receipt.filtered)
     metrics.add_metric("BytesRead", MetricUnit.Bytes, receipt.bytes_read)
     metrics.add_metric("ExtentSeconds", MetricUnit.Seconds, receipt.seconds)
     metrics.add_metric("ExtentsFailed", MetricUnit.Count, receipt.outcome is Outcome.FAILED)

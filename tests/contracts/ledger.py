@@ -117,20 +117,25 @@ class Scene:
 
     def advance(self, claim: Claim, position: int) -> None:
         self.ledger.extents.advance(
-            claim, position=position, records=position, bad=1, lease_seconds=LEASE_SECONDS
+            claim,
+            position=position,
+            records=position,
+            bad=1,
+            filtered=0,
+            lease_seconds=LEASE_SECONDS,
         )
 
     def complete(self, claim: Claim, position: int = EXTENT_BYTES) -> None:
-        self.ledger.extents.complete(claim, position=position, records=position, bad=2)
+        self.ledger.extents.complete(claim, position=position, records=position, bad=2, filtered=0)
 
     def fail(self, claim: Claim, position: int = 0) -> None:
         self.ledger.extents.fail(
-            claim, position=position, records=position, bad=0, error="bad line"
+            claim, position=position, records=position, bad=0, filtered=0, error="bad line"
         )
 
     def hand_back(self, claim: Claim, position: int, *, keep_attempt: bool = True) -> None:
         self.ledger.extents.hand_back(
-            claim, position=position, records=position, bad=1, keep_attempt=keep_attempt
+            claim, position=position, records=position, bad=1, filtered=0, keep_attempt=keep_attempt
         )
 
     def failed(self, job: Job, ordinal: int = 0) -> Extent:

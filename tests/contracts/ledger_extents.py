@@ -262,7 +262,9 @@ class AdvanceContract:
         claim = scene.claim(scene.lease(), scene.extent(scene.job()))
         before = world.ledger.now()
 
-        world.ledger.extents.advance(claim, position=1, records=1, bad=0, lease_seconds=900)
+        world.ledger.extents.advance(
+            claim, position=1, records=1, bad=0, filtered=0, lease_seconds=900
+        )
 
         assert scene.slot(claim.lease).until >= before + 900
 
@@ -365,7 +367,7 @@ class FinishContract:
         claim = scene.claim(scene.lease(), extent)
         error = "not UTF-8: \udcff " + 1_000_000 * "x"
 
-        world.ledger.extents.fail(claim, position=0, records=0, bad=0, error=error)
+        world.ledger.extents.fail(claim, position=0, records=0, bad=0, filtered=0, error=error)
 
         item = scene.item(extent)
         assert item.state is ExtentState.FAILED

@@ -643,7 +643,7 @@ def test_what_was_in_work_when_the_backup_was_made_becomes_unknown(
     assert isinstance(claim, Claim)
     restored = copied(world)
     # After the backup: the extent is done, and its slot works on others under the same epoch.
-    worker.complete(claim, position=extent.end, records=5, bad=0)
+    worker.complete(claim, position=extent.end, records=5, bad=0, filtered=0)
     restored.admin.create()
 
     slots(ledger=restored, owner="after", app_id=bound).evict("before")

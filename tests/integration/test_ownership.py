@@ -205,8 +205,8 @@ def test_two_ledgers_on_one_cluster_do_not_fence_each_other(
     planned(other)
     assert run_here(other).ok
 
-    slots.commit(claim, position=5, records=1, bad=0)
-    slots.hand_back(claim, position=5, records=1, bad=0, keep_attempt=False)
+    slots.commit(claim, position=5, records=1, bad=0, filtered=0)
+    slots.hand_back(claim, position=5, records=1, bad=0, filtered=0, keep_attempt=False)
     slots.release()
     assert one.values() == [b"from one"]
     assert sorted(other.values()) == sorted(LINES)
@@ -227,7 +227,7 @@ def test_a_worker_that_takes_over_the_only_slot_fences_its_former_owner(
     assert run_here(delivery).ok
 
     with pytest.raises(Fenced):
-        zombie.commit(claim, position=5, records=1, bad=0)
+        zombie.commit(claim, position=5, records=1, bad=0, filtered=0)
     zombie.drop()
     assert sorted(delivery.values()) == sorted(LINES)
 

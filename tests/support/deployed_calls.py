@@ -356,7 +356,7 @@ class Scene:
     def complete_and_open(self, version: ObjectVersion) -> Job:
         """Complete an object's only extent, as a worker that died before it closed the job."""
         job, claim = self.claimed(version)
-        self.slots.complete(claim, position=claim.extent.end, records=0, bad=0)
+        self.slots.complete(claim, position=claim.extent.end, records=0, bad=0, filtered=0)
         self.slots.release()
         return job
 

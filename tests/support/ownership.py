@@ -62,7 +62,7 @@ class Scene(World):
         """Send and commit one record per place from the claim's position."""
         start = claim.item.position
         self.send(slots, *(b"%d" % place for place in range(start, upto)))
-        slots.commit(claim, position=upto, records=upto, bad=0)
+        slots.commit(claim, position=upto, records=upto, bad=0, filtered=0)
 
     def die_after_commit(self, slots: Slots, claim: Claim, upto: int) -> None:
         """Commit to Kafka, and never report to the ledger."""
@@ -73,7 +73,7 @@ class Scene(World):
         self.ledger.refuse("complete")
         self.send(slots, *(b"%d" % place for place in range(upto)))
         with pytest.raises(LedgerUnavailable):
-            slots.complete(claim, position=upto, records=upto, bad=0)
+            slots.complete(claim, position=upto, records=upto, bad=0, filtered=0)
 
     def outlast_the_lease(self) -> None:
         self.ticker.now += LEASE_SECONDS + GRACE_SECONDS + 0.1

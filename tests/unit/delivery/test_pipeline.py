@@ -1,7 +1,9 @@
 """Decode, convert, blame: what becomes of chunks on their way to records."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal
 
 import pyarrow as pa
@@ -256,6 +258,20 @@ def test_parts_of_a_chunk_are_its_records_with_their_positions(
     starts = [int(part.locations[0]) + shift for part in parts[1:]]
     assert [part.next_position for part in parts] == [*starts, 127 + shift]
     assert {part.records.partition for part in parts} == {3}
+
+
+@pytest.mark.parametrize("most_bytes", [1, 2, float("inf")])
+def test_parts_of_a_chunk_count_the_dropped_rows_before_their_positions(most_bytes: float) -> None:
+    records = Records("topic", pa.array([b"a", b"b", b"c"], pa.binary()))
+    decoded = [10, 11, 12, 13, 14, 15, 16]
+    chunk = ConvertedChunk(records, [11, 14, 15], (), 117, 100, filtered=5, decoded=decoded)
+
+    parts = list(chunk.split(most_bytes))
+
+    sums = list(accumulate(len(part.records.values) + part.filtered for part in parts))
+    rows_before = [bisect_left(decoded, part.next_position - 100) for part in parts[:-1]]
+    assert sums[:-1] == rows_before
+    assert sums[-1] == 8  # the row group that the format excluded counts with the last part
 
 
 def test_a_chunk_with_bad_records_stays_whole() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from typing import Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.formats import Chunk
-from extentflow.ledger import Claim
+from extentflow.ledger import Claim, Totals
 from extentflow.model import Extent, ExtentState, JobState, Outcome
 from extentflow.sink import ProducerSettings, Records, RejectedRecord, SlotProgress
 from extentflow.storage import RangeSource
@@ -563,12 +564,12 @@ def test_a_reset_of_attempts_survives_a_hand_back() -> None:
     for _ in range(3):
         claim = slots.claim(extent, client)
         assert isinstance(claim, Claim)
-        slots.hand_back(claim, position=0, records=0, bad=0, keep_attempt=True)
+        slots.hand_back(claim, position=0, records=0, bad=0, filtered=0, keep_attempt=True)
     claim = slots.claim(extent, client)
     assert isinstance(claim, Claim)
 
     claim = slots.reset_attempts(claim)
-    slots.hand_back(claim, position=0, records=0, bad=0, keep_attempt=True)
+    slots.hand_back(claim, position=0, records=0, bad=0, filtered=0, keep_attempt=True)
 
     assert world.ledger.extents.get(extent.job, 0).attempts == 1
 
@@ -580,9 +581,9 @@ def test_an_extent_is_never_handed_back_behind_what_was_committed() -> None:
     slots = world.slots()
     claim = slots.claim(extent, world.worker().client(extent))
     assert isinstance(claim, Claim)
-    slots.commit(claim, position=2, records=2, bad=0)
+    slots.commit(claim, position=2, records=2, bad=0, filtered=0)
 
-    slots.hand_back(claim, position=0, records=0, bad=0, keep_attempt=True)
+    slots.hand_back(claim, position=0, records=0, bad=0, filtered=0, keep_attempt=True)
 
     item = world.ledger.extents.get(extent.job, 0)
     assert (item.claim, item.position, item.records) == (None, 2, 2)
@@ -855,9 +856,9 @@ def test_transactions_of_an_extent_start_small_and_grow(
     positions = [0]
     commit = Slots.commit
 
-    def noted(self: Slots, claim: Claim, *, position: int, records: int, bad: int) -> None:
-        commit(self, claim, position=position, records=records, bad=bad)
-        positions.append(position)
+    def noted(self: Slots, claim: Claim, **totals: Unpack[Totals]) -> None:
+        commit(self, claim, **totals)
+        positions.append(totals["position"])
 
     monkeypatch.setattr(Slots, "commit", noted)
 
@@ -936,8 +937,8 @@ def test_a_missing_group_is_unknown_progress_only_where_kafka_kept_it(
     dying = world.worker()
     commit = Slots.commit
 
-    def commit_and_die(self: Slots, claim: Claim, *, position: int, records: int, bad: int) -> None:
-        commit(self, claim, position=position, records=records, bad=bad)
+    def commit_and_die(self: Slots, claim: Claim, **totals: Unpack[Totals]) -> None:
+        commit(self, claim, **totals)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Slots, "commit", commit_and_die)
@@ -1018,7 +1019,7 @@ def test_dropped_records_are_passed_once_and_leave_no_gap() -> None:
     assert sum(receipt.filtered for receipt in receipts) == 3
     assert world.delivered() == [each for each in expected(b"abcab!cabc") if b"b" not in each]
     totals = world.ledger.jobs.progress(job.id)
-    assert (totals.records, totals.bad) == (6, 1)
+    assert (totals.records, totals.bad, totals.filtered) == (6, 1, 3)
     assert world.ledger.jobs.close(job.id).state is JobState.DONE
 
 
@@ -1056,3 +1057,5 @@ def test_a_crash_among_dropped_records_doubles_and_loses_nothing(crash_at: int) 
 
     assert receipt.outcome is Outcome.DONE
     assert world.delivered() == [each for each in expected(b"abcabcabcabc") if b"b" not in each]
+    totals = world.ledger.jobs.progress(job.id)
+    assert (totals.records, totals.filtered) == (8, 4)

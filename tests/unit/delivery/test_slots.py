@@ -155,7 +155,7 @@ def test_other_client_settings_make_a_new_producer_under_a_new_epoch() -> None:
     slots = scene.of("me", ONE)
     claim = scene.claim(slots, first)
     old = slots.sink
-    slots.complete(claim, position=4, records=4, bad=0)
+    slots.complete(claim, position=4, records=4, bad=0, filtered=0)
 
     other = slots.claim(second, ProducerSettings(producer={"linger.ms": "5"}))
 
@@ -169,7 +169,7 @@ def test_the_same_client_settings_keep_producer_and_epoch() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
     slots = scene.of("me", ONE)
-    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0, filtered=0)
 
     claim = slots.claim(second, ProducerSettings())
 
@@ -183,7 +183,7 @@ def test_a_producer_idle_by_the_wall_clock_is_discarded(wall_seconds: float, epo
     first, second = scene.extents(scene.job(b"abcdefgh"))
     frozen = Clock(monotonic=lambda: 0.0, wall=scene.ticker.read, sleep=scene.ticker.sleep)
     slots = scene.of("frozen", replace(ONE, lease_seconds=1_000), clock=frozen)
-    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0, filtered=0)
     scene.ticker.now += wall_seconds
 
     claim = scene.claim(slots, second)
@@ -199,8 +199,8 @@ def test_two_ledgers_on_one_broker_never_meet() -> None:
     scene.send(slots, b"0", b"1")
     theirs = other.claim(others, other.extent())
 
-    slots.commit(claim, position=2, records=2, bad=0)
-    others.commit(theirs, position=1, records=0, bad=0)
+    slots.commit(claim, position=2, records=2, bad=0, filtered=0)
+    others.commit(theirs, position=1, records=0, bad=0, filtered=0)
 
     assert scene.delivered() == [b"0", b"1"]
     assert scene.group(0) == SlotProgress(1, claim.extent.job, 0, 2, 2)
@@ -262,7 +262,7 @@ def test_a_final_extent_is_reported_as_the_ledger_has_it() -> None:
     scene = Scene()
     extent = scene.extent()
     slots = scene.of("me")
-    slots.complete(scene.claim(slots, extent), position=4, records=4, bad=0)
+    slots.complete(scene.claim(slots, extent), position=4, records=4, bad=0, filtered=0)
 
     answer = slots.claim(extent, CLIENT)
 
@@ -319,7 +319,9 @@ def test_another_range_for_an_ordinal_is_a_conflict() -> None:
     scene = Scene()
     extent = scene.extent()
     slots = scene.of("me")
-    slots.hand_back(scene.claim(slots, extent), position=0, records=0, bad=0, keep_attempt=False)
+    slots.hand_back(
+        scene.claim(slots, extent), position=0, records=0, bad=0, filtered=0, keep_attempt=False
+    )
 
     with pytest.raises(Conflict, match=r"\[0-4\)"):
         slots.claim(replace(extent, end=5), CLIENT)
@@ -331,7 +333,7 @@ def test_an_ordered_extent_waits_until_its_predecessor_is_done() -> None:
     slots = scene.of("me")
 
     before = slots.claim(second, CLIENT)
-    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0, filtered=0)
     after = slots.claim(second, CLIENT)
 
     assert isinstance(before, Busy)
@@ -343,7 +345,9 @@ def test_an_ordered_extent_after_a_failed_one_closes_its_job() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh", ordered=True))
     slots = scene.of("me")
-    slots.fail(scene.claim(slots, first), position=0, records=0, bad=0, error="bad line")
+    slots.fail(
+        scene.claim(slots, first), position=0, records=0, bad=0, filtered=0, error="bad line"
+    )
 
     answer = slots.claim(second, CLIENT)
 
@@ -377,7 +381,7 @@ def test_an_extent_claimed_by_the_own_slot_is_settled_under_a_new_epoch() -> Non
 
     assert (second.mark.epoch, second.item.position) == (2, 2)
     with pytest.raises(Fenced, match=r"s3://bucket/key\[0-4\)"):
-        slots.commit(first, position=3, records=3, bad=0)
+        slots.commit(first, position=3, records=3, bad=0, filtered=0)
     assert scene.group(0) == SlotProgress(epoch=2)
 
 
@@ -407,7 +411,7 @@ def test_a_zombie_commits_nothing() -> None:
     claim = scene.claim(me, extent)
 
     with pytest.raises(Fenced):
-        zombie.commit(lost, position=1, records=1, bad=0)
+        zombie.commit(lost, position=1, records=1, bad=0, filtered=0)
     scene.deliver(me, claim, 4)
 
     assert scene.delivered() == [b"0", b"1", b"2", b"3"]
@@ -466,7 +470,7 @@ def test_progress_that_arrives_after_the_end_of_its_claim_changes_nothing(
     claim = scene.claim(slots, first)
     scene.deliver(slots, claim, 2)
     for _ in range(times - 1):
-        slots.commit(claim, position=3, records=3, bad=0)
+        slots.commit(claim, position=3, records=3, bad=0, filtered=0)
     begun = scene.ledger.extents.advance
     end: dict[str, Callable[..., None]] = {
         "complete": slots.complete,
@@ -474,11 +478,11 @@ def test_progress_that_arrives_after_the_end_of_its_claim_changes_nothing(
         "hand_back": partial(slots.hand_back, keep_attempt=True),
     }
 
-    end[how](claim, position=4, records=4, bad=0)
+    end[how](claim, position=4, records=4, bad=0, filtered=0)
     ended = scene.ledger.extents.get(first.job, 0)
     later.arrive()
     with pytest.raises(Fenced):  # a request that was under way by then
-        begun(claim, position=3, records=3, bad=0, lease_seconds=LEASE_SECONDS)
+        begun(claim, position=3, records=3, bad=0, filtered=0, lease_seconds=LEASE_SECONDS)
 
     assert scene.ledger.extents.get(first.job, 0) == ended
     assert scene.claim(slots, second).mark.epoch == 1
@@ -490,7 +494,7 @@ def test_progress_under_way_at_the_end_of_its_claim_does_not_cost_the_slot() -> 
     slots = scene.of("me", ONE, submit=later.writes.append)
     claim = scene.claim(slots, first)
     scene.deliver(slots, claim, 2)
-    ends = [lambda: slots.complete(claim, position=4, records=4, bad=0)]
+    ends = [lambda: slots.complete(claim, position=4, records=4, bad=0, filtered=0)]
     scene.ledger.on_call = lambda name: ends.pop()() if name == "advance" and ends else None
 
     later.arrive()
@@ -511,7 +515,7 @@ def test_progress_that_finds_the_slot_taken_ends_the_work_on_it() -> None:
     later.arrive()
 
     with pytest.raises(Fenced, match="no longer owns"):
-        slots.commit(claim, position=3, records=3, bad=0)
+        slots.commit(claim, position=3, records=3, bad=0, filtered=0)
 
 
 def test_older_progress_after_newer_is_ignored() -> None:
@@ -520,11 +524,11 @@ def test_older_progress_after_newer_is_ignored() -> None:
     slots = scene.of("me", ONE, submit=later.writes.append)
     claim = scene.claim(slots, extent)
     scene.deliver(slots, claim, 1)
-    slots.commit(claim, position=2, records=2, bad=0)
+    slots.commit(claim, position=2, records=2, bad=0, filtered=0)
     later.writes.reverse()
 
     later.arrive()
-    slots.commit(claim, position=3, records=3, bad=0)
+    slots.commit(claim, position=3, records=3, bad=0, filtered=0)
 
     assert scene.ledger.extents.get(extent.job, 0).position == 2
 
@@ -538,7 +542,7 @@ def test_an_unavailable_ledger_stops_no_commits() -> None:
 
     for position in (1, 2, 3):
         scene.send(slots, b"%d" % position)
-        slots.commit(claim, position=position, records=position, bad=0)
+        slots.commit(claim, position=position, records=position, bad=0, filtered=0)
 
     assert scene.ledger.extents.get(extent.job, 0).position == 3
 
@@ -556,7 +560,7 @@ def test_at_least_once_waits_for_the_ledger_which_has_the_only_position() -> Non
     assert later.writes == []
     assert scene.ledger.extents.get(extent.job, 0).position == 2
     with pytest.raises(LedgerUnavailable):
-        slots.commit(claim, position=3, records=3, bad=0)
+        slots.commit(claim, position=3, records=3, bad=0, filtered=0)
 
 
 def test_a_transaction_without_records_carries_the_position_too() -> None:
@@ -565,7 +569,7 @@ def test_a_transaction_without_records_carries_the_position_too() -> None:
     slots = scene.of("me", ONE)
     claim = scene.claim(slots, extent)
 
-    slots.complete(claim, position=4, records=0, bad=0)
+    slots.complete(claim, position=4, records=0, bad=0, filtered=0)
 
     assert scene.group(0) == SlotProgress(1, extent.job, 0, 4, done=True)
 
@@ -577,7 +581,7 @@ def test_a_failed_extent_keeps_what_was_committed_and_frees_the_slot() -> None:
     claim = scene.claim(slots, first)
     scene.deliver(slots, claim, 2)
 
-    slots.fail(claim, position=2, records=2, bad=0, error="bad line")
+    slots.fail(claim, position=2, records=2, bad=0, filtered=0, error="bad line")
 
     item = scene.ledger.extents.get(first.job, 0)
     assert (item.state, item.position, item.error) == (ExtentState.FAILED, 2, "bad line")
@@ -591,7 +595,7 @@ def test_an_extent_handed_back_resumes_at_its_position_on_any_worker() -> None:
     claim = scene.claim(one, extent)
     scene.deliver(one, claim, 2)
 
-    one.hand_back(claim, position=2, records=2, bad=0, keep_attempt=False)
+    one.hand_back(claim, position=2, records=2, bad=0, filtered=0, keep_attempt=False)
 
     assert scene.claim(other, extent).item.position == 2
 
@@ -682,7 +686,7 @@ def test_a_commit_counts_as_moving() -> None:
 def test_the_keeper_does_not_renew_a_slot_without_an_extent() -> None:
     scene = Scene()
     slots = scene.of("me", ONE)
-    slots.complete(scene.claim(slots, scene.extent()), position=4, records=4, bad=0)
+    slots.complete(scene.claim(slots, scene.extent()), position=4, records=4, bad=0, filtered=0)
     until = scene.slot(0).until
     scene.ticker.now += 1
 
@@ -703,7 +707,7 @@ def test_a_renewer_that_finds_the_slot_taken_stops_the_next_commit() -> None:
     slots.renew()
 
     with pytest.raises(Fenced):
-        slots.commit(claim, position=1, records=1, bad=0)
+        slots.commit(claim, position=1, records=1, bad=0, filtered=0)
     assert scene.group(0) == SlotProgress(epoch=1)
 
 
@@ -715,7 +719,7 @@ def test_a_renewer_survives_an_unavailable_ledger() -> None:
 
     slots.renew()
 
-    slots.complete(claim, position=4, records=4, bad=0)
+    slots.complete(claim, position=4, records=4, bad=0, filtered=0)
     assert scene.ledger.extents.get(claim.extent.job, 0).state is ExtentState.DONE
 
 
@@ -739,7 +743,7 @@ def test_a_renewal_that_fails_keeps_a_sound_producer_and_is_repeated(fault: Exce
     with LeaseRenewer(slots.renew, 0.001):
         assert repeated.wait(300)
     scene.deliver(slots, claim, 4)
-    slots.complete(claim, position=4, records=4, bad=0)
+    slots.complete(claim, position=4, records=4, bad=0, filtered=0)
 
     assert scene.delivered() == [b"0", b"1", b"2", b"3"]
     assert scene.ledger.extents.get(claim.extent.job, 0).state is ExtentState.DONE
@@ -754,7 +758,7 @@ def test_a_released_slot_is_free_at_once() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
     slots = scene.of("me", ONE)
-    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0, filtered=0)
 
     slots.release()
 
@@ -777,7 +781,7 @@ def test_a_slot_in_work_is_left_to_its_lease() -> None:
 def test_a_slot_whose_release_is_not_answered_is_left_to_its_lease() -> None:
     scene = Scene()
     slots = scene.of("me", ONE)
-    slots.complete(scene.claim(slots, scene.extent()), position=4, records=4, bad=0)
+    slots.complete(scene.claim(slots, scene.extent()), position=4, records=4, bad=0, filtered=0)
     scene.ledger.refuse("release")
 
     slots.release()
@@ -815,7 +819,7 @@ def test_an_evicted_live_worker_is_fenced_and_can_lease_again() -> None:
     scene.of("driver").evict("run/")
 
     with pytest.raises(Fenced):
-        worker.commit(claim, position=1, records=1, bad=0)
+        worker.commit(claim, position=1, records=1, bad=0, filtered=0)
     assert scene.delivered() == []
     assert scene.claim(worker, extent).item.position == 0
 
@@ -825,7 +829,7 @@ def test_an_idle_slot_is_freed_in_the_ledger_and_its_owner_leases_again() -> Non
     policy = replace(ONE, count=2)
     first, second = scene.extents(scene.job(b"abcdefgh"))
     worker = scene.of("run/idle", policy)
-    worker.complete(scene.claim(worker, first), position=4, records=4, bad=0)
+    worker.complete(scene.claim(worker, first), position=4, records=4, bad=0, filtered=0)
     asked: list[str] = []
     broker = MemoryBroker(on_call=asked.append)
 
@@ -840,7 +844,7 @@ def test_an_idle_owner_that_claims_meanwhile_is_fenced() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
     worker = scene.of("run/idle", ONE)
-    worker.complete(scene.claim(worker, first), position=4, records=4, bad=0)
+    worker.complete(scene.claim(worker, first), position=4, records=4, bad=0, filtered=0)
     claims: list[Claim] = []
     before = scene.ledger.on_call
 
@@ -854,7 +858,7 @@ def test_an_idle_owner_that_claims_meanwhile_is_fenced() -> None:
     scene.of("driver", ONE).evict("run/")
 
     with pytest.raises(Fenced):
-        worker.commit(claims[0], position=5, records=1, bad=0)
+        worker.commit(claims[0], position=5, records=1, bad=0, filtered=0)
     assert scene.delivered() == []
     assert scene.ledger.extents.get(second.job, second.ordinal).claim is None
     assert scene.slot(0).owner == ""
@@ -867,7 +871,7 @@ def test_a_worker_does_not_evict_itself() -> None:
 
     assert slots.evict("run/") == 0
 
-    slots.complete(claim, position=4, records=4, bad=0)
+    slots.complete(claim, position=4, records=4, bad=0, filtered=0)
     assert scene.slot(0).epoch == 1
 
 
@@ -935,7 +939,7 @@ def test_sweeping_respects_a_lease_until_its_grace_is_over(after: float, swept: 
 def test_sweeping_leaves_slots_alone_that_work_on_nothing() -> None:
     scene = Scene()
     worker = scene.of("idle", ONE)
-    worker.complete(scene.claim(worker, scene.extent()), position=4, records=4, bad=0)
+    worker.complete(scene.claim(worker, scene.extent()), position=4, records=4, bad=0, filtered=0)
     scene.outlast_the_lease()
 
     assert list(scene.of("sweeper", ONE).recover_expired()) == []
@@ -991,7 +995,7 @@ def test_a_swept_live_worker_is_fenced_and_can_lease_again() -> None:
     list(scene.of("sweeper").recover_expired())
 
     with pytest.raises(Fenced):
-        worker.commit(claim, position=1, records=1, bad=0)
+        worker.commit(claim, position=1, records=1, bad=0, filtered=0)
     assert scene.delivered() == []
     assert scene.claim(worker, extent).item.position == 0
 

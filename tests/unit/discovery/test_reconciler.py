@@ -52,7 +52,7 @@ def test_a_dead_workers_extent_continues_at_the_position_in_kafka(reconciled: Re
     job = reconciled.sent("key", BODY)
     slots, held = claim(reconciled, job)
     reconciled.ledger.refuse("advance")
-    slots.commit(held, position=2, records=2, bad=0)
+    slots.commit(held, position=2, records=2, bad=0, filtered=0)
     assert reconciled.ledger.extents.get(job.id, 0).position == 0
     reconciled.world.ticker.now += OUTLASTS_THE_LEASE
 
@@ -70,7 +70,7 @@ def test_the_job_of_a_worker_that_died_after_its_last_commit_is_closed(
     slots, held = claim(reconciled, job)
     reconciled.ledger.refuse("complete")
     with pytest.raises(LedgerUnavailable):
-        slots.complete(held, position=4, records=4, bad=0)
+        slots.complete(held, position=4, records=4, bad=0, filtered=0)
     reconciled.world.ticker.now += OUTLASTS_THE_LEASE
 
     report = reconciled.run() + reconciled.run()
@@ -86,7 +86,7 @@ def test_the_living_keep_their_slots(reconciled: Reconciled) -> None:
     report = reconciled.run()
 
     assert report.slots_recovered == 0
-    slots.complete(held, position=4, records=4, bad=0)
+    slots.complete(held, position=4, records=4, bad=0, filtered=0)
 
 
 def test_a_frozen_worker_commits_nothing_after_its_slot_is_recovered(
@@ -98,7 +98,7 @@ def test_a_frozen_worker_commits_nothing_after_its_slot_is_recovered(
     reconciled.run()
 
     with pytest.raises(Fenced):
-        slots.commit(held, position=2, records=2, bad=0)
+        slots.commit(held, position=2, records=2, bad=0, filtered=0)
 
     reconciled.work()
     assert reconciled.state_of(job) is JobState.DONE
@@ -115,7 +115,7 @@ def test_unpublished_ends_are_published_once(reconciled: Reconciled) -> None:
     reconciled.work()
     closed_now = reconciled.sent("closed", b"abcd")
     slots, held = claim(reconciled, closed_now)
-    slots.complete(held, position=4, records=4, bad=0)
+    slots.complete(held, position=4, records=4, bad=0, filtered=0)
 
     first, second = reconciled.run(), reconciled.run()
 
@@ -143,7 +143,7 @@ def test_an_unavailable_broker_delays_only_steps_that_need_it(reconciled: Reconc
     open_job, done = reconciled.registered("open"), reconciled.sent("done", b"abcd")
     dead = reconciled.sent("dead", b"abcd")
     slots, held = claim(reconciled, done)
-    slots.complete(held, position=4, records=4, bad=0)
+    slots.complete(held, position=4, records=4, bad=0, filtered=0)
     claim(reconciled, dead)
     reconciled.world.ticker.now += EVERY_SECONDS + 1
 
@@ -264,7 +264,7 @@ def test_every_record_arrives_once_despite_losses_and_kills(
                 slots, held = claim(reconciled, job)
                 if random.random() < 0.5:
                     reconciled.ledger.refuse("advance")
-                    slots.commit(held, position=0, records=0, bad=0)
+                    slots.commit(held, position=0, records=0, bad=0, filtered=0)
             reconciled.lose_messages()
         reconciled.world.ticker.now += random.choice([1.0, PATIENCE.grace_seconds])
         killed_within(reconciled, random)

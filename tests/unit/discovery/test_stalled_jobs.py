@@ -55,12 +55,12 @@ def claim(reconciled: Reconciled, job: Job, ordinal: int) -> tuple[Slots, Claim]
 def complete(reconciled: Reconciled, job: Job, ordinal: int) -> None:
     """Complete an extent, and die before the job is looked at."""
     slots, claimed = claim(reconciled, job, ordinal)
-    slots.complete(claimed, position=claimed.extent.end, records=4, bad=0)
+    slots.complete(claimed, position=claimed.extent.end, records=4, bad=0, filtered=0)
 
 
 def fail(reconciled: Reconciled, job: Job, ordinal: int) -> None:
     slots, claimed = claim(reconciled, job, ordinal)
-    slots.fail(claimed, position=0, records=0, bad=0, error="bad bytes")
+    slots.fail(claimed, position=0, records=0, bad=0, filtered=0, error="bad bytes")
 
 
 # -- the oldest ------------------------------------------------------------------------------------
@@ -560,7 +560,7 @@ def test_nothing_is_sent_again_while_a_claim_moves(reconciled: Reconciled) -> No
             pass_time(reconciled, EVERY_SECONDS)
             reconciled.ledger.slots.renew(held.lease, lease_seconds=3)
             resent += reconciled.run().messages_resent
-        slots.commit(held, position=position, records=position, bad=0)
+        slots.commit(held, position=position, records=position, bad=0, filtered=0)
         resent += reconciled.run().messages_resent
 
     assert resent == 0

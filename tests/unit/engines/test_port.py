@@ -357,7 +357,7 @@ def test_an_extent_in_progress_is_skipped_once_its_holder_released_it() -> None:
     def skip_reason(_connector: str) -> str:
         looks.append(world.ticker.now)
         if len(looks) == 4:
-            holder.hand_back(claim, position=0, records=0, bad=0, keep_attempt=False)
+            holder.hand_back(claim, position=0, records=0, bad=0, filtered=0, keep_attempt=False)
         elif len(looks) < 4:
             holder.renew()
         return PAUSED

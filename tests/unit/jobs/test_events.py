@@ -113,6 +113,7 @@ def test_an_event_is_json_of_schema_version_1() -> None:
         "generation": 1,
         "reopened": 2,
         "ended": "2023-11-14T22:13:20.250Z",
+        "filtered": 0,
     }
 
 

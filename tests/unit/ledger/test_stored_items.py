@@ -198,6 +198,7 @@ PENDING_IMAGE: Image = {
     "position": {"N": "0"},
     "records": {"N": "0"},
     "bad": {"N": "0"},
+    "filtered": {"N": "0"},
     "attempts": {"N": "1"},
     "error": {"S": ""},
     "progress_unknown": {"BOOL": False},
@@ -209,6 +210,7 @@ DONE_IMAGE: Image = {
     "position": {"N": "200"},
     "records": {"N": "5"},
     "bad": {"N": "2"},
+    "filtered": {"N": "3"},
     "attempts": {"N": "0"},
     "last": {"M": {"nonce": {"S": "nonce-1"}, "verdict": {"S": "DONE"}}},
 }
@@ -352,13 +354,14 @@ class TestWrites:
     def test_committed_chunk(self, ledger: DynamoLedger, table: RecordingTable) -> None:
         table.put(CLAIMED_IMAGE)
 
-        ledger.extents.advance(CLAIM, position=150, records=3, bad=1, lease_seconds=30)
+        ledger.extents.advance(CLAIM, position=150, records=3, bad=1, filtered=2, lease_seconds=30)
 
         assert table.image(f"JOB#{JOB.id}", "EXTENT#00000001") == {
             **CLAIMED_IMAGE,
             "position": {"N": "150"},
             "records": {"N": "3"},
             "bad": {"N": "1"},
+            "filtered": {"N": "2"},
             "attempts": {"N": "0"},
         }
 
@@ -366,7 +369,7 @@ class TestWrites:
         table.put(CLAIMED_IMAGE)
         table.put(WORKING_IMAGE)
 
-        ledger.extents.complete(CLAIM, position=200, records=5, bad=2)
+        ledger.extents.complete(CLAIM, position=200, records=5, bad=2, filtered=3)
 
         assert table.image(f"JOB#{JOB.id}", "EXTENT#00000001") == DONE_IMAGE
         assert table.image("SLOTS#cluster-1", "00000007") == SLOT_IMAGE
@@ -376,13 +379,14 @@ class TestWrites:
             "done": {"N": "1"},
             "records": {"N": "5"},
             "bad": {"N": "2"},
+            "filtered": {"N": "3"},
             "bytes": {"N": "100"},
         }
 
     def test_failed_extent(self, ledger: DynamoLedger, table: RecordingTable) -> None:
         table.put(CLAIMED_IMAGE)
 
-        ledger.extents.fail(CLAIM, position=0, records=0, bad=0, error="bad line")
+        ledger.extents.fail(CLAIM, position=0, records=0, bad=0, filtered=0, error="bad line")
 
         assert table.image(f"JOB#{JOB.id}", "EXTENT#00000001") == BAD_IMAGE
         assert table.image(f"JOB#{JOB.id}", "COUNT#1") == {
@@ -508,7 +512,9 @@ class TestReads:
             (PENDING_IMAGE, replace(CLAIMED, claim=None)),
             (
                 DONE_IMAGE,
-                ExtentItem(JOB.id, 1, ExtentState.DONE, 100, 200, position=200, records=5, bad=2),
+                ExtentItem(
+                    JOB.id, 1, ExtentState.DONE, 100, 200, 200, records=5, bad=2, filtered=3
+                ),
             ),
             (
                 {**BAD_IMAGE, "progress_unknown": {"BOOL": True}},
@@ -532,6 +538,15 @@ class TestReads:
 
         assert repr(ledger.extents.get(JOB.id, 1)) == repr(item)
         assert list(ledger.extents.list(JOB.id)) == [item]
+
+    def test_extent_of_an_earlier_version_without_filtered(
+        self, ledger: DynamoLedger, table: RecordingTable
+    ) -> None:
+        table.put({name: value for name, value in DONE_IMAGE.items() if name != "filtered"})
+
+        found = ledger.extents.get(JOB.id, 1)
+
+        assert (found.records, found.bad, found.filtered) == (5, 2, 0)
 
     def test_counters(self, ledger: DynamoLedger, table: RecordingTable) -> None:
         key = {"pk": {"S": f"JOB#{JOB.id}"}}

@@ -53,7 +53,7 @@ def test_next_worker_of_an_extent_closes_a_job_left_open() -> None:
     slots = world.slots()
     claim = slots.claim(extent, world.worker().client(extent))
     assert isinstance(claim, Claim)
-    slots.complete(claim, position=4, records=4, bad=0)
+    slots.complete(claim, position=4, records=4, bad=0, filtered=0)
     before = state(world, job.id)
 
     run_extent(extent, world.worker())

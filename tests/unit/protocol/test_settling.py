@@ -20,7 +20,7 @@ def test_the_slot_of_a_dead_owner_is_settled_and_let_go() -> None:
     extent, other = scene.extents(scene.job(b"abcdefgh"))
     dead, me = scene.of("dead"), scene.of("me")
     lost = scene.claim(dead, extent)
-    me.complete(scene.claim(me, other), position=8, records=4, bad=0)
+    me.complete(scene.claim(me, other), position=8, records=4, bad=0, filtered=0)
     scene.die_after_commit(dead, lost, 3)
     scene.outlast_the_lease()
 
@@ -65,7 +65,7 @@ def test_progress_of_another_extent_means_no_commit_since_the_claim() -> None:
     dead = scene.of("dead", ONE)
     done = scene.claim(dead, first)
     scene.send(dead, b"0", b"1", b"2", b"3")
-    dead.complete(done, position=4, records=4, bad=0)
+    dead.complete(done, position=4, records=4, bad=0, filtered=0)
     scene.claim(dead, second)
     scene.outlast_the_lease()
 
@@ -79,7 +79,7 @@ def test_progress_of_another_job_with_the_same_ordinal_is_ignored() -> None:
     scene = Scene()
     finished, extent = (scene.extents(scene.job(b"abcd", key))[0] for key in ("one", "other"))
     dead = scene.of("dead", ONE)
-    dead.complete(scene.claim(dead, finished), position=4, records=4, bad=0)
+    dead.complete(scene.claim(dead, finished), position=4, records=4, bad=0, filtered=0)
     scene.claim(dead, extent)
     scene.outlast_the_lease()
 
@@ -96,7 +96,7 @@ def test_extent_is_done_when_its_last_transaction_was_empty() -> None:
     scene.deliver(dead, claim, 4)
     scene.ledger.refuse("complete")
     with pytest.raises(LedgerUnavailable):
-        dead.complete(claim, position=4, records=4, bad=0)
+        dead.complete(claim, position=4, records=4, bad=0, filtered=0)
     scene.outlast_the_lease()
 
     answer = scene.of("me", ONE).claim(extent, CLIENT)
@@ -140,10 +140,10 @@ def test_a_proof_from_an_earlier_claim_never_moves_the_position_back() -> None:
     one, other = scene.of("one"), scene.of("other")
     early = scene.claim(one, extent)
     scene.deliver(one, early, 1)
-    one.hand_back(early, position=1, records=1, bad=0, keep_attempt=False)
+    one.hand_back(early, position=1, records=1, bad=0, filtered=0, keep_attempt=False)
     later = scene.claim(other, extent)
     scene.deliver(other, later, 3)
-    other.hand_back(later, position=3, records=3, bad=0, keep_attempt=False)
+    other.hand_back(later, position=3, records=3, bad=0, filtered=0, keep_attempt=False)
     last = scene.claim(one, extent)
     scene.outlast_the_lease()
 
@@ -212,7 +212,7 @@ def test_a_missing_group_matters_only_to_an_extent_in_work() -> None:
     scene = Scene()
     first, second = scene.extents(scene.job(b"abcdefgh"))
     slots = scene.of("me", ONE)
-    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0)
+    slots.complete(scene.claim(slots, first), position=4, records=4, bad=0, filtered=0)
     slots.release()
     scene.forget_group(0)
 

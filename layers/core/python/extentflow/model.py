@@ -227,10 +227,10 @@ class Outcome(enum.StrEnum):
 class Receipt:
     """What one `run_extent` call did.
 
-    `records`, `bad`, `filtered` (dropped by transforms) and `bytes_read` count this call's own
-    work; totals come from the ledger. `seconds` is wall time, `peak_rss_bytes` the process's.
-    `retry_after_seconds` is meaningful for BUSY only, and `holder` is the message whose worker
-    holds the extent, where there is one.
+    `records`, `bad`, `filtered` (dropped by transforms, or in row groups that these exclude) and
+    `bytes_read` count this call's own work; totals come from the ledger. `seconds` is wall time,
+    `peak_rss_bytes` the process's. `retry_after_seconds` is meaningful for BUSY only, and `holder`
+    is the message whose worker holds the extent, where there is one.
     """
 
     job: str

@@ -22,8 +22,8 @@ from extentflow.wiring import Runtime
 
 MAP_CELLS = 400
 SHOWN_ERRORS = 20
-COLUMNS = ("job", "begun", "connector", "object", "state", "extents", "records", "bad")
-NARROW_COLUMNS = ("job", "state", "extents", "records", "bad", "object")
+COLUMNS = ("job", "begun", "connector", "object", "state", "extents", "records", "bad", "filtered")
+NARROW_COLUMNS = ("job", "state", "extents", "records", "bad", "filtered", "object")
 WIDE = 120
 MAP = {
     "DONE": ("█", "green"),
@@ -148,6 +148,8 @@ def _show_jobs(jobs: list[JobDetail], state: JobState | None) -> None:
         )
         return
     columns = COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS
+    if not any(one.report.filtered for one in jobs):
+        columns = tuple(column for column in columns if column != "filtered")
     rows = [
         {
             "job": one.job.id,
@@ -157,7 +159,8 @@ def _show_jobs(jobs: list[JobDetail], state: JobState | None) -> None:
             "state": one.report.state,
             "extents": extents(one.report),
             "records": f"{one.report.records:,}",
-            "bad": one.report.bad,
+            "bad": f"{one.report.bad:,}",
+            "filtered": f"{one.report.filtered:,}",
         }
         for one in jobs
     ]
@@ -181,7 +184,7 @@ def _show_job(found: JobDetail, *, as_json: bool) -> None:
         ("state", f"{job.state}{': ' + job.reason if job.reason else ''}"),
         *([("run", f"{found.run} of EMR Serverless")] if found.run else []),
         ("extents", f"{report.done} done, {report.failed} failed of {job.plan.count}"),
-        ("records", f"{report.records:,} and {report.bad:,} bad"),
+        ("records", counts(report)),
     ]
     output.print_table(("", ""), facts)
     output.out.print(extent_map(items, job.plan.count))
@@ -190,6 +193,12 @@ def _show_job(found: JobDetail, *, as_json: bool) -> None:
     failed = (item for item in items.values() if item.state is ExtentState.FAILED)
     for item in islice(failed, SHOWN_ERRORS):
         output.complain(f"extent {item.ordinal}: {item.error}")
+
+
+def counts(job: JobReport) -> str:
+    """Return what became of the records of a job."""
+    filtered = f", {job.filtered:,} filtered" if job.filtered else ""
+    return f"{job.records:,} and {job.bad:,} bad{filtered}"
 
 
 def extents(job: JobReport) -> str:

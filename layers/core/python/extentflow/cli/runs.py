@@ -200,11 +200,14 @@ def show(report: RunReport, *, as_json: bool) -> None:
     if as_json:
         output.print_json(report.to_json())
     elif report.jobs or not report.ok:
+        columns = ["job", "object", "state", "extents", "records", "bad"]
+        columns += ["filtered"] if any(job.filtered for job in report.jobs) else []
         rows = [
-            (job.job, job.uri, job.state, extents(job), f"{job.records:,}", f"{job.bad:,}")
+            (job.job, job.uri, job.state, extents(job), job.records, job.bad, job.filtered)
             for job in report.jobs
         ]
-        output.print_table(("job", "object", "state", "extents", "records", "bad"), rows)
+        shown = ([f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows)
+        output.print_table(columns, (row[: len(columns)] for row in shown))
         rate = report.records_this_run / max(report.seconds, 1e-9)
         peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured
         memory = f", worker memory at most {size(peak)}" if peak else ""

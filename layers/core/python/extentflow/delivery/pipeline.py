@@ -6,6 +6,7 @@ A row that a transform or a converter rejects becomes a bad record, and its chun
 converted again without it. A row that a transform drops is counted, and nothing else.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -50,7 +51,8 @@ class ConvertedChunk:
     """The records of a chunk, their locations, its bad records, and the position behind it.
 
     The position before a record is its location plus `position_shift`. `filtered` rows were
-    dropped by transforms.
+    dropped by transforms or excluded by the format. Where there are any, `decoded` has the
+    locations of all rows that were decoded, those of dropped ones included.
     """
 
     records: Records
@@ -59,6 +61,7 @@ class ConvertedChunk:
     next_position: int
     position_shift: int = 0
     filtered: int = 0
+    decoded: Sequence[int] = ()
 
     @property
     def payload_bytes(self) -> int:
@@ -74,18 +77,27 @@ class ConvertedChunk:
         if step >= count or self.bad:
             yield self
             return
+        filtered = 0
         for start in range(0, count, step):
             end = min(start + step, count)
             last = end == count
+            # Decoding resumes behind the rows that were dropped before the next record.
+            before = self.filtered if last else self._filtered_before(end)
+            counted, filtered = filtered, before
             yield replace(
                 self,
                 records=records.slice(start, end),
                 locations=self.locations[start:end],
-                filtered=self.filtered if last else 0,
+                filtered=before - counted,
                 next_position=self.next_position
                 if last
                 else int(self.locations[end]) + self.position_shift,
             )
+
+    def _filtered_before(self, row: int) -> int:
+        if not self.filtered:
+            return 0
+        return bisect_left(self.decoded, self.locations[row]) - row
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +184,15 @@ class Pipeline:
             timestamps=timestamps,
             partitions=partitions,
         )
-        position = chunk.next_position
-        return ConvertedChunk(made, locations, chunk.bad, position, shift, filtered)
+        return ConvertedChunk(
+            made,
+            locations,
+            chunk.bad,
+            chunk.next_position,
+            shift,
+            filtered,
+            decoded=chunk.locations if filtered else (),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ from extentflow.errors import (
     reason,
 )
 from extentflow.formats import BadRecord
-from extentflow.ledger import Claim, Ledger, Totals
+from extentflow.ledger import Claim, Ledger
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
 from extentflow.sink import ProducerSettings
@@ -339,12 +339,10 @@ class _ClaimedExtent:
         self._call = call
         self._context = call.context
         self._slots = call.context.slots
-        item = claim.item
-        self._committed = Totals(position=item.position, records=item.records, bad=item.bad)
+        self._committed = claim.item.totals
         self._sent = self._committed.copy()
         self._sent_bytes: int | None = None
         self._sending_bytes = 0  # of the chunk that was sent last
-        self._filtered = 0  # since the last commit
         self._opened_at = 0.0
         self._producer_ended = False
         self._handed_back = False
@@ -489,7 +487,7 @@ class _ClaimedExtent:
             self._send_dead_letters(bad, dead_letters)
         self._sent["records"] += len(chunk.records.values) - len(rejected)
         self._sent["bad"] += len(bad)
-        self._filtered += chunk.filtered
+        self._sent["filtered"] += chunk.filtered
         self._sent["position"] = chunk.next_position
         self._sent_bytes += self._sending_bytes
 
@@ -519,8 +517,7 @@ class _ClaimedExtent:
     def _count_commit(self) -> None:
         self._call.records += self._sent["records"] - self._committed["records"]
         self._call.bad += self._sent["bad"] - self._committed["bad"]
-        self._call.filtered += self._filtered
-        self._filtered = 0
+        self._call.filtered += self._sent["filtered"] - self._committed["filtered"]
         self._call.commits += 1
         self._committed = self._sent.copy()
         if self._sent_bytes:

@@ -387,9 +387,8 @@ class Slots:
         Raises LedgerUnavailable, Fenced.
         """
         own, item = self._require_own(claim, claim.item.position), claim.item
-        totals = Totals(position=item.position, records=item.records, bad=item.bad)
         lease_seconds = self.policy.lease_seconds
-        self.ledger.extents.advance(claim, lease_seconds=lease_seconds, **totals)
+        self.ledger.extents.advance(claim, lease_seconds=lease_seconds, **item.totals)
         # This claim counts again if it is handed back without progress.
         own.claim = own.reported = replace(claim, item=replace(item, attempts=1))
         return own.claim
@@ -619,7 +618,7 @@ class Slots:
         # settlement.
         if claim is None or claim.slot != lease.number or claim.epoch >= lease.epoch:
             return None
-        unchanged = Settlement(item.position, item.records, item.bad)
+        unchanged = Settlement(**item.totals)
         if claim.at_least_once:
             return unchanged  # its commits are in the ledger only, so that Kafka can lose none
         if committed is None or committed.epoch != claim.epoch:
@@ -630,7 +629,13 @@ class Slots:
             return unchanged  # the marker or an earlier extent: no commit since the claim
         if not committed.done and committed.position <= item.position:
             return unchanged
-        return Settlement(committed.position, committed.records, committed.bad, committed.done)
+        return Settlement(
+            committed.position,
+            committed.records,
+            committed.bad,
+            committed.done,
+            filtered=committed.filtered,
+        )
 
     def _is_takeable(self, slot: SlotItem) -> bool:
         return slot.owner in ("", self.owner) or self._is_expired(slot)

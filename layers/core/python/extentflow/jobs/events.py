@@ -29,8 +29,8 @@ PAGE_EVENTS = 50
 class JobEvent:
     """One end of one job, of schema version 1 (docs/events.md).
 
-    `records` and `bad` count what is committed, that of failed extents included. `topic` is empty
-    where the connector cannot be read. `ended` is in seconds since the epoch.
+    `records`, `bad` and `filtered` count what is committed, that of failed extents included.
+    `topic` is empty where the connector cannot be read. `ended` is in seconds since the epoch.
     """
 
     job: str
@@ -47,6 +47,7 @@ class JobEvent:
     generation: int
     reopened: int
     ended: float
+    filtered: int = 0
 
     @property
     def moment(self) -> datetime:
@@ -138,4 +139,5 @@ class JobEvents:
             generation=job.generation,
             reopened=job.reopened,
             ended=job.ended,
+            filtered=totals.filtered,
         )

@@ -42,8 +42,9 @@ class JobReport:
     """One job as it stands after a run; totals are the ledger's.
 
     `reason` is why it ended, or which connector is paused or stopped.
-    `records` and `bad` count what is committed, that of unfinished extents included. `revision` is
-    the connector's that the job pins. `delivered_before`: the job was DONE before this run.
+    `records`, `bad` and `filtered` count what is committed, that of unfinished extents included;
+    their sum is what was read. `revision` is the connector's that the job pins.
+    `delivered_before`: the job was DONE before this run.
     `earlier`: the object was replaced or deleted since an earlier run left its job open.
     """
 
@@ -58,6 +59,7 @@ class JobReport:
     records: int
     bad: int
     object_bytes: int
+    filtered: int = 0
     revision: int = 0
     delivered_before: bool = False
     earlier: bool = False
@@ -71,7 +73,8 @@ class JobReport:
     @property
     def begun(self) -> bool:
         """Whether anything of it is committed, or may be, by this run or an earlier one."""
-        return bool(self.records or self.bad or self.done) and not self.delivered_before
+        moved = self.records or self.bad or self.filtered or self.done
+        return bool(moved) and not self.delivered_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +413,7 @@ def report(ledger: Ledger, job: Job) -> JobReport:
         records=totals.records,
         bad=totals.bad,
         object_bytes=job.version.size,
+        filtered=totals.filtered,
         revision=job.revision,
     )
 

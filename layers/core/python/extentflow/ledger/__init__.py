@@ -21,11 +21,12 @@ from extentflow.plugins import Registry
 
 
 class Totals(TypedDict):
-    """What an extent has delivered up to a position: good and bad records."""
+    """What became of the records of an extent up to a position: delivered, bad, filtered."""
 
     position: int
     records: int
     bad: int
+    filtered: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,18 @@ class ExtentItem:
     position: int = 0
     records: int = 0
     bad: int = 0
+    filtered: int = 0
     attempts: int = 0
     claim: ClaimMark | None = None
     error: str = ""
     progress_unknown: bool = False
+
+    @property
+    def totals(self) -> Totals:
+        """What became of its records so far."""
+        return Totals(
+            position=self.position, records=self.records, bad=self.bad, filtered=self.filtered
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,8 @@ class Settlement:
     """What a slot's new owner read from Kafka about the extent of its predecessor.
 
     `unknown`: Kafka no longer has the progress; the extent becomes FAILED, `progress_unknown`.
-    Otherwise position, records and bad are totals of the extent, never behind the ledger's.
+    Otherwise position, records, bad and filtered are totals of the extent, never behind the
+    ledger's.
     """
 
     position: int
@@ -108,16 +118,21 @@ class Settlement:
     bad: int
     done: bool = False
     unknown: bool = False
+    filtered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """A job's exact counters; `records`, `bad`, `bytes` (of ranges) are of its DONE extents."""
+    """A job's exact counters; all but `failed` are of its DONE extents, `bytes` those of ranges.
+
+    `records` + `bad` + `filtered` is the number of records that were read.
+    """
 
     done: int = 0
     failed: int = 0
     records: int = 0
     bad: int = 0
+    filtered: int = 0
     bytes: int = 0
 
 
@@ -455,8 +470,12 @@ def committed(ledger: Ledger, job: Job) -> JobProgress:
         return totals
     for item in ledger.extents.list(job.id):
         if item.state is not ExtentState.DONE:
-            records, bad = totals.records + item.records, totals.bad + item.bad
-            totals = replace(totals, records=records, bad=bad)
+            totals = replace(
+                totals,
+                records=totals.records + item.records,
+                bad=totals.bad + item.bad,
+                filtered=totals.filtered + item.filtered,
+            )
     return totals
 
 

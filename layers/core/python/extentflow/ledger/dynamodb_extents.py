@@ -65,6 +65,7 @@ STATE_FIELDS: Fields = {
     "position": int,
     "records": int,
     "bad": int,
+    "filtered": int,
     "attempts": int,
     "error": str,
     "progress_unknown": bool,
@@ -237,8 +238,13 @@ class DynamoExtents:
         """Write the extent's part of `advance`."""
         extent, position = claim.extent, totals["position"]
         is_ours = _has_claim(claim.mark) & Attr("position").lte(position)
-        records, bad = totals["records"], totals["bad"]
-        content = {"position": position, "records": records, "bad": bad, "attempts": 0}
+        content: Attributes = {
+            "position": position,
+            "records": totals["records"],
+            "bad": totals["bad"],
+            "filtered": totals["filtered"],
+            "attempts": 0,
+        }
         write = Write(extent_key(extent.job, extent.ordinal), is_ours, content)
         if refused := self._items.refusal(f"advancing {extent.uri} to {position}", write):
             raise rules.lost(self._refused_item(refused, extent), claim, position)
@@ -315,7 +321,8 @@ def _extent_from_item(item: Stored) -> ExtentItem:
             job=job_of(item),
             ordinal=int(item["sk"].removeprefix(EXTENT)),
             claim=_mark_from_item(item["claim"]) if "claim" in item else None,
-            **read_fields(item, FIELDS),
+            # Extents of earlier versions have no `filtered`.
+            **read_fields({"filtered": 0, **item}, FIELDS),
         )
 
 

@@ -51,7 +51,7 @@ CONTENT_FIELDS: Fields = {"compression": str, "facts": str}
 # Of the plans of earlier versions.
 EARLIER_PLANS = {"covered": -1, "cut_version": 1, "compression": "", "facts": ""}
 VERSION_FIELDS: Fields = {"bucket": str, "key": str, "etag": str, "size": int}
-COUNTERS = ("done", "failed", "records", "bad", "bytes")
+COUNTERS = ("done", "failed", "records", "bad", "filtered", "bytes")
 
 
 class DynamoConnectors:

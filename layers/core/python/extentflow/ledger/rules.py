@@ -74,6 +74,7 @@ def settled(seen: ExtentItem, settlement: Settlement) -> ExtentItem:
         position=settlement.position,
         records=settlement.records,
         bad=settlement.bad,
+        filtered=settlement.filtered,
         attempts=0 if settlement.position > seen.position else seen.attempts,
         claim=None,
     )
@@ -87,7 +88,13 @@ def pending_again(item: ExtentItem) -> ExtentItem:
 def counted(item: ExtentItem) -> JobProgress:
     """Return what an extent adds to its job's counters when it reaches its present state."""
     if item.state is ExtentState.DONE:
-        return JobProgress(done=1, records=item.records, bad=item.bad, bytes=item.end - item.start)
+        return JobProgress(
+            done=1,
+            records=item.records,
+            bad=item.bad,
+            filtered=item.filtered,
+            bytes=item.end - item.start,
+        )
     return JobProgress(failed=1 if item.state is ExtentState.FAILED else 0)
 
 

@@ -140,7 +140,7 @@ class SlotProgress:
     """The state of a slot's extent as of one transaction, stored as the slot's group offset.
 
     An empty `job` is a marker: the slot was acquired under `epoch` and committed nothing since.
-    `records` and `bad` are totals of the extent, not of the transaction.
+    `records`, `bad` and `filtered` are totals of the extent, not of the transaction.
     """
 
     epoch: int
@@ -150,10 +150,15 @@ class SlotProgress:
     records: int = 0
     bad: int = 0
     done: bool = False
+    filtered: int = 0
 
     def to_metadata(self) -> str:
         """Return compact JSON for the offset's metadata field; the offset is the position."""
-        text = json.dumps(asdict(self), separators=(",", ":"))
+        members = asdict(self)
+        if not self.filtered:
+            # Workers of earlier versions, which may settle the slot, take it for foreign metadata.
+            del members["filtered"]
+        text = json.dumps(members, separators=(",", ":"))
         if len(text) > METADATA_LIMIT_CHARACTERS:
             raise ValueError(
                 f"progress metadata has {len(text)} characters, at most "

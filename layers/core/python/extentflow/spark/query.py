@@ -33,7 +33,7 @@ from extentflow.wiring import Runtime
 log = logging.getLogger(__name__)
 
 OBSERVED = "extentflow"
-SUMS = {"records": "records", "bad": "bad", "bytes": "bytes_read"}
+SUMS = {"records": "records", "bad": "bad", "filtered": "filtered", "bytes": "bytes_read"}
 # Spark's sink that runs queries and keeps nothing.
 NOWHERE = "noop"
 # spark-submit sets it.
@@ -70,6 +70,7 @@ class Triggered:
     failed: int
     records: int
     bad: int
+    filtered: int
     bytes_read: int
     seconds: float
     records_per_second: float

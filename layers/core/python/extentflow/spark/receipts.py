@@ -27,6 +27,7 @@ class Row(NamedTuple):
     position: int  # how far it is, as its format counts
     records: int  # in the topic, of all runs
     bad: int
+    filtered: int
     bytes: int  # fetched from the store by the run that ended it; 0 where it was final before
     seconds: float  # of the same run
     # Also PENDING if its connector was paused; of a job SUPERSEDED, CANCELLED or, if its store was
@@ -35,7 +36,7 @@ class Row(NamedTuple):
     reason: str | None  # why it is not DONE
 
 
-_TEXT, _WHOLES = StringType(), (LongType(),) * 6
+_TEXT, _WHOLES = StringType(), (LongType(),) * 7
 _TYPES: tuple[DataType, ...] = (_TEXT, _TEXT, IntegerType(), *_WHOLES, DoubleType(), _TEXT, _TEXT)
 COLUMNS = StructType([StructField(*column) for column in zip(Row._fields, _TYPES, strict=True)])
 
@@ -47,8 +48,9 @@ def describe_undelivered(row: Row) -> str:
 
 def known(job: str, uri: str, item: ExtentItem) -> Row:
     """Return the row of an extent as the ledger has it."""
-    place = (item.ordinal, item.start, item.end, item.position, item.records, item.bad)
-    return Row(job, uri, *place, 0, 0.0, item.state.value, item.error or None)
+    place = (item.ordinal, item.start, item.end, item.position)
+    counts = (item.records, item.bad, item.filtered)
+    return Row(job, uri, *place, *counts, 0, 0.0, item.state.value, item.error or None)
 
 
 def delivered(extent: Extent, receipt: Receipt, item: ExtentItem, job: Job | None) -> Row:
@@ -67,4 +69,5 @@ def delivered(extent: Extent, receipt: Receipt, item: ExtentItem, job: Job | Non
 def whole(job: Job, why: str = "") -> Row:
     """Return the one row of a job that has no extents, or whose extents could not be found out."""
     reason = why or job.reason or None
-    return Row(job.id, job.version.uri, None, None, None, 0, 0, 0, 0, 0.0, job.state.value, reason)
+    place, counts = (None, None, None, 0), (0, 0, 0)
+    return Row(job.id, job.version.uri, *place, *counts, 0, 0.0, job.state.value, reason)

@@ -127,6 +127,7 @@ class SubmittedRunEngine:
                     position=item.position,
                     records=item.records - then.records,
                     bad=item.bad - then.bad,
+                    filtered=item.filtered - then.filtered,
                     reason=item.error,
                 )
                 listener.on_receipt(receipt)
