@@ -126,7 +126,7 @@ class World:
             **changes,
         )
 
-    def job(self, body: bytes, key: str = "key", *, extent_bytes: int = 4, **changes: bool) -> Job:
+    def job(self, body: bytes, key: str = "key", *, extent_bytes: int = 4, **changes: int) -> Job:
         """Put an object and plan it."""
         request = self.request(self.put(body, key), extent_bytes, **changes)
         return self.planner.plan(self.planner.register(request))

@@ -402,6 +402,8 @@ def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
             {**ORDERS, "errors.deadletterqueue.context.headers.enable": "true"},
             "errors.deadletterqueue.context.headers.enable",
         ),
+        ({**ORDERS, "errors.max.records": "5"}, "errors.max.records"),
+        ({**ORDERS, "errors.log.include.messages": "true"}, "errors.log.include.messages"),
         ({**ORDERS, "key.converter": "string"}, "key.converter"),
         ({**ORDERS, "message.key": "none", "key.converter": "string"}, "key.converter"),
         ({**ORDERS, "predicates": "a"}, "predicates"),
@@ -467,6 +469,8 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         "predicates",
         "errors.deadletterqueue.topic.name",
         "errors.deadletterqueue.context.headers.enable",
+        "errors.max.records",
+        "errors.log.include.messages",
     }
 
 

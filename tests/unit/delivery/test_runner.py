@@ -14,6 +14,7 @@ from tests.support.memory_delivery import DEAD, TOPIC, Bytewise, World, expected
 
 from extentflow.background import prefetch
 from extentflow.converters import Converter
+from extentflow.delivery.deadletters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import (
     Chunks,
@@ -654,6 +655,76 @@ def test_bad_records_go_to_the_dead_letter_queue_with_their_place() -> None:
     assert [dict(letter.headers)["extentflow.offset"] for letter in letters] == [b"2", b"4"]
     assert {letter.value for letter in letters} == {b"!"}
     assert world.ledger.jobs.progress(job.id).bad == 2
+
+
+# -- how many bad records a job may have -----------------------------------------------------------
+
+
+def limited(world: World, most: int) -> DeliveryContext:
+    """A worker of a connector with `errors.max.records`."""
+    return replace(
+        world.worker(),
+        dead_letters=lambda _: DeadLetters(DEAD, TOPIC, "offset", most_records=most),
+    )
+
+
+def test_a_job_with_as_many_bad_records_as_it_may_have_is_done() -> None:
+    world = World(tolerant=True)
+    job = world.job(b"ab!d!f", most_bad=2)
+    work = limited(world, 2)
+
+    outcomes = {run_extent(extent, work).outcome for extent in world.extents(job)}
+
+    assert outcomes == {Outcome.DONE}
+    assert world.ledger.jobs.close(job.id).state is JobState.DONE
+
+
+def test_one_bad_record_more_than_a_job_may_have_fails_it_before_it_is_committed() -> None:
+    world = World(tolerant=True)
+    job = world.job(b"ab!de!gh", most_bad=1)
+    first, second = world.extents(job)
+    work = limited(world, 1)
+
+    receipts = [run_extent(extent, work) for extent in (first, second)]
+
+    assert [receipt.outcome for receipt in receipts] == [Outcome.DONE, Outcome.FAILED]
+    assert "s3://bucket/key[4-8): 2 bad records, and errors.max.records=1" in receipts[1].reason
+    assert len(world.broker.read_committed(DEAD)) == 1
+    closed = world.ledger.jobs.close(job.id)
+    assert closed.state is JobState.FAILED
+    assert "`extentflow run --again`" in closed.reason
+
+
+def test_extents_of_a_job_with_too_many_bad_records_are_not_started() -> None:
+    world = World(tolerant=True)
+    first, second = world.extents(world.job(b"!!!!abcd", most_bad=1))
+    work = limited(world, 1)
+
+    outcomes = [run_extent(extent, work).outcome for extent in (first, second)]
+
+    assert outcomes == [Outcome.FAILED, Outcome.JOB_CLOSED]
+    assert world.delivered() == []
+
+
+def test_bad_records_that_parallel_extents_committed_unseen_still_fail_the_job() -> None:
+    world = World(tolerant=True)
+    job = world.job(b"ab!!ef!!", most_bad=2)
+    first, second = world.extents(job)
+    work = limited(world, 2)
+    ran: list[Outcome] = []
+
+    def meanwhile(name: str) -> None:
+        if name == "complete" and not ran:
+            ran.append(Outcome.BUSY)
+            ran.append(run_extent(second, limited(world, 2)).outcome)
+
+    world.ledger.on_call = meanwhile
+    outcome = run_extent(first, work).outcome
+
+    assert (outcome, ran[1]) == (Outcome.DONE, Outcome.DONE)
+    closed = world.ledger.jobs.close(job.id)
+    assert closed.state is JobState.FAILED
+    assert closed.reason.startswith("4 bad records, and errors.max.records=2")
 
 
 def test_trap_t12_an_object_replaced_mid_read_supersedes_its_job() -> None:

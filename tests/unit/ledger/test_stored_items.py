@@ -321,6 +321,15 @@ class TestWrites:
         assert image == {**JOB_IMAGE, "compression": {"S": "gzip"}, "facts": {"S": "id:int64"}}
         assert registered == ledger.jobs.get(JOB.id) == found
 
+    def test_job_with_a_limit_of_bad_records(
+        self, ledger: DynamoLedger, table: RecordingTable
+    ) -> None:
+        stored = ledger.jobs.register(replace(JOB, most_bad=0))
+
+        image = table.image(f"JOB#{JOB.id}", "JOB")
+        assert image == {**JOB_IMAGE, "most_bad": {"N": "0"}}
+        assert (stored.most_bad, ledger.jobs.get(JOB.id)) == (0, stored)
+
     def test_job_from_plan_to_published_end(
         self, ledger: DynamoLedger, table: RecordingTable
     ) -> None:

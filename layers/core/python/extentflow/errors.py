@@ -11,7 +11,7 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     ├── Permanent       retrying changes nothing; a person has to act
     │     ObjectGone (BucketGone)  ObjectChanged  AccessDenied  CorruptObject  NotOffered
     │     UnsupportedFormat  UnsupportedType  IncompatibleSchema  ProgressUnknown  Conflict
-    │     UnreadableItem
+    │     UnreadableItem  TooManyBadRecords
     ├── CorruptRecord   one record is bad; `errors.tolerance` decides
     └── Misconfigured   settings or environment; every problem at once
           TooManyExtents
@@ -139,6 +139,10 @@ class Conflict(Permanent):
 
 class UnreadableItem(Permanent):
     """An item of the ledger has another layout than this version writes and reads."""
+
+
+class TooManyBadRecords(Permanent):
+    """A job has more bad records than `errors.max.records` tolerates."""
 
 
 class CorruptRecord(ExtentflowError):  # noqa: N818

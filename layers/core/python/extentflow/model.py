@@ -166,7 +166,7 @@ class Job:
     `created` and `ended` (0.0 while it is open) are seconds since the epoch on the ledger's clock.
     `published`: the event of this end was published; `state` and `reopened` identify an end.
     `partition` is the one that holds an ordered object without keys, -1 before the first claim and
-    for other jobs.
+    for other jobs. With more than `most_bad` bad records it is FAILED; -1: any number.
     """
 
     id: str
@@ -185,6 +185,7 @@ class Job:
     ended: float = 0.0
     published: bool = False
     partition: int = -1
+    most_bad: int = -1
 
     @property
     def content(self) -> Content:

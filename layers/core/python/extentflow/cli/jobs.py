@@ -147,9 +147,9 @@ def _show_jobs(jobs: list[JobDetail], state: JobState | None) -> None:
             else f"no job is {state}; `extentflow status` shows all jobs"
         )
         return
-    columns = COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS
-    if not any(one.report.filtered for one in jobs):
-        columns = tuple(column for column in columns if column != "filtered")
+    fitting = COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS
+    filtered = any(one.report.filtered for one in jobs)
+    columns = [column for column in fitting if filtered or column != "filtered"]
     rows = [
         {
             "job": one.job.id,

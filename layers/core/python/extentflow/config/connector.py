@@ -95,6 +95,7 @@ _LOCAL = Only("endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type
 _ROLE = Only("aws.sts.role.arn", lambda value: value is not None, "aws.sts.role.arn is set")
 _NOT_EMPTY = Only("transforms", bool, "transforms is set")
 _TOLERANT = Only("errors.tolerance", lambda value: value == "all", "errors.tolerance is all")
+_LOGGED = Only("errors.log.enable", bool, "errors.log.enable is true")
 _LINES = Only(
     "input.format",
     lambda value: value is None or FORMATS.get(value).compressible,
@@ -332,6 +333,27 @@ class ConnectorConfig:
         default=True,
         name="errors.deadletterqueue.context.headers.enable",
         only=(_TOLERANT,),
+    )
+    errors_max_records: int | None = key(
+        types.whole(0),
+        "The most bad records of one job. With more of them the job is FAILED"
+        " ([formats.md](formats.md#bad-records)).",
+        shown="any number",
+        only=(_TOLERANT,),
+    )
+    errors_log: bool = key(
+        types.BOOLEAN,
+        "Whether each bad record is a line of the workers' log: object, version, extent, place and"
+        " reason as JSON. At most 100 lines a minute and process.",
+        default=False,
+        name="errors.log.enable",
+    )
+    errors_log_messages: bool = key(
+        types.BOOLEAN,
+        "Whether these lines have the first 1,024 bytes of the record.",
+        default=False,
+        name="errors.log.include.messages",
+        only=(_LOGGED,),
     )
     engine: str = key(
         types.choice(ENGINES),

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from extentflow.delivery.badrecords import BadRecordLog
 from extentflow.errors import CorruptRecord
 from extentflow.formats import BadRecord
 from extentflow.model import Extent
@@ -22,7 +23,8 @@ class DeadLetters:
 
     `topic` None means `errors.tolerance=none`: a bad record fails its extent. `context` False omits
     the headers. `limit_bytes` is the topic's limit: a larger dead letter is sent without its bytes,
-    but with its location, which counts `location_unit`s.
+    but with its location, which counts `location_unit`s. A job may have `most_records` bad records
+    (None: any number). `log` receives each of them (None: none).
     """
 
     topic: str | None
@@ -30,6 +32,13 @@ class DeadLetters:
     location_unit: Literal["offset", "row"]
     context: bool = True
     limit_bytes: int | None = None
+    most_records: int | None = None
+    log: BadRecordLog | None = None
+
+    def report(self, extent: Extent, bad: Sequence[BadRecord]) -> None:
+        """Write bad records to the log, if there is one."""
+        if self.log is not None:
+            self.log.write(extent, bad, self.location_unit)
 
     def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
         """Return a dead letter per bad record, with bytes if `raw`; CorruptRecord without topic."""

@@ -10,6 +10,7 @@
     ProcessExhausted               abort, hand back (twice, if that fails for the same reason),
                                    retry; each time counts as an attempt
     ObjectChanged                  FAILED, and the job SUPERSEDED
+    TooManyBadRecords              FAILED, and the job FAILED: other extents are not started
     other Permanent, CorruptRecord FAILED at the last committed position
     Misconfigured                  handed back and raised: it affects other extents, too
 
@@ -48,11 +49,12 @@ from extentflow.errors import (
     Retryable,
     SinkUnavailable,
     StoreUnavailable,
+    TooManyBadRecords,
     contain_defects,
     reason,
 )
 from extentflow.formats import BadRecord
-from extentflow.ledger import Claim, Ledger
+from extentflow.ledger import Claim, Ledger, rules
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
 from extentflow.sink import ProducerSettings
@@ -347,6 +349,7 @@ class _ClaimedExtent:
         self._producer_ended = False
         self._handed_back = False
         self._points: PointLog | None = None
+        self._most_bad: int | None = None
 
     def run(self, *, out_of_time: bool) -> Receipt:
         """Deliver the extent, or apply the table of errors at the top of this module."""
@@ -390,13 +393,17 @@ class _ClaimedExtent:
             raise
         except (Permanent, CorruptRecord, Defect) as exc:
             self._abort()
-            if isinstance(exc, ObjectChanged):
-                kept = "records of the old version that were committed stay in the topic"
-                # Before the extent is final: no engine runs a final extent again.
-                self._context.ledger.jobs.end(
-                    call.extent.job, JobState.SUPERSEDED, f"{exc}; {kept}"
-                )
+            self._end_job(exc)  # before the extent is final: no engine runs a final extent again
             return self.fail(reason(exc))
+
+    def _end_job(self, error: ExtentflowError) -> None:
+        """End the job where an error of one extent is one of the whole job."""
+        jobs, job = self._context.ledger.jobs, self._call.extent.job
+        if isinstance(error, ObjectChanged):
+            kept = "records of the old version that were committed stay in the topic"
+            jobs.end(job, JobState.SUPERSEDED, f"{error}; {kept}")
+        elif isinstance(error, TooManyBadRecords):
+            jobs.end(job, JobState.FAILED, str(error))
 
     def _return_attempt(self, error: Retryable) -> None:
         """Return the attempt that an outage used up; Fenced may be a transaction that timed out."""
@@ -426,6 +433,7 @@ class _ClaimedExtent:
     def _deliver(self) -> Receipt:
         extent, context = self._call.extent, self._context
         dead_letters = context.dead_letters(extent)
+        self._most_bad = dead_letters.most_records
         largest = context.limits.transaction_bytes
         wanted_bytes = min(context.limits.first_bytes, largest)
         pipeline, position = context.open(extent), self._committed["position"]
@@ -440,6 +448,7 @@ class _ClaimedExtent:
                 if chunk is not None:
                     if chunk.bad and dead_letters.topic is None:
                         self._commit()  # the good records before the bad one are delivered
+                        dead_letters.report(extent, chunk.bad[:1])
                         unit = dead_letters.location_unit
                         raise CorruptRecord(describe(extent, chunk.bad[0], unit))
                     self._send(chunk, dead_letters)
@@ -450,6 +459,7 @@ class _ClaimedExtent:
                     self._slots.moved()  # also while it reads what was delivered before
                 if context.stopping():
                     return self._stop()
+        self._require_tolerated()
         self._slots.complete(self._claim, **self._sent)
         self._count_commit()
         return self._receipt(Outcome.DONE)
@@ -494,6 +504,7 @@ class _ClaimedExtent:
     def _send_dead_letters(self, bad: list[BadRecord], dead_letters: DeadLetters) -> None:
         """Send dead letters; one that is too large goes without its bytes, with its location."""
         extent, send = self._call.extent, self._slots.sink.send
+        dead_letters.report(extent, bad)
         large = [bad[record.index] for record in send(dead_letters.records(extent, bad))]
         again = send(dead_letters.records(extent, large, raw=False)) if large else ()
         if again:
@@ -510,9 +521,23 @@ class _ClaimedExtent:
             # Chunks without records that do not advance: committing them would count as progress.
             self._slots.sink.abort()
         else:
+            self._require_tolerated()
             self._slots.commit(self._claim, **self._sent)
             self._count_commit()
         self._sent_bytes = None
+
+    def _require_tolerated(self) -> None:
+        """Raise TooManyBadRecords before a commit with which the job would have too many.
+
+        Counts the job's DONE extents and this one; `rules.verdict` counts all of them at the end.
+        """
+        bad, most = self._sent["bad"], self._most_bad
+        if most is None or bad == self._committed["bad"]:
+            return
+        extent = self._call.extent
+        total = bad + self._context.ledger.jobs.progress(extent.job).bad
+        if total > most:
+            raise TooManyBadRecords(f"{extent.uri}: {rules.too_many_bad_records(total, most)}")
 
     def _count_commit(self) -> None:
         self._call.records += self._sent["records"] - self._committed["records"]

@@ -57,6 +57,7 @@ class JobRequest:
     cores: int = 1
     unfit: str = ""
     compression: str = ""
+    most_bad: int = -1
 
 
 def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int) -> int:
@@ -288,6 +289,7 @@ class Planner:
             plan=replace(plan, compression=request.compression),
             generation=generation,
             ordered=request.ordered,
+            most_bad=request.most_bad,
             created=self.clock.wall(),
         )
 

@@ -182,6 +182,8 @@ class DynamoJobs:
             "version": version,
             "planned": job.state is not JobState.PLANNING,
         }
+        if job.most_bad >= 0:
+            content["most_bad"] = job.most_bad
         write = Write(job_key(job.id), Attr("pk").not_exists(), content)
         subject = f"registering job {job.id} of {job.version.uri}"
         return job_from_item(self._items.store(subject, write))
@@ -374,6 +376,7 @@ def _job(item: Stored) -> Job:
         plan=Plan(**read_fields({**EARLIER_PLANS, **item}, {**PLAN_FIELDS, **CONTENT_FIELDS})),
         published=not state.open and item["listing"] == _listing(item["connector"], state),
         partition=int(item.get("partition", -1)),
+        most_bad=int(item.get("most_bad", -1)),
         **read_fields(item, JOB_FIELDS),
         **read_fields({"ended": 0, **item}, STATE_FIELDS),
     )

@@ -110,11 +110,22 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
                 f"its {count} extents cover {progress.bytes} bytes instead of {job.plan.covered}:"
                 " they are not of one plan; deliver the object again with `extentflow run --again`"
             )
+        if 0 <= job.most_bad < progress.bad:
+            return JobState.FAILED, too_many_bad_records(progress.bad, job.most_bad)
         return JobState.DONE, ""
     # An ordered job cannot continue behind a failed extent.
     if progress.done + progress.failed == count or (job.ordered and progress.failed):
         return JobState.FAILED, f"{progress.failed} of {count} extents failed"
     return None
+
+
+def too_many_bad_records(bad: int, most: int) -> str:
+    """Return why a job with so many bad records fails, with the remedy."""
+    return (
+        f"{bad} bad records, and errors.max.records={most}; the dead letter queue has those that"
+        " were committed. Correct the object, or raise the limit and deliver it again with"
+        " `extentflow run --again`"
+    )
 
 
 def planned(

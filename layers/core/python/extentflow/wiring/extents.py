@@ -15,6 +15,7 @@ from extentflow.background import LeaseRenewer, prefetch
 from extentflow.config.columns import BY_NAME
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings, variable
+from extentflow.delivery.badrecords import BadRecordLog, LogRate
 from extentflow.delivery.deadletters import DeadLetters, describe
 from extentflow.delivery.memory import tune_allocator
 from extentflow.delivery.pipeline import Pipeline
@@ -53,6 +54,7 @@ class ExtentSetup:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._log_rate = LogRate(runtime.clock.monotonic)
 
     def pipeline(self, extent: Extent) -> Pipeline:
         """Return how this extent becomes records."""
@@ -82,6 +84,10 @@ class ExtentSetup:
             location_unit=format_.location_unit,
             context=config.dead_letter_headers,
             limit_bytes=self._dead_letter_limit(config),
+            most_records=config.errors_max_records,
+            log=BadRecordLog(self._log_rate, config.errors_log_messages)
+            if config.errors_log
+            else None,
         )
 
     def client(self, extent: Extent) -> ProducerSettings:

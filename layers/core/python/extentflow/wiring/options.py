@@ -358,4 +358,5 @@ def job_request(
         cores=cores,
         unfit=unfit,
         compression=content.compression,
+        most_bad=-1 if config.errors_max_records is None else config.errors_max_records,
     )
