@@ -616,7 +616,7 @@ def test_a_release_without_a_response_is_settled_before_the_next_claim(
     }
 
     with pytest.raises(LedgerUnavailable):
-        let_go[how](claim, position=0, records=0, bad=0)
+        let_go[how](claim, position=0, records=0, bad=0, filtered=0)
     after = scene.claim(slots, second)
 
     assert after.mark.epoch == 2
@@ -637,7 +637,7 @@ def test_a_claim_is_worth_nothing_once_its_producer_was_dropped(how: str) -> Non
     slots.drop()
 
     with pytest.raises(Fenced):
-        calls[how](claim, position=1, records=1, bad=0)
+        calls[how](claim, position=1, records=1, bad=0, filtered=0)
     with pytest.raises(Fenced):
         _ = slots.sink
 
