@@ -3,7 +3,9 @@
 from pathlib import Path
 from traceback import extract_tb
 
+from tests.fuzz.charsets import CHARSETS
 from tests.fuzz.converters import CONVERTERS
+from tests.fuzz.documents import DOCUMENTS
 from tests.fuzz.lines import COMPRESSED, LINES
 from tests.fuzz.messages import LEDGER, MESSAGES
 from tests.fuzz.notifications import NOTIFICATIONS, REQUESTS
@@ -19,7 +21,7 @@ TARGETS = {
     target.name: target
     for target in (
         *(NOTIFICATIONS, REQUESTS, CONNECTORS, SETTINGS, MESSAGES, LEDGER),
-        *(LINES, COMPRESSED, PARQUET, ORC, CONVERTERS, ADDRESSES),
+        *(LINES, CHARSETS, DOCUMENTS, COMPRESSED, PARQUET, ORC, CONVERTERS, ADDRESSES),
     )
 }
 # Also of the campaign's own test; not a part of campaigns.

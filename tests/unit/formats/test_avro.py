@@ -421,6 +421,8 @@ def test_schemas_without_arrow_types_are_refused_at_planning(schema: Any, reason
         {"type": "fixed", "name": "F", "size": -1},
         [],
         ["int", "int"],
+        {"type": ["int", "int"]},
+        [{"type": ["int", "int"]}, "int"],
         7,
         {"type": "record", "fields": []},
     ],

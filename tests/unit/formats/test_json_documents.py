@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -81,6 +82,33 @@ def test_a_document_that_is_no_text_is_bad_and_its_reason_names_the_way_out(
     ((location, _, why),) = result.bad
     assert location == 13
     assert why == f"{reason}; if the object has another character set, set character.set"
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2])
+def test_a_position_between_two_records_has_all_bad_ones_before_it_and_none_behind(
+    batch_rows: int,
+) -> None:
+    body = b'{"a":1}{"a":"long, too long"}[1,,2,{"a":"long, too long"}]'
+    fmt = open_json(FormatOptions(batch_rows=batch_rows, max_record_bytes=10), JsonOptions())
+    source = MemorySource(body)
+
+    chunks = list(fmt.decode(source, extent_of(source, 0, len(body)), 0))
+
+    assert [bad.location for chunk in chunks for bad in chunk.bad] == [7, 32, 35]
+    positions = [0, *(chunk.next_position for chunk in chunks)]
+    for (start, end), chunk in zip(pairwise(positions), chunks, strict=True):
+        places = [*chunk.locations, *(bad.location for bad in chunk.bad)]
+        assert all(start <= place < end for place in places)
+
+
+def test_bad_records_of_a_chunk_are_in_the_order_of_the_object() -> None:
+    body = b'{"a":nul}{"a":"long, too long"}{"b":nul}'
+    fmt = open_json(FormatOptions(max_record_bytes=10), JsonOptions())
+    source = MemorySource(body)
+
+    (chunk,) = fmt.decode(source, extent_of(source, 0, len(body)), 0)
+
+    assert [bad.location for bad in chunk.bad] == [0, 9, 31]
 
 
 def test_keys_are_columns_as_in_json_lines() -> None:

@@ -151,8 +151,10 @@ class _Schema:
 
     def _complex(self, schema: Mapping[str, Any], path: str, namespace: str, depth: int) -> Node:
         kind = schema.get("type")
+        if not isinstance(kind, str):
+            return self.node(kind, path, namespace, depth + 1)
         if kind in ("array", "map"):
-            return self._items(schema, str(kind), path, namespace, depth)
+            return self._items(schema, kind, path, namespace, depth)
         if kind in _NAMED:
             name = _full_name(schema, path, namespace)
             if name in self._types:
@@ -167,8 +169,8 @@ class _Schema:
                 node = self._record(schema, path, inner, depth)
             self._types[name] = node
             return node
-        if not isinstance(kind, str) or kind not in _PRIMITIVES:
-            return self.node(kind, path, namespace, depth + 1)
+        if kind not in _PRIMITIVES:
+            return self._named(kind, path, namespace)
         logical = str(schema.get("logicalType"))
         decimal = _decimal(schema, path) if kind == "bytes" and logical == "decimal" else None
         if decimal is not None:
@@ -243,8 +245,8 @@ def _full_name(schema: Mapping[str, Any], path: str, namespace: str) -> str:
 def _branch_name(branch: object, namespace: str) -> str:
     """Return the name of a branch, as Avro's JSON encoding writes it."""
     if isinstance(branch, dict):
-        kind = branch.get("type")
-        return _full_name(branch, "", namespace) if kind in _NAMED else str(kind)
+        kind = str(branch.get("type"))
+        return _full_name(branch, "", namespace) if kind in _NAMED else kind
     name = str(branch)
     return name if name in _PRIMITIVES or "." in name or not namespace else f"{namespace}.{name}"
 

@@ -188,10 +188,12 @@ def make_chunk(
     block: LineBlock, batch: pa.RecordBatch, lines: Indexes | None, bad: Mapping[int, str]
 ) -> Chunk:
     """Return the chunk of a block: `lines` (None: all) became `batch`; `bad`: reasons by line."""
-    records = (
+    records = [
         BadRecord(block.object_bytes(line), block.location(line), bad[line]) for line in sorted(bad)
-    )
-    return Chunk(batch, block.next_position, block.locations(lines), (*block.bad, *records))
+    ]
+    if block.bad:
+        records = sorted((*block.bad, *records), key=lambda record: record.location)
+    return Chunk(batch, block.next_position, block.locations(lines), tuple(records))
 
 
 def lines_except(block: LineBlock, dropped: Collection[int]) -> Indexes | None:

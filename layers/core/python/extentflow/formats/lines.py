@@ -191,17 +191,24 @@ class LineBlock:
         return starmap(self.part, pairwise(len(self) * part // count for part in range(count + 1)))
 
     def part(self, first: int, last: int) -> LineBlock:
-        """Return the block of lines `[first, last)`, at least one."""
+        """Return the block of lines `[first, last)`, at least one, and of the bad ones there."""
         low = int(self.stops[first - 1]) if first else 0
         high = int(self.stops[last - 1])
+        # A bad record behind the part's last line is behind its position, where decoding resumes.
+        bad, position = self.bad, self.next_position
+        if first and bad:
+            bad = tuple(one for one in bad if one.location >= self.stop(first - 1))
+        if last < len(self):
+            position = self.stop(last - 1)
+            bad = tuple(one for one in bad if one.location < position)
         return LineBlock(
             offset=self.offset + low,
             data=self.data[low:high],
             starts=self.starts[first:last] - low,
             ends=self.ends[first:last] - low,
             stops=self.stops[first:last] - low,
-            next_position=self.stop(last - 1),
-            bad=self.bad if first == 0 else (),
+            next_position=position,
+            bad=bad,
             places=self.places,
             irregular=None if self.irregular is None else self.irregular[first:last],
         )
