@@ -4,9 +4,9 @@ import gzip
 import math
 import random
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import count
 
@@ -28,7 +28,7 @@ from extentflow.jobs.run import RunReport
 from extentflow.ledger import ConnectorState
 from extentflow.ledger.dynamodb_calls import Write
 from extentflow.ledger.dynamodb_jobs import job_key
-from extentflow.model import Job, JobState
+from extentflow.model import Extent, Job, JobState, Receipt
 from extentflow.plugins import EntryPoint
 from extentflow.services.health import _connector
 from extentflow.services.runs import EngineChoice, RunControl, Runs
@@ -79,6 +79,30 @@ class Line:
         choice = EngineChoice("inline")
         runs = Runs(self.runtime, control, self.open_engine)
         return runs.run("c", addresses, engine=choice, again=again)
+
+    def set_clock(self, ahead_seconds: float) -> None:
+        """Continue on a host whose clock is ahead of the ledger's."""
+        ticker = self.runtime.ticker
+        self.runtime.clock = replace(ticker.clock, wall=lambda: ticker.read() + ahead_seconds)
+
+    @contextmanager
+    def ending_after(self, extents: int) -> Iterator[None]:
+        """Let the ledger become unavailable to workers after so many extents of a run."""
+        open_engine, asked = self.open_engine, count(1)
+
+        def opened(*_args: object, **_words: object) -> Engine:
+            run_one = until_final(delivery_context(self.runtime, self.runtime.slots("here")))
+
+            def run(extent: Extent) -> Receipt:
+                if next(asked) > extents:
+                    raise LedgerUnavailable("the table is unavailable")
+                return run_one(extent)
+
+            return CallingThreadEngine(run)
+
+        self.open_engine = opened
+        yield
+        self.open_engine = open_engine
 
     def generations(self) -> dict[str, list[int]]:
         """The generations of every object that were delivered to their end."""
@@ -298,6 +322,63 @@ def test_an_interrupted_second_delivery_is_resumed_by_the_same_command(line: Lin
     line.runtime.ticker.sleep(60)
     assert line.run(again=True).ok  # it was finished, so that this is a third one
     assert line.generations() == {"c/a.txt": [0, 1, 2], "c/b.txt": [0, 1, 2]}
+
+
+def test_hosts_with_other_clocks_continue_one_second_delivery(line: Line) -> None:
+    keys = ["c/a.txt", "c/b.txt", "c/d.txt"]
+    for key in keys:
+        line.runtime.put(key)
+    assert line.run().ok
+    line.runtime.ticker.sleep(60)
+
+    for ahead_seconds in (3_600, -3_600):
+        line.set_clock(ahead_seconds)
+        with line.ending_after(1):
+            assert line.run(again=True).broken
+        line.runtime.ticker.sleep(60)
+    line.set_clock(0)
+    assert line.run(again=True).ok
+
+    assert line.generations() == {key: [0, 1] for key in keys}
+    line.set_clock(-7_200)
+    line.runtime.ticker.sleep(60)
+    assert line.run(again=True).ok  # another one
+    assert line.generations() == {key: [0, 1, 2] for key in keys}
+
+
+def test_a_first_delivery_of_an_interrupted_again_is_not_repeated(line: Line) -> None:
+    keys = ["c/a.txt", "c/b.txt", "c/d.txt"]
+    for key in keys:
+        line.runtime.put(key)
+
+    for _ in range(2):
+        with line.ending_after(1):
+            assert line.run(again=True).broken
+        line.runtime.ticker.sleep(60)
+    assert line.run(again=True).ok
+
+    assert line.generations() == {key: [0] for key in keys}
+
+
+def test_again_starts_over_where_the_connector_was_changed_meanwhile(line: Line) -> None:
+    for key in ("c/a.txt", "c/b.txt"):
+        line.runtime.put(key)
+    assert line.run().ok
+    line.runtime.ticker.sleep(60)
+    assert line.run(again=True, stop_after=1).left_out
+    line.runtime.put_connector(producer__linger__ms="7")
+    line.runtime.ticker.sleep(60)
+
+    report = line.run(again=True)
+
+    assert report.ok
+    assert {(job.uri[-5:], job.state, job.revision) for job in report.jobs} == {
+        ("a.txt", "DONE", 2),
+        ("b.txt", "DONE", 2),
+    }
+    assert line.generations() == {"c/a.txt": [0, 2], "c/b.txt": [0, 1]}
+    states = [job.state.value for job in line.runtime.memory.jobs.list() if job.generation == 1]
+    assert sorted(states) == ["CANCELLED", "DONE"]
 
 
 def test_the_open_job_of_a_replaced_or_deleted_object_is_ended_by_the_next_run(line: Line) -> None:

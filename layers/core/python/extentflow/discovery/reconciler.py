@@ -96,7 +96,7 @@ class Reconciler:
             yield Report(ends_published=published)
 
     def _listings(self) -> Iterator[Report]:
-        since = self.router.dispatch.planner.clock.wall()
+        since = self.ledger.now()
         discovery = ListingScan(self.ledger, self.receive, self.late, since)
         connectors = list(self.ledger.connectors.list())
         self.random.shuffle(connectors)

@@ -98,8 +98,8 @@ class Planner:
         it was planned is followed by the next under another revision of the connector.
 
         `again` registers the next generation, a full second delivery, and cancels open ones before
-        it. It is the time when that delivery began: a generation since then belongs to it and is
-        returned, so that an interrupted `--again` continues.
+        it. It is the time of the ledger when that delivery began: a generation since then under
+        this revision belongs to it and is returned, so that an interrupted `--again` continues.
 
         Raises:
             Conflict: the job exists and belongs to another Kafka cluster.
@@ -254,17 +254,24 @@ class Planner:
         self, request: JobRequest, make: Callable[[int], Job], *, again: float | None
     ) -> Job:
         """Register the job that `make` returns for a generation, as `register`."""
-        generation = 0 if again is None else self._generation(request, again)
-        found = self.ledger.jobs.register(make(generation))
-        if again is None:
-            found = self._newest(request, found)
+        if again is not None:
+            # Belongs to its delivery even where the estimate of the ledger's time went back.
+            created = max(self.ledger.now(), 0.0 if again == math.inf else again)
+            job = replace(make(self._generation(request, again)), created=created)
+            return self._usable(request, self.ledger.jobs.register(job))
+        generation = 0
+        while True:
+            found = self._newest(request, self.ledger.jobs.register(make(generation)))
+            found = self._usable(request, found)
+            never_begun = found.state is JobState.FAILED and not found.plan.count
+            if not never_begun or found.revision == request.revision:
+                return found
+            generation = found.generation + 1
+
+    def _usable(self, request: JobRequest, found: Job) -> Job:
+        """Return a registered job, resumed where it is SUPERSEDED. Raises Conflict."""
         check_cluster(found, request.cluster)
-        if found.state is JobState.SUPERSEDED:
-            return self.replay(found)
-        never_begun = found.state is JobState.FAILED and not found.plan.count
-        if again is None and never_begun and found.revision != request.revision:
-            return self._registered(request, make, again=math.inf)
-        return found
+        return self.replay(found) if found.state is JobState.SUPERSEDED else found
 
     def _new(self, request: JobRequest, generation: int) -> Job:
         if request.unfit:
@@ -290,7 +297,6 @@ class Planner:
             generation=generation,
             ordered=request.ordered,
             most_bad=request.most_bad,
-            created=self.clock.wall(),
         )
 
     def _too_many(self, job: Job) -> str | None:
@@ -323,14 +329,17 @@ class Planner:
     def _generation(self, request: JobRequest, since: float) -> int:
         """Return the generation of a delivery that began at `since`; older open ones are cancelled.
 
-        The newest of a second delivery is continued while it is open, or where `since` says that it
-        belongs to this one. Cancelled before the next is registered: an object has at most one open
-        generation.
+        A job under the same revision is continued where `since` says that it belongs to this
+        delivery, and while it is open unless it is the first one. Cancelled before the next is
+        registered: an object has at most one open generation.
         """
         open_jobs: list[Job] = []
         for generation in range(MAX_GENERATIONS):
             found = self._job_of(request, generation)
-            if found is None or (generation > 0 and (found.state.open or found.created >= since)):
+            if found is None or (
+                found.revision == request.revision
+                and (found.created >= since or (generation > 0 and found.state.open))
+            ):
                 why = "`run --again` delivers the object from its start"
                 for job in open_jobs:
                     self.ledger.jobs.end(job.id, JobState.CANCELLED, why)

@@ -204,7 +204,8 @@ class Runs:
             then = OnCompletion.PERSON
             return runs.begin_shared(f"shell-{uuid4().hex}", connector, list(addresses), then=then)
 
-        text = "\n".join((connector, *sorted(addresses)))
+        # Under another revision, `--again` is another delivery.
+        text = "\n".join((connector, str(revision), *sorted(addresses)))
         delivery = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         since = self._second_delivery(delivery) if again else None
         with self._driving(engine, config.max_tasks, start) as driver:
@@ -354,7 +355,7 @@ class Runs:
         notes = self.runtime.ledger.notes
         since = AGAIN.read(notes, name)
         if since is None:
-            since = self.runtime.clock.wall()
+            since = self.runtime.ledger.now()  # hosts have other clocks
             AGAIN.write(notes, name, since)
         else:
             began = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")

@@ -138,7 +138,7 @@ class JobScanner:
             rounds[name] = rounds[name].listed(0, (), at=None)  # it has no objects to take on
             return report
         receive = self._admission(name).receive
-        discovery = ListingScan(ledger, receive, late, self._runtime.clock.wall(), refused.append)
+        discovery = ListingScan(ledger, receive, late, ledger.now(), refused.append)
         for step in discovery.scan(self._context.listed_prefix(name, stored.revision)):
             report += step
         if report.listings_finished or not self._stopping():
