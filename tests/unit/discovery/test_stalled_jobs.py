@@ -17,7 +17,7 @@ from extentflow.discovery.stalled_jobs import (
 )
 from extentflow.engines.emr import RunState, RunStatus
 from extentflow.engines.emr.submitted import RunOwnership
-from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable
+from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable, StoreUnavailable
 from extentflow.formats import Format
 from extentflow.jobs.planner import PAGE_EXTENTS
 from extentflow.ledger import Claim, ConnectorState
@@ -507,6 +507,34 @@ def test_hours_without_the_service_of_runs_do_not_delay_a_stalled_job_further() 
     assert outage.problems >= 8
     assert len(reconciled.spark.started) == 1
     assert reconciled.state_of(job) is JobState.RUNNING
+
+
+@pytest.mark.parametrize("service", ["queue", "store"])
+def test_hours_without_queue_or_store_do_not_delay_a_stalled_job_further(service: str) -> None:
+    reconciled = Reconciled()
+    job = reconciled.sent("key", BODY)
+    reconciled.lose_messages()
+    is_out = True
+
+    def fail_to_send(name: str) -> None:
+        if is_out and service == "queue" and name == "send":
+            raise QueueUnavailable("throttled")
+
+    def fail_to_open(job: Job) -> tuple[Format, RangeSource]:
+        if is_out and service == "store":
+            raise StoreUnavailable("503")
+        return reconciled._open(job)
+
+    reconciled.queue.on_call, reconciled.open = fail_to_send, fail_to_open
+
+    outage = reconciled.run_for(12 * HOUR)
+    is_out = False
+    reconciled.run_for(STALL_SECONDS + 2 * EVERY_SECONDS)
+    reconciled.work()
+
+    assert outage.problems >= 12
+    assert outage.messages_resent == 0
+    assert reconciled.state_of(job) is JobState.DONE
 
 
 def test_failed_extents_are_never_sent_again_for_that_would_be_a_replay(

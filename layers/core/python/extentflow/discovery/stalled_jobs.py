@@ -9,7 +9,7 @@
 
 A note per job contains its last state and when it changed. Messages may only be waiting: while the
 queue holds any, the thresholds are much higher than with an empty queue, which proves that messages
-are lost. Each repeated sending doubles the threshold, unless the service of runs is unavailable.
+are lost. Each repeated sending doubles the threshold, unless it failed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from itertools import islice
 
 from extentflow.discovery.report import Report, attempt_step
 from extentflow.engines.emr.submitted import RunOwnership
-from extentflow.errors import ExtentflowError, RunsUnavailable
+from extentflow.errors import ExtentflowError
 from extentflow.ledger import ConnectorState, Ledger, rules
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
 from extentflow.queue import Queue
+from extentflow.queue.dispatch import Unfinished
 from extentflow.queue.routing import JobRouter
 
 log = logging.getLogger(__name__)
@@ -181,8 +182,10 @@ class StalledJobScanner:
         stall = f"{mark.since:.0f}-{again.resent}"
         try:
             sent = self.router.resend(self._now(job), stall=stall, late=self.late)
-        except RunsUnavailable:
-            # Nothing was sent: an outage of the service of runs must not double the threshold.
+        except Unfinished:
+            raise
+        except ExtentflowError:
+            # Not everything was sent: an outage must not double the threshold.
             MARKS.write(self.ledger.notes, job.id, replace(again, resent=mark.resent))
             raise
         return stalled + Report(messages_resent=sent, jobs_failed=_failed(self._now(job)))
