@@ -466,6 +466,21 @@ def test_odd_objects_are_named_together_and_block_no_other(line: CommandLine) ->
     assert ["set input.format" in text for text in reported] == [True, True]
 
 
+def test_a_plan_reports_large_lines_and_missing_topics_as_a_run_does(line: CommandLine) -> None:
+    engine = ("--engine", "inline", "--cores", "1")
+    line.delivery.put("x.txt", b"x" * 1_100_000 + b"\n")
+
+    line.put()
+    large = [line.say("plan", *line.connector), line.say("run", *line.connector, *engine)]
+    line.put(topic="no-such-topic")
+    missing = [line.say("plan", *line.connector), line.say("run", *line.connector, *engine)]
+
+    assert [said.code for said in large + missing] == [1, 1, 1, 2]
+    assert all("a record of 1100000 bytes is too large for the topic" in one.err for one in large)
+    assert missing[0].errors == missing[1].errors
+    assert missing[0].errors[0].startswith("topic no-such-topic does not exist on Kafka at ")
+
+
 def planned(line: CommandLine, *addresses: str) -> list[str]:
     """Return the keys that addresses select, without the prefix."""
     said = line.say("plan", *addresses, *line.connector, "--json")
@@ -780,6 +795,9 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
             },
             ["topic", "dead letter topic"],
             id="topics",
+        ),
+        pytest.param(
+            {"producer__ssl__key__location": "/no/such.key"}, ["producer files"], id="files"
         ),
     ],
 )

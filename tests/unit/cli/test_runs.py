@@ -50,6 +50,19 @@ def test_jobs_under_the_latest_revision_are_not_reported() -> None:
     assert notes_of(3, job("one", 3), job("other", 3)) == []
 
 
+@pytest.mark.parametrize(("records", "said"), [(0, "0 records in 2"), (6, "(3/s)")])
+def test_a_run_without_records_has_no_rate(
+    capsys: pytest.CaptureFixture[str], records: int, said: str
+) -> None:
+    report = RunReport("inline", seconds=2.0, records_this_run=records, jobs=(job("one", 1),))
+
+    runs.show(report, as_json=False)
+
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "(0/s)" not in shown
+
+
 def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

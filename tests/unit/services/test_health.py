@@ -1,6 +1,6 @@
 """Findings of doctor about slots, retention, credentials, topics and errors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -114,6 +114,16 @@ def test_brokers_whose_configuration_is_hidden_may_verify_transactions_or_not() 
 
     assert (found.verdict, found.fact) == ("warning", "not allowed")
     assert "DescribeConfigs" in found.remedy
+
+
+@pytest.mark.parametrize("check", [verification, retention])
+def test_a_broker_that_does_not_answer_lacks_no_permission(
+    check: Callable[[Runtime], Finding],
+) -> None:
+    found = check(left(0, SinkUnavailable("no answer")))
+
+    assert (found.verdict, found.fact) == ("warning", "no answer")
+    assert found.remedy == "run `extentflow doctor` again when the brokers answer"
 
 
 @pytest.mark.parametrize(("days", "verdict"), [(-1, "ok"), (0.1, "warning")])

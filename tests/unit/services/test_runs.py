@@ -554,6 +554,12 @@ FILTERED = {
         ("a.csv", b"id,id\n1,2\n", {}, "the header names 'id' more than once"),
         ("a.csv", b"id,t\n1,a,b\n", {}, "bad record at offset 5: expected 2 fields, got 3"),
         ("a.csv", b"id\n1\n", {"headers": "h=column:x"}, "there is no column 'x'"),
+        (
+            "a.txt",
+            b"x" * 1_000_001 + b"\n",
+            {},
+            "offset 0: a record of 1000001 bytes is too large for the topic",
+        ),
         ("a.csv", b"id\n1\n", {"select": "x"}, "there is no column 'x'"),
         (
             "a.csv",
@@ -607,6 +613,37 @@ def test_a_plan_reports_what_delivery_would_meet_at_the_first_records(
     assert re.search(problem, said)
     assert said.startswith(f"s3://{BUCKET}/c/{name}")
     assert list(report.errors) == [said]
+
+
+def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -> None:
+    line.put_connector(errors__tolerance="all", errors__deadletterqueue__topic__name="dead")
+    for name in ("a.txt", "b.txt"):
+        line.runtime.put(f"c/{name}")
+    line.lose("dead")
+
+    plans = Runs(line.runtime).plan("c")
+    with pytest.raises(Misconfigured) as raised:
+        line.run()
+
+    assert plans.problems == raised.value.problems == ("topic dead does not exist",)
+    assert [one.version.key for one in plans.objects] == ["c/a.txt", "c/b.txt"]
+    assert line.runtime.cluster.ensured == 1  # by the run: a plan creates nothing
+
+
+def test_a_plan_and_doctor_name_files_of_the_producer_that_cannot_be_read(line: Line) -> None:
+    line.put_connector(producer__ssl__key__location="/nowhere/client.key")
+    line.runtime.put()
+
+    plans = Runs(line.runtime).plan("c")
+    findings = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
+
+    (problem,) = plans.problems
+    assert problem.startswith(
+        "producer.ssl.key.location=/nowhere/client.key: No such file or directory; every machine"
+    )
+    found = findings["producer files"]
+    assert found.verdict == "problem"
+    assert problem == f"{found.fact}; {found.remedy}"
 
 
 def test_a_plan_accepts_bad_records_that_delivery_would_set_aside(line: Line) -> None:

@@ -1,13 +1,14 @@
 """KafkaBroker without a cluster: what it must not do unless a broker answered."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.sink import ProducerSettings
 from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.settings import Timeouts
+from extentflow.sink.settings import Timeouts, unreadable_files
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
@@ -35,6 +36,34 @@ class Rotated:
 REFUSED = {"ssl.ca.pem": "no certificate", "security.protocol": "SSL"}
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 BRIEF = Timeouts(fence_seconds=0.2, request_seconds=0.2)
+
+
+@pytest.mark.parametrize("key", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
+def test_every_client_names_the_file_that_it_cannot_read(key: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "absent.pem")
+    broker = KafkaBroker({**NOWHERE, key: path}, timeouts=BRIEF)
+    plain = KafkaBroker(NOWHERE, timeouts=BRIEF)
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("kafka", broker.proof),
+        ("kafka", lambda: broker.topics(["t"])),
+        ("kafka", lambda: broker.fence("app.ledger.slot-1", ProducerSettings())),
+        ("producer", lambda: plain.fence("app.ledger.slot-1", ProducerSettings({key: path}))),
+    ]
+
+    for prefix, call in calls:
+        with pytest.raises(Misconfigured) as raised:
+            call()
+        assert str(raised.value).startswith(f"{prefix}.{key}={path}: No such file or directory; ")
+
+
+def test_files_that_can_be_read_and_directories_of_authorities_are_accepted(tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    key.write_text("key")
+    good = {"ssl.key.location": str(key), "ssl.ca.location": str(tmp_path)}
+
+    assert unreadable_files({**good, "https.ca.location": "probe"}, "kafka.") == []
+    (problem,) = unreadable_files({"ssl.key.location": str(tmp_path)}, "kafka.")
+    assert problem.startswith(f"kafka.ssl.key.location={tmp_path}: Is a directory; ")
 
 
 def test_a_request_rejected_with_a_cached_secret_is_retried_with_a_new_one() -> None:

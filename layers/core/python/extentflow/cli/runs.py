@@ -208,12 +208,13 @@ def show(report: RunReport, *, as_json: bool) -> None:
         ]
         shown = ([f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows)
         output.print_table(columns, (row[: len(columns)] for row in shown))
-        rate = report.records_this_run / max(report.seconds, 1e-9)
+        per_second = report.records_this_run / max(report.seconds, 1e-9)
+        rate = f" ({per_second:,.0f}/s)" if report.records_this_run else ""
         peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured
         memory = f", worker memory at most {size(peak)}" if peak else ""
         output.err.print(
-            f"{report.records_this_run:,} records in {output.duration(report.seconds)} "
-            f"({rate:,.0f}/s){memory}",
+            f"{report.records_this_run:,} records in {output.duration(report.seconds)}"
+            f"{rate}{memory}",
             highlight=False,
         )
     remedies = [_remedy(job) for job in report.jobs if not job.settled]

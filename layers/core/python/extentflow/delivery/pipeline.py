@@ -35,7 +35,7 @@ from extentflow.formats import (
     without_rows,
 )
 from extentflow.model import Extent
-from extentflow.sink import HeaderColumns, Records
+from extentflow.sink import HeaderColumns, Records, RejectedRecord
 from extentflow.storage import RangeSource
 from extentflow.transforms import Chain, Rows, take_rows
 
@@ -69,6 +69,17 @@ class ConvertedChunk:
         keys, headers = self.records.keys, self.records.headers
         size = int(self.records.values.nbytes) + (0 if keys is None else int(keys.nbytes))
         return size + (headers.nbytes if isinstance(headers, HeaderColumns) else 0)
+
+    def bad_with(self, rejected: Sequence[RejectedRecord]) -> list[BadRecord]:
+        """Return the bad records, those that a producer rejected included."""
+        values, locations = self.records.values, self.locations
+        return [
+            *self.bad,
+            *(
+                BadRecord(values[one.index].as_py(), int(locations[one.index]), one.reason)
+                for one in rejected
+            ),
+        ]
 
     def split(self, most_bytes: float) -> Iterator["ConvertedChunk"]:
         """Yield the chunk in parts of about `most_bytes`; whole if it has bad records."""
@@ -146,17 +157,20 @@ class Pipeline:
                 conversion = _Conversion.open(self, extent, chunk.batch)
             yield self._convert(chunk, conversion)
 
-    def first_bad(self, extent: Extent) -> BadRecord | None:
+    def first_bad(
+        self, extent: Extent, reject: Callable[[Records], Sequence[RejectedRecord]]
+    ) -> BadRecord | None:
         """Return the first bad record of an extent's first chunk. Raises as `convert`.
 
-        Where the format states its columns, nothing is decoded, and nothing is returned.
+        `reject` returns the records that a producer rejects. Where the format states its columns,
+        nothing is decoded, and nothing is returned.
         """
         if isinstance(self.format, SchemaFormat):
             _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
             return None
         with closing(self.convert(extent, 0)) as chunks:
             first = next(chunks, None)
-        return first.bad[0] if first and first.bad else None
+        return None if first is None else next(iter(first.bad_with(reject(first.records))), None)
 
     def _convert(self, chunk: Chunk, conversion: "_Conversion") -> ConvertedChunk:
         """Convert a chunk; move the rows that are rejected to its bad records."""

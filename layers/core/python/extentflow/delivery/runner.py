@@ -489,10 +489,7 @@ class _ClaimedExtent:
             self._sent_bytes, self._opened_at = 0, self._context.clock.monotonic()
         self._sending_bytes = chunk.payload_bytes
         rejected = self._slots.sink.send(chunk.records)
-        bad = list(chunk.bad)
-        for record in rejected:
-            raw = chunk.records.values[record.index].as_py()
-            bad.append(BadRecord(raw, int(chunk.locations[record.index]), record.reason))
+        bad = chunk.bad_with(rejected)
         if bad:
             self._send_dead_letters(bad, dead_letters)
         self._sent["records"] += len(chunk.records.values) - len(rejected)

@@ -69,8 +69,8 @@ def check(
         problems = []
     elif rest > 0:
         problems[SHOWN_OBJECTS:] = [f"and {rest} more objects like these"]
-    check_topics = partial(_check_topics, config, cluster, wanted)
-    for check_one in (cluster.ensure_progress_topic, check_topics):
+    topics = partial(check_topics, config, cluster, wanted)
+    for check_one in (cluster.ensure_progress_topic, topics):
         try:
             check_one()
         except Misconfigured as exc:
@@ -112,9 +112,9 @@ def dead_letters_refused(queue: TopicFacts) -> str | None:
     )
 
 
-def _check_topics(config: ConnectorConfig, cluster: Cluster, wanted: dict[str, None]) -> None:
+def check_topics(config: ConnectorConfig, cluster: Cluster, wanted: Iterable[str]) -> None:
     """Raise what is wrong with the topics `wanted` by objects and with the dead letter queue."""
-    queue = config.dead_letter_topic
+    wanted, queue = dict.fromkeys(wanted), config.dead_letter_topic
     names = wanted if queue is None else {queue: None, **wanted}
     found: list[str | None] = []
     for topic in cluster.topics(list(names)):

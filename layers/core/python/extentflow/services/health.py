@@ -14,6 +14,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.queue import Queue
 from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.sink.native import explain
+from extentflow.sink.settings import FILES
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
@@ -157,8 +158,7 @@ def verification(runtime: Runtime) -> Finding:
     try:
         stated = runtime.broker.config().get("transaction.partition.verification.enable")
     except ExtentflowError as exc:
-        remedy = "allow DescribeConfigs on the cluster to check it; `doctor` alone needs that"
-        return _usable(check, str(exc), remedy)
+        return _unread(check, exc, "`doctor` alone needs that")
     if stated == "true":
         level = "transaction.version is not checked: `kafka-features.sh describe` shows it"
         return _usable(check, f"on; a late write cannot leave a transaction open. {level}")
@@ -173,6 +173,14 @@ def verification(runtime: Runtime) -> Finding:
         )
     remedy = f"set transaction.partition.verification.enable=true on the brokers; {ended}"
     return _usable(check, f"off: {hanging}", remedy)
+
+
+def _unread(check: str, exc: ExtentflowError, need: str) -> Finding:
+    """Return a check that could not read the configuration of a broker."""
+    remedy = f"allow DescribeConfigs on the cluster to check it; {need}"
+    if isinstance(exc, Retryable):
+        remedy = "run `extentflow doctor` again when the brokers answer"
+    return _usable(check, str(exc), remedy)
 
 
 def slots(runtime: Runtime) -> Finding:
@@ -194,8 +202,7 @@ def retention(runtime: Runtime) -> Finding:
     try:
         minutes = int(runtime.broker.config().get("offsets.retention.minutes", "10080"))
     except ExtentflowError as exc:
-        remedy = "allow DescribeConfigs on the cluster to check it; only this check needs that"
-        return _usable(check, str(exc), remedy)
+        return _unread(check, exc, "only this check needs that")
     fact = f"Kafka keeps a slot's progress for {minutes / 1_440:g} days"
     now = runtime.ledger.now()
     every = runtime.ledger.slots.list(runtime.broker.cluster)
@@ -224,10 +231,18 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
         remedy = f"continue it with `extentflow resume {name}`"
         yield _usable("connector", f"{fact}, {state}", remedy)
     yield _check("objects", lambda: _first_object(runtime, config, revision))
+    if FILES & config.producer.keys():
+        yield _check("producer files", lambda: _producer_files(runtime, config))
     for key, ask in registry_checks(config, runtime.secrets):
         yield _check(f"schema registry of {key}", ask)
     if broker:
         yield from topics(runtime, config)
+
+
+def _producer_files(runtime: Runtime, config: ConnectorConfig) -> str:
+    if problems := runtime.unreadable_files(config):
+        raise Misconfigured(problems)
+    return "this machine can read those that producer.* names"
 
 
 def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> str:

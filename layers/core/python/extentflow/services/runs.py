@@ -124,6 +124,28 @@ class Plans:
 
 
 @dataclass(frozen=True, slots=True)
+class _CheckedTopics:
+    """Checks each topic of a plan once, as a run does, and adds what is wrong to `problems`."""
+
+    config: ConnectorConfig
+    cluster: preflight.Cluster
+    problems: list[str]
+    _checked: dict[str, bool] = field(default_factory=dict)
+
+    def usable(self, topic: str) -> bool:
+        """Return whether the topic takes records of the connector."""
+        if topic not in self._checked:
+            try:
+                preflight.check_topics(self.config, self.cluster, [topic])
+            except Misconfigured as exc:
+                self.problems.extend(exc.problems)
+                self._checked[topic] = False
+            else:
+                self._checked[topic] = True
+        return self._checked[topic]
+
+
+@dataclass(frozen=True, slots=True)
 class Runs:
     """Plans, runs and replays jobs; `open_engine` may be a double."""
 
@@ -136,18 +158,24 @@ class Runs:
     ) -> Plans:
         """Return how a connector cuts the addressed objects now; nothing is written.
 
-        An object whose first records cannot be delivered is a problem.
+        Topics that do not exist or take no records, files of the producer that cannot be read here,
+        and objects whose first records cannot be delivered are problems.
         """
         config, revision = self.runtime.connectors.latest(connector)
         planner = self.runtime.planner()
         plans: list[ObjectPlan] = []
-        problems: list[str] = []
+        problems = self.runtime.unreadable_files(config)
+        topics = _CheckedTopics(config, self.runtime.broker, problems)
         for version in self.select(config, revision, addresses):
             request = self.runtime.request(config, revision, version, cores or os.cpu_count() or 1)
             try:
                 job, extents = planner.dry_run(request)
+                topic = config.topic_for(version)
+                usable = topics.usable(topic)
                 if extents:
-                    check_first_records(self.runtime, config, revision, extents[0], job.content)
+                    check_first_records(
+                        self.runtime, config, revision, extents[0], job.content, sized=usable
+                    )
             except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
                 problems.append(str(exc))
                 continue
@@ -159,7 +187,7 @@ class Runs:
                     format_source=config.format_source(version.key),
                     compression=config.compression_for(version.key, job.content),
                     compression_source=config.compression_source(version.key),
-                    topic=config.topic_for(version),
+                    topic=topic,
                     job=(known or job).id,
                     state=known.state if known else "new",
                     revision=(known or job).revision,
@@ -167,7 +195,7 @@ class Runs:
                     extents=tuple((extent.start, extent.end) for extent in extents),
                 )
             )
-        return Plans(_source(config), tuple(plans), tuple(problems))
+        return Plans(_source(config), tuple(plans), tuple(dict.fromkeys(problems)))
 
     def run(
         self,

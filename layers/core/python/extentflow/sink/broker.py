@@ -18,6 +18,7 @@ from extentflow.sink.settings import (
     idempotent_settings,
     spreads,
     transactional_settings,
+    unreadable_files,
     with_tokens,
 )
 from extentflow.sink.sinks import Arrays, FlushingSink, TransactionalSink
@@ -112,6 +113,7 @@ class KafkaBroker:
         Connects to no broker. Raises CredentialsUnavailable or Misconfigured as these do.
         """
         found = self._look_up(self._kafka, refresh=True)
+        _require_files(found, {})
         with_tokens(client_settings(found, {}), self._sign)
         return describe_security(found)
 
@@ -192,15 +194,25 @@ class KafkaBroker:
             producer = self._look_up(client.producer, refresh=refresh)
             return self._look_up(self._kafka, refresh=refresh), replace(client, producer=producer)
 
+        def attempt(kafka: Mapping[str, str], client: ProducerSettings) -> Answer:
+            _require_files(kafka, client.producer)
+            return act(kafka, client)
+
         cached = look_up(refresh=False)
         try:
-            return act(*cached)
+            return attempt(*cached)
         except Misconfigured:
             fresh = look_up(refresh=True)
             # The same secrets would be rejected again.
             if fresh == cached:
                 raise
-        return act(*fresh)
+        return attempt(*fresh)
+
+
+def _require_files(kafka: Mapping[str, str], producer: Mapping[str, str]) -> None:
+    missing = [*unreadable_files(kafka, "kafka."), *unreadable_files(producer, "producer.")]
+    if missing:
+        raise Misconfigured(missing)
 
 
 @dataclass(slots=True, eq=False)

@@ -4,10 +4,14 @@
 `producer.*` without its prefix.
 """
 
+import errno
 import logging
+import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -47,6 +51,16 @@ COMMON = {
     "metadata.recovery.strategy": "none",
     "socket.timeout.ms": "10000",
     "allow.auto.create.topics": "false",
+}
+AUTHORITIES = frozenset({"ssl.ca.location", "https.ca.location"})  # directories, too, or `probe`
+FILES = AUTHORITIES | {
+    "ssl.certificate.location",
+    "ssl.crl.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.jwt.template.file",
+    "sasl.oauthbearer.assertion.private.key.file",
 }
 SHARED_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "broker.address.", "client.dns.")
 
@@ -158,6 +172,28 @@ def problems(kafka: Mapping[str, str], producer: Mapping[str, str]) -> list[str]
     together = {**kafka, **producer, "enable.idempotence": "true"}
     if not found and (complaint := _librdkafka_error(together).strip()):
         found.append(f"producer.*: {complaint}")
+    return found
+
+
+def unreadable_files(settings: Mapping[str, str], prefix: str) -> list[str]:
+    """Return one line for every file of these settings that this process cannot read.
+
+    librdkafka names neither the path nor the setting. `prefix` precedes the keys in messages.
+    """
+    found: list[str] = []
+    for key in sorted(key for key in FILES if settings.get(key)):
+        path = settings[key]
+        if key in AUTHORITIES and (path == "probe" or os.access(path, os.R_OK)):
+            continue
+        try:
+            code = errno.EISDIR if stat.S_ISDIR(Path(path).stat().st_mode) else errno.EACCES
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as exc:
+            code = exc.errno or errno.ENOENT
+        if code != errno.EACCES or not os.access(path, os.R_OK):
+            found.append(
+                f"{prefix}{key}={path}: {os.strerror(code)}; every machine that delivers needs "
+                "this file, readable for the user of its workers"
+            )
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from extentflow.errors import SinkUnavailable
-from extentflow.sink import Records, RejectedRecord, SlotProgress
+from extentflow.sink import ProducerSettings, Records, RejectedRecord, SlotProgress
 from extentflow.sink.native import (
     FULL_QUEUE_POLL_SECONDS,
     SLICE_ROWS,
@@ -19,7 +19,7 @@ from extentflow.sink.native import (
 )
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle, error_of
-from extentflow.sink.settings import Timeouts
+from extentflow.sink.settings import Timeouts, idempotent_settings
 from extentflow.sink.transaction import Transactions
 
 
@@ -177,6 +177,21 @@ def enqueue(
         producer.poll(0)
         check()
     return rejected
+
+
+def rejected_records(client: ProducerSettings, records: Records) -> list[RejectedRecord]:
+    """Return the records that a producer with these settings rejects; nothing is sent.
+
+    Raises as `idempotent_settings`.
+    """
+    settings = idempotent_settings({}, client, delivery_timeout_ms=1_000)
+    limit = {key: settings[key] for key in ("message.max.bytes",) if key in settings}
+    unlimited = {"queue.buffering.max.messages": "0", "queue.buffering.max.kbytes": "2147483647"}
+    producer = Producer({**limit, **unlimited, "log_level": 0})  # without brokers
+    try:
+        return enqueue(producer, records, lambda: None)
+    finally:
+        producer.purge()
 
 
 def _rows(records: Records, start: int) -> Iterator[Row]:

@@ -137,7 +137,8 @@ class _Log:
         for index, (key, value, headers) in enumerate(list(_rows(records))):
             size = len(key or b"") + len(value or b"") + sum(len(k) + len(v) for k, v in headers)
             if size > min(limit, topic.max_message_bytes):
-                refused.append(RejectedRecord(index, f"a record of {size} bytes is too large"))
+                why = f"a record of {size} bytes is too large for the topic"
+                refused.append(RejectedRecord(index, why))
                 continue
             time = 0 if records.timestamps is None else records.timestamps[index].as_py()
             taken.append(_Stored(key, value, headers, time, "pending"))

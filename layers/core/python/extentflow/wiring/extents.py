@@ -31,6 +31,7 @@ from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.model import Content, Extent, Receipt
 from extentflow.sink import ProducerSettings
+from extentflow.sink.sinks import rejected_records
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
@@ -174,12 +175,18 @@ def pipeline(
 
 
 def check_first_records(
-    runtime: Runtime, config: ConnectorConfig, revision: int, extent: Extent, content: Content
+    runtime: Runtime,
+    config: ConnectorConfig,
+    revision: int,
+    extent: Extent,
+    content: Content,
+    *,
+    sized: bool,
 ) -> None:
     """Raise what delivery of an extent would raise before or at its first records.
 
     `content` is what its job pins. Reads what states the columns, or SAMPLE_BYTES of lines; nothing
-    is sent.
+    is sent. `sized`: the topics exist, whose limits records may exceed.
     """
     objects, version = runtime.objects, extent.version
     source = RangeReader(objects.store(config, revision), version, ahead=1)
@@ -198,7 +205,10 @@ def check_first_records(
             look_up=runtime.secrets,
             preview=True,
         )
-        bad = made.first_bad(extent)
+        topic = made.topic
+        limit = runtime.topic(topic).max_message_bytes if sized else None
+        client = ProducerSettings(config.producer, max_message_bytes=limit, topic=topic)
+        bad = made.first_bad(extent, partial(rejected_records, client))
     if bad is not None and config.errors_tolerance != "all":
         raise CorruptRecord(describe(extent, bad, decoder.location_unit))
 

@@ -27,7 +27,7 @@ from extentflow.sink import Sink
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.native import trusted_library
 from extentflow.sink.partitions import REFRESH_SECONDS
-from extentflow.sink.settings import Timeouts
+from extentflow.sink.settings import FILES, Timeouts, unreadable_files
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import options
 from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess
@@ -137,6 +137,11 @@ class Runtime:
         # Only success is kept: a secret that is missing now may be stored meanwhile.
         self._deliverable.add((job.connector, job.revision))
         return ""
+
+    def unreadable_files(self, config: ConnectorConfig) -> list[str]:
+        """Return one line for every file of a connector's producer that cannot be read here."""
+        named = {key: path for key, path in config.producer.items() if key in FILES}
+        return unreadable_files(self.secrets(named), "producer.")
 
     def require_app(self) -> None:
         """Bind the ledger to `app.id`; Misconfigured: another one's producers use it."""
