@@ -6,6 +6,7 @@ import io
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import zstandard
 from tests.laws.laws import FormatCase, Sample
@@ -218,6 +219,20 @@ def open_without_null(options: FormatOptions) -> Format:
     return open_csv(options, CsvOptions(null=None))
 
 
+INFERRED_CSV = Sample(
+    "typed",
+    b'id,"a:b"\r\n1,x\r\n\r\n007,y\r\n,"1\n2"\n-3,"7"\nz,\n',
+    [{"id": 1, "a:b": "x"}, {"id": None, "a:b": "1\n2"}, {"id": -3, "a:b": "7"}],
+    [10, 24, 31],
+    [17, 38],
+)
+
+
+def open_inferred(options: FormatOptions) -> Format:
+    pinned = replace(options, facts='id:int64,"a:b":string')
+    return open_csv(pinned, CsvOptions(schema=None))
+
+
 CASES = [
     FormatCase("text", open_text, TEXT, [LARGE_TEXT]),
     FormatCase(
@@ -233,6 +248,7 @@ CASES = [
         [jsonl_sample("random", _large_jsonl(3))],
     ),
     FormatCase("csv", open_without_null, CSV, [LARGE_CSV]),
+    FormatCase("csv-inferred", open_inferred, [INFERRED_CSV]),
     FormatCase(
         "text-gzip",
         open_text,

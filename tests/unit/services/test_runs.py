@@ -707,6 +707,57 @@ def test_a_compression_that_content_shows_is_planned_stored_and_delivered(line: 
     } == {key: name for key, (name, _) in said.items()}
 
 
+def test_inferred_types_are_planned_stored_and_the_same_in_all_extents(line: Line) -> None:
+    line.runtime.put_connector(
+        input__format="csv",
+        csv__schema="infer",
+        extent__bytes="200000",
+        errors__tolerance="all",
+        errors__deadletterqueue__topic__name="dead",
+    )
+    line.runtime.cluster.create_topic("dead", 1)
+    rows = [f"{number},{number}.50\n" for number in range(200_000)]
+    rows[80_000] = "late,1.50\n"  # in none of the samples
+    body = ("id,price\n" + "".join(rows)).encode()
+    line.runtime.memory_store.put(BUCKET, "c/a.csv", body)
+
+    plans = Runs(line.runtime).plan("c")
+    report = line.run()
+
+    (planned,), (job,) = plans.objects, line.runtime.memory.jobs.list()
+    assert planned.facts == job.plan.facts == "id:int64,price:decimal(38,2)"
+    assert [one.state for one in report.jobs] == [JobState.DONE]
+    assert len(planned.extents) > 10
+    assert [(one.records, one.bad) for one in report.jobs] == [(199_999, 1)]
+
+
+def test_a_job_keeps_the_types_that_its_first_planner_found(line: Line) -> None:
+    line.runtime.put_connector(input__format="csv", csv__schema="infer")
+    store = line.runtime.memory_store
+    version = store.put(BUCKET, "c/a.csv", b"id\n1\n")
+    config, revision = line.runtime.connectors.latest("c")
+    request = line.runtime.request(config, revision, version, 1)
+    registered = line.runtime.planner().register(request)
+    store.asked.clear()
+
+    again = line.runtime.planner().register(request)
+
+    assert again == registered
+    assert again.plan.facts == "id:int64"
+    assert not store.asked  # listings find objects again and again
+
+
+def test_an_object_whose_types_cannot_be_found_is_a_failed_job_with_the_reason(line: Line) -> None:
+    line.runtime.put_connector(input__format="csv", csv__schema="infer")
+    line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,id\n1,2\n")
+
+    report = line.run()
+
+    (job,) = report.jobs
+    assert job.state == JobState.FAILED
+    assert "set csv.header.duplicates=rename" in job.reason
+
+
 @pytest.mark.parametrize(
     ("body", "reads"),
     [

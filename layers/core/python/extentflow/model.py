@@ -131,7 +131,7 @@ class Content:
     """What planning found in an object. Its job pins it, so that all its extents agree.
 
     Without a `format` or `compression`, connector and extension decide. `facts` are what the format
-    found; only the format interprets them.
+    found (`formats.InspectingFormat`); only the format interprets them.
     """
 
     format: str | None = None

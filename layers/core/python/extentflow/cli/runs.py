@@ -93,6 +93,9 @@ def plan(
             for one in found.objects
         ]
         output.print_table(columns, rows)
+        for one in found.objects:
+            if one.facts:
+                output.note(f"{one.version.uri}: found {one.facts}")
     elif not found.problems:
         output.note(f"there is nothing to deliver below {found.source}")
     for problem in found.problems:

@@ -23,7 +23,7 @@ _SIMPLE = {name: pa.type_for_alias(name) for name in _ALIASES} | {"date": pa.dat
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 _TIMESTAMP = re.compile(r"timestamp\((s|ms|us|ns)(?:,([A-Za-z0-9_+:/-]+))?\)")
 _OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
-_NAME = r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^",:\s](?:[^",:]*[^",:\s])?))\s*'
+_NAME = r'\s*(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<plain>[^",:\s](?:[^",:]*[^",:\s])?))\s*'
 _COLUMN = re.compile(_NAME + r":\s*(?P<type>[A-Za-z0-9_]+\s*(?:\([^()]*\))?)\s*(?:,|$)")
 _TEMPLATE = re.compile(
     r"\$\{(?P<fact>[^{}]*)\}|\{(?P<column>[^{}]+)\}|(?P<text>\{\{|\}\}|[^{}$]+|\$(?!\{))"

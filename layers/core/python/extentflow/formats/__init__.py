@@ -232,6 +232,18 @@ class SchemaFormat(Protocol):
         ...
 
 
+@runtime_checkable
+class InspectingFormat(Protocol):
+    """A Format that reads an object at planning to decide how all its extents are decoded."""
+
+    def inspect(self, source: RangeSource) -> str:
+        """Return the facts that the job pins, as `FormatOptions.facts` of whoever decodes it.
+
+        Reads a bounded part of the object. Raises as `Format.decode`.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
     """What every format is opened with, beside its own options.

@@ -9,10 +9,12 @@ escape, a byte order mark --------------------> Grammar, record by record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import PurePosixPath
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +28,17 @@ from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, choice, or_
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.csv_fields import Grammar, MalformedRecord, UnclosedQuote, cast_texts
+from extentflow.formats.csv_inference import (
+    MOST_SAMPLED_BYTES,
+    inferred_types,
+    read_types,
+    sampled_ranges,
+)
 from extentflow.formats.csv_records import RecordCutter, RecordSyntax
 from extentflow.formats.line_format import LineFormat, LineReader, ObjectHead, make_chunk
 from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
+from extentflow.model import Extent
+from extentflow.storage import RangeSource
 
 _LF, _CR = 10, 13
 
@@ -39,8 +49,11 @@ _Table = tuple[Indexes, pa.RecordBatch]
 class CsvRowReader:
     """The LineReader of one object version; `begin` is the offset after the header."""
 
-    def __init__(self, uri: str, options: CsvOptions, schema: pa.Schema, begin: int) -> None:
+    def __init__(
+        self, uri: str, options: CsvOptions, schema: pa.Schema, begin: int, *, inferred: bool
+    ) -> None:
         self._uri = uri
+        self._inferred = inferred
         self._options = options
         self._grammar = _grammar(options, options.null)
         self._schema = schema
@@ -103,11 +116,12 @@ class CsvRowReader:
         lines, texts = table
         columns: list[pa.Array] = []
         refused: dict[int, str] = {}
+        origin = _INFERRED if self._inferred else ""
         for column, wanted in zip(texts.columns, self._schema, strict=True):
-            values, reasons = cast_texts(column, wanted.type)
+            values, reasons = cast_texts(column, wanted.type, inferred=self._inferred)
             columns.append(values)
             for row, reason in reasons.items():
-                refused.setdefault(row, f"column {wanted.name!r}: {reason}")
+                refused.setdefault(row, f"column {wanted.name!r}: {reason}{origin}")
         batch = pa.record_batch(columns, schema=self._schema)
         if not refused:
             return lines, batch
@@ -115,6 +129,16 @@ class CsvRowReader:
         bad.update((int(lines[row]), reason) for row, reason in refused.items())
         rows = np.delete(np.arange(len(lines)), list(refused))
         return lines[rows], batch.take(pa.array(rows))
+
+
+_INFERRED = (
+    ", which csv.schema=infer found in samples of the object; set csv.schema to what"
+    " `extentflow plan --json` shows as facts, with a wider type, and run the object again"
+)
+_MOST_FACTS_BYTES = 200_000
+_SAMPLE_WINDOW_BYTES = 64 << 10
+# Version 1 cut records at every line break.
+_CUT_VERSION = 2
 
 
 def _grammar(own: CsvOptions, null: str | None) -> Grammar:
@@ -243,11 +267,12 @@ class CsvOptions:
         default=1 << 20,
         name="multiline.max.bytes",
     )
-    schema: Schema = key(
-        SCHEMA,
+    schema: Schema | None = key(
+        or_word("infer", SCHEMA),
         "`name:type,…` in file order; names that contain `,` or `:` in double quotes."
         " Types: string, bool, int8 to int64, uint8 to uint64, float32, float64, date,"
-        " decimal(precision,scale), timestamp(s, ms, us or ns[,zone]).",
+        " decimal(precision,scale), timestamp(s, ms, us or ns[,zone]). `infer`: planning finds the"
+        " types in samples of each object.",
         default=(),
         shown="every value a string",
     )
@@ -264,9 +289,9 @@ def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineForm
 
     Names come from the header, from `schema` (which the header must match), or are c0, c1, ... for
     the fields of the object's first record. Values are strings, or have the type in `schema`;
-    nothing is inferred. A record with another number of fields, a value that its type cannot
-    represent exactly, a misplaced quote or carriage return, or invalid UTF-8 is a bad record. A
-    quoted field of up to `multiline_bytes` may hold line breaks.
+    with None, the type in `options.facts`, which `inspect` finds. A record with another number of
+    fields, a value that its type cannot represent exactly, a misplaced quote or carriage return, or
+    invalid UTF-8 is a bad record. A quoted field of up to `multiline_bytes` may hold line breaks.
     """
 
     def cutter(head: ObjectHead) -> RecordCutter:
@@ -274,8 +299,47 @@ def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineForm
         syntax = RecordSyntax(of.separator or ",", of.quote, of.escape, of.multiline_bytes or 0)
         return RecordCutter(syntax.within(head.charset))
 
-    # Version 1 cut records at every line break.
-    return LineFormat("csv", options, _CsvDecoder(own), cutter=cutter, cut_version=2)
+    if own.schema is None:
+        return InferringCsv(options, own, cutter)
+    return LineFormat("csv", options, _CsvDecoder(own), cutter=cutter, cut_version=_CUT_VERSION)
+
+
+class InferringCsv(LineFormat):
+    """The format `csv` with types that `inspect` finds at planning."""
+
+    def __init__(
+        self, options: FormatOptions, own: CsvOptions, cutter: Callable[[ObjectHead], RecordCutter]
+    ) -> None:
+        """Types are those of `options.facts`."""
+        decoder = _CsvDecoder(own, options.facts)
+        super().__init__("csv", options, decoder, cutter=cutter, cut_version=_CUT_VERSION)
+        self._own = own
+
+    def inspect(self, source: RangeSource) -> str:
+        """Return the types in samples; of an object that is not cut, in its first content."""
+        options = replace(self._options, window_bytes=_SAMPLE_WINDOW_BYTES, facts="")
+        texts = open_csv(options, replace(self._own, schema=()))
+        size = source.version.size
+        ranges = sampled_ranges(size) if self.splittable else [(0, size)]
+        batches: list[pa.RecordBatch] = []
+        for start, end in ranges if size else ():
+            extent = Extent("", 0, "", source.version, start, end, "csv")
+            left = MOST_SAMPLED_BYTES
+            # A generator: closing it ends the reads ahead.
+            with closing(cast("Generator[Chunk]", texts.decode(source, extent, 0))) as chunks:
+                for chunk in chunks:
+                    batches.append(chunk.batch)
+                    left -= chunk.batch.nbytes
+                    if left <= 0:
+                        break
+        facts = inferred_types(pa.Table.from_batches(batches)) if batches else ""
+        if len(facts.encode()) > _MOST_FACTS_BYTES:
+            raise UnsupportedFormat(
+                f"{source.version.uri}: csv.schema=infer: a job holds {_MOST_FACTS_BYTES} bytes of"
+                f" names and types, and those of {len(batches[0].schema)} columns are longer; leave"
+                " csv.schema out, and cast columns by a transform"
+            )
+        return facts
 
 
 def _problems(check: FormatCheck) -> Iterator[str]:
@@ -287,7 +351,7 @@ def _problems(check: FormatCheck) -> Iterator[str]:
             "csv.separator.char, csv.quote.char and csv.escape.char: two are the same character;"
             " choose different ones (a doubled quote needs no escape character)"
         )
-    known = {name for name, _ in own.schema}
+    known = {name for name, _ in own.schema or ()}
     unknown = ", ".join(repr(name) for name in check.key_columns if name not in known)
     sound = check.sound("input.format", "csv.schema", "message.key")
     if sound and check.chosen and known and unknown:
@@ -304,9 +368,10 @@ CSV = FormatSpec(
 
 
 class _CsvDecoder:
-    def __init__(self, options: CsvOptions) -> None:
+    def __init__(self, options: CsvOptions, facts: str = "") -> None:
         self._options = options
-        self._schema = {name: arrow_type(written) for name, written in options.schema}
+        self._facts = facts
+        self._schema = {name: arrow_type(written) for name, written in options.schema or ()}
 
     def reader(self, head: ObjectHead) -> LineReader:
         uri = head.version.uri
@@ -318,7 +383,20 @@ class _CsvDecoder:
             else:
                 names = [f"c{ordinal}" for ordinal in range(len(first))]
         schema = pa.schema([(name, self._schema.get(name, pa.string())) for name in names])
-        return CsvRowReader(uri, _of_object(self._options, head.version.key), schema, begin)
+        inferred = self._options.schema is None
+        if inferred:
+            schema = self._inferred_schema(uri, names)
+        own = _of_object(self._options, head.version.key)
+        return CsvRowReader(uri, own, schema, begin, inferred=inferred)
+
+    def _inferred_schema(self, uri: str, names: list[str]) -> pa.Schema:
+        columns = read_types(self._facts)
+        if [name for name, _ in columns] != names:
+            raise UnsupportedFormat(
+                f"{uri}: csv.schema=infer: the job holds no types for the object's columns, because"
+                " planning could not read them; deliver it with `extentflow run --again`"
+            )
+        return pa.schema(columns)
 
     def _first_record(self, head: ObjectHead) -> tuple[list[str], int]:
         # The fields, and the offset of the next line; [] and 0 without a record.

@@ -22,7 +22,7 @@ from extentflow.errors import (
     UnsupportedFormat,
     reason,
 )
-from extentflow.formats import Format
+from extentflow.formats import Format, InspectingFormat
 from extentflow.ledger import Ledger, rules
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Plan, job_id
 from extentflow.retry import Clock
@@ -108,7 +108,7 @@ class Planner:
         """
 
         def make(generation: int) -> Job:
-            job = self._new(request, generation)
+            job = self._new(request, generation, known=self._job_of)
             if (problem := self._too_many(job)) and self.ledger.jobs.get(job.id) is None:
                 raise TooManyExtents(problem)
             return job
@@ -273,11 +273,22 @@ class Planner:
         check_cluster(found, request.cluster)
         return self.replay(found) if found.state is JobState.SUPERSEDED else found
 
-    def _new(self, request: JobRequest, generation: int) -> Job:
+    def _new(
+        self,
+        request: JobRequest,
+        generation: int,
+        known: Callable[[JobRequest, int], Job | None] = lambda _request, _generation: None,
+    ) -> Job:
         if request.unfit:
             raise UnsupportedFormat(request.unfit)
         job = self._draft(request, generation, Plan(target_bytes=0))
-        fmt, _ = self.open(job)
+        fmt, source = self.open(job)
+        if isinstance(fmt, InspectingFormat):
+            # Objects are found again and again; what was registered keeps what it pins.
+            if registered := known(request, generation):
+                return registered
+            job = replace(job, plan=replace(job.plan, facts=_inspected(fmt, source)))
+            fmt, _ = self.open(job)
         target = target_bytes(
             fmt, request.version.size, extent_bytes=request.extent_bytes, cores=request.cores
         )
@@ -348,6 +359,15 @@ class Planner:
                 open_jobs.append(found)
         uri = request.version.uri
         raise Conflict(f"{uri} already has {MAX_GENERATIONS} generations, the maximum")
+
+
+def _inspected(fmt: InspectingFormat, source: RangeSource) -> str:
+    try:
+        return fmt.inspect(source)
+    except ObjectChanged:
+        return ""  # its extents end the job as SUPERSEDED
+    except (Permanent, CorruptRecord) as exc:
+        raise UnsupportedFormat(reason(exc)) from exc
 
 
 def _check_cut(job: Job, cut_version: int) -> None:

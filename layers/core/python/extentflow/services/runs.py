@@ -97,8 +97,9 @@ class RunControl:
 class ObjectPlan:
     """How one object would be cut, and the job that delivered it before, if any.
 
-    `state` is `new` where there is no job. `extents` are half-open byte ranges under the latest
-    revision; an existing job keeps the plan of its own `revision`.
+    `state` is `new` where there is no job. `facts` are what the format found (`model.Content`).
+    `extents` are half-open byte ranges under the latest revision; an existing job keeps the plan of
+    its own `revision`.
     """
 
     version: ObjectVersion
@@ -106,6 +107,7 @@ class ObjectPlan:
     format_source: str
     compression: str
     compression_source: str
+    facts: str
     topic: str
     job: str
     state: str
@@ -187,6 +189,7 @@ class Runs:
                     format_source=config.format_source(version.key),
                     compression=config.compression_for(version.key, job.content),
                     compression_source=config.compression_source(version.key),
+                    facts=job.plan.facts,
                     topic=topic,
                     job=(known or job).id,
                     state=known.state if known else "new",
