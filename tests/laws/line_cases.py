@@ -213,6 +213,7 @@ CSV = [csv_sample(name, body) for name, body in CSV_BODIES.items()]
 FEW_TEXTS = [sample for sample in TEXT if sample.name in ("crlf", "bom", "not-utf8", "long-line")]
 LARGE_TEXT = text_sample("random", _large_text(1))
 LARGE_CSV = csv_sample("random", _large_csv(2))
+LARGE_LF_CSV = csv_sample("random-lf", _large_csv(5).replace(b"\r\n", b"\n").replace(b"\r", b" "))
 
 
 def open_without_null(options: FormatOptions) -> Format:
@@ -226,6 +227,20 @@ INFERRED_CSV = Sample(
     [10, 24, 31],
     [17, 38],
 )
+
+
+def with_returns(sample: Sample) -> Sample:
+    """Return the sample with CR for LF, within quotes, too."""
+
+    def text(value: str) -> str:
+        return value.replace("\n", "\r")
+
+    rows = [{text(name): text(value) for name, value in row.items()} for row in sample.rows]
+    return replace(sample, body=sample.body.replace(b"\n", b"\r"), rows=rows)
+
+
+def open_with_returns(options: FormatOptions) -> Format:
+    return open_csv(options, CsvOptions(null=None, line_end="cr"))
 
 
 def open_inferred(options: FormatOptions) -> Format:
@@ -249,6 +264,12 @@ CASES = [
     ),
     FormatCase("csv", open_without_null, CSV, [LARGE_CSV]),
     FormatCase("csv-inferred", open_inferred, [INFERRED_CSV]),
+    FormatCase(
+        "csv-cr",
+        open_with_returns,
+        [with_returns(sample) for sample in CSV if b"\r" not in sample.body],
+        [with_returns(LARGE_LF_CSV)],
+    ),
     FormatCase(
         "text-gzip",
         open_text,

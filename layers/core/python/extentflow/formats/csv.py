@@ -142,7 +142,9 @@ _CUT_VERSION = 2
 
 
 def _grammar(own: CsvOptions, null: str | None) -> Grammar:
-    return Grammar(own.separator or ",", own.quote, own.escape, null, lenient=own.lenient_quotes)
+    stray = "\n" if own.delimiter else "\r"
+    of = (own.separator or ",", own.quote, own.escape, null)
+    return Grammar(*of, lenient=own.lenient_quotes, stray=stray)
 
 
 def _described(exc: MalformedRecord, own: CsvOptions) -> str:
@@ -206,9 +208,10 @@ def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
     # Arrow drops a byte order mark at the start of its input, which may be any line here.
     for line in np.flatnonzero(data[block.starts] == BOM[0]).tolist():
         irregular[line] = block.raw(line).startswith(BOM)
+    if own.delimiter:
+        irregular[block.lines_at(np.flatnonzero(data == _LF))] = True
     # Arrow ends a row at a CR without LF, too.
-    is_return = data == _CR
-    if is_return.any():
+    elif (is_return := data == _CR).any():
         returns = np.flatnonzero(is_return)
         inside = returns[data[np.minimum(returns + 1, len(data) - 1)] != _LF]
         irregular[block.lines_at(inside)] = True
@@ -237,6 +240,12 @@ class CsvOptions:
         or_word("none", CHARACTER),
         "One ASCII character that takes the next one's meaning away, or `none`.",
         name="escape.char",
+    )
+    line_end: str = key(
+        choice({"lf", "cr"}),
+        "What ends a line: `lf`, also behind a CR, or `cr` alone.",
+        default="lf",
+        name="line.end",
     )
     header: bool = key(
         BOOLEAN,
@@ -277,6 +286,11 @@ class CsvOptions:
         shown="every value a string",
     )
 
+    @property
+    def delimiter(self) -> str | None:
+        """What ends a line; None: LF or CR LF."""
+        return "\r" if self.line_end == "cr" else None
+
 
 def _of_object(own: CsvOptions, key: str) -> CsvOptions:
     """Return the options with the separator that `auto` means for an object."""
@@ -296,24 +310,35 @@ def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineForm
 
     def cutter(head: ObjectHead) -> RecordCutter:
         of = _of_object(own, head.version.key)
-        syntax = RecordSyntax(of.separator or ",", of.quote, of.escape, of.multiline_bytes or 0)
+        characters = (of.separator or ",", of.quote, of.escape)
+        syntax = RecordSyntax(*characters, of.multiline_bytes or 0, of.delimiter)
         return RecordCutter(syntax.within(head.charset))
 
     if own.schema is None:
         return InferringCsv(options, own, cutter)
-    return LineFormat("csv", options, _CsvDecoder(own), cutter=cutter, cut_version=_CUT_VERSION)
+    return CsvFormat(options, own, cutter)
 
 
-class InferringCsv(LineFormat):
-    """The format `csv` with types that `inspect` finds at planning."""
+class CsvFormat(LineFormat):
+    """The format `csv`."""
 
     def __init__(
         self, options: FormatOptions, own: CsvOptions, cutter: Callable[[ObjectHead], RecordCutter]
     ) -> None:
-        """Types are those of `options.facts`."""
-        decoder = _CsvDecoder(own, options.facts)
-        super().__init__("csv", options, decoder, cutter=cutter, cut_version=_CUT_VERSION)
+        """Types are those of `own.schema`; with None, of `options.facts`."""
+        super().__init__(
+            "csv",
+            options,
+            _CsvDecoder(own, options.facts),
+            delimiter=own.delimiter,
+            cutter=cutter,
+            cut_version=_CUT_VERSION,
+        )
         self._own = own
+
+
+class InferringCsv(CsvFormat):
+    """The format `csv` with types that `inspect` finds at planning."""
 
     def inspect(self, source: RangeSource) -> str:
         """Return the types in samples; of an object that is not cut, in its first content."""
@@ -420,7 +445,9 @@ class _CsvDecoder:
             except MalformedRecord as exc:
                 problem = _described(exc, own)
         where = f"{head.version.uri}: the first record, at byte {block.location(line)}"
-        raise CorruptObject(f"{where}, cannot be read: {problem}")
+        is_lined = own.delimiter is None and b"\r" in block.raw(line)
+        advice = "; if carriage returns end its lines, set csv.line.end=cr" if is_lined else ""
+        raise CorruptObject(f"{where}, cannot be read: {problem}{advice}")
 
     def _column_names(self, uri: str, header: list[str]) -> list[str]:
         # Columns are matched by position; a header in another order would swap them silently.

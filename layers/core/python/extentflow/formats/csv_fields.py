@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_STRAYS = {"\r": "a carriage return", "\n": "a line feed"}
+
 
 class MalformedRecord(ValueError):  # noqa: N818 - an outcome
     """The record contradicts the grammar; neighbouring records are not affected."""
@@ -30,7 +32,8 @@ class UnclosedQuote(MalformedRecord):
 class Grammar:
     """Compiled from one ASCII character each; `null` is the unquoted field that means null.
 
-    `lenient`: a quote that does not begin a field is text.
+    `lenient`: a quote that does not begin a field is text. `stray`: CR or LF, whichever no field
+    without quotes holds.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Grammar:
         null: str | None,
         *,
         lenient: bool = False,
+        stray: str = "\r",
     ) -> None:
         self._quote, self._escape, self._null = quote, escape or "", null
         separator, quote, escape = map(re.escape, (separator, quote, self._escape))
@@ -48,7 +52,7 @@ class Grammar:
         # Possessive quantifiers (++, *+) never backtrack, so a long record costs linear time.
         quoted = f"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{pair})*+){quote}"
         begin, stops = (f"(?!{quote})", "") if lenient else ("", quote)
-        plain = f"(?P<plain>{begin}(?:[^{separator}{stops}{escape}\r]++{pair})*+)"
+        plain = f"(?P<plain>{begin}(?:[^{separator}{stops}{escape}{stray}]++{pair})*+)"
         self._quoted = re.compile(quoted, re.DOTALL)
         self._plain = re.compile(plain, re.DOTALL)
         self._field = re.compile(f"(?:{quoted}|{plain})(?P<end>{separator}|\\Z)", re.DOTALL)
@@ -85,7 +89,7 @@ class Grammar:
         stop = record[plain.end()] if plain else ""
         if stop == self._escape:
             return MalformedRecord("the object's end is escaped")
-        what = "a carriage return" if stop == "\r" else "a quote"
+        what = _STRAYS.get(stop, "a quote")
         return MalformedRecord(f"{what} in field {number}, which is not quoted")
 
 

@@ -170,6 +170,8 @@ class RecordSyntax:
     quote: str
     escape: str | None
     multiline_bytes: int
+    # None: LF or CR LF.
+    line_end: str | None = None
     charset: Charset = UTF_8
 
     def within(self, charset: Charset) -> RecordSyntax:
@@ -186,7 +188,7 @@ class RecordSyntax:
     @cached_property
     def lines(self) -> LineSyntax:
         """What ends a line in the object."""
-        return self.charset.syntax(None)
+        return self.charset.syntax(self.line_end)
 
     @cached_property
     def unit(self) -> int:
@@ -199,15 +201,22 @@ class RecordSyntax:
         return self.lines.delimiter.strip(b"\0")
 
     def text(self, data: bytes) -> bytes:
-        """Return ASCII characters as themselves, and any other code unit as 0xFF."""
-        if self.charset.ascii or self.charset.stateful:
-            return data
-        if self.unit == 1:
-            return data.translate(self._table)
-        order = ">" if self.charset.codec.endswith("be") else "<"
-        whole = data[: len(data) // self.unit * self.unit]
-        units = np.frombuffer(whole, f"{order}u{self.unit}")
-        return np.where(units < ASCII_END, units, _NOT_ASCII).astype(np.uint8).tobytes()
+        """Return ASCII characters as themselves, and any other code unit as 0xFF.
+
+        The end of a line is LF; where that is another character, LF is 0xFF.
+        """
+        if self.unit > 1:
+            order = ">" if self.charset.codec.endswith("be") else "<"
+            whole = data[: len(data) // self.unit * self.unit]
+            units = np.frombuffer(whole, f"{order}u{self.unit}")
+            data = np.where(units < ASCII_END, units, _NOT_ASCII).astype(np.uint8).tobytes()
+        elif not (self.charset.ascii or self.charset.stateful):
+            data = data.translate(self._table)
+        return data if self.line_end is None else data.translate(self._line_ends)
+
+    @cached_property
+    def _line_ends(self) -> bytes:
+        return bytes.maketrans(_NEWLINE + (self.line_end or "").encode(), b"\xff" + _NEWLINE)
 
     @cached_property
     def _table(self) -> bytes:
@@ -462,7 +471,8 @@ class _Pending:
         behind = offset + len(window)
         at_end = 0 <= self._end <= behind
         # Joined and searched again when it has doubled, so that a long record costs linear time.
-        if self._size > self._limit or at_end or (self._size >= self._wait and _NEWLINE in window):
+        waited = self._size >= self._wait and self._syntax.newline in window
+        if self._size > self._limit or at_end or waited:
             yield from self._search(final=False)
         if at_end and self._begin >= self._end:
             self.done = True
