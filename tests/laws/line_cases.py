@@ -239,6 +239,26 @@ def with_returns(sample: Sample) -> Sample:
     return replace(sample, body=sample.body.replace(b"\n", b"\r"), rows=rows)
 
 
+TRAILING_CSV = Sample(
+    "trailing",
+    b'a|b|\r\n1|x|\r\n2|"y\n"|""\n3|z\n4|\n|5\r\n||\n6|w|v\n7|u||\n8\n',
+    [
+        {"a": "1", "b": "x"},
+        {"a": "2", "b": "y\n"},
+        {"a": "3", "b": "z"},
+        {"a": "4", "b": None},
+        {"a": None, "b": "5"},
+        {"a": None, "b": None},
+    ],
+    [6, 12, 22, 26, 29, 33],
+    [36, 42, 48],
+)
+
+
+def open_with_trailing(options: FormatOptions) -> Format:
+    return open_csv(options, CsvOptions(separator="|", trailing_separator=True))
+
+
 def open_with_returns(options: FormatOptions) -> Format:
     return open_csv(options, CsvOptions(null=None, line_end="cr"))
 
@@ -264,6 +284,7 @@ CASES = [
     ),
     FormatCase("csv", open_without_null, CSV, [LARGE_CSV]),
     FormatCase("csv-inferred", open_inferred, [INFERRED_CSV]),
+    FormatCase("csv-trailing", open_with_trailing, [TRAILING_CSV]),
     FormatCase(
         "csv-cr",
         open_with_returns,

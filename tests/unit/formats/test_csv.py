@@ -702,3 +702,42 @@ def test_the_grammar_and_python_agree_about_escapes(line: str) -> None:
         return
 
     assert fields == python_reads(line, escape="\\")
+
+
+# Ends of lines and of records
+
+
+def test_lines_that_end_in_cr_alone_are_read_when_the_setting_says_so() -> None:
+    body = b'a,b\r1,"x\ry"\r2,\n\r3,z'
+
+    for cut in range(1, len(body)):
+        result = read(body, cut, csv_line_end="cr")
+
+        assert result.rows == [{"a": "1", "b": "x\ry"}, {"a": "3", "b": "z"}]
+        assert result.bad == [(12, b"2,\n", "a line feed in field 2, which is not quoted")]
+
+
+def test_a_header_with_cr_names_the_setting() -> None:
+    with pytest.raises(CorruptObject, match=r"carriage return in field 2.*set csv\.line\.end=cr"):
+        read(b"a,b\r1,2\r")
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "cp037", "latin-1"])
+def test_cr_ends_lines_in_every_character_set(charset: str) -> None:
+    body = 'a,b\r1,"é\r"\r2,\r'.encode(charset)
+    fmt = open_csv(FormatOptions(charset=charset), CsvOptions(line_end="cr", null=None))
+
+    for cut in range(1, len(body)):
+        result = decoded(fmt, MemorySource(body), (0, cut, len(body)))
+
+        assert result.rows == [{"a": "1", "b": "é\r"}, {"a": "2", "b": ""}]
+
+
+def test_a_trailing_separator_is_one_more_field_unless_the_setting_says_otherwise() -> None:
+    body = b"a,b\n1,2,\n3,4\n"
+
+    assert [why for _, _, why in read(body).bad] == ["expected 2 fields, got 3"]
+    assert read(body, csv_trailing_separator=True).rows == [
+        {"a": "1", "b": "2"},
+        {"a": "3", "b": "4"},
+    ]

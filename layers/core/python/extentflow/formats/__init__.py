@@ -237,7 +237,7 @@ class InspectingFormat(Protocol):
     """A Format that reads an object at planning to decide how all its extents are decoded."""
 
     def inspect(self, source: RangeSource) -> str:
-        """Return the facts that the job pins, as `FormatOptions.facts` of whoever decodes it.
+        """Return the facts that the job pins, as `FormatOptions.facts` of every decoder.
 
         Reads a bounded part of the object. Raises as `Format.decode`.
         """

@@ -14,10 +14,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import PurePosixPath
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
@@ -40,6 +41,7 @@ from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
+T = TypeVar("T")
 _LF, _CR = 10, 13
 
 # The lines that became rows, ascending, and these rows.
@@ -66,14 +68,19 @@ class CsvRowReader:
         bad = {line: why for line, why in invalid_utf8_lines(block).items() if records[line]}
         records[list(bad)] = False
         irregular = records & _irregular_lines(block, self._options)
+        fast, unended = self._parse_with_arrow(block, np.flatnonzero(records & ~irregular), bad)
+        irregular[unended] = True
         exact = self._parse_with_grammar(block, np.flatnonzero(irregular), bad)
-        fast = self._parse_with_arrow(block, np.flatnonzero(records & ~irregular), bad)
         lines, batch = self._cast_columns(_merge_tables(fast, exact), bad)
         return make_chunk(block, batch, lines, bad)
 
-    def _parse_with_arrow(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> _Table:
+    def _parse_with_arrow(
+        self, block: LineBlock, lines: Indexes, bad: dict[int, str]
+    ) -> tuple[_Table, list[int]]:
+        """Return the rows of `lines`, and those without the separator that ends most of them."""
         if not len(lines):
-            return lines, pa.RecordBatch.from_pylist([], schema=self._texts)
+            return (lines, pa.RecordBatch.from_pylist([], schema=self._texts)), []
+        trailing = self._options.trailing_separator
         wrong: dict[int, int] = {}
 
         # Arrow reports the rows with another number of fields and leaves them out.
@@ -82,7 +89,7 @@ class CsvRowReader:
             wrong[row.number - 1] = row.actual_columns
             return "skip"
 
-        columns = _read_csv(block.text(lines), self._options, len(self._texts), skip)
+        columns = _read_csv(block.text(lines), self._options, len(self._texts) + trailing, skip)
         rows = np.delete(lines, list(wrong))
         # One row more or less would give every later record the offset of another one.
         if any(len(column) != len(rows) for column in columns):
@@ -90,14 +97,28 @@ class CsvRowReader:
                 f"{self._uri}: Arrow read a different number of records than the {len(lines)} lines"
                 f" that begin at byte {block.location(int(lines[0]))}; please report this object"
             )
-        bad.update((int(lines[row]), self._wrong_count(count)) for row, count in wrong.items())
-        return rows, pa.record_batch(columns, schema=self._texts)
+        unended: list[int] = []
+        for row, fields in wrong.items():
+            line = int(lines[row])
+            if trailing and fields == len(self._texts):
+                unended.append(line)
+            else:
+                bad[line] = self._wrong_count(fields)
+        if not trailing:
+            return (rows, pa.record_batch(columns, schema=self._texts)), unended
+        texts = pa.record_batch(columns[:-1], schema=self._texts)
+        ended = pc.fill_null(pc.equal(columns[-1], ""), fill_value=True)
+        kept = ended.to_numpy(zero_copy_only=False)
+        bad.update((int(line), self._wrong_count(len(columns))) for line in rows[~kept])
+        return (rows[kept], texts.filter(ended)), unended
 
     def _parse_with_grammar(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> _Table:
         rows: dict[int, list[str | None]] = {}
         for line in lines.tolist():
             try:
                 fields = self._grammar.split(block.raw(line).decode())
+                if self._options.trailing_separator and len(fields) == len(self._texts) + 1:
+                    fields = _without_trailing(fields)
             except MalformedRecord as exc:
                 bad[line] = _described(exc, self._options)
             else:
@@ -145,6 +166,11 @@ def _grammar(own: CsvOptions, null: str | None) -> Grammar:
     stray = "\n" if own.delimiter else "\r"
     of = (own.separator or ",", own.quote, own.escape, null)
     return Grammar(*of, lenient=own.lenient_quotes, stray=stray)
+
+
+def _without_trailing(fields: list[T]) -> list[T]:
+    """Return the fields before a last one that is empty."""
+    return fields[:-1] if len(fields) > 1 and not fields[-1] else fields
 
 
 def _described(exc: MalformedRecord, own: CsvOptions) -> str:
@@ -268,6 +294,13 @@ class CsvOptions:
         " read it. false: its record is bad.",
         default=False,
         name="lenient.quotes",
+    )
+    trailing_separator: bool = key(
+        BOOLEAN,
+        "true: a separator behind the last field begins no further one, in the header and in"
+        " records. false: it does.",
+        default=False,
+        name="trailing.separator",
     )
     multiline_bytes: int | None = key(
         or_word("none", SIZE),
@@ -441,7 +474,8 @@ class _CsvDecoder:
         if problem is None:
             try:
                 # A name is never null.
-                return [field or "" for field in grammar.split(block.raw(line).decode())]
+                names = [field or "" for field in grammar.split(block.raw(line).decode())]
+                return _without_trailing(names) if own.trailing_separator else names
             except MalformedRecord as exc:
                 problem = _described(exc, own)
         where = f"{head.version.uri}: the first record, at byte {block.location(line)}"
