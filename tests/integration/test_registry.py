@@ -95,12 +95,12 @@ def test_a_preview_registers_nothing(strict: Stack, subject: str) -> None:
 
 
 def test_the_latest_schema_is_found(strict: Stack, subject: str) -> None:
-    latest = new_client(strict, auto_register=False, use_latest=True)
+    latest = new_client(strict)
     with pytest.raises(IncompatibleSchema, match=f"subject {subject} has no schema yet"):
-        latest.settle(subject, ORDER)
+        latest.latest(subject)
     registered = new_client(strict).settle(subject, WIDER)
 
-    assert latest.settle(subject, ORDER) == registered
+    assert latest.latest(subject) == registered
 
 
 def test_without_registration_an_unknown_schema_is_refused(strict: Stack, subject: str) -> None:

@@ -115,28 +115,28 @@ def test_without_registration_an_unknown_schema_is_refused(registry: RegistryDou
 
 
 def test_the_latest_schema_is_asked_for_each_time(registry: RegistryDouble) -> None:
-    latest = client(registry, auto_register=False, use_latest=True)
+    latest = client(registry)
 
     with pytest.raises(IncompatibleSchema, match="orders-value has no schema yet; register one"):
-        latest.settle("orders-value", ORDER)
+        latest.latest("orders-value")
     registry.add("orders-value", ORDER)
-    assert latest.settle("orders-value", WIDER).text == ORDER
+    assert latest.latest("orders-value").text == ORDER
     registry.add("orders-value", WIDER)
-    assert latest.settle("orders-value", ORDER).text == WIDER
+    assert latest.latest("orders-value").text == WIDER
 
 
 def test_a_schema_of_another_kind_is_not_read(registry: RegistryDouble) -> None:
     registry.add("orders-value", "{}", kind="JSON")
 
     with pytest.raises(IncompatibleSchema, match="is of the type JSON"):
-        client(registry, auto_register=False, use_latest=True).settle("orders-value", ORDER)
+        client(registry).latest("orders-value")
 
 
 def test_a_schema_with_references_is_not_read(registry: RegistryDouble) -> None:
     registry.fail.append((200, {"id": 1, "schema": ORDER, "references": [{"name": "x"}]}))
 
     with pytest.raises(IncompatibleSchema, match="refers to other subjects"):
-        client(registry, auto_register=False, use_latest=True).settle("orders-value", ORDER)
+        client(registry).latest("orders-value")
 
 
 def test_subjects_are_quoted_in_paths(registry: RegistryDouble) -> None:

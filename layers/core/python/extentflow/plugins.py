@@ -47,6 +47,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "avro": "extentflow.converters.avro:AVRO",
         "bytes": "extentflow.converters.raw:bytes_converter",
         "json": "extentflow.converters.json:json_converter",
+        "json-schema": "extentflow.converters.json_schema:JSON_SCHEMA",
         "string": "extentflow.converters.raw:string_converter",
     },
     LEDGERS: {"dynamodb": "extentflow.ledger.dynamodb:DynamoLedger"},

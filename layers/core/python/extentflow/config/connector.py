@@ -20,7 +20,7 @@ from extentflow.config.columns import (
     MessageKey,
 )
 from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
-from extentflow.config.specs import CONVERTERS, FORMATS, STORES, FormatSpec
+from extentflow.config.specs import CONVERTERS, FORMATS, OF_COLUMNS, STORES, FormatSpec
 from extentflow.config.steps import ALIASES, Step
 from extentflow.config.table import Alias, Family, Only, family, key
 from extentflow.errors import Misconfigured, UnsupportedFormat, either
@@ -53,6 +53,7 @@ _CONNECT_CONVERTERS = {
     "org.apache.kafka.connect.converters.ByteArrayConverter": "bytes",
     "org.apache.kafka.connect.json.JsonConverter": "json",
     "io.confluent.connect.avro.AvroConverter": "avro",
+    "io.confluent.connect.json.JsonSchemaConverter": "json-schema",
 }
 
 
@@ -237,8 +238,8 @@ class ConnectorConfig:
     )
     value_converter: str | None = key(
         CONVERTER,
-        "`string`, `bytes`, `json` or `avro`, or Connect's class names for them, or a plug-in's;"
-        " the formats below list those that they allow.",
+        "`string`, `bytes`, `json`, `avro` or `json-schema`, or Connect's class names for them, or"
+        " a plug-in's; the formats below list those that they allow.",
         shown="by format",
         section="Records",
     )
@@ -254,8 +255,9 @@ class ConnectorConfig:
     )
     key_converter: str | None = key(
         CONVERTER,
-        "The object's key: string. One column: string (default), bytes, json, avro. Several:"
-        " json or avro, one object with these members. Needs message.key or ValueToKey.",
+        "The object's key: string. One column: string (default), bytes, json, avro, json-schema."
+        " Several: json, avro or json-schema, one object with these members. Needs message.key or"
+        " ValueToKey.",
         shown="by message.key",
     )
     headers: tuple[Header, ...] = key(
@@ -626,8 +628,8 @@ def key_converters(message_key: MessageKey) -> tuple[str, ...]:
     """Return the converters that make keys of `message_key`, the default first."""
     if message_key.source != "column":
         return ("string",)
-    several = ("json", "avro")
-    return ("string", "bytes", *several) if len(message_key.columns) == 1 else several
+    several = len(message_key.columns) > 1
+    return OF_COLUMNS if several else ("string", "bytes", *OF_COLUMNS)
 
 
 def hidden(key: str, prefix: str) -> bool:

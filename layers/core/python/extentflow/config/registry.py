@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from extentflow.config import types
 from extentflow.config.specs import ConverterCheck
@@ -23,6 +24,17 @@ def _record_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", text.strip()):
         raise ValueError("write names of letters, digits and _, separated by dots: com.acme.Order")
     return text.strip()
+
+
+def _name(default: str) -> Any:  # noqa: ANN401 - as `key`
+    return key(
+        types.Kind(_record_name),
+        "The full name of the record in the schema. Strategies other than `TopicNameStrategy` need"
+        " it.",
+        default=default,
+        shown="as Connect's",
+        name="record.name",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +73,6 @@ class RegistryOptions:
         default=True,
         name="auto.register.schemas",
     )
-    use_latest: bool = key(
-        types.BOOLEAN,
-        "Write by the latest schema of the subject, whatever that of the columns is;"
-        " columns that do not fit it are an error. Needs `auto.register.schemas=false`.",
-        default=False,
-        name="use.latest.version",
-    )
     strategy: str = key(
         types.choice(STRATEGIES, {_STRATEGY_PACKAGE + name: name for name in STRATEGIES}),
         "The subject: `TopicNameStrategy` (`TOPIC-value`, `TOPIC-key`), `RecordNameStrategy` (the"
@@ -79,23 +84,40 @@ class RegistryOptions:
             Alias("key.converter.key.subject.name.strategy", "Connect"),
         ),
     )
-    record_name: str = key(
-        types.Kind(_record_name),
-        "The full name of the record in the schema. Strategies other than `TopicNameStrategy` need"
-        " it.",
-        default=RECORD_NAME,
-    )
+    record_name: str = _name(RECORD_NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroOptions(RegistryOptions):
     """The keys of the converter `avro`."""
 
+    use_latest: bool = key(
+        types.BOOLEAN,
+        "Write by the latest schema of the subject, whatever that of the columns is;"
+        " columns that do not fit it are an error. Needs `auto.register.schemas=false`.",
+        default=False,
+        name="use.latest.version",
+    )
+
     scrub: bool = key(
         types.BOOLEAN,
         "Replace what Avro does not allow in names, as Connect does; `false`: it is an error.",
         default=False,
         name="scrub.invalid.names",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonSchemaOptions(RegistryOptions):
+    """The keys of the converter `json-schema`."""
+
+    record_name: str = _name("")
+    open_objects: bool = key(
+        types.BOOLEAN,
+        "Whether the schema allows members that no column has, as Connect's does. `false`: it does"
+        " not, and a registry takes another nullable column as a compatible change.",
+        default=True,
+        name="object.additional.properties",
     )
 
 
@@ -124,12 +146,8 @@ def problems(check: ConverterCheck) -> Iterator[str]:
             else ("basic.auth.user.info", "a reference to user:password")
         )
         yield f"{prefix}{missing}: missing; write {value}, or remove the other key"
-    if options.use_latest and options.auto_register:
-        yield (
-            f"{prefix}use.latest.version=true: applies only where {prefix}auto.register.schemas is"
-            " false; write that, too"
-        )
-    if options.strategy != TOPIC_NAME and options.record_name == RECORD_NAME:
+    (default,) = (one.default for one in fields(options) if one.name == "record_name")
+    if options.strategy != TOPIC_NAME and options.record_name == default:
         yield (
             f"{prefix}record.name: missing; {options.strategy} makes the subject of it: write the"
             " record's full name"
@@ -139,4 +157,14 @@ def problems(check: ConverterCheck) -> Iterator[str]:
         yield (
             f"{prefix}schema.registry.ssl.ca.location: {prefix}schema.registry.url is not https;"
             " remove one or change the other"
+        )
+
+
+def avro_problems(check: ConverterCheck) -> Iterator[str]:
+    """Yield what is wrong between the keys of `avro`."""
+    yield from problems(check)
+    if check.options.use_latest and check.options.auto_register:
+        yield (
+            f"{check.prefix}use.latest.version=true: applies only where"
+            f" {check.prefix}auto.register.schemas is false; write that, too"
         )

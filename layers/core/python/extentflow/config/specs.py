@@ -148,6 +148,9 @@ def _is_transform(found: object) -> bool:
     return isinstance(found, TransformSpec) or (callable(found) and not isinstance(found, type))
 
 
+# The converters of columns, the default first.
+OF_COLUMNS = ("json", "avro", "json-schema")
+
 # By the values of `input.format`, `value.converter` and `key.converter`, and `endpoint.type`.
 FORMATS: Registry[FormatSpec] = Registry(
     plugins.FORMATS, "format", is_adapter=lambda found: isinstance(found, FormatSpec)

@@ -9,7 +9,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from extentflow.config.registry import AvroOptions, problems
+from extentflow.config.registry import AvroOptions, avro_problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
 from extentflow.converters.avro_columns import EVERY_ROW, Target, record_writer
@@ -36,7 +36,11 @@ def avro_converter(
     chosen, names = Columns.select(schema, columns, nested=True), Names(options.scrub)
     text = json.dumps(record_schema(chosen.fields, options.record_name, names))
     subject = subject_name(options, destination, options.record_name)
-    settled = open_registry(options).settle(subject, text, preview=destination.preview)
+    registry = open_registry(options)
+    if options.use_latest:
+        settled = registry.latest(subject)
+    else:
+        settled = registry.settle(subject, text, preview=destination.preview)
     try:
         write = record_writer(
             chosen.fields, parse_schema(settled.text), "", Target(names, limit_bytes)
@@ -52,4 +56,4 @@ def avro_converter(
     return partial(convert_in_halves, convert)
 
 
-AVRO = ConverterSpec(open=avro_converter, options=AvroOptions, problems=problems)
+AVRO = ConverterSpec(open=avro_converter, options=AvroOptions, problems=avro_problems)

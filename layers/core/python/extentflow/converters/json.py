@@ -88,13 +88,18 @@ def json_converter(
     UnsupportedType names a column without an exact JSON form, its type and what to do.
     """
     chosen = Columns.select(schema, columns, nested=True)
+    return partial(convert_in_halves, json_rows(chosen, limit_bytes))
+
+
+def json_rows(chosen: Columns, limit_bytes: int) -> Callable[[pa.RecordBatch], pa.BinaryArray]:
+    """Return what writes a batch as one JSON object per row, or raises OffsetOverflowError."""
     members = _members(chosen.fields, "", limit_bytes)
 
-    def convert(batch: pa.RecordBatch) -> pa.BinaryArray:
+    def write(batch: pa.RecordBatch) -> pa.BinaryArray:
         pieces = members.pieces(chosen.of(batch), "", batch.num_rows)
         return concat_pieces(pieces, limit_bytes).cast(pa.binary())
 
-    return partial(convert_in_halves, convert)
+    return write
 
 
 def _members(fields: Sequence[pa.Field], path: str, limit_bytes: int) -> Members:

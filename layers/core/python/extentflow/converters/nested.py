@@ -1,5 +1,6 @@
 """Take nested columns apart: lists, maps, dictionaries and run-end-encoded columns."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
-from extentflow.converters.buffers import RowErrors, corrupt_rows, offsets_from_lengths
+from extentflow.converters.buffers import (
+    RowErrors,
+    corrupt_rows,
+    offsets_from_lengths,
+    validity,
+)
 from extentflow.converters.encodings import checked_text
 
 LISTS = (
@@ -83,3 +89,43 @@ def _plain_text(keys: pa.Array, limit_bytes: int) -> pa.StringArray:
     if types.is_dictionary(keys.type):
         return _plain_text(keys.dictionary, limit_bytes).take(keys.indices)
     return checked_text(keys, limit_bytes)
+
+
+def require_values(fields: Sequence[pa.Field], arrays: Sequence[pa.Array]) -> None:
+    """Raise CorruptRecord for rows with a null where a field is not nullable, at any depth."""
+    with RowErrors() as errors:
+        for one, array in zip(fields, arrays, strict=True):
+            with errors.collect(f"{one.name}: "):
+                _require(one, array)
+
+
+def _require(one: pa.Field, array: pa.Array) -> None:
+    # A NaN is another matter: it is null in JSON alone.
+    if not one.nullable and array.null_count and not types.is_null(one.type):
+        raise corrupt_rows(np.flatnonzero(pc.is_null(array)), "null, and its column has no null")
+    if not is_strict(one.type):
+        return
+    if types.is_struct(one.type):
+        # A child is null where its parent is, which is no fault of the child's.
+        rows = np.flatnonzero(validity(array)) if array.null_count else np.arange(len(array))
+        present = array.drop_null() if array.null_count else array
+        with RowErrors() as errors, errors.collect("", lambda items: rows[items]):
+            require_values(tuple(one.type), present.flatten())
+    else:
+        lists = map_entries(array) if types.is_map(one.type) else array
+        bounds = list_bounds(lists)
+        with RowErrors() as errors, errors.collect("item: ", partial(rows_of, bounds)):
+            _require(lists.type.value_field, flattened(lists, bounds))
+
+
+def is_strict(data_type: pa.DataType) -> bool:
+    """Return whether a nested type has a field, at any depth, that is not nullable."""
+    if isinstance(data_type, LISTS):
+        inner = [data_type.value_field]
+    elif types.is_map(data_type):
+        inner = [data_type.item_field]
+    elif types.is_struct(data_type):
+        inner = list(data_type)
+    else:
+        inner = []
+    return any(not one.nullable or is_strict(one.type) for one in inner)

@@ -62,13 +62,11 @@ class SchemaRegistry:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def settle(self, subject: str, text: str, *, preview: bool = False) -> Registered:
-        """Return the schema to write values of the schema `text` by.
+        """Return the schema `text` as the subject has it, registered if it is new.
 
         With `preview`, a schema that the subject lacks is checked, not registered; its id is 0.
         Raises IncompatibleSchema with the registry's reason; RegistryUnavailable; AccessDenied.
         """
-        if self.options.use_latest:
-            return self._latest(subject)
         with self._lock:
             if (subject, text) not in self._known:
                 found = self._settled(subject, text, preview=preview)
@@ -77,39 +75,8 @@ class SchemaRegistry:
                 self._known[subject, text] = found
             return Registered(self._known[subject, text], text)
 
-    def describe(self) -> str:
-        """Return what the registry says of itself, for checks. Raises as `settle`."""
-        found = self._call("GET", "/config", None, "its configuration")
-        level = None if found is None else found.get("compatibilityLevel")
-        if level is None:
-            raise self._foreign("GET /config names no compatibility level")
-        return f"{self.options.urls[0]}, compatibility {level}"
-
-    def _settled(self, subject: str, text: str, *, preview: bool) -> int | None:
-        known = self._call("POST", f"/subjects/{_quoted(subject)}", self._body(text), subject)
-        if known is not None:
-            return self._id(known)
-        if not self.options.auto_register:
-            raise IncompatibleSchema(
-                f"the subject {subject} has no such schema; register it, or set"
-                f" auto.register.schemas=true, or use.latest.version=true. The schema: {text}"
-            )
-        self._require_compatible(subject, text)
-        if preview:
-            return None
-        path = f"/subjects/{_quoted(subject)}/versions"
-        made = self._call("POST", path, self._body(text), subject)
-        return self._id(made)
-
-    def _require_compatible(self, subject: str, text: str) -> None:
-        path = f"/compatibility/subjects/{_quoted(subject)}/versions/latest?verbose=true"
-        found = self._call("POST", path, self._body(text), subject)
-        if found is None or found.get("is_compatible", True):
-            return
-        reasons = [str(one) for one in found.get("messages") or ["it gives no reason"]]
-        raise _incompatible(subject, "; ".join(reasons[:_MOST_REASONS]))
-
-    def _latest(self, subject: str) -> Registered:
+    def latest(self, subject: str) -> Registered:
+        """Return the latest schema of the subject. Raises as `settle`."""
         path = f"/subjects/{_quoted(subject)}/versions/latest"
         found = self._call("GET", path, None, subject)
         if found is None:
@@ -129,6 +96,38 @@ class SchemaRegistry:
                 " read; register it in one piece"
             )
         return Registered(self._id(found), str(found.get("schema")))
+
+    def describe(self) -> str:
+        """Return what the registry says of itself, for checks. Raises as `settle`."""
+        found = self._call("GET", "/config", None, "its configuration")
+        level = None if found is None else found.get("compatibilityLevel")
+        if level is None:
+            raise self._foreign("GET /config names no compatibility level")
+        return f"{self.options.urls[0]}, compatibility {level}"
+
+    def _settled(self, subject: str, text: str, *, preview: bool) -> int | None:
+        known = self._call("POST", f"/subjects/{_quoted(subject)}", self._body(text), subject)
+        if known is not None:
+            return self._id(known)
+        if not self.options.auto_register:
+            raise IncompatibleSchema(
+                f"the subject {subject} has no such schema; register it, or set"
+                f" auto.register.schemas=true. The schema: {text}"
+            )
+        self._require_compatible(subject, text)
+        if preview:
+            return None
+        path = f"/subjects/{_quoted(subject)}/versions"
+        made = self._call("POST", path, self._body(text), subject)
+        return self._id(made)
+
+    def _require_compatible(self, subject: str, text: str) -> None:
+        path = f"/compatibility/subjects/{_quoted(subject)}/versions/latest?verbose=true"
+        found = self._call("POST", path, self._body(text), subject)
+        if found is None or found.get("is_compatible", True):
+            return
+        reasons = [str(one) for one in found.get("messages") or ["it gives no reason"]]
+        raise _incompatible(subject, "; ".join(reasons[:_MOST_REASONS]))
 
     def _id(self, found: Mapping[str, Any] | None) -> int:
         number = None if found is None else found.get("id")

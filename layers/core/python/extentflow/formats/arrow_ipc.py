@@ -23,6 +23,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats import (
     BadRecord,
@@ -371,6 +372,6 @@ class ArrowIpc:
 ARROW = FormatSpec(
     open=lambda options, _: ArrowIpc(options),
     extensions=("arrow", "arrows", "feather"),
-    converters=("json", "avro", "string", "bytes"),
+    converters=(*OF_COLUMNS, "string", "bytes"),
     compressible=False,
 )

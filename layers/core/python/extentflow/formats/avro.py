@@ -32,6 +32,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import (
     Conflict,
     CorruptObject,
@@ -748,6 +749,6 @@ def _decode(header: Header, group: Sequence[Block], skip: int) -> pa.RecordBatch
 AVRO = FormatSpec(
     open=lambda options, _: Avro(options),
     extensions=("avro",),
-    converters=("json", "avro", "string", "bytes"),
+    converters=(*OF_COLUMNS, "string", "bytes"),
     compressible=False,
 )

@@ -23,7 +23,7 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from extentflow.config.columns import SCHEMA, Schema, arrow_type
-from extentflow.config.specs import FormatCheck
+from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, choice, or_word
 from extentflow.errors import CorruptObject, UnsupportedFormat
@@ -420,7 +420,7 @@ CSV = FormatSpec(
     open=open_csv,
     options=CsvOptions,
     extensions=("csv", "tsv"),
-    converters=("json", "avro"),
+    converters=OF_COLUMNS,
     problems=_problems,
 )
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import orc
 
+from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, no_rows
 from extentflow.formats.arrow_ipc import require_columns
@@ -397,6 +398,6 @@ class Orc:
 ORC = FormatSpec(
     open=lambda options, _: Orc(options),
     extensions=("orc",),
-    converters=("json", "avro", "string", "bytes"),
+    converters=(*OF_COLUMNS, "string", "bytes"),
     compressible=False,
 )

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from extentflow.config.specs import OF_COLUMNS
 from extentflow.config.table import key
 from extentflow.config.types import SECRET, choice
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
@@ -452,7 +453,7 @@ PARQUET = FormatSpec(
     open=lambda options, own=ParquetOptions(): Parquet(options, own=own),
     options=ParquetOptions,
     extensions=("parquet", "parq"),
-    converters=("json", "avro", "string", "bytes"),
+    converters=(*OF_COLUMNS, "string", "bytes"),
     compressible=False,
     limits_records=True,
 )
