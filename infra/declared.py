@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from extentflow.config import types
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.files import load
 from extentflow.config.registry import registries
@@ -46,7 +47,12 @@ class Declared:
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics it writes to; `*` where the topic depends on the object."""
-        written = (self.checked.topic, self.checked.dead_letter_topic)
+        topic = types.fill_topic(self.checked.topic, self.checked.fixed_placeholders())
+        if not _PLACEHOLDER.search(topic):
+            topic = self.checked.routed(topic)
+        elif self.checked.reroutes:
+            topic = "*"
+        written = (topic, *self.checked.value_topics, self.checked.dead_letter_topic)
         return tuple(_PLACEHOLDER.sub("*", topic) for topic in written if topic)
 
     @property

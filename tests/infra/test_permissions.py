@@ -161,6 +161,13 @@ def test_workers_write_the_connectors_topics_and_their_own_ids(bench: Bench) -> 
         "name: logs\ntopic: logs.{extension}\naws.s3.bucket.name: landing\n"
         "errors.tolerance: all\nerrors.deadletterqueue.topic.name: logs-dead\n",
     )
+    bench.write(
+        "connectors/routed.yaml",
+        "name: routed\ntopic: raw\naws.s3.bucket.name: landing\ntransforms: all,each\n"
+        "transforms.all.type: RegexRouter\ntransforms.all.regex: raw\n"
+        "transforms.all.replacement: to-raw\ntransforms.each.type: ExtractTopic\n"
+        "transforms.each.field: country\ntransforms.each.topics: de,fr\n",
+    )
     template = bench.template(IN_A_VPC)
     below = CLUSTER_ARN.partition(":cluster/")
 
@@ -168,7 +175,7 @@ def test_workers_write_the_connectors_topics_and_their_own_ids(bench: Bench) -> 
     owned = resources(template, "worker", "kafka-cluster:AlterTransactionalId")
 
     names = {str(arn).rpartition("/")[2] for arn in written}
-    assert names == {"orders", "logs.*", "logs-dead", "extentflow.jobs"}
+    assert names == {"orders", "logs.*", "logs-dead", "extentflow.jobs", "to-raw", "de", "fr"}
     assert owned == [
         f"{below[0]}:transactional-id/{below[2]}/extentflow.*",
         f"{below[0]}:group/{below[2]}/extentflow.*",

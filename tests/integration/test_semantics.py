@@ -680,6 +680,46 @@ def test_transforms_filter_mask_and_key_what_arrives(
     assert sum(job["bad"] for job in report["jobs"]) == 1
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("engine", "guarantee"), [("inline", "at_least_once"), ("spark", "exactly_once")]
+)
+def test_values_name_the_topics_of_their_records(
+    delivery: Delivery, engine: str, guarantee: str
+) -> None:
+    topics = [delivery.make_topic(name) for name in ("de", "fr")]
+    named = [*topics, None, "elsewhere"]
+    table = pa.table(
+        {"id": pa.array(range(6_000), pa.int64()), "to": [named[row % 4] for row in range(6_000)]}
+    )
+    file = pa.BufferOutputStream()
+    pq.write_table(table, file, row_group_size=500)
+    delivery.put("rows.parquet", file.getvalue().to_pybytes())
+    dead = delivery.make_topic("dead")
+    delivery.connector(
+        {
+            **TOLERANT,
+            "errors.deadletterqueue.topic.name": dead,
+            "delivery.guarantee": guarantee,
+            "extent.bytes": "16KiB",
+            "transforms": "route",
+            "transforms.route.type": "ExtractTopic",
+            "transforms.route.field": "to",
+            "transforms.route.topics": ",".join(topics),
+            "transforms.route.skip.missing.or.null": "true",
+        }
+    )
+
+    report = delivery.finish(engine)
+
+    for place, topic in enumerate([*topics, delivery.topic]):
+        found = sorted(json.loads(value)["id"] for value in delivery.values(topic))
+        assert found == list(range(place, 6_000, 4))
+    assert len(delivery.read(dead)) == 1_500
+    assert sum(job["records"] for job in report["jobs"]) == 4_500
+    assert {job.state.value for job in delivery.jobs()} == {"DONE"}
+
+
 def _only(table: pa.Table, kind: str) -> bytes:
     file = pa.BufferOutputStream()
     pq.write_table(table.filter(pc.equal(table["kind"], kind)), file, row_group_size=500)

@@ -692,7 +692,7 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
         ({**ORDERS, "errors.tolerance": "all"}, "errors.deadletterqueue.topic.name: missing"),
         (
             {**ORDERS, **TOLERANT, "errors.deadletterqueue.topic.name": "orders"},
-            "errors.deadletterqueue.topic.name='orders': is the topic of the good records",
+            "errors.deadletterqueue.topic.name='orders': is a topic of the good records",
         ),
         (
             {**ORDERS, "topic": "t-{prefix}", "aws.s3.prefix": "in put/"},

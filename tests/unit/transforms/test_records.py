@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from tests.support.chains import VERSION, chain, convert
@@ -247,6 +248,109 @@ def test_regex_router_decides_the_topic_before_and_during_delivery() -> None:
     assert made.values[0] == {"id": 0, "topic": "to-ource"}
     whole = parse({"name": "c", "topic": "s-x", "aws.s3.bucket.name": "bucket", **config})
     assert (whole.template_topic(VERSION), whole.topic_for(VERSION)) == ("s-x", "to--x")
+
+
+EXTRACT = {"type": "io.confluent.connect.transforms.ExtractTopic$Value", "field": "kind"}
+
+
+def routed(table: pa.Table, config: dict[str, str]) -> list[tuple[str, list[int], list[int]]]:
+    """Return the topics of a table's records, with their values and places in the object."""
+    (chunk,) = convert(table, config).chunks
+    found = []
+    for records, places in chunk.by_topic():
+        ids = [orjson.loads(value)["id"] for value in records.values.to_pylist()]
+        found.append((records.topic, ids, [chunk.locations[place] for place in places]))
+    return found
+
+
+def test_a_value_names_the_topic_of_its_record() -> None:
+    config = chain(t={**EXTRACT, "topics": "a,b,c", "skip.missing.or.null": "true"})
+
+    assert routed(TABLE, {**config, "select": "id,kind"}) == [
+        ("a", [0, 3], [0, 3]),
+        ("b", [1, 5], [1, 5]),
+        ("source", [2], [2]),
+        ("c", [4], [4]),
+    ]
+
+
+def test_a_record_that_names_no_listed_topic_is_bad() -> None:
+    hostile = pa.table({"id": range(4), "kind": ["a", None, "extentflow.progress", "b" * 9_000]})
+
+    made = convert(hostile, chain(t={**EXTRACT, "topics": "a"}))
+
+    assert [at for at, _ in made.bad] == [1, 2, 3]
+    reasons = [why for _, why in made.bad]
+    assert reasons[0] == "transforms.t (ExtractTopic): the topic is null"
+    assert reasons[1] == "transforms.t (ExtractTopic): topics lacks 'extentflow.progress'"
+    assert len(reasons[2]) < 300
+    assert routed(hostile, chain(t={**EXTRACT, "topics": "a"})) == [("a", [0], [0])]
+
+
+def test_topics_follow_their_records_through_filters_and_predicates() -> None:
+    config = chain(
+        t={**EXTRACT, "topics": "a,b", "predicate": "p_1"},
+        i={"type": "InsertField", "topic.field": "to"},
+        f={"type": "Filter", "predicate": "p_2"},
+        p_1={"type": "Condition", "condition": "kind IN ('a', 'b')"},
+        p_2={"type": "Condition", "condition": "id IN (0, 4)"},
+    )
+
+    assert routed(TABLE, {**config, "select": "id,kind"}) == [
+        ("b", [1, 5], [1, 5]),
+        ("source", [2], [2]),
+        ("a", [3], [3]),
+    ]
+    made = convert(TABLE, {**config, "select": "id,kind"})
+    assert [value["to"] for value in made.values] == ["b", "source", "a", "b"]
+
+
+def test_headers_and_keys_stay_with_their_records() -> None:
+    config = {**chain(t={**EXTRACT, "topics": "a,b,c", "skip.missing.or.null": "true"})}
+    config |= {"message.key": "column:id", "headers": "row=location,flag=column:flag"}
+
+    (chunk,) = convert(TABLE, config).chunks
+
+    for part in (chunk, *chunk.split(chunk.payload_bytes / 3)):
+        for records, places in part.by_topic():
+            wanted = [str(part.locations[place]).encode() for place in places]
+            assert records.keys is not None
+            assert records.keys.to_pylist() == wanted
+            assert [dict(each)["row"] for each in records.headers or ()] == wanted
+    flags = {dict(each).get("flag") for each in chunk.records.headers or ()}
+    assert flags == {b"true", b"false", None}
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"t": {**EXTRACT, "topics": "a,__x!"}}, "'!' is no character of a topic name"),
+        ({"t": {**EXTRACT, "topics": "extentflow.progress"}}, "extentflow's own"),
+        (
+            {
+                "t": {**EXTRACT, "topics": "a"},
+                "r": {"type": "RegexRouter", "regex": "a", "replacement": "b"},
+            },
+            r"transforms\.r: RegexRouter depends on the topic, which t \(ExtractTopic\)",
+        ),
+    ],
+)
+def test_routing_that_cannot_be_meant_is_refused(
+    keys: dict[str, dict[str, str]], problem: str
+) -> None:
+    with pytest.raises(Misconfigured, match=problem):
+        convert(TABLE, chain(**keys))
+
+
+@pytest.mark.parametrize("other", [{"ordering": "object"}, {"message.partition": "column:n"}])
+def test_partitions_of_one_topic_do_not_go_with_topics_of_values(other: dict[str, str]) -> None:
+    with pytest.raises(Misconfigured, match="values name the topic"):
+        convert(TABLE, chain(t={**EXTRACT, "topics": "a"}) | other)
+
+
+def test_a_column_that_is_no_text_names_no_topic() -> None:
+    with pytest.raises(UnsupportedType, match=r"transforms\.t \(ExtractTopic\): column 'n' is double"):
+        convert(TABLE, chain(t={**EXTRACT, "field": "n", "topics": "a"}))
 
 
 def test_a_bad_row_of_a_later_step_is_named_by_its_place_in_the_object() -> None:

@@ -65,6 +65,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     TRANSFORMS: {
         "Cast": "extentflow.transforms.columns:CAST",
         "ExtractField": "extentflow.transforms.columns:EXTRACT_FIELD",
+        "ExtractTopic": "extentflow.transforms.records:EXTRACT_TOPIC",
         "Filter": "extentflow.transforms.records:FILTER",
         "Flatten": "extentflow.transforms.columns:FLATTEN",
         "HoistField": "extentflow.transforms.columns:HOIST_FIELD",

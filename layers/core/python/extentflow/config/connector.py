@@ -555,9 +555,7 @@ class ConnectorConfig:
 
     def topic_for(self, version: ObjectVersion) -> str:
         """Return the topic of an object's records, else raise Misconfigured."""
-        known, topic = extension(version.key), self.template_topic(version)
-        for step in self.steps:
-            topic = step.route(topic)
+        known, topic = extension(version.key), self.routed(self.template_topic(version))
         problem = types.illegal_topic(topic)
         if not known and "{extension}" in self.topic:
             problem = "the key has no extension; leave {extension} out, or narrow the prefix"
@@ -567,6 +565,22 @@ class ConnectorConfig:
                 f" {problem}"
             )
         return topic
+
+    def routed(self, topic: str) -> str:
+        """Return the topic to which transforms route all records of a topic."""
+        for step in self.steps:
+            topic = step.route(topic)
+        return topic
+
+    @property
+    def reroutes(self) -> bool:
+        """Whether a transform may change the topic of all records."""
+        return any(step.routes for step in self.steps)
+
+    @property
+    def value_topics(self) -> tuple[str, ...]:
+        """The topics that values of records may name."""
+        return tuple(dict.fromkeys(topic for step in self.steps for topic in step.topics))
 
     def template_topic(self, version: ObjectVersion) -> str:
         """Return the topic that the template names, before transforms route it."""

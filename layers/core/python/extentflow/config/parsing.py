@@ -237,6 +237,12 @@ def _partition_problems(config: ConnectorConfig, reading: Reading) -> Iterator[s
             "message.partition: ordering=object sends an object to one partition; remove one of"
             " the two"
         )
+    by_value = config.value_topics and (config.message_partition is not None or config.ordered)
+    if by_value and not (config.ordered and config.keyed):
+        yield (
+            "transforms: values name the topic, and ordering=object and message.partition choose a"
+            " partition of one topic; remove one of them"
+        )
     if key.source == "template" and sound("message.key", "transforms") and config.keys_by_transform:
         yield "message.key: a template, and a transform makes keys, too; remove one of the two"
 
@@ -244,8 +250,7 @@ def _partition_problems(config: ConnectorConfig, reading: Reading) -> Iterator[s
 def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
     sound, key, dead = reading.sound, config.message_key, config.dead_letter_topic
     topic = types.fill_topic(config.topic, config.fixed_placeholders()) if sound("topic") else ""
-    for step in config.steps:
-        topic = step.route(topic)
+    topic = config.routed(topic)
     fixed = sound("topic", "aws.s3.bucket.name", "directory", "aws.s3.prefix")
     fixed = fixed and not types.depends_on_object(topic)
     if fixed and (problem := types.illegal_topic(topic)):
@@ -274,8 +279,9 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
             "errors.deadletterqueue.topic.name: missing; errors.tolerance=all sends bad records"
             " there: write a topic"
         )
-    if sound("topic", "errors.deadletterqueue.topic.name") and dead == topic:
+    of_records = (topic, *config.value_topics)
+    if sound("topic", "errors.deadletterqueue.topic.name") and dead in of_records:
         yield (
-            f"errors.deadletterqueue.topic.name={topic!r}: is the topic of the good records; write"
+            f"errors.deadletterqueue.topic.name={dead!r}: is a topic of the good records; write"
             " another"
         )

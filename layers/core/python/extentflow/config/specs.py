@@ -96,7 +96,7 @@ class TransformSpec:
     (`NAME$Key`, only with `keys`); it returns a `transforms.Transform`. `options` declares keys as
     that of a format does.
 
-    `route` returns the topic that records of a topic go to.
+    `route` returns the topic that records of a topic go to, `topics` those that values may name.
     `problem` returns why options cannot be combined. `makes_key`: it chooses columns of the key.
     """
 
@@ -105,6 +105,7 @@ class TransformSpec:
     keys: bool = True
     needs_predicate: bool = False
     route: Callable[[Any, str], str] | None = None
+    topics: Callable[[Any], tuple[str, ...]] | None = None
     problem: Callable[[Any], str | None] | None = None
     makes_key: bool = False
 

@@ -15,7 +15,7 @@ from extentflow.config.table import Key, Only, Reading, Table, declared, key
 from extentflow.errors import Misconfigured, quoted
 from extentflow.plugins import Registry
 
-PACKAGE = "org.apache.kafka.connect.transforms."
+PACKAGES = ("org.apache.kafka.connect.transforms.", "io.confluent.connect.transforms.")
 _SIDES = {"": False, "Value": False, "Key": True}
 
 
@@ -92,6 +92,26 @@ class Step:
                 return topic
         return spec.route(self.transform.options, topic)
 
+    @property
+    def routes(self) -> bool:
+        """Whether the step may change the topic of all records."""
+        spec = TRANSFORMS.get(self.transform.name)
+        return isinstance(spec, TransformSpec) and spec.route is not None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that values may name in this step."""
+        spec = TRANSFORMS.get(self.transform.name)
+        named = spec.topics if isinstance(spec, TransformSpec) else None
+        return named(self.transform.options) if named else ()
+
+    @property
+    def needs_topic(self) -> bool:
+        """Whether the step depends on the topic of all records, or changes it."""
+        used = self.predicate
+        decided = used is not None and PREDICATES.get(used.name).of_topic is not None
+        return self.routes or bool(self.topics) or decided
+
 
 def read_steps(
     aliases: Iterable[str],
@@ -117,6 +137,13 @@ def read_steps(
         # A predicate that cannot be read would look like a missing one.
         raise Misconfigured(problems)
     problems += [line for step in steps for line in _misfits(step)]
+    routing = next((at for at, step in enumerate(steps) if step.topics), len(steps))
+    problems += [
+        f"transforms.{step.transform.alias}: {step.transform.name} depends on the topic, which"
+        f" {steps[routing].transform} chose for each record; list it before"
+        for step in steps[routing + 1 :]
+        if step.needs_topic
+    ]
     idle = set(found) - {step.predicate.alias for step in steps if step.predicate}
     problems += [f"predicates: no transform uses {alias}; remove it" for alias in sorted(idle)]
     if problems:
@@ -202,7 +229,10 @@ class _Section:
         return Used(alias, name, own, on_key), common
 
     def _resolve(self, text: str) -> tuple[str, bool]:
-        name, _, side = text.strip().removeprefix(PACKAGE).partition("$")
+        text = text.strip()
+        for package in PACKAGES:
+            text = text.removeprefix(package)
+        name, _, side = text.partition("$")
         name = name.removeprefix("predicates.")
         if side not in _SIDES or name not in self._registry.names():
             raise ValueError(f"there is no such type; write {self._known()}")

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from extentflow.converters import Converter
 from extentflow.converters.buffers import Columns
@@ -52,7 +53,8 @@ class ConvertedChunk:
 
     The position before a record is its location plus `position_shift`. `filtered` rows were
     dropped by transforms or excluded by the format. Where there are any, `decoded` has the
-    locations of all rows that were decoded, those of dropped ones included.
+    locations of all rows that were decoded, those of dropped ones included. `topics` has the topic
+    of each record; None: that of `records`.
     """
 
     records: Records
@@ -62,6 +64,7 @@ class ConvertedChunk:
     position_shift: int = 0
     filtered: int = 0
     decoded: Sequence[int] = ()
+    topics: pa.StringArray | None = None
 
     @property
     def payload_bytes(self) -> int:
@@ -99,6 +102,7 @@ class ConvertedChunk:
                 self,
                 records=records.slice(start, end),
                 locations=self.locations[start:end],
+                topics=None if self.topics is None else self.topics.slice(start, end - start),
                 filtered=before - counted,
                 next_position=self.next_position
                 if last
@@ -109,6 +113,16 @@ class ConvertedChunk:
         if not self.filtered:
             return 0
         return bisect_left(self.decoded, self.locations[row]) - row
+
+    def by_topic(self) -> Iterator[tuple[Records, Sequence[int]]]:
+        """Yield the records of each topic in their order, with their places in the chunk."""
+        if self.topics is None:
+            yield self.records, range(len(self.locations))
+            return
+        for topic in self.topics.unique():
+            places = np.flatnonzero(pc.equal(self.topics, topic).to_numpy(zero_copy_only=False))
+            found: list[int] = places.tolist()
+            yield replace(self.records.take(found), topic=topic.as_py()), found
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +212,9 @@ class Pipeline:
             timestamps=timestamps,
             partitions=partitions,
         )
+        topics = None
+        if records.rows is not None and records.rows.topics is not None:
+            topics = records.rows.topics.fill_null(records.topic)
         return ConvertedChunk(
             made,
             locations,
@@ -206,6 +223,7 @@ class Pipeline:
             shift,
             filtered,
             decoded=chunk.locations if filtered else (),
+            topics=topics,
         )
 
 

@@ -57,7 +57,7 @@ from extentflow.formats import BadRecord
 from extentflow.ledger import Claim, Ledger, rules
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
-from extentflow.sink import ProducerSettings
+from extentflow.sink import ProducerSettings, RejectedRecord
 
 log = logging.getLogger(__name__)
 
@@ -488,7 +488,10 @@ class _ClaimedExtent:
         if self._sent_bytes is None:
             self._sent_bytes, self._opened_at = 0, self._context.clock.monotonic()
         self._sending_bytes = chunk.payload_bytes
-        rejected = self._slots.sink.send(chunk.records)
+        rejected: list[RejectedRecord] = []
+        for records, places in chunk.by_topic():
+            found = self._slots.sink.send(records)
+            rejected += [replace(record, index=places[record.index]) for record in found]
         bad = chunk.bad_with(rejected)
         if bad:
             self._send_dead_letters(bad, dead_letters)

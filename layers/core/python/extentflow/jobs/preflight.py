@@ -62,6 +62,7 @@ def check(
     for version in versions:
         try:
             wanted[_route(config, version, recognised)] = None
+            wanted |= dict.fromkeys(config.value_topics)
         except (Misconfigured, UnsupportedFormat) as exc:
             problems.append(str(exc))
     rest = len(problems) - SHOWN_OBJECTS

@@ -259,8 +259,9 @@ def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> s
 
 def topics(runtime: Runtime, config: ConnectorConfig) -> Iterator[Finding]:
     """Yield findings about the topics of a connector whose names do not depend on the object."""
-    if "{" not in config.topic:
-        yield _topic(runtime, "topic", config.topic, lambda topic: records_refused(config, topic))
+    fixed = () if "{" in config.topic else (config.routed(config.topic),)
+    for name in dict.fromkeys((*fixed, *config.value_topics)):
+        yield _topic(runtime, "topic", name, lambda topic: records_refused(config, topic))
     queue = config.dead_letter_topic
     if queue is not None:
         yield _topic(runtime, "dead letter topic", queue, dead_letters_refused)

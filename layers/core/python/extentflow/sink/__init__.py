@@ -68,6 +68,27 @@ class Records:
             partitions=cut(self.partitions),
         )
 
+    def take(self, places: Sequence[int]) -> Self:
+        """Return the records at these places, in that order."""
+        indices = pa.array(places, pa.int64())
+
+        def taken(array: pa.Array | None) -> pa.Array | None:
+            return None if array is None else array.take(indices)
+
+        headers = self.headers
+        if isinstance(headers, HeaderColumns):
+            headers = headers.take(indices)
+        elif headers is not None:
+            headers = [headers[place] for place in places]
+        return replace(
+            self,
+            values=taken(self.values),
+            keys=taken(self.keys),
+            headers=headers,
+            timestamps=taken(self.timestamps),
+            partitions=taken(self.partitions),
+        )
+
 
 class HeaderColumns(Sequence[Headers]):
     """Headers as columns: one Arrow array per name, or one value for all records.
@@ -97,6 +118,16 @@ class HeaderColumns(Sequence[Headers]):
             start, end, _ = place.indices(self._count)
             return HeaderColumns(self._columns, max(0, end - start), self._start + start)
         return next(iter(self[place : place + 1]))
+
+    def take(self, indices: pa.Int64Array) -> "HeaderColumns":
+        """Return the headers of the records at these places, in that order."""
+        columns = [
+            (name, values)
+            if isinstance(values, bytes)
+            else (name, values.slice(self._start, self._count).take(indices))
+            for name, values in self._columns
+        ]
+        return HeaderColumns(columns, len(indices))
 
     def __iter__(self) -> Iterator[Headers]:
         """Yield the headers of each record, in C unless some lack one."""

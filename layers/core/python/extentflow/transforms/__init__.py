@@ -33,7 +33,8 @@ _VIEW = np.dtype((np.void, 16))
 class Rows:
     """Consecutive records of an extent: the columns of their values and keys, and their places.
 
-    `keys` None: no columns are chosen for the key. `locations[i]` is the byte offset or row of the
+    `keys` None: no columns are chosen for the key. `topics` has the topic of each record; None, or
+    a null in it: `topic`. `locations[i]` is the byte offset or row of the
     object where record i begins, `ordinals[i]` its row in the batch that was decoded.
     """
 
@@ -43,6 +44,7 @@ class Rows:
     ordinals: Ordinals
     extent: Extent
     topic: str
+    topics: pa.StringArray | None = None
 
     def take(self, rows: Ordinals) -> "Rows":
         """Return the rows with these ordinals, in that order."""
@@ -54,7 +56,14 @@ class Rows:
             keys=None if self.keys is None else take_rows(self.keys, rows),
             locations=self.locations[rows],
             ordinals=self.ordinals[rows],
+            topics=None if self.topics is None else self.topics.take(pa.array(rows)),
         )
+
+    def each_topic(self) -> pa.StringArray:
+        """Return the topic of each record."""
+        if self.topics is None:
+            return pa.repeat(pa.scalar(self.topic, pa.string()), self.values.num_rows)
+        return self.topics.fill_null(self.topic)
 
 
 class Transform(Protocol):
@@ -200,6 +209,7 @@ class _Conditional:
             ordinals=np.concatenate([changed.ordinals, rest.ordinals])[order],
             extent=rows.extent,
             topic=rows.topic,
+            topics=_concat_topics(changed, rest, order),
         )
 
 
@@ -225,6 +235,12 @@ def _concat_keys(
     if left is None or right is None:
         return None
     return take_rows(_concat(left, right), order)
+
+
+def _concat_topics(left: Rows, right: Rows, order: Ordinals) -> pa.StringArray | None:
+    if left.topics is None and right.topics is None:
+        return None
+    return pa.concat_arrays([left.each_topic(), right.each_topic()]).take(pa.array(order))
 
 
 @dataclass(slots=True)

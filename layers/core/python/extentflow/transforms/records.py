@@ -6,13 +6,16 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from extentflow.config.columns import NAMES
 from extentflow.config.specs import TransformSpec
 from extentflow.config.table import key
-from extentflow.config.types import EXACT, TEXT, Kind
-from extentflow.converters.buffers import Columns, require_unique
-from extentflow.transforms import Rows
+from extentflow.config.types import BOOLEAN, EXACT, TEXT, Kind, illegal_topic
+from extentflow.converters.buffers import Columns, corrupt_record, require_unique
+from extentflow.converters.encodings import is_text
+from extentflow.errors import UnsupportedType, quoted
+from extentflow.transforms import NO_KEY, Rows
 
 
 def _dropped(rows: Rows) -> Rows:
@@ -71,12 +74,13 @@ def _inserted(options: InsertFieldOptions, rows: Rows) -> Iterator[tuple[str, pa
     extent, version = rows.extent, rows.extent.version
     facts = (
         (options.static_field, options.static_value),
-        (options.topic_field, rows.topic),
         (options.bucket_field, version.bucket),
         (options.object_field, version.key),
         (options.version_field, version.version_id or version.etag),
         (options.extent_field, f"{extent.start}-{extent.end}"),
     )
+    if options.topic_field is not None:
+        yield options.topic_field, rows.each_topic()
     for name, text in facts:
         if name is not None:
             yield name, pa.repeat(pa.scalar(text, pa.string()), rows.values.num_rows)
@@ -160,4 +164,66 @@ REGEX_ROUTER = TransformSpec(
     keys=False,
     route=_routed,
     problem=_route_problem,
+)
+
+
+# -- ExtractTopic ----------------------------------------------------------------------------------
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = NAMES.read(text)
+    for name in names:
+        if problem := illegal_topic(name):
+            raise ValueError(f"{name!r}: {problem}")
+    return names
+
+
+TOPICS: Kind[tuple[str, ...]] = Kind(_topics, ",".join)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractTopicOptions:
+    """The keys of ExtractTopic."""
+
+    field: str = key(TEXT, "The column with the topic of each record.", required=True)
+    topics: tuple[str, ...] = key(
+        TOPICS,
+        "The topics that values may name; a record that names another one is a bad record.",
+        required=True,
+    )
+    skip_null: bool = key(
+        BOOLEAN,
+        "Whether records with a null go to the connector's topic; they are bad records otherwise.",
+        default=False,
+        name="skip.missing.or.null",
+    )
+
+
+def _extract_topic(options: ExtractTopicOptions, on_key: bool, rows: Rows) -> Rows:  # noqa: FBT001
+    batch = rows.keys if on_key else rows.values
+    if batch is None:
+        raise UnsupportedType(NO_KEY)
+    (column,) = Columns.select(batch.schema, [options.field], nested=True).of(batch)
+    if not is_text(column.type):
+        raise UnsupportedType(f"column '{options.field}' is {column.type}; a topic is text")
+    topics = column.cast(pa.string())
+    known = pc.is_in(topics, pa.array(options.topics), skip_nulls=True)
+    if options.skip_null:
+        known = pc.or_(known, topics.is_null())
+    wrong = np.flatnonzero(~known.to_numpy(zero_copy_only=False))
+    if len(wrong):
+        named = {int(row): topics[row].as_py() for row in wrong}
+        raise corrupt_record(
+            {
+                row: "the topic is null" if topic is None else f"topics lacks {quoted(topic)}"
+                for row, topic in named.items()
+            }
+        )
+    return replace(rows, topics=topics)
+
+
+EXTRACT_TOPIC = TransformSpec(
+    open=lambda options, on_key: lambda rows: _extract_topic(options, on_key, rows),
+    options=ExtractTopicOptions,
+    topics=lambda options: options.topics,
 )

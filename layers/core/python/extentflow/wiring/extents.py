@@ -94,8 +94,8 @@ class ExtentSetup:
     def client(self, extent: Extent) -> ProducerSettings:
         """Return the producer settings of this extent's connector, with its topics' limits."""
         config, _ = self._config(extent)
-        topic = config.topic_for(extent.version)
-        limit = self._runtime.topic(topic).max_message_bytes
+        topics = (config.topic_for(extent.version), *config.value_topics)
+        limit, topic = min((self._runtime.topic(one).max_message_bytes, one) for one in topics)
         return ProducerSettings(
             producer=config.producer,
             exactly_once=config.exactly_once,
