@@ -254,7 +254,7 @@ def _peaks(path: Path, terms: Terms) -> Iterator[tuple[str, int]]:
 
 def measured(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the measured part of the page."""
-    return "\n".join(_table(results.get("formats", {}).get("figures", {}).get("formats", {})))
+    return "\n".join(_table(results.get("formats", {}).get("formats", {})))
 
 
 def _table(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -46,7 +46,9 @@ Counts = tuple[int, int]
 
 def open_producer() -> Producer:
     """Return a producer with a broker of its own, which discards records."""
-    return Producer({**DEFAULTS, "bootstrap.servers": "mock", "test.mock.num.brokers": "1"})
+    # Without a log line of the mock broker.
+    mock = {"bootstrap.servers": "mock", "test.mock.num.brokers": "1", "log_level": "4"}
+    return Producer({**DEFAULTS, **mock})
 
 
 def columns(path: Path, fmt: str, producer: Producer) -> Counts:

@@ -4,13 +4,29 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from bench.formats import SHAPES, WRITERS, orders
+from bench.formats import SHAPES, WRITERS, measured, orders
 from bench.processes.formats import CHUNK_BYTES, columns, open_producer, rows
+from bench.result import Result
 
 from extentflow.config.specs import FORMATS
 
 ROWS = 1_500
 TABLE = pa.Table.from_batches(orders(ROWS))
+
+
+def test_the_page_has_a_row_for_each_format_that_was_measured() -> None:
+    figures = {
+        "rows_per_second": 1_234,
+        "megabytes_per_second": 5.6,
+        "cpu_seconds_per_gigabyte": 7.8,
+        "peak_rss_bytes": 9 << 20,
+        "to_row_by_row": 3.44,
+    }
+
+    result = Result(case="c", scale=1.0, figures={"formats": {"orc": figures}}).to_json({})
+
+    assert measured({"formats": result}).endswith("| `orc` | 1,234 | 5.6 | 7.8 | 9 MiB | 3.4 |")
+    assert measured({}) == "Not recorded yet."
 
 
 def test_every_format_is_measured() -> None:
