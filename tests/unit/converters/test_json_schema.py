@@ -185,7 +185,7 @@ def test_a_null_where_none_may_be_is_a_bad_record_at_any_depth(registry: Registr
             pa.field("l", pa.list_(pa.field("item", pa.struct([strict])))),
         ]
     )
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": 0, "s": {"x": 1}, "l": [{"x": 1}]},
         {"id": None, "s": None, "l": []},
         {"id": 2, "s": None, "l": None},
