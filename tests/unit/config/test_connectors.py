@@ -26,7 +26,8 @@ ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "lake"}
 LOCAL = {"name": "orders", "topic": "orders", "endpoint.type": "localfile", "directory": "/data"}
 CONVERTERS = specs.CONVERTERS.names()
 # What a converter needs beside its name.
-NEEDED = {"avro": {"schema.registry.url": "http://registry:8081"}}
+REGISTRY = {"schema.registry.url": "http://registry:8081"}
+NEEDED = {"avro": REGISTRY, "json-schema": REGISTRY}
 TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders.dead"}
 
 CHARACTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
@@ -440,6 +441,8 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
             "csv.multiline.max.bytes": "1MiB",
             "csv.lenient.quotes": "true",
             "csv.header.duplicates": "rename",
+            "csv.line.end": "cr",
+            "csv.trailing.separator": "true",
         }
         sample = samples.get(name, "|")
         (problem,) = problems({**ORDERS, "input.format": "text", name: sample})
@@ -570,8 +573,8 @@ def test_a_converter_that_is_not_built_is_rejected() -> None:
     (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.protobuf.X"})
 
     assert problem.endswith(
-        "write avro, bytes, json or string, or install the package that declares it (entry-point"
-        " group extentflow.converters)"
+        "write avro, bytes, json, json-schema or string, or install the package that declares it"
+        " (entry-point group extentflow.converters)"
     )
 
 
@@ -594,7 +597,9 @@ def test_an_only_choice_is_not_called_one_of_several() -> None:
     (value,) = problems({**ORDERS, "input.format": "csv", "value.converter": "bytes"})
     (key,) = problems({**ORDERS, "message.key": "object", "key.converter": "json"})
 
-    assert value.endswith("cannot make values of csv; write json or avro, or remove it")
+    assert value.endswith(
+        "cannot make values of csv; write json, avro or json-schema, or remove it"
+    )
     assert key.endswith("cannot make this message.key; write string, or remove it")
 
 
@@ -619,9 +624,9 @@ def test_an_only_choice_is_not_called_one_of_several() -> None:
         ("csv.quote.char", "", "write one ASCII character"),
         ("csv.quote.char", "\n", "write one ASCII character"),
         ("csv.escape.char", "é", "write none or one ASCII character"),
-        ("csv.schema", "a", "write name:type,name:type"),
-        ("csv.schema", "a:int64,", "write name:type,name:type"),
-        ("csv.schema", "", "write name:type,name:type"),
+        ("csv.schema", "a", "write infer, name:type,name:type"),
+        ("csv.schema", "a:int64,", "write infer, name:type,name:type"),
+        ("csv.schema", "", "write infer, name:type,name:type"),
         ("csv.schema", "a:int65", "no type 'int65'; write string, bool"),
         ("csv.schema", "a:decimal(39,2)", "decimal(39,2) cannot be"),
         ("csv.schema", "a:decimal(5,6)", "decimal(5,6) cannot be"),
@@ -732,14 +737,14 @@ def test_the_pairs_that_work_are_these() -> None:
         name: set(spec.converters) for name, spec in FORMATS.items() if FORMATS.is_built_in(name)
     } == {
         "text": {"string", "bytes"},
-        "csv": {"json", "avro"},
+        "csv": {"json", *NEEDED},
         "json": {"json", "string", "bytes"},
         "jsonl": {"json", "string", "bytes"},
-        "arrow": {"json", "avro", "string", "bytes"},
+        "arrow": {"json", *NEEDED, "string", "bytes"},
         "bytes": {"bytes"},
-        "avro": {"json", "avro", "string", "bytes"},
-        "orc": {"json", "avro", "string", "bytes"},
-        "parquet": {"json", "avro", "string", "bytes"},
+        "avro": {"json", *NEEDED, "string", "bytes"},
+        "orc": {"json", *NEEDED, "string", "bytes"},
+        "parquet": {"json", *NEEDED, "string", "bytes"},
     }
 
 
@@ -763,8 +768,8 @@ def test_values_have_a_converter_by_format(name: str, converter: str) -> None:
     ("message_key", "default", "others"),
     [
         ("object", "string", set()),
-        ("column:id", "string", {"bytes", "json", "avro"}),
-        ("column:id,line", "json", {"avro"}),
+        ("column:id", "string", {"bytes", "json", *NEEDED}),
+        ("column:id,line", "json", {*NEEDED}),
     ],
 )
 def test_keys_have_a_converter_by_message_key(
