@@ -114,7 +114,6 @@ def streams() -> Iterator[FormatCase]:
 
 SHORT = text_sample("short", b"ab\ncd\n\r\ne\xff\n\nxyz")
 NESTED = text_sample("nested", b"x\n" + bgzf(b"abc\nde\n" * 3, lambda: 7)[0].replace(b"\r", b"."))
-QUOTED = [sample for sample in CSV if sample.name in ("plain", "bom-crlf", "empty-lines")]
 DELIMITED = Sample("delimited", b"a#;;b;#c#;", [{"value": text} for text in ("a", ";b;#c")], [0, 3])
 
 CASES = [
@@ -152,8 +151,11 @@ CASES = [
     FormatCase(
         "csv-bgzf",
         open_without_null,
-        [blocked(sample, lambda: 8) for sample in QUOTED],
-        [blocked(LARGE_CSV, random_sizes(3, 20_000))],
+        [
+            *(blocked(sample, lambda: 8) for sample in CSV),
+            *(blocked(one, random_sizes(4, 4)) for one in CSV if b'"' in one.body),
+        ],
+        [blocked(LARGE_CSV, random_sizes(3, 20_000)), blocked(LARGE_CSV, random_sizes(5, 400))],
         options=FormatOptions(compression="bgzf"),
     ),
 ]

@@ -20,12 +20,15 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
 from extentflow.errors import CorruptObject
-from extentflow.formats.lines import Indexes, Window
+from extentflow.formats.lines import Indexes, Window, stream_windows
+from extentflow.model import Extent
 from extentflow.storage import RangeSource
+from extentflow.storage.ranges import TAIL_BYTES, WINDOW_BYTES, tail
 
 _MAGIC = b"\x1f\x8b\x08\x04"
 _FIXED_BYTES, _TRAILER_BYTES = 12, 8
@@ -158,10 +161,11 @@ def _inflate(block: bytes, uri: str, at: int) -> bytes:
     return content
 
 
-def first_block(source: RangeSource, start: int, context_bytes: int) -> tuple[int, bytes]:
+def first_block(source: RangeSource, start: int, context_bytes: int) -> tuple[int, bytes, bool]:
     """Return the first block at or after byte `start`, and `context_bytes` of content before it.
 
-    Less content only if the object has no more. The object's size if no block follows.
+    Less content if the object has no more, or after 16 MiB of the object. The object's size if no
+    block follows. The third value: whether the content is all there is before the block.
     """
     uri, size = source.version.uri, source.version.size
     before, behind = MOST_BLOCK_BYTES, 2 * MOST_BLOCK_BYTES
@@ -184,9 +188,10 @@ def first_block(source: RangeSource, start: int, context_bytes: int) -> tuple[in
             context = _inflate(data[block - low : end], uri, block) + context
         if len(context) >= context_bytes or low == 0 or before >= _MOST_PROBE_BYTES:
             first = next((block for block in found_blocks if block >= start), size)
-            return first, context[-context_bytes:]
+            whole = low == 0 and not earlier and len(context) <= context_bytes
+            return first, context[-context_bytes:], whole
         before *= 4
-    return 0, b""
+    return 0, b"", True
 
 
 def _chains(data: bytes, low: int, size: int) -> list[list[int]]:
@@ -257,3 +262,63 @@ class OwnedBlocks:
                 offset, held = self.index.end, []
             if offset - self.owned_end > most_behind:
                 return
+
+
+@dataclass(slots=True)
+class ContentOfBlocks:
+    """The content of an extent's blocks from `position` on, and what surrounds it.
+
+    `begin` is the offset of the first owned byte of content, `context` what precedes it, all of it
+    if `is_whole`. All three are set by `windows`.
+    """
+
+    source: RangeSource
+    extent: Extent
+    position: int
+    index: BlockIndex = field(default_factory=BlockIndex)
+    begin: int = 0
+    context: bytes = b""
+    is_whole: bool = False
+    _owned: OwnedBlocks | None = None
+
+    def end(self) -> int:
+        """Return where the extent's content ends; more than any offset while that is unknown."""
+        return self._owned.owned_end if self._owned is not None else 1 << 62
+
+    def windows(
+        self, context_bytes: int, *, window_bytes: int, most_behind: int
+    ) -> Iterator[Window]:
+        """Yield the owned content, then up to `most_behind` bytes of what follows it."""
+        source, extent = self.source, self.extent
+        first, skipped = self.position >> BLOCK_OFFSET_BITS, self.position & (MOST_BLOCK_BYTES - 1)
+        if not self.position:
+            first, self.context, self.is_whole = first_block(source, extent.start, context_bytes)
+        if first >= extent.end:
+            return iter(())
+        raw = stream_windows(source, first, extent.end, window_bytes)
+        behind = tail(source, extent.end, first_bytes=TAIL_BYTES, most_bytes=WINDOW_BYTES)
+        pieces = chain((window for _, window in raw), behind)
+        # Content at offset 0 is that of the object's start, whose byte order mark is none of it.
+        self.begin = first << BLOCK_OFFSET_BITS if self.position or self.context else 0
+        self._owned = OwnedBlocks(source, first, extent.end, self.index)
+        windows = self._owned.windows(
+            pieces, self.begin, least_bytes=window_bytes, most_behind=most_behind
+        )
+        if not skipped:
+            return windows
+        self.begin += skipped
+        return _from_offset(windows, self.begin, source.version.uri)
+
+    def before(self, context_bytes: int) -> tuple[bytes, bool]:
+        """Return so much content before `begin`, and whether that is all of it."""
+        _, context, whole = first_block(self.source, self.extent.start, context_bytes)
+        return context, whole
+
+
+def _from_offset(windows: Iterator[Window], begin: int, uri: str) -> Iterator[Window]:
+    offset, window = next(windows, (begin, b""))
+    if begin - offset > len(window):
+        raise CorruptObject(f"{uri}: decoding resumes behind the content of a block")
+    if begin - offset < len(window):
+        yield begin, window[begin - offset :]
+    yield from windows

@@ -36,7 +36,7 @@ from extentflow.formats.csv_inference import (
     sampled_ranges,
 )
 from extentflow.formats.csv_records import RecordCutter, RecordSyntax
-from extentflow.formats.line_format import LineFormat, LineReader, ObjectHead, make_chunk
+from extentflow.formats.line_format import BGZF, LineFormat, LineReader, ObjectHead, make_chunk
 from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
@@ -158,8 +158,6 @@ _INFERRED = (
 )
 _MOST_FACTS_BYTES = 200_000
 _SAMPLE_WINDOW_BYTES = 64 << 10
-# Version 1 cut records at every line break.
-_CUT_VERSION = 2
 
 
 def _grammar(own: CsvOptions, null: str | None) -> Grammar:
@@ -365,7 +363,8 @@ class CsvFormat(LineFormat):
             _CsvDecoder(own, options.facts),
             delimiter=own.delimiter,
             cutter=cutter,
-            cut_version=_CUT_VERSION,
+            # Version 1 cut records at every line break; version 2 did not cut BGZF.
+            cut_version=3 if options.compression == BGZF else 2,
         )
         self._own = own
 

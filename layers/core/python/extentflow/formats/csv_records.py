@@ -21,17 +21,19 @@ the same record, or until the rule above refutes one:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cached_property
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from extentflow.errors import CorruptObject, Misconfigured
 from extentflow.formats import BadRecord
+from extentflow.formats.bgzf import ContentOfBlocks
 from extentflow.formats.charsets import UTF_8, Charset
 from extentflow.formats.lines import (
     ASCII_END,
@@ -57,6 +59,7 @@ _LEAST_BACK_BYTES = 1 << 10
 _BACK_SHARE = 128
 _BACK_GROWTH = 8
 _AHEAD_BYTES = 64 << 10
+_UNBOUNDED = 1 << 62
 # More bytes are needed, behind or before those that are known.
 _AHEAD, _BEFORE = -1, -2
 
@@ -393,15 +396,15 @@ class RecordCutter:
         *,
         max_record_bytes: int,
         places: Places | None = None,
-        start: int = 0,
-        end: int = -1,
+        span: Callable[[], tuple[int, int]] | None = None,
     ) -> Iterator[LineBlock]:
-        """Yield the records that begin in `[start, end)`; `end` -1: up to the end of the content.
+        """Yield the records that begin in `span()`; None: up to the end of the content.
 
+        The end of a span may be unknown, and then larger, before the window that reaches it.
         Contiguous `windows` begin with a record and are read no further than necessary. A longer
         record than `max_record_bytes` becomes a bad record without bytes, in a block of its own.
         """
-        pending = _Pending(self.syntax, max_record_bytes, start, end, places=places)
+        pending = _Pending(self.syntax, max_record_bytes, span, places=places)
         for offset, window in windows:
             yield from pending.add(offset, window)
             if pending.done:
@@ -425,9 +428,24 @@ class RecordCutter:
             start = max(position, start)
             windows = _windows(source, start, end, window_bytes)
         else:
-            found = _StartSearch(self.syntax, source, extent, window_bytes, max_record_bytes)
-            windows = found.windows()
-        yield from self.cut(windows, max_record_bytes=max_record_bytes, start=start, end=end)
+            around = _RangeAround(source, extent, window_bytes, self.syntax.unit)
+            windows = _StartSearch(self.syntax, extent, around, max_record_bytes).windows()
+        span = (start, end)
+        yield from self.cut(windows, max_record_bytes=max_record_bytes, span=lambda: span)
+
+    def owned_in_blocks(
+        self, content: ContentOfBlocks, *, window_bytes: int, max_record_bytes: int
+    ) -> Iterator[LineBlock]:
+        """Yield the records that begin in the blocks of an extent."""
+        around = _BlocksAround(content, window_bytes, self.syntax.lines.mark)
+        if content.position or content.extent.start == 0:
+            windows = content.windows(0, window_bytes=window_bytes, most_behind=_UNBOUNDED)
+        else:
+            search = _StartSearch(self.syntax, content.extent, around, max_record_bytes)
+            windows = search.windows()
+        yield from self.cut(
+            windows, max_record_bytes=max_record_bytes, places=content.index, span=around.span
+        )
 
 
 def _windows(source: RangeSource, start: int, end: int, window_bytes: int) -> Iterator[Window]:
@@ -447,13 +465,12 @@ class _Pending:
         self,
         syntax: RecordSyntax,
         max_record_bytes: int,
-        start: int,
-        end: int,
+        span: Callable[[], tuple[int, int]] | None,
         *,
         places: Places | None,
     ) -> None:
         self._syntax, self._limit, self._places = syntax, max_record_bytes, places
-        self._start, self._end = start, end
+        self._span = span
         self._begin = -1  # of the first record
         self._kept = 0  # the offset of the first byte in `pieces`
         self._pieces: list[bytes] = []
@@ -469,12 +486,13 @@ class _Pending:
         self._pieces.append(window)
         self._size += len(window)
         behind = offset + len(window)
-        at_end = 0 <= self._end <= behind
+        end = _UNBOUNDED if self._span is None else self._span()[1]
+        at_end = end <= behind
         # Joined and searched again when it has doubled, so that a long record costs linear time.
         waited = self._size >= self._wait and self._syntax.newline in window
         if self._size > self._limit or at_end or waited:
             yield from self._search(final=False)
-        if at_end and self._begin >= self._end:
+        if at_end and self._begin >= end:
             self.done = True
         elif at_end and self._state is not None:
             yield from self._too_long(self._begin, behind)
@@ -538,9 +556,9 @@ class _Pending:
         """Yield the owned records of a block, those that are too long in blocks of their own."""
         begins = np.concatenate((np.zeros(1, np.int64), block.stops[:-1]))
         low, high = 0, len(begins)
-        if self._end >= 0:
+        if self._span is not None:
             # Where a record begins decides; a byte order mark belongs to the first one.
-            bounds = [self._start - block.offset, self._end - block.offset]
+            bounds = [bound - block.offset for bound in self._span()]
             low, high = np.searchsorted(begins, bounds).tolist()
         for record in np.flatnonzero(ends - begins > self._limit).tolist():
             if low <= record < high:
@@ -553,7 +571,8 @@ class _Pending:
             yield block if high - low == len(block) else block.part(low, high)
 
     def _too_long(self, location: int, next_position: int) -> Iterator[LineBlock]:
-        if self._end < 0 or self._start <= location < self._end:
+        start, end = (0, _UNBOUNDED) if self._span is None else self._span()
+        if start <= location < end:
             none = np.empty(0, np.int64)
             reason = f"the record is longer than the {self._limit} bytes that are allowed"
             place, then = (place_of(self._places, at) for at in (location, next_position))
@@ -588,22 +607,95 @@ def _common_start(without: Indexes, within: Indexes, start: int) -> int:
     return _BEFORE if first and also else _AHEAD
 
 
+class _Around(Protocol):
+    """The content of an extent, and what surrounds it."""
+
+    @property
+    def window_bytes(self) -> int: ...
+
+    def span(self) -> tuple[int, int]:
+        """Return the offsets of the extent's content; see `RecordCutter.cut`."""
+
+    def windows(self, back: int) -> tuple[int, bool, Iterator[Window]]:
+        """Return windows from about `back` bytes before the extent, if there are so many, on.
+
+        Also the offset where they begin, and whether that is the content's start.
+        """
+
+    def further_back(self, begin: int, back: int) -> tuple[bytes, bool]:
+        """Return what precedes offset `begin`, up to about `back` bytes before the extent.
+
+        Also whether it begins with the content's start.
+        """
+
+
+@dataclass(frozen=True)
+class _RangeAround:
+    source: RangeSource
+    extent: Extent
+    window_bytes: int
+    unit: int
+
+    def span(self) -> tuple[int, int]:
+        return self.extent.start, self.extent.end
+
+    def windows(self, back: int) -> tuple[int, bool, Iterator[Window]]:
+        begin = self._aligned(back)
+        windows = _windows(self.source, begin, self.extent.end, self.window_bytes)
+        return begin, begin == 0, windows
+
+    def further_back(self, begin: int, back: int) -> tuple[bytes, bool]:
+        before = self._aligned(back)
+        if before >= begin:
+            return b"", False
+        pieces = stream_windows(self.source, before, begin, self.window_bytes)
+        return b"".join(piece for _, piece in pieces), before == 0
+
+    def _aligned(self, back: int) -> int:
+        return max(0, (self.extent.start - back) // self.unit * self.unit)
+
+
+@dataclass(frozen=True)
+class _BlocksAround:
+    content: ContentOfBlocks
+    window_bytes: int
+    mark: bytes
+
+    def span(self) -> tuple[int, int]:
+        return self.content.begin, self.content.end()
+
+    def windows(self, back: int) -> tuple[int, bool, Iterator[Window]]:
+        content = self.content
+        windows = content.windows(back, window_bytes=self.window_bytes, most_behind=_UNBOUNDED)
+        found = next(windows, None)
+        if found is None:
+            return content.begin, False, iter(())
+        context = self._unmarked(content.context, whole=content.is_whole)
+        begin = content.begin - len(context)
+        # Positions are known from the first block on.
+        return begin, content.is_whole, chain([(begin, context + found[1])], windows)
+
+    def further_back(self, begin: int, back: int) -> tuple[bytes, bool]:
+        context, whole = self.content.before(back)
+        found = self._unmarked(context, whole=whole)
+        known = self.content.begin - begin
+        return found[: len(found) - known], whole
+
+    def _unmarked(self, context: bytes, *, whole: bool) -> bytes:
+        # Where a byte order mark is not at offset 0, it would be part of the first field.
+        return context.removeprefix(self.mark) if whole else context
+
+
 class _StartSearch:
     """Finds a record's start that does not depend on whether the extent starts within quotes."""
 
     def __init__(
-        self,
-        syntax: RecordSyntax,
-        source: RangeSource,
-        extent: Extent,
-        window_bytes: int,
-        max_record_bytes: int,
+        self, syntax: RecordSyntax, extent: Extent, around: _Around, max_record_bytes: int
     ) -> None:
-        self._syntax, self._source, self._extent = syntax, source, extent
-        self._window_bytes = window_bytes
+        self._syntax, self._extent, self._around = syntax, extent, around
         self._most_back = max_record_bytes + 2 * syntax.multiline_bytes
         share = max(_LEAST_BACK_BYTES, (extent.end - extent.start) // _BACK_SHARE)
-        self._back = min(_BACK_BYTES, share, max(2, window_bytes))
+        self._back = min(_BACK_BYTES, share, max(2, around.window_bytes))
 
     def windows(self) -> Iterator[Window]:
         """Yield windows that begin with a record at or before the first one of the extent.
@@ -611,10 +703,8 @@ class _StartSearch:
         Nothing if no record begins in the extent. CorruptObject if the bytes do not show which of
         them are quoted.
         """
-        start, end = self._extent.start, self._extent.end
-        begin = self._aligned(start - self._back)
-        windows = _windows(self._source, begin, end, self._window_bytes)
-        if begin == 0:
+        begin, at_start, windows = self._around.windows(self._back)
+        if at_start:
             yield from windows
             return
         data, final, back = b"", False, self._back
@@ -622,37 +712,36 @@ class _StartSearch:
             found = self._agreed(data, begin, final=final)
             if found == _AHEAD:
                 if self._syntax.newline not in data and len(data) > self._most_back:
-                    dropped = self._aligned(len(data))
+                    dropped = len(data) // self._syntax.unit * self._syntax.unit
                     begin, data = begin + dropped, data[dropped:]
                 more = next(windows, None)
                 data, final = (data, True) if more is None else (data + more[1], False)
             elif found >= 0:
-                if begin + found < end:
+                if begin + found < self._around.span()[1]:
                     yield begin + found, data[found:]
                     yield from windows
                 return
             else:
                 back = min(back * _BACK_GROWTH, self._most_back)
-                begin, data = self._further_back(begin, data, back)
-                if begin == 0:
-                    yield 0, data
+                more_before, at_start = self._further_back(begin, back)
+                begin, data = begin - len(more_before), more_before + data
+                if at_start:
+                    yield begin, data
                     yield from windows
                     return
 
-    def _aligned(self, offset: int) -> int:
-        return max(0, offset // self._syntax.unit * self._syntax.unit)
-
-    def _further_back(self, begin: int, data: bytes, back: int) -> tuple[int, bytes]:
-        start = self._extent.start
-        before = self._aligned(start - back)
-        if before >= begin or begin > start:
+    def _further_back(self, begin: int, back: int) -> tuple[bytes, bool]:
+        start, _ = self._around.span()
+        found, at_start = b"", False
+        if begin <= start:
+            found, at_start = self._around.further_back(begin, back)
+        if not found and not at_start:
             raise CorruptObject(
                 f"{self._extent.uri}: {abs(start - begin)} bytes do not show whether the extent"
                 " starts within quotes; set csv.multiline.max.bytes=none if no field holds line"
                 " breaks, or extent.bytes to at least the object's size"
             )
-        pieces = stream_windows(self._source, before, begin, self._window_bytes)
-        return before, b"".join(chain((piece for _, piece in pieces), (data,)))
+        return found, at_start
 
     def _agreed(self, data: bytes, begin: int, *, final: bool) -> int:
         """Return where a record begins that both assumptions lead to, as `_AHEAD` or `_BEFORE`.
@@ -662,8 +751,7 @@ class _StartSearch:
         syntax, unit = self._syntax, self._syntax.unit
         text = syntax.text(data)
         # A record begins with a code unit.
-        start = -((begin - self._extent.start) // unit)
-        end = -((begin - self._extent.end) // unit)
+        start, end = (-((begin - bound) // unit) for bound in self._around.span())
         newline, unclear = self._first_newline(text)
         is_unclear = unclear > 0 and unclear >= start
         if newline < 0 and len(text) < end and not (final or is_unclear):

@@ -33,12 +33,9 @@ from extentflow.formats import (
     magic,
 )
 from extentflow.formats.bgzf import (
-    BLOCK_OFFSET_BITS,
-    MOST_BLOCK_BYTES,
     BlockIndex,
-    OwnedBlocks,
+    ContentOfBlocks,
     content_windows,
-    first_block,
 )
 from extentflow.formats.charsets import UTF_8, Charset, charset_of, decoded_windows, to_utf8
 from extentflow.formats.compression import CODECS, can_resume, decompress, is_usable
@@ -58,7 +55,7 @@ from extentflow.formats.lines import (
 )
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
-from extentflow.storage.ranges import TAIL_BYTES, WINDOW_BYTES, tail
+from extentflow.storage.ranges import tail
 
 log = logging.getLogger(__name__)
 
@@ -227,6 +224,11 @@ class Cutter(Protocol):
     ) -> Iterator[LineBlock]:
         """Yield what begins in `extent`, from `position` on; see `Format.decode`."""
 
+    def owned_in_blocks(
+        self, content: ContentOfBlocks, *, window_bytes: int, max_record_bytes: int
+    ) -> Iterator[LineBlock]:
+        """Yield what begins in the blocks of an extent of BGZF."""
+
 
 @dataclass(frozen=True, slots=True)
 class LineCutter:
@@ -266,6 +268,24 @@ class LineCutter:
             syntax=self.syntax,
         )
         return self.cut(windows, max_record_bytes=max_record_bytes)
+
+    def owned_in_blocks(
+        self, content: ContentOfBlocks, *, window_bytes: int, max_record_bytes: int
+    ) -> Iterator[LineBlock]:
+        """Yield the lines that begin in the blocks of an extent."""
+        windows = content.windows(
+            len(self.syntax.delimiter), window_bytes=window_bytes, most_behind=max_record_bytes
+        )
+        begin = content.begin
+        if content.context:
+            before = [(begin - len(content.context), content.context)]
+            windows = behind_delimiter(chain(before, windows), self.syntax, begin)
+        found = next(windows, None)
+        # A line that begins behind the extent's blocks is another extent's.
+        if found is None or found[0] >= content.end():
+            return
+        windows = until_end(chain([found], windows), self.syntax, content.end)
+        yield from self.cut(windows, max_record_bytes=max_record_bytes, places=content.index)
 
 
 class LineDecoder(Protocol):
@@ -317,9 +337,7 @@ class LineFormat:
             charset.syntax(delimiter)
         self.name = name
         # A compressed stream can only be read from its start.
-        # Within blocks, records of several lines are only found from the content's start.
-        cut = ("none",) if cutter else ("none", BGZF)
-        self.splittable = options.compression in cut and not charset.stateful
+        self.splittable = options.compression in ("none", BGZF) and not charset.stateful
         self._options = options
         self._decoder = decoder
         self._delimiter = delimiter
@@ -346,9 +364,10 @@ class LineFormat:
         opened = self._open(source)
         options, limit = self._options, self._options.max_record_bytes
         if options.compression == BGZF:
-            index = BlockIndex()
-            windows = self._block_windows(source, extent, position, opened.syntax, index)
-            blocks = opened.cutter.cut(windows, max_record_bytes=limit, places=index)
+            content = ContentOfBlocks(source, extent, position)
+            blocks = opened.cutter.owned_in_blocks(
+                content, window_bytes=options.window_bytes, max_record_bytes=limit
+            )
         elif self.splittable:
             window = options.window_bytes
             blocks = opened.cutter.owned(
@@ -362,41 +381,6 @@ class LineFormat:
                 yield opened.read(
                     to_utf8(part, opened.charset, opened.syntax) if self._as_utf8 else part
                 )
-
-    def _block_windows(
-        self,
-        source: RangeSource,
-        extent: Extent,
-        position: int,
-        syntax: LineSyntax,
-        index: BlockIndex,
-    ) -> Iterator[Window]:
-        """Yield the content of the lines that begin in the blocks of `extent`."""
-        options, uri = self._options, source.version.uri
-        context = b""
-        first, skipped = position >> BLOCK_OFFSET_BITS, position & (MOST_BLOCK_BYTES - 1)
-        if not position:
-            first, context = first_block(source, extent.start, len(syntax.delimiter))
-        if first >= extent.end:
-            return
-        step, most = options.window_bytes, options.max_record_bytes
-        raw = stream_windows(source, first, extent.end, step)
-        behind = tail(source, extent.end, first_bytes=TAIL_BYTES, most_bytes=WINDOW_BYTES)
-        pieces = chain((window for _, window in raw), behind)
-        # Content at offset 0 is that of the object's start, whose byte order mark is none of it.
-        begin = first << BLOCK_OFFSET_BITS if position or context else 0
-        owned = OwnedBlocks(source, first, extent.end, index)
-        windows = owned.windows(pieces, begin, least_bytes=step, most_behind=most)
-        if skipped:
-            windows = _from_offset(windows, begin + skipped, uri)
-        elif context:
-            before = [(begin - len(context), context)]
-            windows = behind_delimiter(chain(before, windows), syntax, begin)
-        found = next(windows, None)
-        # A line that begins behind the extent's blocks is another extent's.
-        if found is not None and found[0] < owned.owned_end:
-            windows = chain([found], windows)
-            yield from until_end(windows, syntax, lambda: owned.owned_end)
 
     def _stream_from(
         self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
@@ -445,15 +429,6 @@ class LineFormat:
             if len(self._opened) > _CACHED_READERS:
                 self._opened.popitem(last=False)
         return known
-
-
-def _from_offset(windows: Iterator[Window], begin: int, uri: str) -> Iterator[Window]:
-    offset, window = next(windows, (begin, b""))
-    if begin - offset > len(window):
-        raise CorruptObject(f"{uri}: decoding resumes behind the content of a block")
-    if begin - offset < len(window):
-        yield begin, window[begin - offset :]
-    yield from windows
 
 
 @dataclass(frozen=True, slots=True)
