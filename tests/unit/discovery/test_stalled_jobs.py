@@ -16,7 +16,7 @@ from extentflow.discovery.stalled_jobs import (
     StallThresholds,
 )
 from extentflow.engines.emr import RunState, RunStatus
-from extentflow.engines.emr.submitted import RunOwnership
+from extentflow.engines.emr.submitted import RunOwnership, SubmittedRuns
 from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable, StoreUnavailable
 from extentflow.formats import Format
 from extentflow.jobs.planner import PAGE_EXTENTS
@@ -507,6 +507,47 @@ def test_hours_without_the_service_of_runs_do_not_delay_a_stalled_job_further() 
     assert outage.problems >= 8
     assert len(reconciled.spark.started) == 1
     assert reconciled.state_of(job) is JobState.RUNNING
+
+
+def test_hours_without_the_state_of_its_run_do_not_delay_a_job_further() -> None:
+    reconciled = Reconciled(
+        spark=MemoryJobRuns(), refusal=lambda job: f"{job.version.uri}: one frame"
+    )
+    job = reconciled.registered("key", BODY)
+    reconciled.run_for(2 * EVERY_SECONDS)
+    assert reconciled.spark is not None
+    for run_id in reconciled.spark.states:
+        reconciled.spark.states[run_id] = RunStatus(RunState.FAILED)
+    reconciled.spark.failures = 10_000
+
+    outage = reconciled.run_for(24 * HOUR)
+    reconciled.spark.failures = 0
+    reconciled.run_for(2 * EVERY_SECONDS)
+
+    assert outage.problems >= 3
+    assert len(reconciled.spark.started) == 2
+    assert reconciled.state_of(job) is JobState.RUNNING
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_jobs_of_an_application_that_was_replaced_continue(planned: bool) -> None:  # noqa: FBT001
+    reconciled = Reconciled(spark=MemoryJobRuns())
+    job = reconciled.sent("key", BODY) if planned else reconciled.registered("key", BODY)
+    reconciled.lose_messages()
+    old = SubmittedRuns(MemoryJobRuns(), reconciled.ledger)
+    if planned:
+        old.begin_job(job)
+    else:
+        old.begin_shared("backfill", job.connector, [])
+
+    reconciled.run_for(3 * EVERY_SECONDS)
+    reconciled.work()
+
+    if planned:
+        assert reconciled.state_of(job) is JobState.DONE
+    else:
+        assert reconciled.spark is not None
+        assert len(reconciled.spark.started) == 1
 
 
 @pytest.mark.parametrize("service", ["queue", "store"])

@@ -8,7 +8,7 @@ import pytest
 from botocore.stub import Stubber
 from layers.recipes import spark_archive
 
-from extentflow.engines.emr import Run, RunState, RunStatus
+from extentflow.engines.emr import Run, RunGone, RunState, RunStatus
 from extentflow.engines.emr import client as emr
 from extentflow.engines.emr.client import Application, EmrJobRuns
 from extentflow.errors import Misconfigured, RunsUnavailable
@@ -235,6 +235,14 @@ def test_every_state_of_the_service_is_understood(said: str, meant: RunState) ->
         found = runs(stubbed).describe(RUN_ID)
 
     assert found == RunStatus(meant, "why")
+
+
+def test_a_run_that_the_application_does_not_have_is_gone() -> None:
+    with Stubber(stubbed := client()) as stubber:
+        stubber.add_client_error("get_job_run", "ResourceNotFoundException", http_status_code=404)
+
+        with pytest.raises(RunGone, match=r"run 00flfo8g80vlko17: .*correct spark.application.id"):
+            runs(stubbed).describe(ANSWER["jobRunId"])
 
 
 def test_the_states_are_all_that_the_service_has() -> None:

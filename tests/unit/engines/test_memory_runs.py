@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from extentflow.engines.emr import Run, RunState, RunStatus
-from extentflow.errors import Misconfigured, RunsUnavailable
+from extentflow.engines.emr import Run, RunGone, RunState, RunStatus
+from extentflow.errors import RunsUnavailable
 from extentflow.testing.services import MemoryJobRuns
 
 RUN = Run(subject="0123abcd", number=1, arguments=("-c", "orders"), timeout_minutes=720)
@@ -47,5 +47,5 @@ def test_cancel_ends_a_waiting_run_and_has_no_effect_on_an_ended_one() -> None:
 
 
 def test_describing_a_run_that_was_never_started_is_an_error() -> None:
-    with pytest.raises(Misconfigured, match="there is no run r1"):
+    with pytest.raises(RunGone, match="there is no run r1"):
         MemoryJobRuns().describe("r1")

@@ -34,7 +34,7 @@ from extentflow.engines.emr.submitted import (
     SubmittedRuns,
     run_of,
 )
-from extentflow.errors import Misconfigured, NotOffered, Retryable
+from extentflow.errors import Misconfigured, NotOffered, Retryable, RunsUnavailable
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue import Backfill
@@ -89,7 +89,9 @@ class JobRouter:
             return self.dispatch.resend(job, late=late)
         if self.started is None or not self._wants_spark(job):
             self._fail(job, why)
-        elif self.ownership(job) in (RunOwnership.NONE, RunOwnership.GONE):
+        elif (ownership := self.ownership(job)) is RunOwnership.UNKNOWN:
+            raise RunsUnavailable(f"{why}; the state of its run on Spark is unknown")
+        elif ownership in (RunOwnership.NONE, RunOwnership.GONE):
             try:
                 run_id = self.started.begin_job(job, subject=f"{job.id}/{stall}")
             except Misconfigured as exc:

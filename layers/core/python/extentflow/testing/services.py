@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from extentflow.engines.emr import Run, RunState, RunStatus
-from extentflow.errors import BusUnavailable, Misconfigured, QueueUnavailable, RunsUnavailable
+from extentflow.engines.emr import Run, RunGone, RunState, RunStatus
+from extentflow.errors import BusUnavailable, QueueUnavailable, RunsUnavailable
 from extentflow.jobs.events import JobEvent
 from extentflow.queue import BATCH_MESSAGES, Depth, Message
 
@@ -144,7 +144,7 @@ class MemoryJobRuns:
     def describe(self, run_id: str) -> RunStatus:
         self._pass()
         if run_id not in self.states:
-            raise Misconfigured(f"there is no run {run_id}")
+            raise RunGone(f"there is no run {run_id}")
         return self.states[run_id]
 
     def cancel(self, run_id: str) -> None:

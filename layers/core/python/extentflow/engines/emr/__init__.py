@@ -8,6 +8,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
+from extentflow.errors import Misconfigured
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -47,6 +49,10 @@ class RunStatus:
     details: str = ""
 
 
+class RunGone(Misconfigured):
+    """There is no such run: the application was replaced since, or the run is forgotten."""
+
+
 class JobRuns(Protocol):
     """Starts, describes and cancels runs."""
 
@@ -54,7 +60,7 @@ class JobRuns(Protocol):
         """Return the run's id, one per token. RunsUnavailable: it may have started; call again."""
 
     def describe(self, run_id: str) -> RunStatus:
-        """Return the state of a run. Raises as `start`; Misconfigured if there is none."""
+        """Return the state of a run. Raises as `start`; RunGone if there is none."""
 
     def cancel(self, run_id: str) -> None:
         """Request the end of a run; no effect after its end. Raises as `describe`."""

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from extentflow.aws import new_session, translate_errors
 from extentflow.config.secrets import environments
-from extentflow.engines.emr import Run, RunState, RunStatus
+from extentflow.engines.emr import Run, RunGone, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
 
 # Amazon Linux 2023 ships it beside its default Python.
@@ -31,15 +31,14 @@ PASSING_CODES = frozenset(
     {"InternalServerException", "ServiceQuotaExceededException", "ServiceUnavailable"}
     | {"ThrottlingException", "TooManyRequestsException"}
 )
+_ABSENT = "ResourceNotFoundException"
 REMEDIES = {
     "AccessDeniedException": (
         "allow emr-serverless:StartJobRun on the application, GetJobRun and CancelJobRun on its "
         "runs, and iam:PassRole on the job role"
     ),
     "ConflictException": "look at the application's state; it starts no run in this one",
-    "ResourceNotFoundException": (
-        "there is no such application, or no such run of it; correct spark.application.id"
-    ),
+    _ABSENT: ("there is no such application, or no such run of it; correct spark.application.id"),
     "ValidationException": "correct the settings of Spark",
 }
 
@@ -73,7 +72,14 @@ class EmrJobRuns:
 
     def describe(self, run_id: str) -> RunStatus:
         with self._connected() as client:
-            found = client.get_job_run(applicationId=self.application.id, jobRunId=run_id)["jobRun"]
+            try:
+                answer = client.get_job_run(applicationId=self.application.id, jobRunId=run_id)
+            except ClientError as exc:
+                if exc.response["Error"].get("Code") != _ABSENT:
+                    raise
+                what = f"EMR Serverless application {self.application.id}: run {run_id}"
+                raise RunGone(f"{what}: {exc}; {REMEDIES[_ABSENT]}") from exc
+            found = answer["jobRun"]
         state = STATES.get(found["state"], RunState.WAITING)
         return RunStatus(state, str(found.get("stateDetails", "")))
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from extentflow.config.worker import SPARK_TIMEOUT_MINUTES
-from extentflow.engines.emr import JobRuns, Run, RunState
+from extentflow.engines.emr import JobRuns, Run, RunGone, RunState
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
@@ -194,6 +194,10 @@ class SubmittedRuns:
         if run_id not in fresh:
             try:
                 fresh[run_id] = (now, self.runs.describe(run_id).state)
+            except RunGone as exc:
+                # Of an application that was replaced, for example: it delivers nothing any more.
+                log.warning("run %s owns no job any more: %s", run_id, exc)
+                fresh[run_id] = (now, RunState.CANCELLED)
             except ExtentflowError as exc:
                 log.warning("cannot read the state of run %s: %s", run_id, exc)
                 fresh[run_id] = (now, None)
