@@ -1,6 +1,7 @@
 """Transforms of whole records, their predicates, and what they leave of chunks and positions."""
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -89,6 +90,8 @@ def test_conditions_agree_with_another_implementation() -> None:
         ("1 = id", "a column is expected, not '1'"),
         ("id ~ 1", "cannot read '~ 1'"),
         ("id NOT = 1", "write IN or LIKE after NOT"),
+        ("NOT " * 101 + "flag", "is nested deeper than 100; write it with fewer NOT and ("),
+        ("(" * 5_000, "is nested deeper than 100"),
     ],
 )
 def test_a_condition_that_cannot_be_read_is_a_problem_of_the_connector(
@@ -118,6 +121,33 @@ def test_a_condition_that_does_not_fit_the_columns_is_refused(
 ) -> None:
     with pytest.raises(UnsupportedType, match=complaint):
         kept(condition)
+
+
+@pytest.mark.parametrize(
+    ("condition", "complaint"),
+    [
+        ("d = 'DE'", r"column d has type decimal128\(3, 1\) and cannot be compared with DE"),
+        (f"d < {'9' * 80}", "cannot be compared with 999"),
+        (f"d IN (1, {'9' * 80})", "cannot be compared with 999"),
+    ],
+)
+def test_a_literal_that_arrow_does_not_compare_is_refused_before_the_first_record(
+    condition: str, complaint: str
+) -> None:
+    table = pa.table({"d": pa.array([Decimal("10.5")], pa.decimal128(3, 1))})
+    config = chain(
+        f={"type": "Filter", "predicate": "p_1"},
+        p_1={"type": "Condition", "condition": condition},
+    )
+
+    with pytest.raises(UnsupportedType, match=complaint):
+        convert(table, config)
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{9999999999}", "(" * 5_000])
+def test_a_pattern_that_cannot_be_compiled_is_a_problem_of_the_connector(pattern: str) -> None:
+    with pytest.raises(Misconfigured, match="no regular expression"):
+        convert(TABLE, chain(r={"type": "RegexRouter", "regex": pattern, "replacement": "x"}))
 
 
 def test_lines_are_filtered_by_their_text() -> None:

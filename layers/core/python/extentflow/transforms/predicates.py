@@ -73,6 +73,8 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+# Each level of NOT and of parentheses is a call within another one, also for every batch.
+DEEPEST = 100
 _WORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "TRUE", "FALSE"})
 _COMPARE = {
     "=": pc.equal,
@@ -143,7 +145,7 @@ class _Parser:
                 kind, word = "word", word.upper()
             self._tokens.append((kind, word))
             at = match.end()
-        self._at = 0
+        self._at = self._depth = 0
 
     def parse(self) -> _Test:
         test = self._any()
@@ -177,13 +179,18 @@ class _Parser:
         return _joined(pc.and_kleene, found, decisive=False)
 
     def _one(self) -> _Test:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ValueError(f"is nested deeper than {DEEPEST}; write it with fewer NOT and (")
         if self._take("NOT"):
-            return _inverted(self._one())
-        if self._take("("):
-            inner = self._any()
+            found = _inverted(self._one())
+        elif self._take("("):
+            found = self._any()
             self._require(")")
-            return inner
-        return self._comparison()
+        else:
+            found = self._comparison()
+        self._depth -= 1
+        return found
 
     def _comparison(self) -> _Test:
         name = self._name()
@@ -364,13 +371,13 @@ def _compared(
     name: str, compare: Callable[..., pa.BooleanArray], literal: Literal, schema: pa.Schema
 ) -> Mask:
     column, data_type = _column(name, schema)
-    scalar = _scalar(name, literal, data_type)
+    scalar = _comparable(name, literal, data_type, compare)
     return lambda batch: compare(column(batch), scalar)
 
 
 def _is_in(name: str, literals: list[Literal], schema: pa.Schema) -> Mask:
     column, data_type = _column(name, schema)
-    equal = [_scalar(name, literal, data_type) for literal in literals]
+    equal = [_comparable(name, literal, data_type, pc.equal) for literal in literals]
 
     def mask(batch: pa.RecordBatch) -> pa.BooleanArray:
         array = column(batch)
@@ -409,14 +416,26 @@ def _is_text_of_another_layout(data_type: pa.DataType) -> bool:
     return bool(types.is_string_view(data_type) or types.is_large_string(data_type))
 
 
+def _comparable(
+    name: str, literal: Literal, data_type: pa.DataType, compare: Callable[..., pa.BooleanArray]
+) -> pa.Scalar:
+    """Return a literal as a scalar that Arrow compares with the column."""
+    scalar = _scalar(name, literal, data_type)
+    try:
+        compare(pa.nulls(1, data_type), scalar)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise UnsupportedType(_unlike(name, data_type, literal)) from exc
+    return scalar
+
+
 def _scalar(name: str, literal: Literal, data_type: pa.DataType) -> pa.Scalar:
     """Return a literal as the type of the column; a number with a fraction stays exact."""
     fraction = isinstance(literal, Decimal) and literal != literal.to_integral_value()
-    if types.is_decimal(data_type) or (fraction and types.is_integer(data_type)):
-        numeric: Any = Decimal(literal) if not isinstance(literal, bool) else literal
-        if isinstance(numeric, Decimal):
-            return pa.scalar(numeric)
     try:
+        if types.is_decimal(data_type) or (fraction and types.is_integer(data_type)):
+            numeric: Any = Decimal(literal) if not isinstance(literal, bool) else literal
+            if isinstance(numeric, Decimal):
+                return pa.scalar(numeric)
         if isinstance(literal, Decimal):
             if types.is_boolean(data_type) or not _is_number(data_type):
                 raise UnsupportedType(_unlike(name, data_type, literal))
@@ -426,7 +445,7 @@ def _scalar(name: str, literal: Literal, data_type: pa.DataType) -> pa.Scalar:
         if isinstance(literal, bool) and not types.is_boolean(data_type):
             raise UnsupportedType(_unlike(name, data_type, literal))
         return pa.scalar(literal).cast(data_type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError) as exc:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ArithmeticError) as exc:
         raise UnsupportedType(_unlike(name, data_type, literal)) from exc
 
 

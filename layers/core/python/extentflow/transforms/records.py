@@ -129,7 +129,7 @@ INSERT_FIELD = TransformSpec(
 def _regex(text: str) -> "re.Pattern[str]":
     try:
         return re.compile(text)
-    except re.error as exc:
+    except (re.error, OverflowError, RecursionError) as exc:
         raise ValueError(f"no regular expression: {exc}") from exc
 
 
