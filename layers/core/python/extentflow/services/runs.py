@@ -134,9 +134,9 @@ class _CheckedTopics:
     problems: list[str]
     _checked: dict[str, bool] = field(default_factory=dict)
 
-    def usable(self, topic: str) -> bool:
-        """Return whether the topic takes records of the connector."""
-        if topic not in self._checked:
+    def usable(self, topics: Sequence[str]) -> bool:
+        """Return whether all of the topics take records of the connector."""
+        for topic in (one for one in topics if one not in self._checked):
             try:
                 preflight.check_topics(self.config, self.cluster, [topic])
             except Misconfigured as exc:
@@ -144,7 +144,7 @@ class _CheckedTopics:
                 self._checked[topic] = False
             else:
                 self._checked[topic] = True
-        return self._checked[topic]
+        return all(self._checked[topic] for topic in topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Runs:
             try:
                 job, extents = planner.dry_run(request)
                 topic = config.topic_for(version)
-                usable = topics.usable(topic)
+                usable = topics.usable((topic, *config.value_topics))
                 if extents:
                     check_first_records(
                         self.runtime, config, revision, extents[0], job.content, sized=usable

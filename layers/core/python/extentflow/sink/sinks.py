@@ -180,14 +180,14 @@ def enqueue(
 
 
 def rejected_records(client: ProducerSettings, records: Records) -> list[RejectedRecord]:
-    """Return the records that a producer with these settings rejects; nothing is sent.
+    """Return the records above the limit of `client`, which it states; nothing is sent.
 
     Raises as `idempotent_settings`.
     """
     settings = idempotent_settings({}, client, delivery_timeout_ms=1_000)
-    limit = {key: settings[key] for key in ("message.max.bytes",) if key in settings}
-    unlimited = {"queue.buffering.max.messages": "0", "queue.buffering.max.kbytes": "2147483647"}
-    producer = Producer({**limit, **unlimited, "log_level": 0})  # without brokers
+    queue = {"queue.buffering.max.messages": "0", "queue.buffering.max.kbytes": "2147483647"}
+    limit = {"message.max.bytes": settings["message.max.bytes"]}
+    producer = Producer({**queue, **limit, "log_level": 0})  # without brokers
     try:
         return enqueue(producer, records, lambda: None)
     finally:

@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from uuid import uuid4
@@ -30,7 +30,7 @@ from extentflow.formats import Format
 from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.model import Content, Extent, Receipt
-from extentflow.sink import ProducerSettings
+from extentflow.sink import ProducerSettings, Records, RejectedRecord
 from extentflow.sink.sinks import rejected_records
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import RangeReader
@@ -94,8 +94,7 @@ class ExtentSetup:
     def client(self, extent: Extent) -> ProducerSettings:
         """Return the producer settings of this extent's connector, with its topics' limits."""
         config, _ = self._config(extent)
-        topics = (config.topic_for(extent.version), *config.value_topics)
-        limit, topic = min((self._runtime.topic(one).max_message_bytes, one) for one in topics)
+        limit, topic = _least_limit(self._runtime, config, extent)
         return ProducerSettings(
             producer=config.producer,
             exactly_once=config.exactly_once,
@@ -128,6 +127,12 @@ class ExtentSetup:
     def _dead_letter_limit(self, config: ConnectorConfig) -> int | None:
         queue = config.dead_letter_topic
         return self._runtime.topic(queue).max_message_bytes if queue else None
+
+
+def _least_limit(runtime: Runtime, config: ConnectorConfig, extent: Extent) -> tuple[int, str]:
+    """Return the lowest `max.message.bytes` of the topics of an extent's records, and its topic."""
+    topics = (config.topic_for(extent.version), *config.value_topics)
+    return min((runtime.topic(one).max_message_bytes, one) for one in topics)
 
 
 def pipeline(
@@ -195,6 +200,11 @@ def check_first_records(
     def partitions(topic: str) -> int:
         return runtime.topic(topic).partitions
 
+    def reject(records: Records) -> Sequence[RejectedRecord]:
+        limit, topic = _least_limit(runtime, config, extent)
+        client = ProducerSettings(config.producer, max_message_bytes=limit, topic=topic)
+        return rejected_records(client, records)
+
     with contain_defects(extent.uri):
         made = pipeline(
             config,
@@ -205,10 +215,7 @@ def check_first_records(
             look_up=runtime.secrets,
             preview=True,
         )
-        topic = made.topic
-        limit = runtime.topic(topic).max_message_bytes if sized else None
-        client = ProducerSettings(config.producer, max_message_bytes=limit, topic=topic)
-        bad = made.first_bad(extent, partial(rejected_records, client))
+        bad = made.first_bad(extent, reject if sized else lambda _records: ())
     if bad is not None and config.errors_tolerance != "all":
         raise CorruptRecord(describe(extent, bad, decoder.location_unit))
 
