@@ -5,7 +5,7 @@ eventbridge  own property, one rule        enabled by CDK's handler, the same ru
 direct       own property, queue policy    added by CDK's handler, queue policy
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jsii
 from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
@@ -18,9 +18,11 @@ from aws_cdk.interfaces.aws_s3 import IBucketRef
 from aws_cdk.region_info import RegionInfo
 from constructs import Construct, IDependable
 
+from extentflow.config.connector import DELETE, MOVE, TAG
 from extentflow.errors import Misconfigured
 from infra import config
 from infra.config import Announced
+from infra.declared import Declared
 from infra.findings import explain
 from infra.grants import Grant, role
 from infra.queues import WorkQueue
@@ -269,6 +271,92 @@ def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...
         ),
     )
     return (*found, *_decrypt(keys))
+
+
+def change(
+    scope: Construct, buckets: Sequence[config.Bucket], connectors: Sequence[Declared]
+) -> tuple[Grant, ...]:
+    """Return permission for `after.completion` of the connectors that use it, on their prefixes."""
+    tagged: list[str] = []
+    removed: list[str] = []
+    sources: list[str] = []
+    targets: list[str] = []
+    for one in (each.checked for each in connectors if each.on_aws):
+        place = f"{arn_of(scope, one.bucket)}/{one.prefix}*"
+        if one.after_completion == TAG:
+            tagged.append(place)
+        if one.after_completion == MOVE:
+            sources.append(place)
+            target, prefix = one.completion_bucket or one.bucket, one.completion_prefix
+            targets.append(f"{arn_of(scope, target)}/{prefix}*")
+        if one.after_completion in (MOVE, DELETE):
+            removed.append(place)
+    keys = {one.name: one.kms_key_arn for one in buckets if one.kms_key_arn}
+    moved = [one.checked for one in connectors if one.on_aws and one.checked.completion_prefix]
+    written = {keys.get(one.completion_bucket or one.bucket) for one in moved} - {None}
+    wildcard = "every object below a connector's prefix may be delivered"
+    reading = ("s3:GetObjectTagging", "s3:GetObjectVersionTagging")
+    found = (
+        Grant(
+            "TagObjects",
+            "delivered objects get the tag of after.completion",
+            (*reading, "s3:PutObjectTagging", "s3:PutObjectVersionTagging"),
+            _sorted(tagged),
+            wildcard=wildcard,
+        ),
+        Grant(
+            "CopyTags",
+            "objects are moved with their tags",
+            reading,
+            _sorted(sources),
+            wildcard=wildcard,
+        ),
+        Grant(
+            "PutMovedObjects",
+            "delivered objects are moved there",
+            ("s3:PutObject", "s3:PutObjectTagging", "s3:AbortMultipartUpload"),
+            _sorted(targets),
+            wildcard="moved objects keep the rest of their keys",
+        ),
+        Grant(
+            "DeleteObjects",
+            "delivered objects are deleted, also after they were copied",
+            ("s3:DeleteObject", "s3:DeleteObjectVersion"),
+            _sorted(removed),
+            wildcard=wildcard,
+        ),
+        Grant(
+            "EncryptMovedObjects",
+            "moved objects are encrypted with these keys",
+            ("kms:GenerateDataKey",),
+            _sorted(key for key in written if key),
+        ),
+    )
+    return tuple(grant for grant in found if grant.resources)
+
+
+def read_tags(scope: Construct, connectors: Sequence[Declared]) -> tuple[Grant, ...]:
+    """Return permission to read tags, for connectors that make headers of them."""
+    places = _sorted(
+        f"{arn_of(scope, one.checked.bucket)}/{one.checked.prefix}*"
+        for one in connectors
+        if one.on_aws and any(header.source == "tag" for header in one.checked.headers)
+    )
+    if not places:
+        return ()
+    return (
+        Grant(
+            "ReadTags",
+            "tags become headers",
+            ("s3:GetObjectTagging", "s3:GetObjectVersionTagging"),
+            places,
+            wildcard="every object below a connector's prefix may be delivered",
+        ),
+    )
+
+
+def _sorted(resources: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(resources)))
 
 
 def list_versions(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...]:

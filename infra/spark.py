@@ -206,6 +206,8 @@ class SparkApplication(Construct):
         yield context.ledger.claim()
         yield from context.ledger.find_jobs()
         yield from buckets.read(self, stage.buckets)
+        yield from buckets.change(self, stage.buckets, context.connectors)
+        yield from buckets.read_tags(self, context.connectors)
         yield from buckets.list_versions(self, stage.buckets)
         yield from broker.describe(stage.cluster)
         yield from broker.prepare(stage.cluster)

@@ -66,7 +66,15 @@ def columns(path: Path, fmt: str, producer: Producer) -> Counts:
     records = size = 0
     for ordinal, (start, end) in enumerate(decoder.plan(source, decoder.extent_bytes or 32 << 20)):
         extent = Extent("bench", ordinal, "bench", source.version, start, end, fmt)
-        made = pipeline(config, extent, source, decoder, partitions=lambda _: 1, look_up=look_up)
+        made = pipeline(
+            config,
+            extent,
+            source,
+            decoder,
+            partitions=lambda _: 1,
+            look_up=look_up,
+            store=store,
+        )
         for chunk in made.convert(extent, 0):
             values = chunk.records.values
             records += len(values)

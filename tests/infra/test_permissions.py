@@ -221,6 +221,58 @@ def test_a_connectors_role_may_be_assumed_and_no_other(bench: Bench) -> None:
     assert resources(template, "worker", "sts:AssumeRole") == [role]
 
 
+CHANGES = {
+    "s3:PutObjectTagging",
+    "s3:PutObject",
+    "s3:DeleteObject",
+    "s3:DeleteObjectVersion",
+    "s3:AbortMultipartUpload",
+    "s3:GetObjectTagging",
+}
+
+
+def test_no_function_may_change_an_object_unless_a_connector_does(templates: Templates) -> None:
+    for service in FUNCTIONS:
+        assert not CHANGES & actions(templates("plain"), service)
+
+
+@pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
+def test_objects_are_changed_below_the_prefixes_of_connectors_that_do(
+    bench: Bench, service: str
+) -> None:
+    connector = "topic: t\naws.s3.bucket.name: landing\n"
+    for name, keys in {
+        "tags": "after.completion: tag\nafter.completion.tag: delivered=yes\n",
+        "moves": "after.completion: move\nafter.completion.move.prefix: done/\n",
+        "deletes": "after.completion: delete\n",
+    }.items():
+        text = f"name: {name}\n{connector}aws.s3.prefix: {name}/\n{keys}"
+        bench.write(f"connectors/{name}.yaml", text)
+    template = bench.template(replace(IN_A_VPC, network=None))
+
+    assert resources(template, service, "s3:PutObjectVersionTagging") == [
+        "arn:aws:s3:::landing/tags/*"
+    ]
+    assert resources(template, service, "s3:PutObject") == ["arn:aws:s3:::landing/done/*"]
+    assert resources(template, service, "s3:DeleteObject") == [
+        "arn:aws:s3:::landing/deletes/*",
+        "arn:aws:s3:::landing/moves/*",
+    ]
+
+
+def test_only_workers_read_tags_for_headers(bench: Bench) -> None:
+    bench.write(
+        "connectors/team.yaml",
+        "name: team\ntopic: t\naws.s3.bucket.name: landing\naws.s3.prefix: team/\n"
+        "headers: team=tag:team\n",
+    )
+    template = bench.template(replace(IN_A_VPC, network=None))
+
+    found = resources(template, "worker", "s3:GetObjectTagging")
+    assert found == ["arn:aws:s3:::landing/team/*"]
+    assert "s3:GetObjectTagging" not in actions(template, "planner")
+
+
 def test_the_fixture_reads_roles_of_all_functions(templates: Templates) -> None:
     assert all(actions(templates("plain"), service) for service in FUNCTIONS)
 

@@ -78,6 +78,7 @@ def convert(
     config: Mapping[str, str],
     fmt: str = "parquet",
     key: str = VERSION.key,
+    store: object = None,
 ) -> Converted:
     """Return the records that a connector makes of an object."""
     whole = parse({**BASE, "input.format": fmt, **config})
@@ -90,7 +91,13 @@ def convert(
     extent = Extent("job", 0, "c", replace(VERSION, key=key), 0, len(body), fmt)
     opened = open_format(fmt, options.format_options(whole, fmt, "none"), whole.options_of(fmt))
     made = pipeline(
-        whole, extent, MemorySource(body), opened, partitions=lambda _: 4, look_up=SECRETS
+        whole,
+        extent,
+        MemorySource(body),
+        opened,
+        partitions=lambda _: 4,
+        look_up=SECRETS,
+        store=store,
     )
     return Converted(list(made.convert(extent, 0)))
 

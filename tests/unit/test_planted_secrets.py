@@ -184,7 +184,7 @@ def test_a_delivery_keeps_only_references(
     gone = runtime.job("c/gone.txt")
     work = delivery_context(runtime, runtime.slots("here"))
     extents = [next(runtime.planner().extents(runtime.planner().plan(one))) for one in (job, gone)]
-    runtime.memory_store.delete("shop", "c/gone.txt")
+    runtime.memory_store.remove("shop", "c/gone.txt")
 
     for extent in extents:
         run_extent(extent, work)

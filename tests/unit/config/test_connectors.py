@@ -405,6 +405,10 @@ def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
         ),
         ({**ORDERS, "errors.max.records": "5"}, "errors.max.records"),
         ({**ORDERS, "errors.log.include.messages": "true"}, "errors.log.include.messages"),
+        ({**LOCAL, "after.completion": "delete"}, "after.completion"),
+        ({**ORDERS, "after.completion.tag": "a=b"}, "after.completion.tag"),
+        ({**ORDERS, "after.completion.move.prefix": "d/"}, "after.completion.move.prefix"),
+        ({**ORDERS, "after.completion.move.bucket": "dd"}, "after.completion.move.bucket"),
         ({**ORDERS, "key.converter": "string"}, "key.converter"),
         ({**ORDERS, "message.key": "none", "key.converter": "string"}, "key.converter"),
         ({**ORDERS, "predicates": "a"}, "predicates"),
@@ -474,6 +478,10 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         "errors.deadletterqueue.context.headers.enable",
         "errors.max.records",
         "errors.log.include.messages",
+        "after.completion",
+        "after.completion.tag",
+        "after.completion.move.prefix",
+        "after.completion.move.bucket",
     }
 
 

@@ -1,5 +1,6 @@
 """Headers, timestamps and partitions of records, from columns and from facts of the object."""
 
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
 import orjson
@@ -7,10 +8,12 @@ import pyarrow as pa
 import pytest
 from tests.support.chains import VERSION, chain, convert
 
+from extentflow.config.parsing import parse
 from extentflow.delivery.attributes import Attributes
-from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedType
-from extentflow.model import Extent
+from extentflow.errors import CorruptRecord, Misconfigured, NotOffered, UnsupportedType
+from extentflow.model import Extent, ObjectVersion
 from extentflow.sink import HeaderColumns, Records
+from extentflow.storage import ObjectProperties
 
 TABLE = pa.table(
     {
@@ -34,6 +37,81 @@ def test_headers_come_from_columns_texts_and_the_object() -> None:
         {"site": b"north, 1", "file": b"folder/key", "v": b"v1", "row": b"1"},
         {"k": b"c", "site": b"north, 1", "file": b"folder/key", "v": b"v1", "row": b"2"},
     ]
+
+
+@dataclass
+class Described:
+    """A store that returns properties and tags, and counts how often."""
+
+    properties_of: ObjectProperties = field(
+        default_factory=lambda: ObjectProperties(
+            datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC), "text/csv", {"owner": "shop"}
+        )
+    )
+    asked: list[str] = field(default_factory=list)
+
+    def properties(self, version: ObjectVersion) -> ObjectProperties:
+        self.asked.append(f"properties of {version.version_id}")
+        return self.properties_of
+
+    def tags(self, version: ObjectVersion) -> dict[str, str]:
+        self.asked.append(f"tags of {version.version_id}")
+        return {"team": "blue"}
+
+
+def test_headers_come_from_properties_metadata_and_tags_of_the_object() -> None:
+    store = Described()
+    sources = "at=last_modified,kind=content_type,owner=metadata:Owner,team=tag:team"
+    lacking = "no=metadata:none,none=tag:none"
+
+    made = convert(TABLE, {"headers": f"{sources},{lacking}"}, store=store)
+
+    expected = {
+        "at": b"2026-01-02T03:04:05.678Z",
+        "kind": b"text/csv",
+        "owner": b"shop",
+        "team": b"blue",
+    }
+    assert made.headers == [expected] * 3
+    assert sorted(store.asked) == ["properties of v1", "tags of v1"]  # once per extent
+
+
+def test_records_have_the_time_of_their_object() -> None:
+    store = Described()
+
+    made = convert(TABLE, {"message.timestamp": "last_modified"}, store=store)
+
+    assert made.timestamps == [1_767_323_045_678] * 3
+    assert store.asked == ["properties of v1"]
+
+
+def test_a_column_may_be_called_as_the_objects_time() -> None:
+    table = pa.table({"last_modified": pa.array([7], pa.int64())})
+
+    made = convert(table, {"message.timestamp": "column:last_modified"})
+
+    assert made.timestamps == [7]
+
+
+def test_other_headers_ask_the_store_for_nothing() -> None:
+    store = Described()
+
+    convert(TABLE, {"headers": "k=column:kind,size=size,row=location"}, store=store)
+
+    assert store.asked == []
+
+
+def test_a_store_without_properties_is_refused_by_name() -> None:
+    with pytest.raises(NotOffered, match=r"headers and message.timestamp of connector .*object"):
+        convert(TABLE, {"headers": "at=last_modified"}, store=object())
+
+
+@pytest.mark.parametrize("source", ["content_type", "metadata:a", "tag:a"])
+def test_files_have_no_such_headers(source: str) -> None:
+    config = {"name": "c", "topic": "t", "endpoint.type": "localfile", "directory": "/data"}
+
+    with pytest.raises(Misconfigured, match="headers: h: files have no"):
+        parse({**config, "headers": f"h={source}"})
 
 
 def test_headers_keep_to_their_records_when_others_are_dropped() -> None:

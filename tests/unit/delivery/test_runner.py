@@ -760,7 +760,7 @@ def test_trap_t11_a_deleted_object_fails_visibly_and_can_be_replayed() -> None:
     job = world.job(b"abcd")
     (extent,) = world.extents(job)
     assert isinstance(world.store, MemoryStore)
-    world.store.delete("bucket", "key")
+    world.store.remove("bucket", "key")
     work = world.worker()
     assert run_extent(extent, work).reason.startswith("object gone: ")
     assert world.ledger.jobs.close(job.id).state is JobState.FAILED

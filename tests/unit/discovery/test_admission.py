@@ -667,7 +667,7 @@ def test_an_object_that_is_gone_makes_no_job() -> None:
     admission = AdmissionWorld()
     body = admission.put(b"abcd")
     assert isinstance(admission.world.store, MemoryStore)
-    admission.world.store.delete("bucket", "key")
+    admission.world.store.remove("bucket", "key")
 
     (received,) = admission.take(body)
 

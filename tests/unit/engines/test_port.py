@@ -172,7 +172,7 @@ def test_trap_t09_a_job_that_cannot_be_planned_stops_no_other() -> None:
     bad = world.planner.register(world.request(world.put(b"!", "bad")))
     gone = world.planner.register(world.request(world.put(b"abc", "gone")))
     good = world.planner.register(world.request(world.put(b"xyz", "good")))
-    memory.delete("bucket", "gone")
+    memory.remove("bucket", "gone")
 
     ended = driven(world, [bad, gone, good], CallingThreadEngine(until_final(world.worker())))
 
@@ -202,7 +202,7 @@ def test_a_planned_object_that_cannot_be_cut_again_ends_only_its_own_job(
     if changed:
         world.store.put("bucket", "lost", b"other")
     else:
-        world.store.delete("bucket", "lost")
+        world.store.remove("bucket", "lost")
 
     ended = driven(world, [lost, kept], CallingThreadEngine(until_final(world.worker())))
 

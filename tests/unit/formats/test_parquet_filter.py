@@ -63,7 +63,7 @@ def read(body: bytes, config: dict[str, str], *, prune: bool = True, position: i
     fmt = Parquet(chosen if prune else replace(chosen, excludes=None), Footers(), 0)
     source = MemorySource(body)
     extent = Extent("job", 0, "c", source.version, 0, len(body), "parquet")
-    made = pipeline(whole, extent, source, fmt, partitions=lambda _: 4, look_up=SECRETS)
+    made = pipeline(whole, extent, source, fmt, partitions=lambda _: 4, look_up=SECRETS, store=None)
     return Read(Converted(list(made.convert(extent, position))), source.reads)
 
 

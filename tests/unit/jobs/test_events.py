@@ -114,6 +114,7 @@ def test_an_event_is_json_of_schema_version_1() -> None:
         "reopened": 2,
         "ended": "2023-11-14T22:13:20.250Z",
         "filtered": 0,
+        "completion": "",
     }
 
 

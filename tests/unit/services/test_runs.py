@@ -387,7 +387,7 @@ def test_the_open_job_of_a_replaced_or_deleted_object_is_ended_by_the_next_run(l
         line.runtime.memory.jobs.plan(job.id, count=2, cursor=8, complete=True, covered=8)
         line.runtime.run(job, 0)
     line.runtime.memory_store.put(BUCKET, "c/replaced.txt", b"new\n")
-    line.runtime.memory_store.delete(BUCKET, "c/deleted.txt")
+    line.runtime.memory_store.remove(BUCKET, "c/deleted.txt")
 
     report = line.run()
 
@@ -407,7 +407,7 @@ def test_the_open_job_of_a_replaced_or_deleted_object_is_ended_by_the_next_run(l
 @pytest.mark.parametrize("address", ["s3://shop/c/a.txt", "s3://shop/c/a*"])
 def test_the_address_of_a_deleted_object_ends_its_open_job(line: Line, address: str) -> None:
     line.runtime.job("c/a.txt")
-    line.runtime.memory_store.delete(BUCKET, "c/a.txt")
+    line.runtime.memory_store.remove(BUCKET, "c/a.txt")
 
     report = line.run(address)
 
@@ -421,7 +421,7 @@ def test_the_address_of_a_deleted_object_ends_its_open_job(line: Line, address: 
 
 def test_an_address_that_means_nothing_is_refused_before_the_others_run(line: Line) -> None:
     line.runtime.job("c/deleted.txt")
-    line.runtime.memory_store.delete(BUCKET, "c/deleted.txt")
+    line.runtime.memory_store.remove(BUCKET, "c/deleted.txt")
     line.runtime.put("c/a.txt")
 
     with pytest.raises(Misconfigured) as raised:

@@ -36,6 +36,7 @@ def refused(status: int, code: str = "", operation: str = "GetObject", **headers
         (refused(404, "404"), ObjectGone, "no such key"),
         (refused(410), ObjectGone, "no such key"),
         (refused(404, "NoSuchVersion"), ObjectGone, "no such version"),
+        (refused(404, "NoSuchUpload", "UploadPartCopy"), StoreUnavailable, "begin again"),
         (refused(404, "NoSuchBucket"), BucketGone, "no such bucket"),
         (refused(405, "MethodNotAllowed", x_amz_delete_marker="true"), ObjectGone, "deleted"),
         (refused(404, "NoSuchKey", x_amz_delete_marker="true"), ObjectGone, "deleted"),

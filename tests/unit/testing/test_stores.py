@@ -50,7 +50,7 @@ def test_a_delete_hides_the_key_and_keeps_older_versions() -> None:
     store = MemoryStore(versioned=True)
     old = store.put("bucket", "key", b"old")
 
-    store.delete("bucket", "key")
+    store.remove("bucket", "key")
 
     with pytest.raises(ObjectGone, match="no such key"):
         store.head("bucket", "key")
@@ -64,7 +64,7 @@ def test_pages_continue_after_a_token() -> None:
         store.put("bucket", f"in/{key}", b"old")
     latest = [store.put("bucket", f"in/{key}", b"new") for key in ("a", "b", "c", "ü")]
     store.put("bucket", "out", b"0")
-    store.delete("bucket", "in/gone")
+    store.remove("bucket", "in/gone")
 
     pages = list(store.pages("bucket", "in/"))
 
@@ -88,7 +88,7 @@ def test_a_fault_fails_pages_like_listings() -> None:
 def test_an_error_names_what_is_missing() -> None:
     store = MemoryStore()
     gone = store.put("bucket", "key", b"0")
-    store.delete("bucket", "key")
+    store.remove("bucket", "key")
 
     with pytest.raises(ObjectGone, match="s3://nowhere: no such bucket"):
         store.head("nowhere", "key")

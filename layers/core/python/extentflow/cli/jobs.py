@@ -173,7 +173,13 @@ def _show_job(found: JobDetail, *, as_json: bool) -> None:
     job, report, items = found.job, found.report, found.extents
     if as_json:
         output.print_json(
-            {"job": report, "plan": job.plan, "run": found.run, "extents": list(items.values())}
+            {
+                "job": report,
+                "plan": job.plan,
+                "run": found.run,
+                "completion": found.completion,
+                "extents": list(items.values()),
+            }
         )
         return
     facts = [
@@ -190,6 +196,8 @@ def _show_job(found: JobDetail, *, as_json: bool) -> None:
     output.out.print(extent_map(items, job.plan.count))
     if found.skipped:
         output.note(found.skipped)
+    if found.completion:
+        output.complain(found.completion)
     failed = (item for item in items.values() if item.state is ExtentState.FAILED)
     for item in islice(failed, SHOWN_ERRORS):
         output.complain(f"extent {item.ordinal}: {item.error}")

@@ -65,9 +65,10 @@ class Header:
     argument: str = ""
 
 
-# Facts about the object and a record's place in it, beside `column:NAME` and `text:...`.
+# Facts about the object and a record's place in it, beside the sources that have an argument.
 OBJECT_FACTS = ("bucket", "key", "version", "etag", "size", "uri")
-FACTS = (*OBJECT_FACTS, "extent", "location")
+FACTS = (*OBJECT_FACTS, "extent", "location", "last_modified", "content_type")
+ARGUED = ("column", "text", "metadata", "tag")
 
 
 def arrow_type(text: str) -> pa.DataType:
@@ -199,12 +200,12 @@ def _read_headers(text: str) -> tuple[Header, ...]:
             )
         whole = match["bare"] if match["quoted"] is None else match["quoted"].replace('""', '"')
         source, colon, argument = whole.partition(":")
-        if (source in FACTS and not colon) or (source in ("column", "text") and argument):
+        if (source in FACTS and not colon) or (source in ARGUED and argument):
             found.append(Header(match["name"], source, argument))
         else:
             raise ValueError(
-                f"{match['name']} has no source {whole!r}; write {', '.join(FACTS)}, column:NAME or"
-                " text:..."
+                f"{match['name']} has no source {whole!r}; write {', '.join(FACTS)}, column:NAME,"
+                " metadata:NAME, tag:NAME or text:..."
             )
         position = match.end()
     return tuple(found)
@@ -235,6 +236,12 @@ def _read_column(text: str) -> str | None:
 HEADERS: Kind[tuple[Header, ...]] = Kind(_read_headers, _write_headers)
 COLUMN: Kind[str | None] = Kind(
     _read_column, lambda name: "none" if name is None else f"column:{name}"
+)
+# `message.timestamp=last_modified`; a column of that name is `column:last_modified`.
+LAST_MODIFIED = ""
+TIMESTAMP: Kind[str | None] = Kind(
+    lambda text: LAST_MODIFIED if text.strip().lower() == "last_modified" else _read_column(text),
+    lambda name: "last_modified" if name == LAST_MODIFIED else COLUMN.write(name),
 )
 # `message.partition=name`; a column of that name is `column:name`.
 BY_NAME = ""

@@ -3,6 +3,8 @@
 load(path) -> flat map -> parse(map) -> ConnectorConfig -> to_map -> flat map
 """
 
+import operator
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,11 +13,12 @@ from typing import Any
 from extentflow.config import types
 from extentflow.config.columns import (
     BY_NAME,
-    COLUMN,
     HEADERS,
+    LAST_MODIFIED,
     MESSAGE_KEY,
     NAMES,
     PARTITION,
+    TIMESTAMP,
     Header,
     MessageKey,
 )
@@ -44,6 +47,8 @@ BY_CONTENT = "content"
 SPLITTABLE_COMPRESSIONS = frozenset({"none", "bgzf"})
 # Who delivers objects that are announced; the default first.
 AUTO, LAMBDA, SPARK = ENGINES = ("auto", "lambda", "spark")
+# What happens to an object after its job is DONE.
+NONE, TAG, MOVE, DELETE = COMPLETIONS = ("none", "tag", "move", "delete")
 # Names that hold no data, such as markers and temporary files.
 HIDDEN = ("_", ".")
 
@@ -73,6 +78,20 @@ def _bucket(text: str) -> str:
     return types.matching(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", remedy).read(text)
 
 
+def _tag(text: str) -> str:
+    name, equals, value = text.strip().partition("=")
+    legal = r"[\w +\-.:/@]"
+    if (
+        not equals
+        or not re.fullmatch(legal + "{1,128}", name)
+        or not re.fullmatch(legal + "{0,256}", value)
+    ):
+        raise ValueError(
+            "write name=value: letters, digits, spaces and + - . _ : / @, as S3 allows"
+        )
+    return text.strip()
+
+
 def _topic_name(text: str) -> str:
     if problem := types.illegal_topic(text.strip()):
         raise ValueError(problem)
@@ -94,6 +113,10 @@ CONVERTER_PARTS: Mapping[str, str] = {
 _S3 = Only("endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service")
 _LOCAL = Only("endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type is localfile")
 _ROLE = Only("aws.sts.role.arn", lambda value: value is not None, "aws.sts.role.arn is set")
+_TAGS, _MOVES = (
+    Only("after.completion", partial(operator.eq, each), f"after.completion is {each}")
+    for each in (TAG, MOVE)
+)
 _NOT_EMPTY = Only("transforms", bool, "transforms is set")
 _TOLERANT = Only("errors.tolerance", lambda value: value == "all", "errors.tolerance is all")
 _LOGGED = Only("errors.log.enable", bool, "errors.log.enable is true")
@@ -263,14 +286,16 @@ class ConnectorConfig:
     headers: tuple[Header, ...] = key(
         HEADERS,
         "Headers of every record: `name=source,name=source`. Sources: `column:NAME`, `text:...` and"
-        " `bucket`, `key`, `version`, `etag`, `size`, `uri`, `extent`, `location` of the object."
+        " `bucket`, `key`, `version`, `etag`, `size`, `uri`, `extent`, `location`, `last_modified`,"
+        " `content_type`, `metadata:NAME`, `tag:NAME` of the object."
         " Texts as the converter string writes them; a null column gives no header.",
         default=(),
         shown="none",
     )
     message_timestamp: str | None = key(
-        COLUMN,
-        "`none`: the time at which the record is sent. `column:NAME`: a timestamp, a date, or"
+        TIMESTAMP,
+        "`none`: the time at which the record is sent. `last_modified`: the object's."
+        " `column:NAME`: a timestamp, a date, or"
         " milliseconds since 1970; a null is `none`, an instant not"
         " after the beginning of 1970 a bad record.",
         shown="none",
@@ -357,6 +382,34 @@ class ConnectorConfig:
         name="errors.log.include.messages",
         only=(_LOGGED,),
     )
+    after_completion: str = key(
+        types.choice(COMPLETIONS),
+        "What happens to an object after its job is DONE: `none`, `tag`, `move` or `delete`, always"
+        " to the version that was read ([operations.md](operations.md#objects-after-delivery)).",
+        default=NONE,
+        only=(_S3,),
+    )
+    completion_tag: str | None = key(
+        types.Kind(_tag),
+        "The tag, `name=value`; other tags of the object stay. The bucket needs versions.",
+        name="after.completion.tag",
+        shown="required with `tag`",
+        only=(_TAGS,),
+    )
+    completion_prefix: str | None = key(
+        types.EXACT,
+        "Takes the place of `aws.s3.prefix` in the keys of moved objects; outside of that prefix.",
+        name="after.completion.move.prefix",
+        shown="required with `move`",
+        only=(_MOVES,),
+    )
+    completion_bucket: str | None = key(
+        types.Kind(_bucket),
+        "The bucket of moved objects, in the same store.",
+        name="after.completion.move.bucket",
+        shown="the same",
+        only=(_MOVES,),
+    )
     engine: str = key(
         types.choice(ENGINES),
         "Who delivers objects that are announced. `lambda`: functions. `spark`: a run"
@@ -413,6 +466,11 @@ class ConnectorConfig:
     def ordered(self) -> bool:
         """Whether one object's extents run one after the other."""
         return self.ordering == "object"
+
+    def moved_to(self, key: str) -> tuple[str, str]:
+        """Return bucket and key of an object after `after.completion=move`."""
+        moved = (self.completion_prefix or "") + key.removeprefix(self.prefix)
+        return self.completion_bucket or self.bucket, moved
 
     def matches(self, bucket: str, key: str) -> bool:
         """Whether the object belongs to this connector; `key` is exact, never URL-encoded."""
@@ -529,7 +587,8 @@ class ConnectorConfig:
         """The columns that headers, timestamp and partition are made from."""
         named = [one.argument for one in self.headers if one.source == "column"]
         place = None if self.message_partition == BY_NAME else self.message_partition
-        found = [*named, self.message_timestamp, place]
+        time = None if self.message_timestamp == LAST_MODIFIED else self.message_timestamp
+        found = [*named, time, place]
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
     @property

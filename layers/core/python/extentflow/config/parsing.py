@@ -14,6 +14,8 @@ from extentflow.config.connector import (
     CONVERTER,
     CONVERTER_PARTS,
     LOCAL_FILE,
+    MOVE,
+    TAG,
     ConnectorConfig,
     key_converters,
 )
@@ -150,7 +152,7 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     )
     found = [*reading.problems, *broken, *unfit]
     found += [*_source_problems(draft, reading), *_partition_problems(draft, reading)]
-    found += _problems(draft, reading)
+    found += [*_object_problems(draft, reading), *_problems(draft, reading)]
     found += _package_problems(draft)
     for name, spec in formats.items():
         columns, chosen = draft.extracted_columns, draft.format == name
@@ -245,6 +247,34 @@ def _partition_problems(config: ConnectorConfig, reading: Reading) -> Iterator[s
         )
     if key.source == "template" and sound("message.key", "transforms") and config.keys_by_transform:
         yield "message.key: a template, and a transform makes keys, too; remove one of the two"
+
+
+def _object_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+    """Yield what `after.completion` lacks, and where moved objects would be delivered again.
+
+    And the headers that files cannot have.
+    """
+    if config.endpoint_type == LOCAL_FILE and reading.sound("headers", "endpoint.type"):
+        lacking = ("content_type", "metadata", "tag")
+        for header in (one for one in config.headers if one.source in lacking):
+            yield f"headers: {header.name}: files have no {header.source}; remove it"
+    if not reading.sound("after.completion", "aws.s3.prefix", "aws.s3.bucket.name"):
+        return
+    key = f"after.completion.{config.after_completion}"
+    if config.after_completion == TAG and reading.sound(key) and config.completion_tag is None:
+        yield f"{key}: missing; write the tag, for example delivered=extentflow"
+    prefix, sound = config.completion_prefix, reading.sound(f"{key}.prefix", f"{key}.bucket")
+    if config.after_completion != MOVE or not sound:
+        return
+    if prefix is None:
+        yield f"{key}.prefix: missing; write where objects are moved, for example delivered/"
+    elif config.completion_bucket in (None, config.bucket) and (
+        prefix.startswith(config.prefix) or config.prefix.startswith(prefix)
+    ):
+        yield (
+            f"{key}.prefix={quoted(prefix)}: overlaps aws.s3.prefix={quoted(config.prefix)}, so"
+            f" that moved objects could be delivered again; write another prefix, or {key}.bucket"
+        )
 
 
 def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:

@@ -1,42 +1,54 @@
 """Headers, timestamps and partitions of records, computed on the columns that were decoded."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from extentflow.config.columns import Header
+from extentflow.config.columns import LAST_MODIFIED, Header
 from extentflow.converters import Converter, open_converter
 from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows
 from extentflow.converters.encodings import is_text
-from extentflow.errors import UnsupportedType
+from extentflow.errors import NotOffered, UnsupportedType
 from extentflow.model import Extent
 from extentflow.sink import HeaderColumns
+from extentflow.storage import ObjectProperties
 
 _TIME, _PARTITION = "message.timestamp", "message.partition"
+_PROPERTIES = ("last_modified", "content_type", "metadata")
 _LATEST_SECOND = (2**63 - 1) // 1000
+
+
+def _nothing() -> ObjectProperties:
+    raise NotOffered("this store returns no properties of objects")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
     """What a connector gives records beside key and value.
 
-    `timestamp` and `partition` are columns. `partitions` returns how many the topic has.
+    `timestamp` and `partition` are columns, or `timestamp` is LAST_MODIFIED. `partitions` returns
+    how many the topic has. `properties` and `tags` read those of the object; they are called once
+    per extent, and only where a header or the timestamp needs them.
     """
 
     headers: tuple[Header, ...] = ()
     timestamp: str | None = None
     partition: str | None = None
     partitions: Callable[[], int] = lambda: 1
+    properties: Callable[[], ObjectProperties] = _nothing
+    tags: Callable[[], Mapping[str, str]] = dict
 
     def bind(self, schema: pa.Schema, extent: Extent) -> "BoundAttributes":
         """Return the attributes of an extent's batches. Raises UnsupportedType."""
         columns = [one.argument for one in self.headers if one.source == "column"]
         converters = {name: open_converter("string", schema, [name]) for name in columns}
-        time = None if self.timestamp is None else _column(schema, self.timestamp)
+        by_object = self.timestamp in (None, LAST_MODIFIED)
+        time = None if by_object else _column(schema, str(self.timestamp))
         if time and not (
             types.is_timestamp(time.type)
             or types.is_date(time.type)
@@ -47,7 +59,49 @@ class Attributes:
         place = None if self.partition is None else _column(schema, self.partition)
         if place and not (types.is_integer(place.type) or is_text(place.type)):
             raise UnsupportedType(f"{_PARTITION}=column:{place.name}: {place.type} is no integer")
-        return BoundAttributes(self, extent, converters)
+        return BoundAttributes(self, extent, converters, *self._facts(extent))
+
+    def _facts(self, extent: Extent) -> tuple[dict[Header, bytes | None], int]:
+        """Return the values of headers that all records share, and LastModified in milliseconds."""
+        version = extent.version
+        facts = {
+            "bucket": version.bucket,
+            "key": version.key,
+            "version": version.version_id or version.etag,
+            "etag": version.etag,
+            "size": str(version.size),
+            "uri": version.uri,
+            "extent": f"{extent.start}-{extent.end}",
+        }
+        sources = {one.source for one in self.headers}
+        properties, tags = None, self.tags() if "tag" in sources else {}
+        milliseconds = 0
+        if sources & set(_PROPERTIES) or self.timestamp == LAST_MODIFIED:
+            properties = self.properties()
+            milliseconds = max(1, int(properties.last_modified.timestamp() * 1000))
+        found: dict[Header, bytes | None] = {}
+        text: str | None
+        for one in self.headers:
+            match one.source, properties:
+                case "text", _:
+                    text = one.argument
+                case "tag", _:
+                    text = tags.get(one.argument)
+                case "metadata", ObjectProperties(metadata=metadata):
+                    text = metadata.get(one.argument.lower())
+                case "content_type", ObjectProperties(content_type=kind):
+                    text = kind
+                case "last_modified", ObjectProperties(last_modified=instant):
+                    text = _iso(instant)
+                case _:
+                    text = facts.get(one.source)
+            found[one] = None if text is None else text.encode("utf-8", "surrogatepass")
+        return found, milliseconds
+
+
+def _iso(instant: datetime) -> str:
+    text = instant.astimezone(UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 def _column(schema: pa.Schema, name: str) -> pa.Field:
@@ -65,6 +119,8 @@ class BoundAttributes:
     of: Attributes
     extent: Extent
     converters: dict[str, Converter]
+    facts: dict[Header, bytes | None]
+    last_modified: int
 
     def __call__(
         self, batch: pa.RecordBatch, locations: Sequence[int]
@@ -80,7 +136,9 @@ class BoundAttributes:
                 with errors.collect("headers: "):
                     columns = list(self._headers(batch, locations))
                     headers = HeaderColumns(columns, batch.num_rows)
-            if self.of.timestamp is not None:
+            if self.of.timestamp == LAST_MODIFIED:
+                times = pa.repeat(pa.scalar(self.last_modified, pa.int64()), batch.num_rows)
+            elif self.of.timestamp is not None:
                 with errors.collect(f"{_TIME}: "):
                     times = _milliseconds(_values(batch, self.of.timestamp))
             if self.of.partition is not None:
@@ -91,24 +149,14 @@ class BoundAttributes:
     def _headers(
         self, batch: pa.RecordBatch, locations: Sequence[int]
     ) -> Iterator[tuple[str, pa.BinaryArray | bytes]]:
-        extent, version = self.extent, self.extent.version
-        facts = {
-            "bucket": version.bucket,
-            "key": version.key,
-            "version": version.version_id or version.etag,
-            "etag": version.etag,
-            "size": str(version.size),
-            "uri": version.uri,
-            "extent": f"{extent.start}-{extent.end}",
-        }
         for one in self.of.headers:
             if one.source == "column":
                 yield one.name, self.converters[one.argument](batch)
             elif one.source == "location":
                 places = pa.array(np.asarray(locations, np.int64))
                 yield one.name, places.cast(pa.string()).cast(pa.binary())
-            else:
-                yield one.name, facts.get(one.source, one.argument).encode()
+            elif (fact := self.facts[one]) is not None:
+                yield one.name, fact
 
 
 def _milliseconds(array: pa.Array) -> pa.Int64Array:

@@ -9,12 +9,13 @@ events of one job the one with the higher `reopened` is later.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Protocol
 
-from extentflow.errors import Misconfigured
+from extentflow.errors import ExtentflowError, Misconfigured, contain_defects
 from extentflow.jobs.planner import in_pages
 from extentflow.ledger import Ledger, committed
 from extentflow.model import Job, JobState, ObjectVersion
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 EVENT_VERSION = 1
 PAGE_EVENTS = 50
+# Ends that one sweep looks at, those included that are passed over.
+MOST_SWEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class JobEvent:
 
     `records`, `bad` and `filtered` count what is committed, that of failed extents included.
     `topic` is empty where the connector cannot be read. `ended` is in seconds since the epoch.
+    `completion` is why `after.completion` failed, "" if it did not.
     """
 
     job: str
@@ -48,6 +52,7 @@ class JobEvent:
     reopened: int
     ended: float
     filtered: int = 0
+    completion: str = ""
 
     @property
     def moment(self) -> datetime:
@@ -81,43 +86,84 @@ class JobEventPublisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobEvents:
-    """Publishes ends of jobs to every publisher. `topic` returns the topic of a job's records."""
+    """Publishes ends of jobs to every publisher. `topic` returns the topic of a job's records.
+
+    `complete` comes before: it does to the object of a DONE job what its connector says, and
+    returns why that failed, "" if it did not. A job with which it raises stays unpublished.
+    """
 
     ledger: Ledger
     publishers: Sequence[JobEventPublisher]
     topic: Callable[[Job], str]
+    complete: Callable[[Job], str] = lambda _job: ""
 
     def publish_ended(self, job: Job) -> None:
         """Publish one job's end, as `publish`."""
         self.publish([job])
 
     def publish(self, jobs: Iterable[Job]) -> int:
-        """Publish the ends of final jobs that are not published yet; return how many.
+        """Complete final jobs, then publish the ends that are not yet published; return how many.
 
-        Raises as ledger and publishers; ends that not all of these accepted stay unpublished.
+        A job that was published is completed as well: its object is there again, or still. Raises
+        as ledger, publishers and `complete`; ends that not all of these accepted stay unpublished,
+        and a failure of `complete` holds up no other connector's jobs.
         """
-        waiting = (job for job in jobs if not (job.state.open or job.published))
-        published = 0
-        for page in in_pages(waiting, PAGE_EVENTS):
-            events = [self._event(job) for job in page]
-            for publisher in self.publishers:
-                publisher.publish(events)
-            for job in page:
-                self.ledger.jobs.mark_published(job)
-            published += len(page)
-        return published
+        return self._publish(jobs, {})
 
     def sweep(self, limit: int) -> int:
-        """Publish at most `limit` ends as `publish`; jobs are read again, as the index lags."""
-        listed = self.ledger.jobs.unpublished(limit)
-        return self.publish(self.ledger.jobs.get(job.id) or job for job in listed)
+        """Publish at most `limit` ends as `publish`; jobs are read again, as the index lags.
+
+        DONE jobs of a connector whose store is unavailable are passed over: they would hold up all
+        others.
+        """
+        failures: dict[str, ExtentflowError] = {}
+        listed = (
+            job
+            for job in self.ledger.jobs.unpublished(MOST_SWEPT)
+            if job.connector not in failures or job.state is not JobState.DONE
+        )
+        current = (self.ledger.jobs.get(job.id) or job for job in listed)
+        return self._publish(current, failures, limit)
+
+    def _publish(
+        self, jobs: Iterable[Job], failures: dict[str, ExtentflowError], limit: int | None = None
+    ) -> int:
+        waiting = islice(self._completed(jobs, failures), limit)
+        published = 0
+        for page in in_pages(waiting, PAGE_EVENTS):
+            events = [self._event(job, failed) for job, failed in page]
+            for publisher in self.publishers:
+                publisher.publish(events)
+            for job, _ in page:
+                self.ledger.jobs.mark_published(job)
+            published += len(page)
+        if failures:
+            raise next(iter(failures.values()))
+        return published
+
+    def _completed(
+        self, jobs: Iterable[Job], failures: dict[str, ExtentflowError]
+    ) -> Iterator[tuple[Job, str]]:
+        """Complete final jobs; yield those to publish, each with why its action failed or ""."""
+        for job in jobs:
+            if job.state.open or (job.connector in failures and job.state is JobState.DONE):
+                continue
+            try:
+                with contain_defects(f"after.completion of job {job.id}"):
+                    failed = self.complete(job)
+            except ExtentflowError as exc:
+                log.warning("after.completion of job %s is repeated later: %s", job.id, exc)
+                failures[job.connector] = exc
+                continue
+            if not job.published:
+                yield job, failed
 
     def close(self) -> None:
         """Close the publishers' clients."""
         for publisher in self.publishers:
             publisher.close()
 
-    def _event(self, job: Job) -> JobEvent:
+    def _event(self, job: Job, failed: str) -> JobEvent:
         totals = committed(self.ledger, job)
         try:
             topic = self.topic(job)
@@ -140,4 +186,5 @@ class JobEvents:
             reopened=job.reopened,
             ended=job.ended,
             filtered=totals.filtered,
+            completion=failed,
         )

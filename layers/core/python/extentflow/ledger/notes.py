@@ -10,6 +10,7 @@ run#RUN               what a submitted run delivers                       engine
 runs-of#WHAT          the runs that deliver a job or a connector          engines.emr.submitted
 resume#JOB#ORDINAL    where decompression can start                           delivery.resume
 rounds#RUN            the listings of a `--once` run                      spark.drain
+completion#JOB        why `after.completion` of a DONE job failed     jobs.completion
 stop#RUN              a request to stop a run                             spark.tasks
 """
 

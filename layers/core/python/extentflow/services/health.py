@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector import NONE, TAG, ConnectorConfig
 from extentflow.config.worker import ARRAYS
-from extentflow.errors import CredentialsUnavailable, ExtentflowError, Misconfigured, Retryable
+from extentflow.errors import (
+    CredentialsUnavailable,
+    ExtentflowError,
+    Misconfigured,
+    NotOffered,
+    Retryable,
+)
 from extentflow.jobs.preflight import dead_letters_refused, records_refused
 from extentflow.ledger import ConnectorState
 from extentflow.queue import Queue
@@ -16,6 +22,7 @@ from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.sink.native import explain
 from extentflow.sink.settings import FILES
 from extentflow.sink.topics import TopicFacts
+from extentflow.storage import changeable, untaggable
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
 from extentflow.wiring.options import registry_checks
@@ -235,6 +242,8 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
         yield _check("producer files", lambda: _producer_files(runtime, config))
     for key, ask in registry_checks(config, runtime.secrets):
         yield _check(f"schema registry of {key}", ask)
+    if config.after_completion != NONE:
+        yield _check("completion", lambda: _completion(runtime, config, revision))
     if broker:
         yield from topics(runtime, config)
 
@@ -255,6 +264,23 @@ def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> s
         store.read(version, 0, 1)
     off = "off: overwriting an object ends its running job as SUPERSEDED"
     return f"{version.uri} can be read; versioning {'on' if version.version_id else off}"
+
+
+def _completion(runtime: Runtime, config: ConnectorConfig, revision: int) -> str:
+    """Return what happens to delivered objects; raises NotOffered where that is not safe."""
+    store = runtime.objects.store(config, revision)
+    action = f"after.completion={config.after_completion}"
+    changes = changeable(store, f"{action} of connector {config.name}")
+    first = next(iter(store.list(config.bucket, config.prefix)), None)
+    if first is None:
+        return f"{action}; not checked, because nothing is below {config.prefix!r}"
+    version = store.head(first.bucket, first.key)
+    if config.after_completion == TAG and version.version_id is None:
+        raise NotOffered(untaggable(version))
+    if version.version_id is None:
+        changes.require_conditional_deletes(config.bucket, config.prefix.rpartition("/")[0])
+    pin = "version id" if version.version_id else "ETag"
+    return f"{action}, on condition of the {pin}"
 
 
 def topics(runtime: Runtime, config: ConnectorConfig) -> Iterator[Finding]:

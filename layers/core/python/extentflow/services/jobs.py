@@ -13,6 +13,7 @@ from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.notifications import parse_notification
 from extentflow.engines.emr.submitted import run_of
 from extentflow.errors import ExtentflowError, Misconfigured, either
+from extentflow.jobs.completion import FAILURES
 from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report
 from extentflow.ledger import ExtentItem, failure_reason
@@ -34,8 +35,8 @@ class JobDetail:
 
     `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
     later job delivers the object: another generation, or a newer one of the list. `get` adds its
-    extents by ordinal (one without an item is PENDING), its run on EMR Serverless, and why nothing
-    is delivered now.
+    extents by ordinal (one without an item is PENDING), its run on EMR Serverless, why nothing is
+    delivered now, and why `after.completion` failed.
     """
 
     job: Job
@@ -44,6 +45,7 @@ class JobDetail:
     extents: dict[int, ExtentItem] = field(default_factory=dict)
     run: str | None = None
     skipped: str = ""
+    completion: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,14 @@ class Jobs:
         job = known_job(ledger, job_id)
         items = {item.ordinal: item for item in ledger.extents.list(job.id)}
         skipped = skip_reason(ledger, job.connector) if job.state.open else ""
-        return JobDetail(job, report(ledger, job), "", items, run_of(ledger, job.id), skipped)
+        return JobDetail(
+            job,
+            report(ledger, job),
+            extents=items,
+            run=run_of(ledger, job.id),
+            skipped=skipped,
+            completion=FAILURES.read(ledger.notes, job.id) or "",
+        )
 
     def queue_depths(self) -> QueueDepths:
         """Return the depths of the stack's queues; one unavailable queue hides no other."""

@@ -5,11 +5,13 @@ conditional on the version that was pinned at planning. What the bytes mean is t
 `extentflow.formats`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import datetime
+from typing import Protocol, runtime_checkable
 
 from extentflow.config.specs import STORES
+from extentflow.errors import NotOffered
 from extentflow.model import ObjectVersion
 
 
@@ -77,6 +79,79 @@ class ObjectStore(Protocol):
         or expired, or the server's response is no valid listing.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectProperties:
+    """What a store has about an object beside its bytes; `metadata` is the user's."""
+
+    last_modified: datetime
+    content_type: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class DescribedStore(Protocol):
+    """A store that also returns properties and tags of pinned objects. Raises as `ObjectStore`."""
+
+    def properties(self, version: ObjectVersion) -> ObjectProperties:
+        """Return the properties of the pinned version."""
+        ...
+
+    def tags(self, version: ObjectVersion) -> Mapping[str, str]:
+        """Return the tags that the pinned version has now; they may change without a version."""
+        ...
+
+
+@runtime_checkable
+class ChangeableStore(Protocol):
+    """A store that changes objects, each change on condition of the pin, and idempotent.
+
+    Raises ObjectGone, ObjectChanged (there is nothing to change), AccessDenied, StoreUnavailable;
+    NotOffered where the server cannot make the change conditional.
+    """
+
+    def tag(self, version: ObjectVersion, name: str, value: str) -> None:
+        """Set one tag and keep the others. Raises NotOffered for an object without version id."""
+        ...
+
+    def copy(self, version: ObjectVersion, bucket: str, key: str) -> None:
+        """Copy the object within the store, in parts where it is large, with its metadata."""
+        ...
+
+    def delete(self, version: ObjectVersion) -> None:
+        """Delete the pinned version, for good."""
+        ...
+
+    def require_conditional_deletes(self, bucket: str, folder: str) -> None:
+        """Raise NotOffered unless objects without version ids are deleted only if they match.
+
+        May put and delete a small hidden object of its own in the folder.
+        """
+        ...
+
+
+def described(store: object, what: str) -> DescribedStore:
+    """Return the store; NotOffered if it has no properties, which `what` needs."""
+    if isinstance(store, DescribedStore):
+        return store
+    raise NotOffered(f"{what}: the store {type(store).__name__} returns bytes only; remove the key")
+
+
+def changeable(store: object, what: str) -> ChangeableStore:
+    """Return the store; NotOffered if it changes no objects, which `what` needs."""
+    if isinstance(store, ChangeableStore):
+        return store
+    raise NotOffered(f"{what}: the store {type(store).__name__} changes no objects; write none")
+
+
+def untaggable(version: ObjectVersion) -> str:
+    """Return why an object without a version id gets no tag, with the remedy."""
+    return (
+        f"{version.uri}: after.completion=tag needs a bucket with versions: S3 tags no object on"
+        " condition of its ETag, so that a later object could get the tag; enable the bucket's"
+        " versioning, or write another after.completion"
+    )
 
 
 class RangeSource(Protocol):

@@ -14,7 +14,8 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
@@ -22,7 +23,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 from extentflow.errors import AccessDenied, BucketGone, Misconfigured, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.retry import RetryPolicy
-from extentflow.storage import Listed, Page, StoreOptions, ranges
+from extentflow.storage import Listed, ObjectProperties, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
 
 _RETRY = RetryPolicy(total_seconds=10.0)
@@ -94,6 +95,26 @@ class LocalStore:
             yield Page(page, quote(os.fsencode(page[-1].key)))
             page, ahead = ahead, self._page(found)
         yield Page(page)
+
+    def properties(self, version: ObjectVersion) -> ObjectProperties:
+        """Return the time of the last change; files have neither content type nor metadata."""
+        where = version.uri
+
+        def properties() -> ObjectProperties:
+            self.counters.count(requests=1)
+            with (
+                _translate_errors(where),
+                _opened(version.bucket, version.key, where) as (_, found),
+            ):
+                _check_pin(version, found, where)
+                return ObjectProperties(datetime.fromtimestamp(found.st_mtime_ns / 1e9, UTC))
+
+        return self._retry.call(properties)
+
+    def tags(self, version: ObjectVersion) -> Mapping[str, str]:
+        """Return nothing: files have no tags."""
+        _ = version
+        return {}
 
     def _page(self, found: Iterator[Listed]) -> tuple[ObjectVersion, ...]:
         return tuple(

@@ -7,15 +7,35 @@ import itertools
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Literal, get_args
 
-from extentflow.errors import AccessDenied, ExtentflowError, ObjectGone, StoreUnavailable
+from extentflow.errors import (
+    AccessDenied,
+    BucketGone,
+    ExtentflowError,
+    NotOffered,
+    ObjectGone,
+    StoreUnavailable,
+)
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, ObjectStore, Page, ranges
+from extentflow.storage import (
+    ChangeableStore,
+    DescribedStore,
+    Listed,
+    ObjectProperties,
+    ObjectStore,
+    Page,
+    changeable,
+    described,
+    ranges,
+    untaggable,
+)
 from extentflow.storage.ranges import TransferCounters
 
-Operation = Literal["head", "read", "list"]
+Operation = Literal["head", "read", "list", "properties", "tags", "tag", "copy", "delete"]
+_PROPERTIES = ObjectProperties(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
 FaultKind = Literal["unavailable", "short", "changed", "gone", "denied"]
 
 
@@ -35,6 +55,8 @@ class _Stored:
     version: ObjectVersion
     body: bytes
     deleted: bool = False
+    properties: ObjectProperties = _PROPERTIES
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -43,9 +65,13 @@ class MemoryStore:
     `versioned=False`: a put replaces the object, and reads of the old pin raise ObjectChanged; the
     ETag is a digest of the body, so that A, B, A ends with A's ETag. `versioned=True`: every put is
     a version of its own, a delete only covers it. `asked` lists every request.
+    `conditional_deletes=False`: a server that ignores If-Match, so that nothing is deleted.
     """
 
-    def __init__(self, *, versioned: bool = False, page_keys: int = 1000) -> None:
+    def __init__(
+        self, *, versioned: bool = False, page_keys: int = 1000, conditional_deletes: bool = True
+    ) -> None:
+        self._conditional_deletes = conditional_deletes
         self._versioned = versioned
         self._page_keys = page_keys
         self._objects: dict[str, dict[str, list[_Stored]]] = {}
@@ -62,12 +88,25 @@ class MemoryStore:
     def requests(self) -> int:
         return self._counters.requests
 
-    def put(self, bucket: str, key: str, body: bytes) -> ObjectVersion:
+    def put(
+        self,
+        bucket: str,
+        key: str,
+        body: bytes,
+        *,
+        properties: ObjectProperties | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> ObjectVersion:
         """Store an object, in place of the one that had the key; return its pin."""
         with self._lock:
-            return self._put(bucket, key, body, deleted=False).version
+            stored = self._put(bucket, key, body, deleted=False)
+            made = replace(
+                stored, properties=properties or stored.properties, tags={**(tags or {})}
+            )
+            self._objects[bucket][key][-1] = made
+            return made.version
 
-    def delete(self, bucket: str, key: str) -> None:
+    def remove(self, bucket: str, key: str) -> None:
         """Delete the current version; on a versioned store older ones stay readable."""
         with self._lock:
             if self._versioned:
@@ -105,6 +144,54 @@ class MemoryStore:
             yield Page(page, token)
             if token is None:
                 return
+
+    def properties(self, version: ObjectVersion) -> ObjectProperties:
+        self._note(Asked("properties", version.bucket, version.key))
+        return self._pinned(version).properties
+
+    def tags(self, version: ObjectVersion) -> Mapping[str, str]:
+        self._note(Asked("tags", version.bucket, version.key))
+        return dict(self._pinned(version).tags)
+
+    def tag(self, version: ObjectVersion, name: str, value: str) -> None:
+        self._note(Asked("tag", version.bucket, version.key))
+        if version.version_id is None:
+            raise NotOffered(untaggable(version))
+        self._pinned(version).tags[name] = value
+
+    def copy(self, version: ObjectVersion, bucket: str, key: str) -> None:
+        self._note(Asked("copy", version.bucket, version.key))
+        found = self._pinned(version)
+        if bucket not in self._objects:
+            raise BucketGone(f"s3://{bucket}: no such bucket")
+        self.put(bucket, key, found.body, properties=found.properties, tags=found.tags)
+
+    def delete(self, version: ObjectVersion) -> None:
+        """Delete the pinned version, for good; nothing happens if it is not there."""
+        self._note(Asked("delete", version.bucket, version.key))
+        if version.version_id is None:
+            self.require_conditional_deletes(version.bucket, "")
+        with self._lock:
+            kept = self._objects[version.bucket]
+            if version.version_id is None and version.key in kept:
+                self._pinned(version)
+                del kept[version.key]
+            elif version.key in kept:
+                left = [one for one in kept[version.key] if one.version != version]
+                kept[version.key] = left
+                if not left:
+                    del kept[version.key]
+
+    def require_conditional_deletes(self, bucket: str, folder: str) -> None:
+        if not self._conditional_deletes:
+            raise NotOffered(f"s3://{bucket}/{folder}: If-Match of DeleteObject is ignored")
+
+    def _pinned(self, version: ObjectVersion) -> _Stored:
+        stored = self._found(version.bucket, version.key, version.version_id)
+        ranges.check_etag(
+            version, stored.version.etag, where=version.uri, endpoint="the memory store"
+        )
+        return stored
 
     def _current(self, bucket: str, prefix: str) -> Sequence[ObjectVersion]:
         if bucket not in self._objects:
@@ -173,7 +260,7 @@ class FaultyStore:
         self._store = store
         self._faults = faults
         self._lock = threading.Lock()
-        self.calls: dict[Operation, int] = {"head": 0, "read": 0, "list": 0}
+        self.calls: dict[Operation, int] = dict.fromkeys(get_args(Operation), 0)
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
         self._strike(Asked("head", bucket, key))
@@ -191,6 +278,32 @@ class FaultyStore:
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         self._strike(Asked("list", bucket, prefix))
         yield from self._store.pages(bucket, prefix, token=token)
+
+    def properties(self, version: ObjectVersion) -> ObjectProperties:
+        return self._described("properties", version).properties(version)
+
+    def tags(self, version: ObjectVersion) -> Mapping[str, str]:
+        return self._described("tags", version).tags(version)
+
+    def tag(self, version: ObjectVersion, name: str, value: str) -> None:
+        self._changeable("tag", version).tag(version, name, value)
+
+    def copy(self, version: ObjectVersion, bucket: str, key: str) -> None:
+        self._changeable("copy", version).copy(version, bucket, key)
+
+    def delete(self, version: ObjectVersion) -> None:
+        self._changeable("delete", version).delete(version)
+
+    def require_conditional_deletes(self, bucket: str, folder: str) -> None:
+        changeable(self._store, bucket).require_conditional_deletes(bucket, folder)
+
+    def _described(self, operation: Operation, version: ObjectVersion) -> DescribedStore:
+        self._strike(Asked(operation, version.bucket, version.key))
+        return described(self._store, version.uri)
+
+    def _changeable(self, operation: Operation, version: ObjectVersion) -> ChangeableStore:
+        self._strike(Asked(operation, version.bucket, version.key))
+        return changeable(self._store, version.uri)
 
     def _strike(self, asked: Asked) -> FaultKind | None:
         with self._lock:

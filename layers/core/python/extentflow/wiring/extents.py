@@ -60,7 +60,8 @@ class ExtentSetup:
     def pipeline(self, extent: Extent) -> Pipeline:
         """Return how this extent becomes records."""
         config, revision = self._config(extent)
-        source = RangeReader(self._runtime.objects.store(config, revision), extent.version)
+        store = self._runtime.objects.store(config, revision)
+        source = RangeReader(store, extent.version)
         format_ = self._format(config, revision, extent)
         made = pipeline(
             config,
@@ -69,6 +70,7 @@ class ExtentSetup:
             format_,
             partitions=self._partitions,
             look_up=self._runtime.secrets,
+            store=store,
         )
         if not config.ordered or config.keyed:
             return made
@@ -143,12 +145,13 @@ def pipeline(
     *,
     partitions: Callable[[str], int],
     look_up: options.SecretResolver,
+    store: object,
     preview: bool = False,
 ) -> Pipeline:
     """Return how an extent becomes records.
 
-    `partitions` returns how many a topic has, `look_up` the secrets of converters. `preview`:
-    nothing will be sent.
+    `partitions` returns how many a topic has, `look_up` the secrets of converters. `store` is that
+    of the object, for what records get of it beside its bytes. `preview`: nothing will be sent.
     """
     version = extent.version
     topic = config.topic_for(version)
@@ -175,7 +178,7 @@ def pipeline(
         select=config.select,
         source_topic=config.template_topic(version),
         fixed_key=options.fixed_key(config, version),
-        attributes=options.attributes(config, partial(partitions, topic)),
+        attributes=options.attributes(config, partial(partitions, topic), store, version),
     )
 
 
@@ -194,7 +197,8 @@ def check_first_records(
     is sent. `sized`: the topics exist, whose limits records may exceed.
     """
     objects, version = runtime.objects, extent.version
-    source = RangeReader(objects.store(config, revision), version, ahead=1)
+    store = objects.store(config, revision)
+    source = RangeReader(store, version, ahead=1)
     decoder = objects.format(config, revision, version, content, window_bytes=SAMPLE_BYTES)
 
     def partitions(topic: str) -> int:
@@ -213,6 +217,7 @@ def check_first_records(
             decoder,
             partitions=partitions,
             look_up=runtime.secrets,
+            store=store,
             preview=True,
         )
         bad = made.first_bad(extent, reject if sized else lambda _records: ())

@@ -27,6 +27,7 @@ from extentflow.discovery.listing import ListedPrefix
 from extentflow.discovery.reconciler import Reconciler
 from extentflow.errors import Misconfigured, Permanent, Retryable, UnsupportedFormat
 from extentflow.formats.compression import undivided_bytes
+from extentflow.jobs.completion import CompletionActions
 from extentflow.jobs.events import JobEventPublisher, JobEvents
 from extentflow.jobs.planner import JobRequest
 from extentflow.jobs.publishers import EventBridgeJobEvents, KafkaJobEvents
@@ -274,7 +275,12 @@ def open_job_events(runtime: Runtime) -> JobEvents:
     publishers: list[JobEventPublisher] = [KafkaJobEvents(runtime.open_event_sink, runtime.clock)]
     if (bus := runtime.settings.event_bus) is not None:
         publishers.append(EventBridgeJobEvents(bus, clock=runtime.clock, random=runtime.random))
-    return JobEvents(runtime.ledger, publishers, runtime.connectors.topic_of)
+    actions = CompletionActions(
+        runtime.ledger,
+        lambda job: runtime.connectors.revision(job.connector, job.revision),
+        runtime.objects.store,
+    )
+    return JobEvents(runtime.ledger, publishers, runtime.connectors.topic_of, actions.apply)
 
 
 def publish_pending(runtime: Runtime, limit: int) -> int:

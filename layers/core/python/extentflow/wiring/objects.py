@@ -20,7 +20,17 @@ from extentflow.formats.recognition import (
 from extentflow.ledger import Ledger
 from extentflow.model import Content, Extent, Job, ObjectVersion
 from extentflow.sink.settings import problems
-from extentflow.storage import Listed, ObjectStore, Page, RangeSource, StoreOptions, open_store
+from extentflow.storage import (
+    Listed,
+    ObjectProperties,
+    ObjectStore,
+    Page,
+    RangeSource,
+    StoreOptions,
+    changeable,
+    described,
+    open_store,
+)
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 
@@ -224,6 +234,30 @@ class RotatedStore:
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         with self._retry_after_rotation():
             yield from self._store.pages(bucket, prefix, token=token)
+
+    def properties(self, version: ObjectVersion) -> ObjectProperties:
+        with self._retry_after_rotation():
+            return described(self._store, version.uri).properties(version)
+
+    def tags(self, version: ObjectVersion) -> Mapping[str, str]:
+        with self._retry_after_rotation():
+            return described(self._store, version.uri).tags(version)
+
+    def tag(self, version: ObjectVersion, name: str, value: str) -> None:
+        with self._retry_after_rotation():
+            changeable(self._store, version.uri).tag(version, name, value)
+
+    def copy(self, version: ObjectVersion, bucket: str, key: str) -> None:
+        with self._retry_after_rotation():
+            changeable(self._store, version.uri).copy(version, bucket, key)
+
+    def delete(self, version: ObjectVersion) -> None:
+        with self._retry_after_rotation():
+            changeable(self._store, version.uri).delete(version)
+
+    def require_conditional_deletes(self, bucket: str, folder: str) -> None:
+        with self._retry_after_rotation():
+            changeable(self._store, f"s3://{bucket}").require_conditional_deletes(bucket, folder)
 
     @contextmanager
     def _retry_after_rotation(self) -> Iterator[None]:

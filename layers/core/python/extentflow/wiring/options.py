@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from extentflow.aws.secrets import SecretsManager
-from extentflow.config.columns import MessageKey
-from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, ConnectorConfig
+from extentflow.config.columns import LAST_MODIFIED, MessageKey
+from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, TAG, ConnectorConfig
 from extentflow.config.registry import RegistryOptions, registries
 from extentflow.config.secrets import environments, resolve
 from extentflow.config.specs import ConverterSpec
@@ -28,7 +28,7 @@ from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
 from extentflow.ledger import LedgerOptions
 from extentflow.model import Content, ObjectVersion
 from extentflow.sink.settings import Timeouts
-from extentflow.storage import StoreOptions
+from extentflow.storage import StoreOptions, described, untaggable
 from extentflow.transforms import Chain, Excluding, open_chain
 
 RAW_COLUMN = "value"
@@ -251,11 +251,17 @@ def chain(config: ConnectorConfig) -> Callable[[], Chain] | None:
     return partial(open_chain, config.steps)
 
 
-def attributes(config: ConnectorConfig, partitions: Callable[[], int]) -> Attributes | None:
+def attributes(
+    config: ConnectorConfig, partitions: Callable[[], int], store: object, version: ObjectVersion
+) -> Attributes | None:
     """Return what records have beside key and value; None: nothing."""
-    if not config.headers and not config.attribute_columns:
+    by_object = config.message_timestamp == LAST_MODIFIED
+    if not config.headers and not config.attribute_columns and not by_object:
         return None
+    what = f"{version.uri}: headers and message.timestamp of connector {config.name}"
     return Attributes(
+        properties=lambda: described(store, what).properties(version),
+        tags=lambda: described(store, what).tags(version),
         headers=config.headers,
         timestamp=config.message_timestamp,
         partition=config.message_partition or None,
@@ -347,6 +353,8 @@ def job_request(
         config.route(version, content)
     except (UnsupportedFormat, Misconfigured) as exc:
         unfit = reason(exc)
+    if config.after_completion == TAG and version.version_id is None:
+        unfit = unfit or untaggable(version)
     return JobRequest(
         connector=config.name,
         revision=revision,

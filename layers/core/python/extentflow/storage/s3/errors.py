@@ -55,6 +55,13 @@ _UNSUPPORTED_CODES = frozenset(
 _PERMISSIONS = {
     "GetBucketVersioning": "s3:GetBucketVersioning",
     "ListObjectVersions": "s3:ListBucketVersions",
+    "GetObjectTagging": "s3:GetObjectTagging and s3:GetObjectVersionTagging",
+    "PutObjectTagging": "s3:PutObjectTagging and s3:PutObjectVersionTagging",
+    "CopyObject": "s3:PutObject and s3:PutObjectTagging there, s3:GetObject, s3:GetObjectVersion,"
+    " s3:GetObjectTagging and s3:GetObjectVersionTagging here",
+    "CreateMultipartUpload": "s3:PutObject and s3:PutObjectTagging",
+    "DeleteObject": "s3:DeleteObject and s3:DeleteObjectVersion",
+    "PutObject": "s3:PutObject",
 }
 _READ_PERMISSIONS = (
     "s3:GetObject, s3:GetObjectVersion and s3:ListBucket "
@@ -96,6 +103,8 @@ class S3Error:
         # 501 is permanent although it is a 5xx: the server lacks the operation.
         if self.status in _TRANSIENT_STATUSES or (code in _TRANSIENT_CODES and self.status != 501):  # noqa: PLR2004
             return StoreUnavailable(answered)
+        if code == "NoSuchUpload":  # not ObjectGone: the object of the upload is another one
+            return StoreUnavailable(f"{answered} to {self.operation}; it has to begin again")
         if self.operation == "AssumeRole":
             return AccessDenied(
                 f"{self.where}: the role could not be assumed ({text}); check "

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -42,8 +42,9 @@ from extentflow.errors import (
 )
 from extentflow.model import ObjectVersion
 from extentflow.retry import RetryPolicy
-from extentflow.storage import Listed, Page, StoreOptions, ranges
+from extentflow.storage import Listed, ObjectProperties, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
+from extentflow.storage.s3.changes import ObjectChanges
 from extentflow.storage.s3.errors import S3Error, bucket_gone
 from extentflow.storage.s3.listing import Listings
 
@@ -109,6 +110,10 @@ class S3Store:
         self.endpoint = options.endpoint or default
         page_keys = self._limits.page_keys
         self._listings = Listings(self._request, self._retry, self.endpoint, page_keys)
+        # S3 documents If-Match of DeleteObject; other servers may ignore it.
+        self._changes = ObjectChanges(
+            self._request, self._retry, self.endpoint, not (options.endpoint or configured)
+        )
         self._reset()
         _open_stores.add(self)
 
@@ -143,6 +148,24 @@ class S3Store:
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         return self._listings.pages(bucket, prefix, token)
+
+    def properties(self, version: ObjectVersion) -> ObjectProperties:
+        return self._changes.properties(version)
+
+    def tags(self, version: ObjectVersion) -> Mapping[str, str]:
+        return self._changes.tags(version)
+
+    def tag(self, version: ObjectVersion, name: str, value: str) -> None:
+        self._changes.tag(version, name, value)
+
+    def copy(self, version: ObjectVersion, bucket: str, key: str) -> None:
+        self._changes.copy(version, bucket, key)
+
+    def delete(self, version: ObjectVersion) -> None:
+        self._changes.delete(version)
+
+    def require_conditional_deletes(self, bucket: str, folder: str) -> None:
+        self._changes.require_conditional_deletes(bucket, folder)
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""
