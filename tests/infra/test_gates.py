@@ -125,6 +125,8 @@ def test_the_project_is_synthesised_without_network_and_credentials(tmp_path: Pa
         "AWS_CONFIG_FILE": str(tmp_path / "absent"),
         "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "absent"),
         "CDK_OUTDIR": str(tmp_path / "out"),
+        # The library of this checkout, not one that is installed from another one.
+        "PYTHONPATH": str(ROOT / "layers/core/python"),
     }
     started = time.monotonic()
 
