@@ -797,7 +797,7 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
             id="topics",
         ),
         pytest.param(
-            {"producer__ssl__key__location": "/no/such.key"}, ["producer files"], id="files"
+            {"producer__ssl__key__location": "/no/such.key"}, ["producer settings"], id="files"
         ),
     ],
 )

@@ -17,9 +17,9 @@ def drawn() -> Iterator[tuple[str, str]]:
             branch = found[1]
             yield branch, ExtentflowError.__name__
         elif found := re.fullmatch(r"    [│ ]     (\w.*)", line):
-            for name, child in re.findall(r"(\w+)(?: \((\w+)\))?", found[1]):
+            for name, children in re.findall(r"(\w+)(?: \(([\w, ]+)\))?", found[1]):
                 yield name, branch
-                if child:
+                for child in re.findall(r"\w+", children):
                     yield child, name
 
 

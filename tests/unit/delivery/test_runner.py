@@ -1,10 +1,11 @@
 """`run_extent`, over doubles: what each fault means for the extent, and that nothing doubles."""
 
 import errno
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Unpack
 
 import numpy as np
@@ -34,6 +35,7 @@ from extentflow.errors import (
     LedgerUnavailable,
     Misconfigured,
     ProcessExhausted,
+    ProducerSpent,
     RegistryUnavailable,
     SinkUnavailable,
     StoreUnavailable,
@@ -276,6 +278,28 @@ def test_a_missing_permission_uses_no_attempts(monkeypatch: pytest.MonkeyPatch) 
     receipt = run_extent(extent, worker)
 
     assert receipt.outcome is Outcome.DONE
+
+
+def test_a_spent_producer_is_no_fault_of_an_extent(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, begun = World(), count()
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+    send = MemorySink.send
+
+    def spent_once(self: MemorySink, records: Records) -> Sequence[RejectedRecord]:
+        if not next(begun):
+            raise ProducerSpent("slot 1: a transaction took 0.11 s to end")
+        return send(self, records)
+
+    monkeypatch.setattr(MemorySink, "send", spent_once)
+    with caplog.at_level(logging.INFO):
+        receipt = run_extent(extent, world.worker())
+
+    assert receipt.outcome is Outcome.DONE
+    assert world.delivered() == expected(b"abcdef")
+    (record,) = [one for one in caplog.records if "0.11 s" in one.getMessage()]
+    assert record.levelno == logging.INFO
 
 
 @pytest.fixture

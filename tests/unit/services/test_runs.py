@@ -641,9 +641,36 @@ def test_a_plan_and_doctor_name_files_of_the_producer_that_cannot_be_read(line: 
     assert problem.startswith(
         "producer.ssl.key.location=/nowhere/client.key: No such file or directory; every machine"
     )
-    found = findings["producer files"]
+    found = findings["producer settings"]
     assert found.verdict == "problem"
     assert problem == f"{found.fact}; {found.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("ssl__key__location", "/nowhere/client.key"),
+        ("sasl__password", "${file:/nowhere/kafka.properties:password}"),
+        ("sasl__password", "${env:NO_SUCH_VARIABLE}"),
+    ],
+)
+def test_a_missing_file_or_secret_of_the_producer_leaves_no_job(
+    line: Line, key: str, text: str
+) -> None:
+    line.put_connector(**{f"producer__{key}": text})
+    line.runtime.put()
+
+    with pytest.raises(Misconfigured) as refused:
+        line.run()
+    (problem,) = Runs(line.runtime).plan("c").problems
+    findings = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
+
+    assert refused.value.problems == (problem,)
+    assert problem.startswith(f"producer.{key.replace('__', '.')}={text}: ")
+    assert findings["producer settings"].verdict == "problem"
+    assert line.states() == []
+    line.put_connector()
+    assert line.run().ok
 
 
 def test_a_plan_accepts_bad_records_that_delivery_would_set_aside(line: Line) -> None:

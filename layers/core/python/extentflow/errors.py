@@ -5,7 +5,8 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
 
     ExtentflowError
     ├── Retryable       the same call may succeed later; nothing about the input is wrong
-    │     StoreUnavailable  SinkUnavailable (BatchTooLarge)  LedgerUnavailable  QueueUnavailable
+    │     StoreUnavailable  SinkUnavailable (BatchTooLarge, ProducerSpent)  LedgerUnavailable
+    │     QueueUnavailable
     │     BusUnavailable  RunsUnavailable  RunFailed  CredentialsUnavailable  Fenced
     │     RegistryUnavailable  ProcessExhausted  Defect
     ├── Permanent       retrying changes nothing; a person has to act
@@ -47,6 +48,10 @@ class SinkUnavailable(Retryable):
 
 class BatchTooLarge(SinkUnavailable):
     """A topic's `max.message.bytes` is below a batch that was sent: it was lowered meanwhile."""
+
+
+class ProducerSpent(SinkUnavailable):
+    """A sound producer begins no further transaction; the next one continues. No outage."""
 
 
 class LedgerUnavailable(Retryable):

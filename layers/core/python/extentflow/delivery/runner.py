@@ -45,6 +45,7 @@ from extentflow.errors import (
     ObjectChanged,
     Permanent,
     ProcessExhausted,
+    ProducerSpent,
     RegistryUnavailable,
     Retryable,
     SinkUnavailable,
@@ -250,7 +251,8 @@ class _Call:
                 if isinstance(exc, BatchTooLarge):
                     context.expire_topics()
                 self.last_error = str(exc)
-                log.warning("%s: %s; retrying", self.extent.uri, exc)
+                level = logging.INFO if isinstance(exc, ProducerSpent) else logging.WARNING
+                log.log(level, "%s: %s; retrying", self.extent.uri, exc)
             if self.commits > commits:  # progress restarts the clock and the back-off
                 commits, failures = self.commits, 0
                 deadline = context.clock.monotonic() + retry_seconds

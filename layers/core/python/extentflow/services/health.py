@@ -20,7 +20,6 @@ from extentflow.ledger import ConnectorState
 from extentflow.queue import Queue
 from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.sink.native import explain
-from extentflow.sink.settings import FILES
 from extentflow.sink.topics import TopicFacts
 from extentflow.storage import changeable, untaggable
 from extentflow.wiring import Runtime
@@ -238,8 +237,8 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
         remedy = f"continue it with `extentflow resume {name}`"
         yield _usable("connector", f"{fact}, {state}", remedy)
     yield _check("objects", lambda: _first_object(runtime, config, revision))
-    if FILES & config.producer.keys():
-        yield _check("producer files", lambda: _producer_files(runtime, config))
+    if config.producer:
+        yield _check("producer settings", lambda: _producer_settings(runtime, config))
     for key, ask in registry_checks(config, runtime.secrets):
         yield _check(f"schema registry of {key}", ask)
     if config.after_completion != NONE:
@@ -248,10 +247,10 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
         yield from topics(runtime, config)
 
 
-def _producer_files(runtime: Runtime, config: ConnectorConfig) -> str:
-    if problems := runtime.unreadable_files(config):
+def _producer_settings(runtime: Runtime, config: ConnectorConfig) -> str:
+    if problems := runtime.producer_problems(config):
         raise Misconfigured(problems)
-    return "this machine can read those that producer.* names"
+    return "this machine has every secret and file that producer.* names"
 
 
 def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> str:

@@ -160,13 +160,13 @@ class Runs:
     ) -> Plans:
         """Return how a connector cuts the addressed objects now; nothing is written.
 
-        Topics that do not exist or take no records, files of the producer that cannot be read here,
+        Topics that do not exist or take no records, missing secrets and files of the producer,
         and objects whose first records cannot be delivered are problems.
         """
         config, revision = self.runtime.connectors.latest(connector)
         planner = self.runtime.planner()
         plans: list[ObjectPlan] = []
-        problems = self.runtime.unreadable_files(config)
+        problems = self.runtime.producer_problems(config)
         topics = _CheckedTopics(config, self.runtime.broker, problems)
         for version in self.select(config, revision, addresses):
             request = self.runtime.request(config, revision, version, cores or os.cpu_count() or 1)
@@ -218,6 +218,9 @@ class Runs:
         preflight.require_running(runtime.ledger, connector)
         if engine.name == EMR:
             require_reachable(config, addresses)
+        elif engine.master is None and (problems := runtime.producer_problems(config)):
+            # Its workers are on this machine; a job would keep this revision of the connector.
+            raise Misconfigured(problems)
         runtime.require_app()
         unmatched: dict[str, NothingMatches] = {}
         versions = list(self.select(config, revision, addresses, unmatched))

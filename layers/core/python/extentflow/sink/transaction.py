@@ -28,7 +28,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from extentflow.background import BackgroundCall
-from extentflow.errors import ExtentflowError, ProgressUnknown, SinkUnavailable
+from extentflow.errors import ExtentflowError, ProducerSpent, ProgressUnknown, SinkUnavailable
 from extentflow.sink import PROGRESS_TOPIC, SlotProgress
 from extentflow.sink.producer import (
     LOG,
@@ -208,11 +208,11 @@ class Transactions:
 
     def _require_single_requests(self) -> None:
         if self._repeated:
-            raise SinkUnavailable(
-                f"{self._client.subject}: the last transaction took {self._repeated:.2f} s to end,"
-                " so its requests may have been repeated, and a late one could end the next"
-                " transaction; a new producer begins that. Where brokers always take so long, raise"
-                " the worker's retry.backoff.ms and socket.timeout.ms"
+            raise ProducerSpent(
+                f"{self._client.subject}: a transaction took {self._repeated:.2f} s to end, so its"
+                " requests may have been repeated; a new producer begins the next transaction."
+                " Where brokers always take so long, raise the worker's retry.backoff.ms and"
+                " socket.timeout.ms"
             )
 
     def _end(self, call: Callable[[float], None], *, began: float | None = None) -> None:

@@ -27,7 +27,7 @@ from extentflow.sink import Sink
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.native import trusted_library
 from extentflow.sink.partitions import REFRESH_SECONDS
-from extentflow.sink.settings import FILES, Timeouts, unreadable_files
+from extentflow.sink.settings import Timeouts, unreadable_files
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import options
 from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess
@@ -138,10 +138,16 @@ class Runtime:
         self._deliverable.add((job.connector, job.revision))
         return ""
 
-    def unreadable_files(self, config: ConnectorConfig) -> list[str]:
-        """Return one line for every file of a connector's producer that cannot be read here."""
-        named = {key: path for key, path in config.producer.items() if key in FILES}
-        return unreadable_files(self.secrets(named), "producer.")
+    def producer_problems(self, config: ConnectorConfig) -> list[str]:
+        """Return a line for every secret and file of a connector's producer that is missing here.
+
+        Raises CredentialsUnavailable.
+        """
+        try:
+            producer = self.secrets(config.producer)
+        except Misconfigured as exc:
+            return [f"producer.{problem}" for problem in exc.problems]
+        return unreadable_files(producer, "producer.")
 
     def require_app(self) -> None:
         """Bind the ledger to `app.id`; Misconfigured: another one's producers use it."""
