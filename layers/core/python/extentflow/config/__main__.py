@@ -35,7 +35,7 @@ Nested maps, lists, empty values and keys that appear twice are errors.
 |---|---|
 | yes or no | `true` or `false` |
 | size | bytes: `67108864`, `64MiB` (KiB MiB GiB TiB, of 1024), `64MB` (KB MB GB TB, of 1000) |
-| time | the key says `seconds`, fractions allowed, or `ms`, whole, where Kafka has it so |
+| time | the key says `seconds`, fractions allowed, or `ms`, whole numbers, as in Kafka's own keys |
 | one of several words | in any case |
 | secret | a reference, never the secret itself |
 
@@ -49,8 +49,8 @@ A **reference** is the whole value, one of
   another region.
 
 Workers look it up when they use it; what is stored and what travels to executors is the reference.
-A secret is remembered for five minutes, and read again where brokers or a store refuse it: what
-was begun with the old one is tried again with the new one. Functions need
+A secret is cached for five minutes, and read again where brokers or a store refuse it; the refused
+request is then repeated with the new one. Functions need
 `secretsmanager:GetSecretValue` on the secret, and get it for what declared connectors name.
 """
 
@@ -78,9 +78,9 @@ The variable of a key in this family is made in the same way: `kafka.sasl.userna
 
 ## Authentication with brokers
 
-| brokers ask for | below `kafka.` |
+| brokers require | below `kafka.` |
 |---|---|
-| no proof | `security.protocol=PLAINTEXT`, the default, or `SSL` |
+| no authentication | `security.protocol=PLAINTEXT`, the default, or `SSL` |
 | user and password | `security.protocol=SASL_SSL`, `sasl.mechanism=SCRAM-SHA-512` |
 | a certificate | `security.protocol=SSL`, `ssl.certificate.pem`, `ssl.key.pem` |
 | AWS IAM, as MSK does | `security.protocol=SASL_SSL`, `sasl.mechanism=AWS_MSK_IAM` |

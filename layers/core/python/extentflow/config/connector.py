@@ -45,7 +45,7 @@ COMPRESSION_EXTENSIONS: Mapping[str, str] = {
 BY_CONTENT = "content"
 # Objects with these can be cut.
 SPLITTABLE_COMPRESSIONS = frozenset({"none", "bgzf"})
-# Who delivers objects that are announced; the default first.
+# What delivers objects of notifications and listings; the default first.
 AUTO, LAMBDA, SPARK = ENGINES = ("auto", "lambda", "spark")
 # What happens to an object after its job is DONE.
 NONE, TAG, MOVE, DELETE = COMPLETIONS = ("none", "tag", "move", "delete")
@@ -412,9 +412,9 @@ class ConnectorConfig:
     )
     engine: str = key(
         types.choice(ENGINES),
-        "Who delivers objects that are announced. `lambda`: functions. `spark`: a run"
+        "What delivers objects of notifications and listings. `lambda`: functions. `spark`: a run"
         " of EMR Serverless for each. `auto`: Spark for those of more than"
-        " `spark.threshold.bytes`. Functions also get what no run can be had for.",
+        " `spark.threshold.bytes`. Where no run can be started, functions deliver the object.",
         default=AUTO,
     )
     max_tasks: int | None = key(

@@ -100,7 +100,7 @@ class WorkerSettings:
         "`arrays`: the Kafka client takes the exactly-once records of an Arrow array in one"
         " call, where a child process proved that this works; `doctor` says whether it does."
         " `records`: one by one, as at-least-once records always are, which takes about 1.6"
-        " times the CPU time per record: if ever a new librdkafka is suspected.",
+        " times the CPU time per record; for tests of a new librdkafka.",
         default=ARRAYS,
     )
     transaction_max_bytes: int = key(

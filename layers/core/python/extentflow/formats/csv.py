@@ -262,7 +262,7 @@ class CsvOptions:
     )
     escape: str | None = key(
         or_word("none", CHARACTER),
-        "One ASCII character that takes the next one's meaning away, or `none`.",
+        "One ASCII character after which the next one is plain text, or `none`.",
         name="escape.char",
     )
     line_end: str = key(
