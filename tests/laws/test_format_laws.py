@@ -52,6 +52,8 @@ def test_decoding_resumes_at_every_position(case: FormatCase, small: Sample) -> 
     for start in sorted(middle for middle in middles if 0 <= middle < size):
         laws.decoding_resumes_at_every_position(case, small, (start, size), (2, 1), (5, 3))
         laws.decoding_resumes_at_every_position(case, small, (start, size), (9, 2), (3, 1))
+        # Several batches of one window: each begins within what was read at once.
+        laws.decoding_resumes_at_every_position(case, small, (start, size), (1 << 16, 1), (64, 2))
 
 
 def test_every_row_is_a_position(case: FormatCase, small: Sample) -> None:
