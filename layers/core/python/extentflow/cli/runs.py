@@ -239,8 +239,9 @@ def _remedy(job: JobReport) -> str:
         return why  # which says how to deliver the new version
     if job.state == JobState.FAILED:
         return (
-            f"{why}; fix the cause, then run `extentflow replay {job.job}`. If the object was "
-            "replaced, run its address again; if the connector was changed, with --again"
+            f"{why}; fix the cause (`extentflow status {job.job}` shows it), then run `extentflow"
+            f" replay {job.job}`. If the object was replaced, run its address again; if the"
+            " connector was changed, run this one address with --again"
         )
     if job.state == JobState.CANCELLED:
         return (
