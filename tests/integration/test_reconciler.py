@@ -12,13 +12,12 @@ from uuid import uuid4
 import pytest
 from tests.support import real
 from tests.support.delivery import LEASE_SECONDS, Delivery, joined, numbered_lines
+from tests.support.past import registered_ago
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.discovery.report import Report
-from extentflow.jobs.planner import Planner
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue.consumer import QueueWorker
-from extentflow.retry import Clock
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import open_queue_worker, open_reconciler
 from extentflow_local.stack import Stack
@@ -94,9 +93,7 @@ def registered_long_ago(delivery: Delivery, key: str) -> Job:
     runtime = delivery.runtime
     config, revision = runtime.connectors.latest(delivery.connector_name)
     version = runtime.objects.store(config, revision).head(delivery.bucket, key)
-    clock = Clock(wall=lambda: time.time() - 1_000)
-    planner = Planner(runtime.ledger, runtime.objects.source, clock)
-    return planner.register(runtime.request(config, revision, version, 1))
+    return registered_ago(runtime, runtime.request(config, revision, version, 1), 1_000)
 
 
 def state_of(delivery: Delivery, job: Job) -> JobState:

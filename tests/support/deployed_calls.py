@@ -26,12 +26,12 @@ from confluent_kafka.cimpl import NewTopic
 from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
 from tests.support.delivery import joined, numbered_lines
 from tests.support.deployed import synthesised
+from tests.support.past import registered_ago
 from tests.support.waiting import eventually
 
 from extentflow.config.worker import load
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.report import Report
-from extentflow.jobs.planner import Planner
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.queue.consumer import PAUSED_RECEIVES
@@ -322,9 +322,8 @@ class Scene:
         """Register an object's job, as a planner did that died long ago."""
         connector = version.key.partition("/")[0]
         config, revision = self.runtime.connectors.latest(connector)
-        clock = Clock(wall=lambda: time.time() - LONG_AGO_SECONDS)
-        planner = Planner(self.runtime.ledger, self.runtime.objects.source, clock)
-        return planner.register(self.runtime.request(config, revision, version, 1))
+        request = self.runtime.request(config, revision, version, 1)
+        return registered_ago(self.runtime, request, LONG_AGO_SECONDS)
 
     def sent_in_vain(self, version: ObjectVersion) -> Job:
         """Plan an object whose messages are lost."""
