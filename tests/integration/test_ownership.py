@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tests.support.delivery import Delivery, joined, numbered_lines
+from tests.support.delivery import PATIENT, Delivery, joined, numbered_lines
 from tests.support.real import Crash, at, crash, replay_here, run_here, take_over, the_job, worker
 from tests.support.waiting import eventually
 
 from extentflow.errors import Conflict, Fenced, ProgressUnknown
 from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
-from extentflow.sink import ProducerSettings, Records
+from extentflow.sink import Records
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def test_two_ledgers_on_one_cluster_do_not_fence_each_other(
     other = Delivery(stack, s3, bucket, f"{unique}-b", {"exactly_once_slots": 1})
     (extent,) = planned(one)
     slots = one.runtime.slots("slow")
-    claim = slots.claim(extent, ProducerSettings())
+    claim = slots.claim(extent, PATIENT)
     assert isinstance(claim, Claim)
     slots.sink.send(Records(one.topic, pa.array([b"from one"], pa.binary())))
 
@@ -219,7 +219,7 @@ def test_a_worker_that_takes_over_the_only_slot_fences_its_former_owner(
     delivery = Delivery(stack, s3, bucket, unique, {"exactly_once_slots": 1})
     (extent,) = planned(delivery)
     zombie = delivery.runtime.slots("here/zombie")
-    claim = zombie.claim(extent, ProducerSettings())
+    claim = zombie.claim(extent, PATIENT)
     assert isinstance(claim, Claim)
     zombie.sink.send(Records(delivery.topic, pa.array([b"from a zombie"], pa.binary())))
 

@@ -27,6 +27,7 @@ from extentflow.engines import Engine, RunListener, Task
 from extentflow.jobs.run import JobRunner, RunReport
 from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
+from extentflow.sink import ProducerSettings
 from extentflow.sink.reader import ConsumedRecord, read_committed
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.functions import QUEUES, open_arrival_handler
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
 LEASE_SECONDS = 3.0
+# For slots that tests drive without a worker's retries: no end of a transaction is slow for them.
+PATIENT = ProducerSettings({"retry.backoff.ms": "5000"})
 
 
 @dataclass

@@ -24,7 +24,7 @@ import boto3
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
-from tests.support.delivery import joined, numbered_lines
+from tests.support.delivery import PATIENT, joined, numbered_lines
 from tests.support.deployed import synthesised
 from tests.support.past import registered_ago
 from tests.support.waiting import eventually
@@ -39,7 +39,6 @@ from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.queue.redrive import redrive
 from extentflow.queue.sqs import SqsQueue
 from extentflow.retry import Clock
-from extentflow.sink import ProducerSettings
 from extentflow.testing.services import MemoryQueue
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import dispatch
@@ -335,7 +334,7 @@ class Scene:
         job = self.sent_in_vain(version)
         (extent,) = self.runtime.planner().extents(job)
         self.slots = self.runtime.slots(f"worker-of-{version.key}")
-        claim = self.slots.claim(extent, ProducerSettings())
+        claim = self.slots.claim(extent, PATIENT)
         assert isinstance(claim, Claim)
         return job, claim
 
