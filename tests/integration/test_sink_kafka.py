@@ -81,7 +81,8 @@ class KafkaCluster:
     def impatient(self, timeout_ms: int = 30_000, **seconds: float) -> KafkaBroker:
         timeouts = replace(QUICK, **seconds)  # type: ignore[arg-type]
         return KafkaBroker(
-            self.kafka,
+            # Otherwise a slow end of a transaction, on a busy machine, is its producer's last.
+            {**self.kafka, "retry.backoff.ms": "1000"},
             transaction_timeout_ms=timeout_ms,
             timeouts=timeouts,
             find_library=self.find_library,
@@ -383,7 +384,8 @@ from extentflow.sink import ProducerSettings, SlotProgress, Records
 from extentflow.sink.broker import KafkaBroker
 
 servers, identity, topic = sys.argv[1:]
-sink = KafkaBroker({"bootstrap.servers": servers}).fence(identity, ProducerSettings()).open()
+settings = {"bootstrap.servers": servers, "retry.backoff.ms": "1000"}
+sink = KafkaBroker(settings).fence(identity, ProducerSettings()).open()
 sink.send(Records(topic, pa.array([b"first"], pa.binary())))
 sink.commit(SlotProgress(epoch=1, job="j", position=1, records=1))
 sink.send(Records(topic, pa.array([b"lost"] * 1_000, pa.binary())))

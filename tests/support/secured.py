@@ -92,6 +92,8 @@ class Secured:
             "bootstrap.servers": self.servers,
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.certificate),
+            # Otherwise a slow end of a transaction, on a busy machine, is its producer's last.
+            "retry.backoff.ms": "1000",
         }
 
     def settings(self, user: str, password: str = PASSWORD) -> dict[str, str]:
