@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from extentflow.errors import NotOffered, ObjectChanged, ObjectGone
+from extentflow.model import ObjectVersion
 from extentflow.storage import StoreOptions
 from extentflow.storage.s3 import S3Store
 from extentflow_local.stack import Stack
@@ -28,6 +29,14 @@ def body(s3: "S3Client", bucket: str, key: str) -> bytes:
 def keys(s3: "S3Client", bucket: str, prefix: str) -> list[str]:
     found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix)
     return [each["Key"] for each in found.get("Contents", [])]
+
+
+def replaced(store: S3Store, s3: "S3Client", bucket: str, key: str) -> ObjectVersion:
+    """Put an object, and another one in its place; return the first one's version."""
+    s3.put_object(Bucket=bucket, Key=key, Body=b"old")
+    version = store.head(bucket, key)
+    s3.put_object(Bucket=bucket, Key=key, Body=b"new")
+    return version
 
 
 def test_properties_and_tags_are_those_of_the_pinned_version(
@@ -55,9 +64,7 @@ def test_properties_and_tags_are_those_of_the_pinned_version(
 def test_properties_of_an_object_that_was_replaced_are_refused(
     store: S3Store, s3: "S3Client", bucket: str, prefix: str
 ) -> None:
-    s3.put_object(Bucket=bucket, Key=f"{prefix}key", Body=b"old")
-    version = store.head(bucket, f"{prefix}key")
-    s3.put_object(Bucket=bucket, Key=f"{prefix}key", Body=b"new")
+    version = replaced(store, s3, bucket, f"{prefix}key")
 
     with pytest.raises(ObjectChanged):
         store.properties(version)
@@ -123,9 +130,7 @@ def test_an_object_that_was_replaced_is_not_copied(
     store: S3Store, s3: "S3Client", bucket: str, prefix: str, single_copy_bytes: int
 ) -> None:
     store._changes.single_copy_bytes = single_copy_bytes
-    s3.put_object(Bucket=bucket, Key=f"{prefix}key", Body=b"old")
-    version = store.head(bucket, f"{prefix}key")
-    s3.put_object(Bucket=bucket, Key=f"{prefix}key", Body=b"new")
+    version = replaced(store, s3, bucket, f"{prefix}key")
 
     with pytest.raises(ObjectChanged):
         store.copy(version, bucket, f"{prefix}copy")
@@ -152,9 +157,7 @@ def test_a_deletion_removes_the_pinned_version_only(
 def test_a_deletion_without_versions(
     store: S3Store, s3: "S3Client", bucket: str, prefix: str
 ) -> None:
-    s3.put_object(Bucket=bucket, Key=f"{prefix}key", Body=b"old")
-    version = store.head(bucket, f"{prefix}key")
-    s3.put_object(Bucket=bucket, Key=f"{prefix}key", Body=b"new")
+    version = replaced(store, s3, bucket, f"{prefix}key")
 
     with pytest.raises(ObjectChanged):
         store.delete(version)

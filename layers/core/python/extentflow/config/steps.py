@@ -75,16 +75,21 @@ class Step:
     negate: bool = False
 
     @property
+    def spec(self) -> TransformSpec | None:
+        """The transform's specification; a function of a user has none."""
+        found = TRANSFORMS.get(self.transform.name)
+        return found if isinstance(found, TransformSpec) else None
+
+    @property
     def makes_key(self) -> bool:
         """Whether the step gives records a key, or changes the columns of one."""
-        spec = TRANSFORMS.get(self.transform.name)
-        own = isinstance(spec, TransformSpec) and spec.makes_key
-        return own or self.transform.on_key
+        spec = self.spec
+        return self.transform.on_key or (spec is not None and spec.makes_key)
 
     def route(self, topic: str) -> str:
         """Return the topic after this step."""
-        spec = TRANSFORMS.get(self.transform.name)
-        if not isinstance(spec, TransformSpec) or spec.route is None:
+        spec = self.spec
+        if spec is None or spec.route is None:
             return topic
         if self.predicate is not None:
             matches = PREDICATES.get(self.predicate.name).of_topic
@@ -95,14 +100,14 @@ class Step:
     @property
     def routes(self) -> bool:
         """Whether the step may change the topic of all records."""
-        spec = TRANSFORMS.get(self.transform.name)
-        return isinstance(spec, TransformSpec) and spec.route is not None
+        spec = self.spec
+        return spec is not None and spec.route is not None
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that values may name in this step."""
-        spec = TRANSFORMS.get(self.transform.name)
-        named = spec.topics if isinstance(spec, TransformSpec) else None
+        spec = self.spec
+        named = spec and spec.topics
         return named(self.transform.options) if named else ()
 
     @property
@@ -153,8 +158,8 @@ def read_steps(
 
 def _misfits(step: Step) -> Iterator[str]:
     """Yield why a transform cannot be used with its side or its predicate."""
-    spec, used = TRANSFORMS.get(step.transform.name), step.transform
-    if not isinstance(spec, TransformSpec):
+    spec, used = step.spec, step.transform
+    if spec is None:
         return
     label = f"transforms.{used.alias}"
     if used.on_key and not spec.keys:

@@ -17,11 +17,12 @@ from extentflow.errors import (
 )
 from extentflow.jobs.preflight import dead_letters_refused, records_refused
 from extentflow.ledger import ConnectorState
+from extentflow.model import ObjectVersion
 from extentflow.queue import Queue
 from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.sink.native import explain
 from extentflow.sink.topics import TopicFacts
-from extentflow.storage import changeable, untaggable
+from extentflow.storage import ObjectStore, changeable, untaggable
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
 from extentflow.wiring.options import registry_checks
@@ -253,12 +254,17 @@ def _producer_settings(runtime: Runtime, config: ConnectorConfig) -> str:
     return "this machine has every secret and file that producer.* names"
 
 
+def _listed_first(store: ObjectStore, config: ConnectorConfig) -> ObjectVersion | None:
+    """Return the first object below a connector's prefix, if there is one."""
+    first = next(iter(store.list(config.bucket, config.prefix)), None)
+    return store.head(first.bucket, first.key) if first else None
+
+
 def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> str:
     store = runtime.objects.store(config, revision)
-    first = next(iter(store.list(config.bucket, config.prefix)), None)
-    if first is None:
+    version = _listed_first(store, config)
+    if version is None:
         return f"the bucket {config.bucket} can be listed; nothing is below {config.prefix!r}"
-    version = store.head(first.bucket, first.key)
     if version.size:
         store.read(version, 0, 1)
     off = "off: overwriting an object ends its running job as SUPERSEDED"
@@ -270,10 +276,9 @@ def _completion(runtime: Runtime, config: ConnectorConfig, revision: int) -> str
     store = runtime.objects.store(config, revision)
     action = f"after.completion={config.after_completion}"
     changes = changeable(store, f"{action} of connector {config.name}")
-    first = next(iter(store.list(config.bucket, config.prefix)), None)
-    if first is None:
+    version = _listed_first(store, config)
+    if version is None:
         return f"{action}; not checked, because nothing is below {config.prefix!r}"
-    version = store.head(first.bucket, first.key)
     if config.after_completion == TAG and version.version_id is None:
         raise NotOffered(untaggable(version))
     if version.version_id is None:

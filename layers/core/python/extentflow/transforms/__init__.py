@@ -138,9 +138,8 @@ class Excluding:
 
 
 def _filters_by_columns(step: Step) -> bool:
-    found = TRANSFORMS.get(step.transform.name)
-    is_filter = isinstance(found, TransformSpec) and found.needs_predicate
-    used = step.predicate
+    spec, used = step.spec, step.predicate
+    is_filter = spec is not None and spec.needs_predicate
     return is_filter and used is not None and PREDICATES.get(used.name).outcomes is not None
 
 
