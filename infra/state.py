@@ -5,7 +5,8 @@ from aws_cdk import aws_dynamodb as dynamodb
 from constructs import Construct
 
 from extentflow.ledger.dynamodb import INDEX_KEY_SCHEMA, KEY_SCHEMA
-from extentflow.ledger.dynamodb_calls import EXPIRY_ATTRIBUTE, JOBS_INDEX
+from extentflow.ledger.dynamodb_calls import JOBS_INDEX
+from extentflow.ledger.items import EXPIRY_ATTRIBUTE
 from infra.grants import Grant
 
 NUMBERS = frozenset({"created"})

@@ -20,7 +20,8 @@ from mypy_boto3_dynamodb import DynamoDBClient
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.dynamodb_calls import DynamoCalls, Refused, Rejected, retry_policy
+from extentflow.ledger.dynamodb_calls import DynamoCalls, Rejected, retry_policy
+from extentflow.ledger.items import Refused
 from extentflow.retry import Clock, RetryPolicy
 
 GOOD: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {}}}

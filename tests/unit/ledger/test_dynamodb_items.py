@@ -15,14 +15,13 @@ from extentflow.ledger import JobProgress, LedgerOptions
 from extentflow.ledger.dynamodb_calls import (
     DynamoCalls,
     DynamoItems,
-    Key,
-    Value,
     item_from_wire,
     item_to_wire,
     retry_policy,
 )
-from extentflow.ledger.dynamodb_extents import extent_key, slot_key
-from extentflow.ledger.dynamodb_jobs import count_change
+from extentflow.ledger.extents import extent_key, slot_key
+from extentflow.ledger.items import Key, Value
+from extentflow.ledger.jobs import count_change
 from extentflow.retry import Clock
 
 WHOLE = st.integers(-(10**37), 10**37)

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from boto3.dynamodb.conditions import Attr
 from tests.support.explore_world import Scenario, explore_some
 from tests.support.scenarios import RANDOM_SCENARIOS
 
 from extentflow.delivery.slots import Slots
-from extentflow.ledger import dynamodb_extents
+from extentflow.ledger import extents
+from extentflow.ledger.items import Attr
 from extentflow.testing import broker
 
 SEEDS_PER_STEP, STEPS = 40, 10
@@ -25,7 +25,7 @@ ALWAYS = Attr("no-such-attribute").not_exists()
 
 def without_condition(name: str) -> Remove:
     """Let every write through that the condition `name` of the ledger would refuse."""
-    return lambda patch: patch.setattr(dynamodb_extents, name, lambda *_: ALWAYS)
+    return lambda patch: patch.setattr(extents, name, lambda *_: ALWAYS)
 
 
 def without_fence(patch: pytest.MonkeyPatch) -> None:

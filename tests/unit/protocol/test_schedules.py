@@ -34,8 +34,8 @@ from tests.support.explore_world import (
 from tests.support.scenarios import RANDOM_SCENARIOS
 
 from extentflow.ledger import Claim, Totals
-from extentflow.ledger.dynamodb_calls import Write
-from extentflow.ledger.dynamodb_extents import DynamoExtents, extent_key
+from extentflow.ledger.extents import StoredExtents, extent_key
+from extentflow.ledger.items import Write
 from extentflow.model import ExtentState
 
 EXHAUSTIVE = pytest.mark.exhaustive
@@ -150,7 +150,7 @@ def test_late_progress_without_conditions_is_found(monkeypatch: pytest.MonkeyPat
         key = extent_key(claim.extent.job, claim.extent.ordinal)
         store._items.update("", Write(key, sets={**totals, "attempts": 0}))  # type: ignore[dict-item]
 
-    monkeypatch.setattr(DynamoExtents, "record", unconditional)
+    monkeypatch.setattr(StoredExtents, "record", unconditional)
 
     with pytest.raises(AssertionError):
         explore_all(Scenario({LATE: 1}, most=1, body=b"abcde", extent_bytes=5))

@@ -8,8 +8,8 @@ from tests.support.ownership import CLIENT, ONE, Scene
 from extentflow.delivery.slots import Busy, Final
 from extentflow.errors import LedgerUnavailable, ProgressUnknown
 from extentflow.ledger import JobProgress, SlotItem
-from extentflow.ledger.dynamodb_calls import Write
-from extentflow.ledger.dynamodb_extents import extent_key
+from extentflow.ledger.extents import extent_key
+from extentflow.ledger.items import Write
 from extentflow.model import ExtentState
 from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.testing.broker import MemoryBroker, MemoryFence

@@ -26,8 +26,8 @@ from extentflow.errors import ExtentflowError, LedgerUnavailable, Misconfigured
 from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.jobs.run import RunReport
 from extentflow.ledger import ConnectorState
-from extentflow.ledger.dynamodb_calls import Write
-from extentflow.ledger.dynamodb_jobs import job_key
+from extentflow.ledger.items import Write
+from extentflow.ledger.jobs import job_key
 from extentflow.model import Extent, Job, JobState, Receipt
 from extentflow.plugins import EntryPoint
 from extentflow.services.health import _connector

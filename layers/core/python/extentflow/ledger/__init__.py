@@ -1,7 +1,7 @@
 """The Ledger port: jobs, extents, slots, connectors and notes.
 
-`ledger.dynamodb` implements it, `rules` holds what any implementation needs. How slots are chosen
-and settled is left to `extentflow.delivery`.
+Its stores are written once, over `items` that a database writes under conditions; `dynamodb` holds
+them in a table. How slots are chosen and settled is left to `extentflow.delivery`.
 
 Every write is conditional, and repeating a call does no harm. A write whose response was lost is
 recognised by its own epoch, owner or nonce, never assumed. Adapters retry conflicts and throttling

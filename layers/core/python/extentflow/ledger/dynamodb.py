@@ -1,45 +1,26 @@
-"""DynamoLedger: the ledger's port on one DynamoDB table, and the table's administration.
+"""DynamoLedger: the ledger's port on one DynamoDB table, and the table's administration."""
 
-Partition key, sort key, content:
-
-    META             LEDGER              the ledger's identity
-    CONNECTORS       <name>              latest revision, state, deleted or not
-    CONNECTOR#<name> CONFIG#<8 digits>   one revision, never changed
-    JOB#<id>         JOB                 the job
-    JOB#<id>         COUNT#<0..15>       its counters, in 16 shards by ordinal
-    JOB#<id>         EXTENT#<8 digits>   one extent, written by its first claim
-    SLOTS#<cluster>  <8 digits>          one slot, written by its first lease
-    NOTES            <name>              facts that may be lost without harm; some expire
-
-tests/unit/ledger/test_stored_items.py holds an image of each.
-"""
-
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from boto3.dynamodb.conditions import Attr
-
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerDescription, LedgerOptions
+from extentflow.ledger.connectors import StoredConnectors
 from extentflow.ledger.dynamodb_calls import (
-    EXPIRY_ATTRIBUTE,
     JOBS_INDEX,
-    LEDGER_KEY,
-    Attributes,
     Connect,
     DynamoCalls,
     DynamoItems,
     Rejected,
-    Write,
     connect,
-    decoding,
     retry_policy,
 )
-from extentflow.ledger.dynamodb_extents import DynamoExtents, DynamoSlots
-from extentflow.ledger.dynamodb_jobs import DynamoConnectors, DynamoJobs, DynamoNotes
-from extentflow.model import JobState
+from extentflow.ledger.extents import StoredExtents, StoredSlots
+from extentflow.ledger.identity import adopt, identity
+from extentflow.ledger.items import EXPIRY_ATTRIBUTE, bind
+from extentflow.ledger.jobs import StoredJobs
+from extentflow.ledger.notes import StoredNotes
 from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -52,7 +33,6 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-IDENTITY_BYTES = 6
 ACTIVE_WITHIN_SECONDS = 300.0
 POLL_SECONDS = 0.1
 
@@ -81,18 +61,18 @@ class DynamoLedger:
         calls = DynamoCalls(options, retry or retry_policy(options), connect)
         self._items = DynamoItems(calls)
         self.admin = DynamoAdmin(self._items)
-        self.connectors = DynamoConnectors(self._items)
-        self.jobs = DynamoJobs(self._items)
-        self.slots = DynamoSlots(self._items)
-        self.extents = DynamoExtents(self._items, self.jobs, self.slots)
-        self.notes = DynamoNotes(self._items)
+        self.connectors = StoredConnectors(self._items)
+        self.jobs = StoredJobs(self._items)
+        self.slots = StoredSlots(self._items)
+        self.extents = StoredExtents(self._items, self.jobs, self.slots)
+        self.notes = StoredNotes(self._items)
 
     @cached_property
     def id(self) -> str:
-        return self.admin.identity()
+        return identity(self._items, self.admin.place)
 
     def bind(self, app_id: str) -> str:
-        return self._items.bind(app_id)
+        return bind(self._items, app_id)
 
     def now(self) -> float:
         return self._items.now()
@@ -110,7 +90,7 @@ class DynamoAdmin:
         self._calls = table.calls
         self._name = table.table
         # Settings may give an ARN; the identity holds the name.
-        self._own_name = table.table.rpartition("/")[2]
+        self.place = table.table.rpartition("/")[2]
 
     def exists(self) -> bool:
         return _unless("ResourceNotFoundException", self._describe) is not None
@@ -139,58 +119,9 @@ class DynamoAdmin:
                 TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRY_ATTRIBUTE},
             ),
         )
-        adopted = self._adopt()
-        self.identity()
+        adopted = adopt(self._items, self.place)
+        identity(self._items, self.place)
         return adopted
-
-    def identity(self) -> str:
-        """Return the table's identity; the first caller writes it.
-
-        Misconfigured: the table is a copy of another one, such as a restored backup. What was
-        delivered after the copy is unknown in it, so nothing is delivered before `create`.
-        """
-        item = self._items.get(LEDGER_KEY) or {}
-        if "id" not in item:
-            content: Attributes = {"id": secrets.token_hex(IDENTITY_BYTES), "table": self._own_name}
-            # Not "the item is new": `bind` may have written it.
-            write = Write(LEDGER_KEY, Attr("id").not_exists(), content)
-            item = self._items.store("writing the ledger's identity", write)
-        # A ledger of an earlier version has no `table`; it gets the name at its first use.
-        if "table" not in item:
-            write = Write(LEDGER_KEY, Attr("table").not_exists(), {"table": self._own_name})
-            item = self._items.store("writing the ledger's table", write)
-        if item.get("table") != self._own_name:
-            raise Misconfigured(
-                f"{self._calls}: a copy of table {item.get('table')}, for example restored from a"
-                " backup; what was delivered after the copy is unknown in it and would be"
-                ' delivered again; read docs/operations.md, "Restore the table", then run'
-                " `extentflow init` to use it"
-            )
-        with decoding(item):
-            return str(item["id"])
-
-    def _adopt(self) -> tuple[str, ...]:
-        """Give a copied table an identity of its own; return what its operator must know.
-
-        Under the old identity, a slot's group states progress of the original table's claims, and
-        settlements would conclude from it that nothing was committed.
-        """
-        item = self._items.get(LEDGER_KEY) or {}
-        if "id" not in item or item.get("table", self._own_name) == self._own_name:
-            return ()
-        is_as_read = Attr("id").eq(item["id"]) & Attr("table").eq(item["table"])
-        content: Attributes = {"id": secrets.token_hex(IDENTITY_BYTES), "table": self._own_name}
-        write = Write(LEDGER_KEY, is_as_read, {**content, "copied_from": item["id"]})
-        self._items.store("adopting a copied table", write)
-        jobs = DynamoJobs(self._items)
-        count = sum(1 for state in JobState if state.open for _ in jobs.list(state=state))
-        replay = "`extentflow replay JOB --accept-duplicates`"
-        return (
-            f"{self._own_name} is a copy of table {item['table']} and has a new ledger id",
-            f"extents in work then become FAILED, progress unknown; {replay} continues them",
-            f"{count} jobs are open: what was delivered of them after the copy is delivered again",
-            "objects that were delivered after the copy are unknown, and are delivered again",
-        )
 
     def describe(self) -> LedgerDescription:
         table = self._describe()

@@ -13,23 +13,34 @@ item as it was when the condition failed.
 """
 
 import logging
+import operator
 import os
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from boto3.dynamodb.conditions import Attr, ConditionBase, ConditionExpressionBuilder
+from boto3.dynamodb import conditions
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from extentflow.aws import NO_ANSWER, SERVER_ERROR, describe_sdk_error, new_session
-from extentflow.errors import LedgerUnavailable, Misconfigured, UnreadableItem
+from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
+from extentflow.ledger.items import (
+    LEDGER_KEY,
+    Condition,
+    Key,
+    Refused,
+    Returning,
+    Stored,
+    Value,
+    Write,
+    new_token,
+)
 from extentflow.retry import Clock, RetryPolicy
 
 if TYPE_CHECKING:
@@ -39,19 +50,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
-Value: TypeAlias = "str | int | float | bool | Decimal | Mapping[str, Value]"
-Attributes: TypeAlias = "dict[str, Value]"
-Stored: TypeAlias = dict[str, Any]
 Wire: TypeAlias = dict[str, Any]
-Fields: TypeAlias = Mapping[str, Callable[[Any], Any]]  # attribute -> what makes its value
 
 JOBS_INDEX = "jobs"
-EXPIRY_ATTRIBUTE = "expires"
 _SERIALIZER, _DESERIALIZER = TypeSerializer(), TypeDeserializer()
 
 RESOLUTION_SECONDS, FRESH_SECONDS = 1.0, 60.0  # of the estimated time
 SILENCE_SECONDS = 2.0  # shorter outages are not logged
-ROUNDS = 100
 BATCH_KEYS = 100  # the limit of BatchGetItem
 
 PASSING_CODES = {
@@ -126,17 +131,6 @@ class ServerClock:
         # The monotonic clock may stop while a sandbox is frozen; the wall clock does not.
         age = max(monotonic - self._observed[0], self._clock.wall() - self._observed[1])
         return monotonic + self._lead if age < FRESH_SECONDS else None
-
-
-class Refused(Exception):  # noqa: N818 - an outcome, and never seen outside of this room
-    """A condition did not hold; nothing was written.
-
-    `images` has the place of each write whose own condition failed, with its item then, if any.
-    """
-
-    def __init__(self, images: dict[int, Stored | None]) -> None:
-        self.images = images
-        super().__init__(f"conditions of writes {sorted(images)} did not hold")
 
 
 class Rejected(Misconfigured):
@@ -278,16 +272,6 @@ def _image(response: dict[str, Any]) -> Stored | None:
     return item_from_wire(response["Item"]) if response.get("Item") else None
 
 
-class Key(NamedTuple):
-    """Partition key and sort key of one item."""
-
-    pk: str
-    sk: str
-
-
-LEDGER_KEY = Key("META", "LEDGER")
-
-
 def item_to_wire(attributes: Mapping[str, Value]) -> Wire:
     """Return attributes in DynamoDB's JSON."""
     return {
@@ -302,93 +286,66 @@ def item_from_wire(wire: Wire) -> Stored:
     return {name: _DESERIALIZER.deserialize(value) for name, value in wire.items()}
 
 
-def lay_out(value: object, fields: Iterable[str]) -> Attributes:
-    """Return the attributes of a value."""
-    return {name: getattr(value, name) for name in fields}
+def update_request(write: Write, table: str) -> dict[str, Any]:
+    """Return a write as the parameters of UpdateItem."""
+    changed = {**write.sets, **write.adds}
+    # Placeholders for all names: many attributes are reserved words, such as `state`.
+    names = {f"#{each}": each for each in (*changed, *write.removes)}
+    values: dict[str, Value] = {f":{each}": value for each, value in changed.items()}
+    clauses = {
+        "SET": [f"#{each} = :{each}" for each in write.sets],
+        "REMOVE": [f"#{each}" for each in write.removes],
+        "ADD": [f"#{each} :{each}" for each in write.adds],
+    }
+    request: dict[str, Any] = {
+        "TableName": table,
+        "Key": item_to_wire(write.key._asdict()),
+        # A caller recognises its own earlier write in the item that failed the condition.
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    if write.condition is not None:
+        built = conditions.ConditionExpressionBuilder().build_expression(_sdk(write.condition))
+        request["ConditionExpression"] = built.condition_expression
+        names |= built.attribute_name_placeholders
+        values |= built.attribute_value_placeholders
+    if update := [f"{verb} {', '.join(parts)}" for verb, parts in clauses.items() if parts]:
+        request["UpdateExpression"] = " ".join(update)
+    if names:
+        request["ExpressionAttributeNames"] = names
+    if values:
+        request["ExpressionAttributeValues"] = item_to_wire(values)
+    return request
 
 
-def read_fields(item: Stored, fields: Fields) -> dict[str, Any]:
-    """Return the fields of a stored item in their types; raises KeyError if one is missing."""
-    return {name: kind(item[name]) for name, kind in fields.items()}
+def _transaction_entry(write: Write, table: str) -> dict[str, Any]:
+    return {"Update" if write.changes else "ConditionCheck": update_request(write, table)}
 
 
-@contextmanager
-def decoding(item: Stored) -> Iterator[None]:
-    """Raise UnreadableItem if what is read from `item` is missing or of another type."""
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
-        key = "/".join(str(item.get(name)) for name in Key._fields)
-        what = f"{type(exc).__name__}: {exc}"
-        raise UnreadableItem(
-            f"ledger item {key} has another layout than this version reads ({what}); use the"
-            " version that wrote it, or restore the table from a backup (docs/operations.md)"
-        ) from exc
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """An update of one item under a condition; with nothing to change it only checks."""
-
-    key: Key
-    condition: ConditionBase | None = None
-    sets: Mapping[str, Value] = field(default_factory=dict)
-    removes: tuple[str, ...] = ()
-    adds: Mapping[str, int] = field(default_factory=dict)
-
-    def transaction_entry(self, table: str) -> dict[str, Any]:
-        """Return the write as an entry of TransactWriteItems."""
-        changes = self.sets or self.removes or self.adds
-        return {"Update" if changes else "ConditionCheck": self.request(table)}
-
-    def request(self, table: str) -> dict[str, Any]:
-        """Return the parameters of UpdateItem."""
-        changed = {**self.sets, **self.adds}
-        # Placeholders for all names: many attributes are reserved words, such as `state`.
-        names = {f"#{each}": each for each in (*changed, *self.removes)}
-        values: dict[str, Value] = {f":{each}": value for each, value in changed.items()}
-        clauses = {
-            "SET": [f"#{each} = :{each}" for each in self.sets],
-            "REMOVE": [f"#{each}" for each in self.removes],
-            "ADD": [f"#{each} :{each}" for each in self.adds],
-        }
-        request: dict[str, Any] = {
-            "TableName": table,
-            "Key": item_to_wire(self.key._asdict()),
-            # A caller recognises its own earlier write in the item that failed the condition.
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        if self.condition is not None:
-            built = ConditionExpressionBuilder().build_expression(self.condition)
-            request["ConditionExpression"] = built.condition_expression
-            names |= built.attribute_name_placeholders
-            values |= built.attribute_value_placeholders
-        if update := [f"{verb} {', '.join(parts)}" for verb, parts in clauses.items() if parts]:
-            request["UpdateExpression"] = " ".join(update)
-        if names:
-            request["ExpressionAttributeNames"] = names
-        if values:
-            request["ExpressionAttributeValues"] = item_to_wire(values)
-        return request
-
-
-Returning: TypeAlias = Literal["NONE", "ALL_OLD", "ALL_NEW"]
-
-
-def new_token() -> str:
-    """Return a random token."""
-    # From the operating system's source: a fork never repeats its parent's tokens.
-    return str(uuid.uuid4())
+def _sdk(condition: Condition) -> conditions.ConditionBase:
+    """Return a condition as the SDK builds expressions of it."""
+    if condition.operator in ("and", "or"):
+        join = operator.and_ if condition.operator == "and" else operator.or_
+        return reduce(join, map(_sdk, condition.operands))
+    name, *values = condition.operands
+    attribute = conditions.Attr(name)
+    builders: dict[str, Callable[..., conditions.ConditionBase]] = {
+        "exists": attribute.exists,
+        "missing": attribute.not_exists,
+        "=": attribute.eq,
+        "<=": attribute.lte,
+        "in": attribute.is_in,
+    }
+    return builders[condition.operator](*values)
 
 
 @dataclass(frozen=True, slots=True)
 class DynamoItems:
-    """Reads and writes items of one table.
-
-    `get` and `query` are strongly consistent. The index and `get_many` may lag behind writes.
-    """
+    """The `Items` of one table. The index and `get_many` may lag behind writes."""
 
     calls: DynamoCalls
+
+    def __str__(self) -> str:
+        return str(self.calls)
 
     @property
     def table(self) -> str:
@@ -446,7 +403,7 @@ class DynamoItems:
 
     def update(self, subject: str, write: Write, *, returning: Returning = "NONE") -> Stored:
         """Apply one write; return the item as `returning` (ALL_OLD, ALL_NEW) says."""
-        request = write.request(self.table)
+        request = update_request(write, self.table)
         answer = self.calls.call(
             subject, lambda client: client.update_item(**request, ReturnValues=returning)
         )
@@ -454,7 +411,7 @@ class DynamoItems:
 
     def transact(self, subject: str, writes: Sequence[Write]) -> None:
         """Apply all writes or none."""
-        entries: Any = [write.transaction_entry(self.table) for write in writes]
+        entries: Any = [_transaction_entry(write, self.table) for write in writes]
         # One token for all attempts: a retry after a lost response succeeds without a second
         # effect. Never derived from names: for ten minutes, a later transaction with the same
         # token would report success without checking its conditions.
@@ -464,43 +421,6 @@ class DynamoItems:
             lambda client: client.transact_write_items(
                 TransactItems=entries, ClientRequestToken=token
             ),
-        )
-
-    def store(self, subject: str, write: Write) -> Stored:
-        """Apply a write that happens once; return the item, written now or before."""
-        try:
-            return self.update(subject, write, returning="ALL_NEW")
-        except Refused as refused:
-            return refused.images[0] or {}
-
-    def bind(self, app_id: str) -> str:
-        """Bind the table to an `app.id`; the first one stays."""
-        item = self.get(LEDGER_KEY) or {}
-        if "app_id" not in item:
-            write = Write(LEDGER_KEY, Attr("app_id").not_exists(), {"app_id": app_id})
-            item = self.store("binding the ledger to app.id", write)
-        with decoding(item):
-            return str(item["app_id"])
-
-    def refusal(self, subject: str, write: Write) -> Refused | None:
-        """Apply one write; return why it was refused, if it was."""
-        try:
-            self.update(subject, write)
-        except Refused as refused:
-            return refused
-        return None
-
-    def image(self, refused: Refused, place: int, key: Key) -> Stored | None:
-        """Return the item at the failed condition; the current item if another condition failed."""
-        return refused.images[place] if place in refused.images else self.get(key)
-
-    def race(self, subject: str, attempt: Callable[[], Answer]) -> Answer:
-        """Repeat a read and a conditional write until no other writer comes between them."""
-        for _ in range(ROUNDS):
-            with suppress(Refused):
-                return attempt()
-        raise LedgerUnavailable(
-            f"{self.calls}: {subject}: refused {ROUNDS} times by concurrent writes; try again"
         )
 
     def now(self) -> float:

@@ -15,14 +15,19 @@ stop#RUN              a request to stop a run                             spark.
 """
 
 import logging
+import math
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
+
+from extentflow.ledger.items import EXPIRY_ATTRIBUTE, Items, Key, Write, decoding
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+NOTES = "NOTES"
 
 
 class NoteStore(Protocol):
@@ -68,3 +73,30 @@ class NoteKind(Generic[T]):
     def clear(self, notes: NoteStore, key: str) -> None:
         """Replace a note by an empty one, which reads as None."""
         notes.remember(self.prefix + key, {}, keep_seconds=self.keep_seconds)
+
+
+class StoredNotes:
+    """A `NoteStore`."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+
+    def recall(self, name: str) -> Mapping[str, str] | None:
+        item = self._items.get(Key(NOTES, name))
+        # DynamoDB deletes expired items only days later.
+        if item is None:
+            return None
+        with decoding(item):
+            if item.get(EXPIRY_ATTRIBUTE, math.inf) <= self._items.now():
+                return None
+            return {str(each): str(text) for each, text in item["facts"].items()}
+
+    def remember(
+        self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
+    ) -> None:
+        write = Write(Key(NOTES, name), sets={"facts": {**facts}}, removes=(EXPIRY_ATTRIBUTE,))
+        if keep_seconds is not None:
+            # DynamoDB's TTL ignores values that are not whole seconds.
+            expires = {EXPIRY_ATTRIBUTE: math.ceil(self._items.now() + keep_seconds)}
+            write = replace(write, sets={**write.sets, **expires}, removes=())
+        self._items.update(f"writing note {name}", write)

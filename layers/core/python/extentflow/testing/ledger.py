@@ -1,6 +1,6 @@
 """MemoryLedger: the Ledger port in memory, for tests and deterministic explorers.
 
-It is the ledger on DynamoDB over a table in memory. Tests can intervene at two points: `on_call`
+It is the stores of every ledger over items in memory. Tests can intervene at two points: `on_call`
 runs before an operation takes effect (switch to another worker, or raise LedgerUnavailable), and
 `on_answer` after it took effect (raising there is a lost response). Both run without the lock held,
 so that a greenlet may switch inside them. `advance` takes effect in two steps, as on the table:
@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import eq, itemgetter, le
+from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import (
@@ -24,31 +24,20 @@ from extentflow.ledger import (
     ExtentStore,
     JobStore,
     LedgerDescription,
-    LedgerOptions,
     SlotStore,
 )
-from extentflow.ledger.dynamodb_calls import (
-    Answer,
-    DynamoCalls,
-    DynamoItems,
-    Key,
-    Refused,
-    Returning,
-    Stored,
-    Write,
-    retry_policy,
-)
-from extentflow.ledger.dynamodb_extents import DynamoExtents, DynamoSlots
-from extentflow.ledger.dynamodb_jobs import DynamoConnectors, DynamoJobs, DynamoNotes
-from extentflow.ledger.notes import NoteStore
+from extentflow.ledger.connectors import StoredConnectors
+from extentflow.ledger.extents import StoredExtents, StoredSlots
+from extentflow.ledger.items import Key, Refused, Returning, Stored, Write, bind
+from extentflow.ledger.jobs import StoredJobs
+from extentflow.ledger.notes import NoteStore, StoredNotes
 
-_COMPARISONS = {"=": eq, "<=": le, "IN": lambda value, among: value in among}
-_OPTIONS = LedgerOptions("memory")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryItems(DynamoItems):
-    """The table's items by partition and sort key. Every method takes effect at once."""
+class MemoryItems:
+    """Items by partition and sort key. Every method takes effect at once."""
 
     clock: Callable[[], float]
     partitions: dict[str, dict[str, Stored]] = field(default_factory=dict)
@@ -91,44 +80,20 @@ class MemoryItems(DynamoItems):
             failed = {
                 place: item
                 for place, (write, item) in enumerate(zip(writes, items, strict=True))
-                if write.condition is not None and not _holds(write.condition, item or {})
+                if write.condition is not None and not write.condition.holds(item or {})
             }
             if failed:
                 raise Refused(failed)
             for write, item in zip(writes, items, strict=True):
-                if write.sets or write.removes or write.adds:  # otherwise it only checks
-                    self._apply(write, item or write.key._asdict())
+                if write.changes:
+                    self.partitions.setdefault(write.key.pk, {})[write.key.sk] = write.applied(item)
 
     def now(self) -> float:
         return self.clock()
 
-    def _apply(self, write: Write, item: Stored) -> None:
-        item |= write.sets
-        for name in write.removes:
-            item.pop(name, None)
-        for name, change in write.adds.items():
-            item[name] = item.get(name, 0) + change
-        self.partitions.setdefault(write.key.pk, {})[write.key.sk] = item
-
     def _jobs(self) -> list[Stored]:
         with self.lock:
             return [dict(items["JOB"]) for items in self.partitions.values() if "JOB" in items]
-
-
-def _holds(condition: Any, item: Stored) -> bool:  # noqa: ANN401 - only adapters import boto3
-    expression = condition.get_expression()
-    operator, (first, *others) = expression["operator"], expression["values"]
-    match operator:
-        case "AND":
-            return all(_holds(part, item) for part in expression["values"])
-        case "OR":
-            return any(_holds(part, item) for part in expression["values"])
-        case "attribute_exists":
-            return first.name in item
-        case "attribute_not_exists":
-            return first.name not in item
-    compare: Callable[[Any, Any], bool] = _COMPARISONS[operator]
-    return first.name in item and compare(item[first.name], *others)
 
 
 class _Admin:
@@ -150,12 +115,12 @@ class MemoryLedger:
         self.on_answer: Callable[[str], None] = lambda _: None
         self._refused, self._lost = Counter[str](), Counter[str]()
         self.id = identity or secrets.token_hex(6)
-        self.items = MemoryItems(DynamoCalls(_OPTIONS, retry_policy(_OPTIONS)), clock)
+        self.items = MemoryItems(clock)
         self.admin = _Admin()
-        self.notes: NoteStore = self._hooked(NoteStore, DynamoNotes(self.items))
+        self.notes: NoteStore = self._hooked(NoteStore, StoredNotes(self.items))
         self.connectors: ConnectorStore = self._hooked(
             ConnectorStore,
-            DynamoConnectors(self.items),
+            StoredConnectors(self.items),
             put="put_connector",
             get="connector",
             list="connectors",
@@ -164,11 +129,11 @@ class MemoryLedger:
             state="connector_state",
             set_state="set_connector_state",
         )
-        jobs = DynamoJobs(self.items)
+        jobs = StoredJobs(self.items)
         self.jobs: JobStore = self._hooked(JobStore, jobs, get="job", list="jobs")
-        slots = DynamoSlots(self.items)
+        slots = StoredSlots(self.items)
         self.slots: SlotStore = self._hooked(SlotStore, slots, get="slot", list="slots")
-        extents = DynamoExtents(self.items, jobs, self.slots)
+        extents = StoredExtents(self.items, jobs, self.slots)
         # The first write of `advance` only: the second one is `renew`.
         vars(extents)["record"] = partial(self.call, "advance", extents.record)
         hooked = self._hooked(ExtentStore, extents, get="extent", list="extents")
@@ -210,7 +175,7 @@ class MemoryLedger:
         self._refused[name] += times
 
     def bind(self, app_id: str) -> str:
-        return self.call("bind", self.items.bind, app_id)
+        return self.call("bind", bind, self.items, app_id)
 
     def now(self) -> float:
         return self.call("now", self.items.now)

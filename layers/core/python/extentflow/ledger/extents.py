@@ -1,4 +1,4 @@
-"""Extents and slots of DynamoLedger.
+"""Extents and slots of a ledger, over its items.
 
 A transaction on an extent lists the extent first and its slot second: DynamoDB reports a failed
 condition by its place. After a failed condition, a call first checks whether an earlier attempt of
@@ -16,8 +16,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Unpack
 
-from boto3.dynamodb.conditions import Attr, ConditionBase
-
 from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import (
     Claim,
@@ -31,22 +29,27 @@ from extentflow.ledger import (
     Totals,
     rules,
 )
-from extentflow.ledger.dynamodb_calls import (
+from extentflow.ledger.items import (
+    Attr,
     Attributes,
-    DynamoItems,
+    Condition,
     Fields,
+    Items,
     Key,
     Refused,
     Stored,
     Value,
     Write,
     decoding,
+    image,
     lay_out,
+    race,
     read_fields,
+    refusal,
 )
-from extentflow.ledger.dynamodb_jobs import (
+from extentflow.ledger.jobs import (
     JOB,
-    DynamoJobs,
+    StoredJobs,
     count_change,
     job_change,
     job_key,
@@ -74,11 +77,11 @@ FIELDS: Fields = {"start": int, "end": int, **STATE_FIELDS}
 MARK_FIELDS: Fields = {"slot": int, "epoch": int, "nonce": str, "message": str}
 
 
-class DynamoSlots:
+class StoredSlots:
     """A `SlotStore`."""
 
-    def __init__(self, table: DynamoItems) -> None:
-        self._items = table
+    def __init__(self, items: Items) -> None:
+        self._items = items
 
     def get(self, cluster: str, number: int) -> SlotItem:
         item = self._items.get(slot_key(cluster, number))
@@ -111,7 +114,7 @@ class DynamoSlots:
     def renew(self, lease: Lease, *, lease_seconds: float) -> None:
         until = self._items.now() + lease_seconds
         write = Write(_key(lease), _is_ours(lease), {"until": until})
-        if self._items.refusal(f"renewing {lease}", write):
+        if refusal(self._items, f"renewing {lease}", write):
             raise rules.slot_taken(lease)
 
     def settle(self, lease: Lease, seen: ExtentItem | None, settlement: Settlement | None) -> bool:
@@ -122,7 +125,7 @@ class DynamoSlots:
         try:
             self._items.transact(f"settling {lease}", writes)
         except Refused as refused:
-            stored = self._items.image(refused, SLOT_PLACE, _key(lease))
+            stored = image(self._items, refused, SLOT_PLACE, _key(lease))
             return "working" not in _own_slot(stored, lease)
         return True
 
@@ -133,7 +136,7 @@ class DynamoSlots:
         # The very claim that was read: a delayed request must not clear a later claim of the slot.
         works_on_it_still = Attr("working").eq(stored["working"])
         write = Write(_key(lease), _has_epoch(lease) & works_on_it_still, removes=("working",))
-        refused = self._items.refusal(f"clearing {lease}", write)
+        refused = refusal(self._items, f"clearing {lease}", write)
         return refused is None or "working" not in _own_slot(refused.images[0], lease)
 
     def release(self, lease: Lease) -> None:
@@ -169,20 +172,20 @@ def _own_slot(stored: Stored | None, lease: Lease) -> Stored:
     return stored
 
 
-def _has_epoch(lease: Lease) -> ConditionBase:
+def _has_epoch(lease: Lease) -> Condition:
     return Attr("epoch").eq(lease.epoch)
 
 
-def _is_ours(lease: Lease) -> ConditionBase:
+def _is_ours(lease: Lease) -> Condition:
     # The epoch alone also matches a released slot, whose owner is empty.
     return _has_epoch(lease) & Attr("owner").eq(lease.owner)
 
 
-class DynamoExtents:
+class StoredExtents:
     """An `ExtentStore`."""
 
-    def __init__(self, table: DynamoItems, jobs: DynamoJobs, slots: SlotStore) -> None:
-        self._items = table
+    def __init__(self, items: Items, jobs: StoredJobs, slots: SlotStore) -> None:
+        self._items = items
         self._jobs = jobs
         self._slots = slots
 
@@ -221,7 +224,7 @@ class DynamoExtents:
         except Refused as refused:
             item = self._refused_item(refused, extent)
             rules.check_range(extent, item)
-            _own_slot(self._items.image(refused, SLOT_PLACE, _key(lease)), lease)
+            _own_slot(image(self._items, refused, SLOT_PLACE, _key(lease)), lease)
             return Claim(lease, extent, mark, item) if item.claim == mark else None
         return Claim(lease, extent, mark, after)
 
@@ -246,7 +249,7 @@ class DynamoExtents:
             "attempts": 0,
         }
         write = Write(extent_key(extent.job, extent.ordinal), is_ours, content)
-        if refused := self._items.refusal(f"advancing {extent.uri} to {position}", write):
+        if refused := refusal(self._items, f"advancing {extent.uri} to {position}", write):
             raise rules.lost(self._refused_item(refused, extent), claim, position)
 
     def return_attempt(self, claim: Claim) -> None:
@@ -276,7 +279,7 @@ class DynamoExtents:
             self._items.transact(f"{verb} {claim.extent.uri}", writes)
         except Refused as refused:
             key = extent_key(after.job, after.ordinal)
-            stored = self._items.image(refused, EXTENT_PLACE, key)
+            stored = image(self._items, refused, EXTENT_PLACE, key)
             if (stored or {}).get("last") != last:
                 item = _extent(stored, after.job, after.ordinal)
                 raise rules.lost(item, claim, after.position) from None
@@ -303,11 +306,11 @@ class DynamoExtents:
             self._items.transact(subject, writes)
             return True
 
-        return self._items.race(subject, attempt)
+        return race(self._items, subject, attempt)
 
     def _refused_item(self, refused: Refused, extent: Extent) -> ExtentItem:
         key = extent_key(extent.job, extent.ordinal)
-        return _extent(self._items.image(refused, EXTENT_PLACE, key), extent.job, extent.ordinal)
+        return _extent(image(self._items, refused, EXTENT_PLACE, key), extent.job, extent.ordinal)
 
 
 def extent_key(job_id: str, ordinal: int) -> Key:
@@ -330,7 +333,7 @@ def _extent(stored: Stored | None, job_id: str, ordinal: int) -> ExtentItem:
     return _extent_from_item(stored) if stored else ExtentItem(job_id, ordinal)
 
 
-def _is_free(extent: Extent, seen: ExtentItem) -> ConditionBase:
+def _is_free(extent: Extent, seen: ExtentItem) -> Condition:
     """Return the condition that an extent is unclaimed and as it was read."""
     if seen.start == rules.NO_RANGE:
         return Attr("pk").not_exists()
@@ -359,7 +362,7 @@ def _end_of_claim(
     )
 
 
-def _has_claim(mark: ClaimMark) -> ConditionBase:
+def _has_claim(mark: ClaimMark) -> Condition:
     # The whole mark, nonce included: a slot may claim an extent twice under one epoch.
     return Attr("claim").eq(_mark_to_item(mark))
 

@@ -1,35 +1,33 @@
-"""Connectors, jobs and notes of DynamoLedger."""
+"""Jobs of a ledger and their counters, over its items."""
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from heapq import merge
 from itertools import chain, islice, product
 from typing import Unpack
 
-from boto3.dynamodb.conditions import Attr, ConditionBase
-
 from extentflow.errors import Conflict
-from extentflow.ledger import ConnectorState, ConnectorVersion, JobProgress, PlanStep, rules
-from extentflow.ledger.dynamodb_calls import (
-    EXPIRY_ATTRIBUTE,
+from extentflow.ledger import JobProgress, PlanStep, rules
+from extentflow.ledger.connectors import CONNECTORS
+from extentflow.ledger.items import (
+    Attr,
     Attributes,
-    DynamoItems,
+    Condition,
     Fields,
+    Items,
     Key,
     Refused,
     Stored,
     Write,
     decoding,
     lay_out,
-    new_token,
+    race,
     read_fields,
+    store,
 )
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 
-CONNECTORS = "CONNECTORS"
-NOTES = "NOTES"
 JOB, COUNT = "JOB#", "COUNT#"
 # One counter item would cap a job at the 1,000 writes per second of a DynamoDB partition.
 SHARDS = 16
@@ -54,122 +52,11 @@ VERSION_FIELDS: Fields = {"bucket": str, "key": str, "etag": str, "size": int}
 COUNTERS = ("done", "failed", "records", "bad", "filtered", "bytes")
 
 
-class DynamoConnectors:
-    """A `ConnectorStore`."""
-
-    def __init__(self, table: DynamoItems) -> None:
-        self._items = table
-        self._revisions: dict[tuple[str, int], ConnectorVersion] = {}
-
-    def put(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
-        subject = f"storing connector {name}"
-
-        def attempt() -> ConnectorVersion:
-            shown = self._items.get(Key(CONNECTORS, name))
-            latest = (shown and self._latest(name, shown)) or ConnectorVersion(name, 0)
-            latest_as_read = Attr("revision").eq(latest.revision)
-            if shown and latest.config == config:
-                if "deleted" in shown:
-                    write = Write(Key(CONNECTORS, name), latest_as_read, removes=("deleted",))
-                    self._items.update(subject, write)
-                return latest
-            revision = latest.revision + 1
-            follows = latest_as_read if latest.revision else Attr("pk").not_exists()
-            content: Attributes = {"name": name, "revision": revision, "config": {**config}}
-            writes = (
-                Write(_revision_key(name, revision), sets=content),
-                Write(Key(CONNECTORS, name), follows, {"revision": revision}, ("deleted",)),
-            )
-            self._items.transact(subject, writes)
-            return ConnectorVersion(name, revision, dict(config))
-
-        return self._items.race(subject, attempt)
-
-    def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
-        if revision is not None:
-            return self._revision(name, revision)
-        shown = self._items.get(Key(CONNECTORS, name))
-        return self._latest(name, shown) if shown and "deleted" not in shown else None
-
-    def list(self) -> Iterator[ConnectorVersion]:
-        for shown in self._items.query(CONNECTORS):
-            if "deleted" not in shown and (latest := self._latest(shown["sk"], shown)):
-                yield latest
-
-    def names(self) -> Iterator[str]:
-        return (shown["sk"] for shown in self._items.query(CONNECTORS))
-
-    def delete(self, name: str) -> bool:
-        # The token tells a lost response of this call from a deletion by another process.
-        token = new_token()
-        is_shown = Attr("revision").exists() & Attr("deleted").not_exists()
-        write = Write(Key(CONNECTORS, name), is_shown, {"deleted": token})
-        refused = self._items.refusal(f"deleting connector {name}", write)
-        return refused is None or (refused.images[0] or {}).get("deleted") == token
-
-    def state(self, name: str) -> ConnectorState:
-        shown = self._items.get(Key(CONNECTORS, name)) or {}
-        with decoding(shown):
-            return ConnectorState(shown.get("state", ConnectorState.RUNNING))
-
-    def set_state(self, name: str, state: ConnectorState) -> bool:
-        write = Write(Key(CONNECTORS, name), Attr("revision").exists(), {"state": state})
-        return self._items.refusal(f"setting connector {name} to {state}", write) is None
-
-    def _latest(self, name: str, shown: Stored) -> ConnectorVersion | None:
-        with decoding(shown):
-            revision = int(shown["revision"])
-        return self._revision(name, revision)
-
-    def _revision(self, name: str, revision: int) -> ConnectorVersion | None:
-        # A revision never changes, so a process reads it once.
-        key = (name, revision)
-        if key not in self._revisions:
-            item = self._items.get(_revision_key(name, revision))
-            if item is None:
-                return None
-            with decoding(item):
-                config = {str(each): str(text) for each, text in item["config"].items()}
-                self._revisions[key] = ConnectorVersion(str(item["name"]), revision, config)
-        return self._revisions[key]
-
-
-class DynamoNotes:
-    """A `NoteStore`."""
-
-    def __init__(self, table: DynamoItems) -> None:
-        self._items = table
-
-    def recall(self, name: str) -> Mapping[str, str] | None:
-        item = self._items.get(Key(NOTES, name))
-        # DynamoDB deletes expired items only days later.
-        if item is None:
-            return None
-        with decoding(item):
-            if item.get(EXPIRY_ATTRIBUTE, math.inf) <= self._items.now():
-                return None
-            return {str(each): str(text) for each, text in item["facts"].items()}
-
-    def remember(
-        self, name: str, facts: Mapping[str, str], *, keep_seconds: float | None = None
-    ) -> None:
-        write = Write(Key(NOTES, name), sets={"facts": {**facts}}, removes=(EXPIRY_ATTRIBUTE,))
-        if keep_seconds is not None:
-            # DynamoDB's TTL ignores values that are not whole seconds.
-            expires = {EXPIRY_ATTRIBUTE: math.ceil(self._items.now() + keep_seconds)}
-            write = replace(write, sets={**write.sets, **expires}, removes=())
-        self._items.update(f"writing note {name}", write)
-
-
-def _revision_key(name: str, revision: int) -> Key:
-    return Key(f"CONNECTOR#{name}", f"CONFIG#{revision:08}")
-
-
-class DynamoJobs:
+class StoredJobs:
     """A `JobStore`."""
 
-    def __init__(self, table: DynamoItems) -> None:
-        self._items = table
+    def __init__(self, items: Items) -> None:
+        self._items = items
 
     def register(self, job: Job) -> Job:
         dated = replace(job, created=job.created or self._items.now())
@@ -186,7 +73,7 @@ class DynamoJobs:
             content["most_bad"] = job.most_bad
         write = Write(job_key(job.id), Attr("pk").not_exists(), content)
         subject = f"registering job {job.id} of {job.version.uri}"
-        return job_from_item(self._items.store(subject, write))
+        return job_from_item(store(self._items, subject, write))
 
     def get(self, job_id: str) -> Job | None:
         item = self._items.get(job_key(job_id))
@@ -215,7 +102,7 @@ class DynamoJobs:
         moves_forwards = Attr("cursor").lte(step["cursor"]) & Attr("count").lte(step["count"])
         version = after.plan.cut_version
         # Items of earlier versions have no `cut_version`; it was 1.
-        has_version: ConditionBase = Attr("cut_version").eq(version)
+        has_version: Condition = Attr("cut_version").eq(version)
         if version == 1:
             has_version |= Attr("cut_version").not_exists()
         same_cut = Attr("count").eq(0) | has_version
@@ -242,7 +129,7 @@ class DynamoJobs:
                 self._items.update(subject, job_change(job, after))
             return after
 
-        return self._items.race(subject, attempt)
+        return race(self._items, subject, attempt)
 
     def progress(self, job_id: str) -> JobProgress:
         shards = list(self._items.query(f"{JOB}{job_id}", COUNT))
@@ -322,7 +209,7 @@ def job_change(seen: Job, after: Job) -> Write:
     return Write(job_key(seen.id), _is_as_read(seen), _state_to_item(after))
 
 
-def _is_as_read(seen: Job) -> ConditionBase:
+def _is_as_read(seen: Job) -> Condition:
     # The state alone is not enough: a job may have been reopened and have failed again.
     return Attr("state").eq(seen.state) & Attr("reopened").eq(seen.reopened)
 
