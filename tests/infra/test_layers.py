@@ -53,7 +53,14 @@ def test_the_layer_reports_its_size(layer: Path) -> None:
 @pytest.mark.archive
 @pytest.mark.parametrize(
     "package",
-    ["aws_lambda_powertools", "aws_msk_iam_sasl_signer", "boto3", "confluent_kafka", "pyarrow"],
+    [
+        "aws_lambda_powertools",
+        "aws_msk_iam_sasl_signer",
+        "boto3",
+        "confluent_kafka",
+        "cryptography",
+        "pyarrow",
+    ],
 )
 def test_the_layer_holds_what_functions_import(layer: Path, package: str) -> None:
     assert (layer / "python" / package / "__init__.py").is_file()

@@ -1,5 +1,6 @@
 """A secret that a delivery on Spark uses is on no page of Spark's UI, and in none of its files."""
 
+import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +8,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 from urllib.request import ProxyHandler, build_opener
 
+import pyarrow as pa
 import pytest
+from pyarrow.parquet.encryption import create_encryption_properties
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from tests.laws.parquet_cases import written
 from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.spark import MARKS
 
@@ -25,6 +29,7 @@ pytestmark = MARKS
 
 LINES = numbered_lines("line-", 2_000)
 KAFKA_PASSWORD = "planted-9f2c-of-kafka"
+FILE_KEY = base64.b64encode(b"planted-of-files").decode()
 PAGES = ("jobs/", "stages/", "storage/", "environment/", "executors/", "SQL/")
 
 
@@ -57,15 +62,18 @@ def session(events: Path) -> Iterator[SparkSession]:
 def delivery(tmp_path: Path, stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
     """A delivery with references to a password and a key, which a file of the workers has."""
     secrets = tmp_path / "planted.properties"
-    secrets.write_text(f"store={SECRET_KEY}\nkafka={KAFKA_PASSWORD}\n")
+    secrets.write_text(f"store={SECRET_KEY}\nkafka={KAFKA_PASSWORD}\nrows={FILE_KEY}\n")
     # The broker wants no password; the client and its settings have it nevertheless.
     kafka = {"sasl.username": "user", "sasl.password": f"${{file:{secrets}:kafka}}"}
     delivery = Delivery(stack, s3, bucket, unique, {"kafka": kafka})
     delivery.put("lines.txt", joined(LINES))
+    keys = create_encryption_properties(base64.b64decode(FILE_KEY))
+    delivery.put("rows.parquet", written(pa.table({"n": range(50)}), encryption_properties=keys))
     delivery.connector(
         {
             "aws.access.key.id": ACCESS_KEY,
             "aws.secret.access.key": f"${{file:{secrets}:store}}",
+            "parquet.encryption.footer.key": f"${{file:{secrets}:rows}}",
             "extent.bytes": "8KiB",
         }
     )
@@ -88,12 +96,12 @@ def test_no_page_and_no_file_of_spark_has_a_secret(
     files = {str(file): file.read_text() for file in events.rglob("*") if file.is_file()}
     ledger = repr((delivery.jobs(), delivery.items(), delivery.slots()))
     seen = {**pages, **files, "output": out, "errors": err, "ledger": ledger}
-    assert sum(row.records for row in receipts) == len(LINES)
+    assert sum(row.records for row in receipts) == len(LINES) + 50
     for part in ("/jobs/job/?id=0", "/stages/stage/?id=0", "/SQL/execution/?id=0", "sql?details"):
         assert any(part in address for address in pages)
     assert "lines.txt" in ledger
     assert any("SparkListenerTaskEnd" in text for text in files.values())
-    for secret in (SECRET_KEY, KAFKA_PASSWORD):
+    for secret in (SECRET_KEY, KAFKA_PASSWORD, FILE_KEY):
         assert [place for place, text in seen.items() if secret in text] == []
 
 

@@ -1,11 +1,18 @@
 """A secret that is planted in every place for one occurs in no message, log, item or record."""
 
+import base64
 import json
 import logging
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
+import pyarrow as pa
+import pyarrow.parquet.encryption as pe
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from tests.laws.parquet_cases import written
+from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_runtime import MemoryRuntime
 from tests.unit.discovery.posting import SECRET as SECRET_PATH
 from tests.unit.discovery.posting import SEGMENT, SIGNED, Post, post
@@ -19,8 +26,9 @@ from extentflow.config.worker import load as load_settings
 from extentflow.delivery.runner import run_extent
 from extentflow.errors import ExtentflowError
 from extentflow.jobs.addresses import KeyScope
-from extentflow.model import ExtentState
+from extentflow.model import ExtentState, JobState
 from extentflow.services.connectors import Connectors
+from extentflow.services.runs import EngineChoice, Runs
 from extentflow.sink import JOBS_TOPIC
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.settings import Timeouts
@@ -202,6 +210,75 @@ def test_a_delivery_keeps_only_references(
     )
     assert PLANTED not in repr(seen)
     assert PLANTED in repr(runtime.secrets(settings.kafka))
+
+
+@pytest.mark.parametrize("kind", ["footer.key", "key.list"])
+def test_keys_of_encrypted_files_are_only_in_the_process_that_decrypts(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Connector, plan, run, ledger, logs, events, and what engines and executors receive."""
+    caplog.set_level(logging.DEBUG)
+    keys = {b"PLANTED-key-of-1", b"other-key-of-16b"}
+    used = base64.b64encode(b"PLANTED-key-of-1").decode()
+    monkeypatch.setenv("FILE_KEYS", used if kind == "footer.key" else f"planted:{used}")
+    runtime = MemoryRuntime()
+    runtime.put_connector(
+        **{f"parquet.encryption.{kind}": "${env:FILE_KEYS}"},
+        **{"input.format": "parquet", "extent.bytes": "auto"},
+    )
+    bodies = {"right": b"PLANTED-key-of-1", "wrong": b"other-key-of-16b"}
+    for name, key in bodies.items():
+        runtime.memory_store.put("shop", f"c/{name}.parquet", encrypted_file(kind, key))
+    work = delivery_context(runtime, runtime.slots("here"))
+    engine = CallingThreadEngine(until_final(work))
+
+    plans = Runs(runtime).plan("c")
+    runs = Runs(runtime, open_engine=lambda *_args, **_words: engine)
+    report = runs.run("c", engine=EngineChoice("inline"))
+
+    assert [plan.version.key for plan in plans.objects] == ["c/right.parquet"]
+    assert f"cannot be decrypted with parquet.encryption.{kind}" in " ".join(plans.problems)
+    states = sorted((job.version.key, job.state) for job in runtime.memory.jobs.list())
+    assert states == [
+        ("c/right.parquet", JobState.DONE),
+        ("c/wrong.parquet", JobState.FAILED),
+    ]
+    shown = asdict(Connectors(runtime.memory).get("c"))
+    assert shown["config"][f"parquet.encryption.{kind}"] == "${env:FILE_KEYS}"
+    # What a worker is opened with, and what it is sent.
+    sent = pickle.dumps((runtime.settings.to_map(), engine.runs))
+    assert b"c/right.parquet" in sent
+    seen = (
+        *(shown, plans, report, caplog.text, engine.runs, sent),
+        *(list(runtime.memory.jobs.list()), runtime.events.read_committed(JOBS_TOPIC)),
+        *[runtime.memory.extents.get(job.id, 0) for job in runtime.memory.jobs.list()],
+        *(runtime.settings, runtime, work),
+    )
+    for key in keys:
+        for form in (key.decode(), base64.b64encode(key).decode(), key.hex()):
+            assert form not in repr(seen)
+
+
+def encrypted_file(kind: str, key: bytes) -> bytes:
+    if kind == "footer.key":
+        keys = pe.create_encryption_properties(key)
+    else:
+        factory = pe.CryptoFactory(lambda _: Wrapping(key))
+        configured = pe.EncryptionConfiguration(
+            "planted", column_keys={"planted": ["n"]}, double_wrapping=False
+        )
+        keys = factory.file_encryption_properties(pe.KmsConnectionConfig(), configured)
+    return written(pa.table({"n": range(5)}), encryption_properties=keys)
+
+
+class Wrapping(pe.KmsClient):  # type: ignore[misc]
+    def __init__(self, key: bytes) -> None:
+        super().__init__()
+        self._key = key
+
+    def wrap_key(self, key_bytes: bytes, name: str) -> bytes:
+        sealed = AESGCM(self._key).encrypt(b"n" * 12, key_bytes, name.encode())
+        return base64.b64encode(b"n" * 12 + sealed)
 
 
 def test_the_kafka_client_logs_no_password(

@@ -364,6 +364,14 @@ def test_trap_t23_an_unknown_key_is_an_error_with_the_nearest_name(
     assert problem.endswith(f"did you mean {nearest}?")
 
 
+def test_two_kinds_of_keys_of_encrypted_files_are_refused() -> None:
+    kinds = {f"parquet.encryption.{kind}": "${env:KEY}" for kind in ("footer.key", "key.list")}
+
+    (problem,) = problems({**ORDERS, "input.format": "parquet", **kinds})
+
+    assert problem.startswith("parquet.encryption.key.list: not together with parquet.encryption")
+
+
 def test_trap_t23_an_unknown_key_without_a_similar_one_names_the_docs() -> None:
     (problem,) = problems({**ORDERS, "zzzz": "1"})
 
@@ -394,6 +402,10 @@ def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
         (
             {**ORDERS, "input.format": "csv", "parquet.encryption.footer.key": "${env:KEY}"},
             "parquet.encryption.footer.key",
+        ),
+        (
+            {**ORDERS, "input.format": "csv", "parquet.encryption.key.list": "${env:KEYS}"},
+            "parquet.encryption.key.list",
         ),
         ({**ORDERS, "input.format": "csv", "text.delimiter": ";"}, "text.delimiter"),
         ({**ORDERS, "input.format": "csv", "json.elements": "true"}, "json.elements"),
@@ -455,6 +467,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         "bytes.chunk.bytes",
         "character.set",
         "parquet.encryption.footer.key",
+        "parquet.encryption.key.list",
         "parquet.int96.unit",
         "record.max.bytes",
         "json.elements",

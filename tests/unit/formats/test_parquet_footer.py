@@ -2,16 +2,13 @@
 
 import base64
 import gzip
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from tests.laws.laws import chunks, decoded
+from tests.laws.laws import decoded
 from tests.laws.parquet_bytes import (
     INT32,
     INT64,
@@ -28,12 +25,11 @@ from tests.laws.parquet_cases import ONE_COLUMN, wide_table, written
 from extentflow.errors import (
     CorruptObject,
     ExtentflowError,
-    Misconfigured,
     UnsupportedFormat,
     UnsupportedType,
 )
 from extentflow.formats import FormatOptions
-from extentflow.formats.parquet import Parquet, ParquetOptions
+from extentflow.formats.parquet import Parquet
 from extentflow.formats.parquet_footer import Footers, read_footer
 from extentflow.testing.stores import MemorySource
 
@@ -188,120 +184,6 @@ class TestEncryption:
         assert isinstance(error, UnsupportedFormat)
         assert "encrypted" in str(error)
         assert "decrypt it" in str(error)
-
-    @pytest.mark.parametrize("kind", ["columns-and-footer", "columns-only"])
-    def test_columns_with_keys_of_their_own_are_refused_and_not_touched(
-        self, kind: str, tmp_path: Path
-    ) -> None:
-        """Trap: reading their metadata ends the process, so another one tries."""
-        factory = pe.CryptoFactory(_Keys)
-        configured = pe.EncryptionConfiguration(**self.KINDS[kind], double_wrapping=False)
-        keys = factory.file_encryption_properties(pe.KmsConnectionConfig(), configured)
-        table = pa.table({"b": range(9), "a": range(9), "c": range(9)})
-        path = tmp_path / "columns.parquet"
-        path.write_bytes(written(table, encryption_properties=keys))
-        secret = base64.b64encode(_Keys.wrapped["f"]).decode()
-
-        found = subprocess.run(
-            [sys.executable, "-c", REFUSE, str(path), secret],
-            env={"PYTHONPATH": str(Path("layers/core/python").resolve())},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-        assert (found.returncode, found.stderr) == (0, "")
-        assert "all its columns must have the key of the footer" in found.stdout
-
-
-REFUSE = """
-import base64, sys
-from pathlib import Path
-from extentflow.errors import UnsupportedFormat
-from extentflow.formats.parquet_footer import read_footer
-from extentflow.testing.stores import MemorySource
-
-try:
-    read_footer(MemorySource(Path(sys.argv[1]).read_bytes()), base64.b64decode(sys.argv[2]))
-except UnsupportedFormat as exc:
-    print(exc)
-"""
-
-FOOTER_KEY = b"0123456789abcdef"
-SECRET = base64.b64encode(FOOTER_KEY).decode()
-ENCRYPTED = pa.table({"n": range(3_000), "s": [f"text {n}" for n in range(3_000)]})
-
-
-def encrypted(**options: Any) -> bytes:  # noqa: ANN401
-    keys = pe.create_encryption_properties(FOOTER_KEY, **options)
-    return written(ENCRYPTED, encryption_properties=keys, row_group_size=700)
-
-
-def decrypted(body: bytes, secret: str | None, footers: Footers | None = None) -> pa.Table:
-    own = ParquetOptions(encryption_footer_key=secret)
-    fmt = Parquet(FormatOptions(window_bytes=2_000), footers or Footers(), 2, own)
-    source = MemorySource(body)
-    ranges = list(fmt.plan(source, 5_000))
-    assert len(ranges) > 1
-    found = [chunk.batch for cut in ranges for chunk in chunks(fmt, source, *cut)]
-    return pa.Table.from_batches(found)
-
-
-@pytest.mark.parametrize("algorithm", ["AES_GCM_V1", "AES_GCM_CTR_V1"])
-@pytest.mark.parametrize("footer", ["encrypted", "plain"])
-def test_a_file_with_one_key_is_decrypted_by_ranges(algorithm: str, footer: str) -> None:
-    body = encrypted(encryption_algorithm=algorithm, plaintext_footer=footer == "plain")
-
-    assert decrypted(body, SECRET) == ENCRYPTED
-
-
-def test_a_plain_file_is_read_although_a_key_is_set() -> None:
-    assert decrypted(written(ENCRYPTED, row_group_size=700), SECRET) == ENCRYPTED
-
-
-@pytest.mark.parametrize("footer", ["encrypted", "plain"])
-def test_another_key_is_refused(footer: str) -> None:
-    body = encrypted(plaintext_footer=footer == "plain")
-    other = base64.b64encode(b"another key 16 b").decode()
-
-    with pytest.raises(UnsupportedFormat, match="cannot be decrypted with parquet"):
-        decrypted(body, other)
-
-
-def test_a_footer_that_was_decrypted_is_not_used_without_its_key() -> None:
-    footers, body = Footers(), encrypted()
-    decrypted(body, SECRET, footers)
-
-    with pytest.raises(UnsupportedFormat, match="encrypted Parquet file"):
-        decrypted(body, None, footers)
-
-
-@pytest.mark.parametrize("secret", ["not base64!", base64.b64encode(b"too short").decode(), ""])
-def test_a_secret_that_is_no_key_is_reported_without_it(secret: str) -> None:
-    with pytest.raises(Misconfigured, match="not the base64 of 16, 24 or 32 bytes") as caught:
-        decrypted(encrypted(), secret)
-
-    assert not secret or secret not in str(caught.value)
-
-
-def test_a_format_does_not_show_its_key() -> None:
-    fmt = Parquet(FormatOptions(), own=ParquetOptions(encryption_footer_key=SECRET))
-
-    assert SECRET not in repr(fmt)
-
-
-def test_a_damaged_page_of_an_encrypted_file_is_lost_rows() -> None:
-    body = bytearray(encrypted())
-    body[len(body) // 2] ^= 1
-    own = ParquetOptions(encryption_footer_key=SECRET)
-    fmt = Parquet(FormatOptions(), Footers(), 0, own)
-
-    found = list(chunks(fmt, MemorySource(bytes(body)), 0, len(body)))
-
-    rows = sum(chunk.batch.num_rows for chunk in found)
-    ((bad,),) = [chunk.bad for chunk in found if chunk.bad]
-    assert 0 < rows < len(ENCRYPTED)
-    assert "are lost" in bad.reason
 
 
 @pytest.mark.parametrize("values", [91, 101])

@@ -11,9 +11,8 @@ turns out to be damaged while it is decoded, its batch is lost with the rest of 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeAlias
@@ -22,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from extentflow.config.specs import OF_COLUMNS
+from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import SECRET, choice
-from extentflow.errors import Conflict, CorruptObject, Misconfigured
+from extentflow.errors import Conflict, CorruptObject
 from extentflow.formats import (
     BadRecord,
     Chunk,
@@ -43,6 +42,7 @@ from extentflow.formats.parquet_footer import (
     column_ranges,
     selected_leaves,
 )
+from extentflow.formats.parquet_keys import FOOTER_KEY, KEY_LIST, FileKeys
 from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, RowGroupRanges
 from extentflow.formats.parquet_statistics import column_ranges_of
 from extentflow.formats.parquet_types import BadRows, Exact, bad_int96_rows, int96_passes
@@ -57,8 +57,6 @@ BATCH_BYTES = 4 << 20
 # one may have 16 times as many rows.
 _FIRST_ROWS = 256
 _GROWTH = 16
-# Of AES, in bytes.
-_KEY_BYTES = frozenset({16, 24, 32})
 # What Arrow raises for pages that it cannot decode.
 _DECODE_ERRORS = (
     pa.ArrowInvalid,
@@ -303,18 +301,10 @@ class ParquetOptions:
         "The key of files with modular encryption whose columns all have the key of the footer:"
         " base64 of 16, 24 or 32 bytes, as a reference only.",
     )
-
-
-def _decryption_key(secret: str | None) -> bytes | None:
-    """Return the key that a resolved secret holds. Raises Misconfigured, without the secret."""
-    if secret is None:
-        return None
-    with suppress(ValueError):
-        found = base64.b64decode(secret.strip(), validate=True)
-        if len(found) in _KEY_BYTES:
-            return found
-    raise Misconfigured(
-        ["parquet.encryption.footer.key: the secret is not the base64 of 16, 24 or 32 bytes"]
+    encryption_key_list: str | None = key(
+        SECRET,
+        "The master keys of files with modular encryption whose keys are wrapped by them:"
+        " `id:base64, id:base64`, as a reference only.",
     )
 
 
@@ -351,8 +341,8 @@ class Parquet:
         yield from cut_at_units(self._footer(source).groups, target_bytes, source.version.size)
 
     def _footer(self, source: RangeSource) -> Footer:
-        key = _decryption_key(self.own.encryption_footer_key)
-        return self.footers.get(source, key, pruning=self.options.excludes is not None)
+        keys = FileKeys.of(self.own.encryption_footer_key, self.own.encryption_key_list)
+        return self.footers.get(source, keys, pruning=self.options.excludes is not None)
 
     def schema(self, source: RangeSource) -> pa.Schema:
         """Return the columns that are read, from the footer."""
@@ -449,6 +439,12 @@ def _chunk(rows: DecodedRows, row: int, first_row: int) -> Chunk:
     return Chunk(batch, end - first_row, locations, bad)
 
 
+def _problems(check: FormatCheck) -> Iterator[str]:
+    own = check.options
+    if own.encryption_footer_key is not None and own.encryption_key_list is not None:
+        yield f"{KEY_LIST}: not together with {FOOTER_KEY}; a file has keys of one kind"
+
+
 PARQUET = FormatSpec(
     open=lambda options, own=ParquetOptions(): Parquet(options, own=own),
     options=ParquetOptions,
@@ -456,4 +452,5 @@ PARQUET = FormatSpec(
     converters=(*OF_COLUMNS, "string", "bytes"),
     compressible=False,
     limits_records=True,
+    problems=_problems,
 )

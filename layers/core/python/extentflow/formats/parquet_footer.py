@@ -20,10 +20,10 @@ from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.parquet.encryption import create_decryption_properties
 
 from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats.magic import HEAD_BYTES, require_signature
+from extentflow.formats.parquet_keys import FOOTER_KEY, KEY_LIST, FileKeys, KeyUnavailableError
 from extentflow.formats.parquet_statistics import unreadable_statistics
 from extentflow.formats.parquet_types import require_exact
 from extentflow.model import ObjectVersion
@@ -59,13 +59,14 @@ LARGEST_FOOTER_BYTES = 256 << 20
 _NULLABLE_KEYS = "Map keys must be annotated as required"
 # In Arrow's messages about keys. Such a file must not be read further: reading the metadata of a
 # column that has another key ends the process.
-_CRYPTO_WORDS = ("ecrypt", "crypto", "key length", "key metadata", "AAD")
+_CRYPTO_WORDS = ("ecrypt", "crypto", "key length", "key metadata", "key material", "AAD")
 # A signed footer in plain text is followed by a nonce of 12 bytes and a tag of 16 (AES GCM).
 _SIGNATURE_BYTES = 28
 _DECRYPT = (
-    "set parquet.encryption.footer.key if all its columns have the key of the footer, or decrypt it"
-    " with its writer's tools first"
+    f"set {FOOTER_KEY} if all its columns have the key of the footer, {KEY_LIST} if master keys"
+    " wrap its keys, or decrypt it with its writer's tools first"
 )
+_MOST_MESSAGE_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +123,23 @@ class Footers:
     def __init__(self, limit_bytes: int = 4 << 20) -> None:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        # By the key, too: a footer that was read with one decrypts the pages.
-        self._slots: OrderedDict[tuple[ObjectVersion, bytes | None, bool], _CachedFooter] = (
+        # By the keys, too: a footer that was read with some decrypts the pages.
+        self._slots: OrderedDict[tuple[ObjectVersion, FileKeys | None, bool], _CachedFooter] = (
             OrderedDict()
         )
 
     def get(
-        self, source: RangeSource, key: bytes | None = None, *, pruning: bool = False
+        self, source: RangeSource, keys: FileKeys | None = None, *, pruning: bool = False
     ) -> Footer:
         """Return the footer of the source's version. Raises as `read_footer`."""
-        held_as = source.version, key, pruning
+        held_as = source.version, keys, pruning
         with self._lock:
             slot = self._slots.setdefault(held_as, _CachedFooter())
             self._slots.move_to_end(held_as)
         # A lock per version, so that reading one footer delays only its own readers.
         with slot.lock:
             if slot.footer is None:
-                slot.footer = read_footer(source, key, pruning=pruning)
+                slot.footer = read_footer(source, keys, pruning=pruning)
         with self._lock:
             read = [held.footer for held in self._slots.values() if held.footer]
             held_bytes = sum(footer.metadata.serialized_size for footer in read)
@@ -150,14 +151,16 @@ class Footers:
         return slot.footer
 
 
-def read_footer(source: RangeSource, key: bytes | None = None, *, pruning: bool = False) -> Footer:
+def read_footer(
+    source: RangeSource, keys: FileKeys | None = None, *, pruning: bool = False
+) -> Footer:
     """Read and check the footer: one request, a second one if the footer exceeds the tail.
 
-    `key` decrypts the footer, and the pages that are read by its metadata. `pruning`: statistics
+    `keys` decrypt the footer, and the pages that are read by its metadata. `pruning`: statistics
     are read; without it, all of them count as unreadable.
 
     Raises:
-        UnsupportedFormat: not Parquet, encrypted with no or another key, or compressed with a codec
+        UnsupportedFormat: not Parquet, encrypted with no or other keys, or compressed with a codec
             that Arrow lacks.
         UnsupportedType: a column without an exact Arrow type, or two columns of one name.
         CorruptObject: the footer is truncated, unreadable or contradicts itself.
@@ -166,16 +169,17 @@ def read_footer(source: RangeSource, key: bytes | None = None, *, pruning: bool 
     version = source.version
     wanted = max(LEAST_TAIL_BYTES, min(version.size // TAIL_SHARE, MOST_TAIL_BYTES))
     tail = source.read(max(0, version.size - wanted), version.size)
-    _require_magic(source, tail, key)
+    _require_magic(source, tail, keys)
     length = int.from_bytes(tail[-_FRAME_BYTES:-4], "little")
     if length + _FRAME_BYTES + len(MAGIC) > version.size or length > LARGEST_FOOTER_BYTES:
         raise _corrupt(version, f"claims a footer of {length} bytes")
     framed = _framed_footer(source, tail, length)
-    metadata = _read_metadata(version, framed, length, key)
+    metadata = _read_metadata(version, framed, length, keys)
     # A file without bytes: Arrow checks the schema and the row groups before it reads a page.
-    reader = _open(version, pa.PythonFile(_MetadataOnlyFile(version.size), mode="r"), metadata)
+    file = pa.PythonFile(_MetadataOnlyFile(version.size), mode="r")
+    reader = _open(version, file, metadata, keys=keys)
     require_exact(version, reader.schema_arrow, metadata)
-    groups = tuple(_groups(version, reader, metadata, version.size - length))
+    groups = tuple(_groups(version, reader, metadata, version.size - length, keys))
     unreadable = frozenset(range(metadata.num_columns))
     if pruning:
         # Encrypted ones have been authenticated.
@@ -184,9 +188,9 @@ def read_footer(source: RangeSource, key: bytes | None = None, *, pruning: bool 
     return Footer(metadata, groups, unreadable)
 
 
-def _require_magic(source: RangeSource, tail: bytes, key: bytes | None) -> None:
+def _require_magic(source: RangeSource, tail: bytes, keys: FileKeys | None) -> None:
     version = source.version
-    is_readable = tail.endswith(MAGIC) or (key is not None and tail.endswith(ENCRYPTED_MAGIC))
+    is_readable = tail.endswith(MAGIC) or (keys is not None and tail.endswith(ENCRYPTED_MAGIC))
     if is_readable and len(tail) >= len(MAGIC) + _FRAME_BYTES:
         return
     if tail.endswith(ENCRYPTED_MAGIC):
@@ -212,11 +216,11 @@ def _framed_footer(source: RangeSource, tail: bytes, length: int) -> bytes:
 
 
 def _read_metadata(
-    version: ObjectVersion, framed: bytes, length: int, key: bytes | None
+    version: ObjectVersion, framed: bytes, length: int, keys: FileKeys | None
 ) -> pq.FileMetaData:
-    metadata = _open(version, pa.BufferReader(framed), key=key).metadata
+    metadata = _open(version, pa.BufferReader(framed), keys=keys).metadata
     unread = length - metadata.serialized_size
-    if framed.endswith(ENCRYPTED_MAGIC) or (unread == _SIGNATURE_BYTES and key is not None):
+    if framed.endswith(ENCRYPTED_MAGIC) or (unread == _SIGNATURE_BYTES and keys is not None):
         # Arrow has decrypted the footer, or verified its signature.
         return metadata
     if unread == _SIGNATURE_BYTES:
@@ -254,11 +258,10 @@ def _open(
     file: pa.NativeFile,
     metadata: pq.FileMetaData | None = None,
     *,
-    key: bytes | None = None,
+    keys: FileKeys | None = None,
 ) -> pq.ParquetFile:
-    decryption = None
-    if key is not None:
-        decryption = create_decryption_properties(key, allow_plaintext_files=True)
+    # With metadata, there is nothing to decrypt.
+    decryption = keys.properties() if keys is not None and metadata is None else None
     try:
         return pq.ParquetFile(
             file,
@@ -267,11 +270,15 @@ def _open(
             buffer_size=1,
             decryption_properties=decryption,
         )
+    except KeyUnavailableError as exc:
+        raise _cannot_decrypt(version, exc, keys) from exc
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedType(f"{version.uri}: {_one_line(exc)}; remove that column") from exc
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
-        if any(word in str(exc) for word in _CRYPTO_WORDS):
-            raise _cannot_decrypt(version, exc) from exc
+        # These two are about members of a wrapped key.
+        about_keys = isinstance(exc, (pa.ArrowKeyError, pa.ArrowTypeError))
+        if about_keys or any(word in str(exc) for word in _CRYPTO_WORDS):
+            raise _cannot_decrypt(version, exc, keys) from exc
         if _NULLABLE_KEYS in str(exc):
             raise UnsupportedType(
                 f"{version.uri} has a map whose keys are optional; write them as required"
@@ -280,7 +287,11 @@ def _open(
 
 
 def _groups(
-    version: ObjectVersion, reader: pq.ParquetFile, metadata: pq.FileMetaData, footer_start: int
+    version: ObjectVersion,
+    reader: pq.ParquetFile,
+    metadata: pq.FileMetaData,
+    footer_start: int,
+    keys: FileKeys | None,
 ) -> Iterator[RowGroup]:
     row, reached = 0, len(MAGIC)
     columns = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
@@ -292,7 +303,7 @@ def _groups(
         # Without rows there is nothing to own: no extent needs the group's bytes.
         if group.num_rows == 0:
             continue
-        _require_sound_chunks(version, reader, ordinal)
+        _require_sound_chunks(version, reader, ordinal, keys)
         # Outside lists and maps, each row has one value: otherwise, columns would shift.
         counts = {leaf: group.column(leaf).num_values for leaf in flat}
         if wrong := [leaf for leaf, count in counts.items() if count != group.num_rows]:
@@ -313,17 +324,22 @@ def _groups(
         raise _corrupt(version, f"states {rows} rows, but its row groups contain {row}")
 
 
-def _require_sound_chunks(version: ObjectVersion, reader: pq.ParquetFile, ordinal: int) -> None:
-    # Arrow checks the metadata of every column chunk before it reads the first page.
+def _require_sound_chunks(
+    version: ObjectVersion, reader: pq.ParquetFile, ordinal: int, keys: FileKeys | None
+) -> None:
+    # Arrow checks the metadata of every column chunk before it reads the first page, and decrypts
+    # it: without the key of a column, nothing must ask for its metadata.
     try:
         next(reader.reader.iter_batches(1, [ordinal], use_threads=False), None)
     except _NothingToReadError:
         pass
+    except KeyUnavailableError as exc:
+        raise _cannot_decrypt(version, exc, keys) from exc
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedFormat(f"{version.uri}: row group {ordinal}: {_one_line(exc)}") from exc
     except (pa.ArrowException, OSError) as exc:
         if any(word in str(exc) for word in _CRYPTO_WORDS):
-            raise _cannot_decrypt(version, exc) from exc
+            raise _cannot_decrypt(version, exc, keys) from exc
         raise _corrupt(version, f"has a broken row group {ordinal}: {_one_line(exc)}") from exc
     # A summary file (`_metadata`) names the file of each chunk.
     chunk = reader.metadata.row_group(ordinal).column(0)
@@ -347,10 +363,16 @@ def column_ranges(group: pq.RowGroupMetaData) -> list[tuple[int, int]]:
     return ranges
 
 
-def _cannot_decrypt(version: ObjectVersion, exc: BaseException) -> UnsupportedFormat:
+def _cannot_decrypt(
+    version: ObjectVersion, exc: BaseException, keys: FileKeys | None
+) -> UnsupportedFormat:
+    if keys is None:
+        return UnsupportedFormat(f"{version.uri} is encrypted: {_one_line(exc)}; {_DECRYPT}")
+    rule = "all its columns must have the key of the footer, and this must be the one"
+    if keys.setting == KEY_LIST:
+        rule = "list the master keys of its footer and of all its columns, each with its id"
     return UnsupportedFormat(
-        f"{version.uri} cannot be decrypted with parquet.encryption.footer.key: {_one_line(exc)};"
-        " all its columns must have the key of the footer, and this must be the one"
+        f"{version.uri} cannot be decrypted with {keys.setting}: {_one_line(exc)}; {rule}"
     )
 
 
@@ -359,4 +381,5 @@ def _corrupt(version: ObjectVersion, what: str) -> CorruptObject:
 
 
 def _one_line(exc: BaseException) -> str:
-    return " ".join(str(exc).split())
+    # Of the start: Arrow repeats what it cannot read, whatever its length.
+    return " ".join(str(exc)[:_MOST_MESSAGE_CHARACTERS].split())
