@@ -106,6 +106,7 @@ def narrow() -> Iterator[FormatCase]:
         ("cp037", ("ab", "", "é"), None),
         ("shift_jis", JAPANESE, b"a\x81"),
         ("cp932", JAPANESE, b"\x81"),
+        ("shift_jis_2004", (*JAPANESE, "¥‾"), b"a\x81"),
         ("euc_jp", JAPANESE, b"\xa4"),
         ("gb18030", (*CHINESE, "😀", "\u0a0a"), b"a\x81\x30"),
         ("big5", CHINESE, b"\xa4"),

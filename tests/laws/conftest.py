@@ -1,16 +1,7 @@
-"""Finds the cases: every `CASES` of the modules `tests/laws/*_cases.py`."""
-
-import importlib
-from pathlib import Path
+"""Runs laws on the cases."""
 
 import pytest
-from tests.laws.laws import FormatCase
-
-CASES: list[FormatCase] = [
-    case
-    for path in sorted(Path(__file__).parent.glob("*_cases.py"))
-    for case in importlib.import_module(f"tests.laws.{path.stem}").CASES
-]
+from tests.laws.cases import CASES
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

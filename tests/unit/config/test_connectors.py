@@ -1073,8 +1073,25 @@ def test_content_never_overrides_a_setting_or_an_extension() -> None:
     assert chosen.format_for("a.json", "jsonl") == "text"
     assert chosen.format_source("a") == "input.format"
     assert connector().format_for("a.json") == "json"
-    with pytest.raises(UnsupportedFormat, match="no known format"):
-        connector().format_for("a", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("a", "the name has no extension of a format"),
+        ("a.b/c", "the name has no extension of a format"),
+        ("a.gz", "the name has no extension of a format"),
+        (".profile", "the extension .profile is of no known format"),
+        ("a.xyz", "the extension .xyz is of no known format"),
+        ("a.xyz.gz", "the extension .xyz is of no known format"),
+    ],
+)
+def test_what_leaves_the_format_open_is_said(key: str, why: str) -> None:
+    with pytest.raises(UnsupportedFormat) as caught:
+        connector().format_for(key, "unknown")
+
+    assert f"{key}: {why}, and the content shows none (CSV and" in str(caught.value)
+    assert "; set input.format in connector " in str(caught.value)
 
 
 @pytest.mark.parametrize(

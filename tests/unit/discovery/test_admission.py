@@ -791,7 +791,7 @@ def test_an_unsupported_format_is_a_failed_job_with_its_reason() -> None:
     ((job,),) = [one.jobs for one in admission.take(admission.put(b"abcd", "file.xyz"))]
 
     assert job.state is JobState.FAILED
-    assert "s3://bucket/file.xyz: the extension is of no known format" in job.reason
+    assert "s3://bucket/file.xyz: the extension .xyz is of no known format" in job.reason
     assert admission.queued.queue.sent == []
     assert admission.kept.messages == []
 

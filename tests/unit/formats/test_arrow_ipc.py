@@ -76,7 +76,6 @@ def test_a_plan_cuts_files_where_batches_begin_and_streams_nowhere() -> None:
 
     assert [start for start, _ in plan(FILE)] == [0, *(batch.start for batch in batches[1:])]
     assert plan(STREAM) == [(0, len(STREAM))]
-    assert plan(b"") == []
 
 
 def test_an_extent_reads_its_batches_and_the_footer_only() -> None:

@@ -450,10 +450,6 @@ def test_a_truncated_header_is_corrupt(cut: int) -> None:
         plan(with_schema("int")[:cut])
 
 
-def test_an_empty_object_has_no_extents() -> None:
-    assert plan(b"") == []
-
-
 # -- damage and limits -----------------------------------------------------------------------------
 
 ROWS = [{"n": n, "s": f"text {n}"} for n in range(40)]

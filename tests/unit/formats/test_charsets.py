@@ -79,6 +79,62 @@ def test_trap_t03_an_object_without_a_mark_is_refused_or_recognised_never_guesse
     assert [row["value"] for row in read(body, name[:6]).rows] == ["id,name", "1,a"]
 
 
+RUSSIAN, ARABIC, THAI = "Съешь ещё этих булок", "مرحبا بالعالم", "สวัสดี"
+HINDI, CHINESE, EMOJI = "नमस्ते दुनिया", "第一行\n第二行\n", "😀 😀\n"
+SCRIPTS = [RUSSIAN, ARABIC, THAI, HINDI, CHINESE, EMOJI, "Привет", "שלום", "a", "\na"]
+
+
+@pytest.mark.parametrize("name", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+@pytest.mark.parametrize("text", SCRIPTS)
+@pytest.mark.parametrize("odd", [b"", b"\x04"])
+def test_trap_t03_text_of_any_script_without_a_mark_is_refused_and_no_garbage_is_delivered(
+    name: str, text: str, odd: bytes
+) -> None:
+    body = text.encode(name) + odd
+
+    with pytest.raises(UnsupportedFormat, match=f"looks like {name}, .*set character.set={name}"):
+        read(body, None)
+
+
+@pytest.mark.parametrize("name", ["UTF-16LE", "UTF-16BE"])
+@pytest.mark.parametrize("text", ["今天天气很好", "ありがとう", "안녕하세요", "Γειά"])
+def test_trap_t03_words_that_show_no_byte_order_are_bad_records(name: str, text: str) -> None:
+    """They hold no zero, and bytes that UTF-8 never has."""
+    result = read(text.encode(name), None)
+
+    assert result.rows == []
+    assert "; if the object has another character set, set character.set" in result.bad[0][2]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"1\x012\x013\n4\x015\x016\n",  # Hive's separator, at every second byte
+        b"1\t2\t3\n4\t5\t6\n",
+        b"id\0name\n1\0a\n",
+        b"before\0 and \x1bbehind\n",
+        "été\0über\n😀\0 behind\n".encode(),
+        "\ue000\U0001fae8 new and private characters\n".encode(),
+        b"\x04" * 3 + b"abcdefghijk\n",
+    ],
+)
+def test_text_with_control_characters_is_no_utf_16(body: bytes) -> None:
+    rows = read(body, None).rows
+
+    assert b"".join(row["value"].encode() + b"\n" for row in rows) == body
+
+
+@pytest.mark.parametrize("codec", ["cp037", "cp500", "iso8859-1", "shift_jis", "gb18030", "euc_kr"])
+def test_text_in_another_character_set_is_bad_records_and_no_garbage(codec: str) -> None:
+    letters = {"shift_jis": "あいう表示", "gb18030": "中文", "euc_kr": "한국"}.get(codec, "éàü")
+    body = "\n".join(letters * 20 for _ in range(20)).encode(codec)
+
+    result = read(body, None)
+
+    assert result.rows == []
+    assert result.bad
+
+
 def test_an_unknown_byte_order_is_refused() -> None:
     with pytest.raises(UnsupportedFormat, match=r"no byte order mark; set character\.set=UTF-16LE"):
         read("日本語".encode("utf-16-le"), "UTF-16")

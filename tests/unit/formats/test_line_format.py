@@ -208,7 +208,6 @@ def test_a_compressed_object_is_one_extent(codec: str) -> None:
 
     assert not fmt.splittable
     assert list(fmt.plan(source, 10)) == [(0, size)]
-    assert list(fmt.plan(MemorySource(b""), 10)) == []
     with pytest.raises(Conflict, match="has one extent"):
         list(fmt.decode(source, extent_of(source, 0, size - 1), 0))
 

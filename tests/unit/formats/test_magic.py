@@ -143,7 +143,7 @@ def test_the_expected_format_is_not_rejected() -> None:
 
 def test_a_columnar_format_rejects_others_by_the_same_function() -> None:
     with pytest.raises(
-        UnsupportedFormat, match=r"begins as gzip .* input\.format=parquet"
+        UnsupportedFormat, match=r"begins as gzip .* says parquet; set file"
     ) as caught:
         require_signature(VERSION, OBJECTS["gzip"], expected="parquet")
 

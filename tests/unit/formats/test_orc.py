@@ -122,7 +122,6 @@ def test_a_plan_cuts_where_stripes_begin() -> None:
 
     assert [start for start, _ in plan(FLAT.body)] == [0, *(s.start for s in stripes[1:])]
     assert plan(FLAT.body, 1 << 30) == [(0, len(FLAT.body))]
-    assert plan(b"") == []
 
 
 # -- refused before the first record ---------------------------------------------------------------

@@ -103,13 +103,6 @@ def test_a_row_group_larger_than_the_target_is_an_extent() -> None:
     assert len(list(parquet().plan(MemorySource(body), 1))) == 3
 
 
-def test_trap_t19_a_zero_byte_object_has_no_extents() -> None:
-    source = MemorySource(b"")
-
-    assert list(parquet().plan(source, MIB)) == []
-    assert source.reads == []
-
-
 @pytest.mark.parametrize("table", [ONE_COLUMN.slice(0, 0), pa.table({})])
 def test_trap_t19_a_file_without_rows_is_one_extent_without_records(table: pa.Table) -> None:
     source = MemorySource(written(table))

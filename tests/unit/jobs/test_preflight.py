@@ -86,10 +86,8 @@ def test_objects_of_unknown_format_are_named_before_anything_starts() -> None:
     found = problems(Cluster(), config(), objects("b.unknown", "c"))
 
     assert len(found) == 2
-    assert found[0].startswith(
-        "s3://b/b.unknown: the extension is of no known format; set input.format"
-    )
-    assert found[1].startswith("s3://b/c: ")
+    assert found[0].startswith("s3://b/b.unknown: the extension .unknown is of no known format,")
+    assert found[1].startswith("s3://b/c: the name has no extension of a format,")
 
 
 def test_an_object_of_unknown_format_blocks_no_other() -> None:

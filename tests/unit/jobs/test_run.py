@@ -474,7 +474,7 @@ def test_a_run_that_breaks_and_cannot_ask_how_its_jobs_stand_still_reports() -> 
 # -- objects that cannot be cut -------------------------------------------------------------------
 
 
-UNFIT = "the extension is of no known format"
+UNFIT = "the extension .xyz is of no known format"
 
 
 def test_an_undecodable_object_is_a_failed_job_among_others() -> None:

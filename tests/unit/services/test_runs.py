@@ -630,6 +630,52 @@ def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -
     assert line.runtime.cluster.ensured == 1  # by the run: a plan creates nothing
 
 
+ROUTED = {
+    "transforms": "route",
+    "transforms__route__type": "ExtractTopic",
+    "transforms__route__field": "to",
+    "transforms__route__topics": "de,fr",
+}
+
+
+def test_a_plan_reports_a_missing_topic_that_only_values_name(line: Line) -> None:
+    line.put_connector(**ROUTED)
+    line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,to\n1,de\n")
+    line.lose("fr")
+
+    plans = Runs(line.runtime).plan("c")
+    with pytest.raises(Misconfigured) as raised:
+        line.run()
+
+    assert plans.problems == raised.value.problems == ("topic fr does not exist",)
+    assert [one.topic for one in plans.objects] == [TOPIC]
+    assert line.states() == []
+
+
+def test_a_plan_reports_a_first_record_whose_value_names_another_topic(line: Line) -> None:
+    line.put_connector(**ROUTED)
+    for topic in ("de", "fr"):
+        line.runtime.cluster.create_topic(topic, 1)
+    store = line.runtime.memory_store
+    store.put(BUCKET, "c/a.csv", b"id,to\n1,de\n2,fr\n")
+    store.put(BUCKET, "c/b.csv", b"id,to\n3,es\n")
+    store.put(BUCKET, "c/c.csv", b"id,from\n4,de\n")
+
+    plans = Runs(line.runtime).plan("c")
+    report = line.run()
+
+    assert [one.version.key for one in plans.objects] == ["c/a.csv"]
+    unlisted, missing = plans.problems
+    assert unlisted.startswith(f"s3://{BUCKET}/c/b.csv")
+    assert "transforms.route (ExtractTopic): topics lacks 'es'" in unlisted
+    assert missing.startswith(f"s3://{BUCKET}/c/c.csv")
+    assert "transforms.route (ExtractTopic): there is no column 'to'" in missing
+    assert set(report.errors) == {unlisted, missing}
+    read = line.runtime.cluster.read_committed
+    assert [record.value for record in read("de")] == [b'{"id":"1","to":"de"}']
+    assert [record.value for record in read("fr")] == [b'{"id":"2","to":"fr"}']
+
+
 def test_a_plan_and_doctor_name_files_of_the_producer_that_cannot_be_read(line: Line) -> None:
     line.put_connector(producer__ssl__key__location="/nowhere/client.key")
     line.runtime.put()
@@ -720,8 +766,8 @@ def test_a_compression_that_content_shows_is_planned_stored_and_delivered(line: 
     memory = line.runtime.memory
     (refused,) = [job for job in trusted.jobs if job.state != JobState.DONE]
     why = next(item.error for item in memory.extents.list(refused.job))
-    assert "c/named.csv begins as gzip (compression), but input.format=csv and" in why
-    assert "set file.compression.type=gzip, or content" in why
+    assert "c/named.csv begins as gzip (compression), but input.format or its extension" in why
+    assert "says csv; set file.compression.type=gzip, or content" in why
     said = {one.version.key: (one.compression, one.compression_source) for one in plans.objects}
     assert said == {
         "c/plain": ("none", "content"),

@@ -240,7 +240,7 @@ def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("key", "changes", "why"),
     [
-        ("x.xyz", {}, "the extension is of no known format"),
+        ("x.xyz", {}, "the extension .xyz is of no known format"),
         ("x y.csv", {"topic": "t-{key}"}, "x y.csv"),
         ("x.parquet.gz", {"input.format": "parquet"}, "gzip around parquet is not read"),
         ("x.csv", {}, ""),

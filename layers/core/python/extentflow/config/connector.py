@@ -513,8 +513,11 @@ class ConnectorConfig:
         if recognised in FORMATS.names() and self.needs_content(key):
             name = recognised
         if name is None:
+            found = extension(key)
+            known = f"the extension .{found} is of no known format"
             raise UnsupportedFormat(
-                f"{self._uri(key)}: the extension is of no known format; set input.format in"
+                f"{self._uri(key)}: {known if found else 'the name has no extension of a format'},"
+                " and the content shows none (CSV and text are never guessed); set input.format in"
                 f" connector {self.name}, narrow its prefix, or run a glob (s3://BUCKET/PREFIX*.csv)"
             )
         if problem := self.unfit(name):

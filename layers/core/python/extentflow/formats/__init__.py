@@ -161,7 +161,7 @@ class Format(Protocol):
         """
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges that partition `[0, size)`, in order; nothing for an empty object.
+        """Yield ranges that partition `[0, size)`, in order; nothing for an empty object of lines.
 
         Arithmetic unless the format must read the object (Parquet: the footer). Called by planners
         and drivers; deterministic for one version and one target.

@@ -35,7 +35,7 @@ from extentflow.formats import (
     row_factor,
 )
 from extentflow.formats.lines import stream_windows
-from extentflow.formats.magic import HEAD_BYTES, require_signature
+from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
 from extentflow.formats.parquet_prefetch import ObjectFile
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
@@ -242,8 +242,7 @@ class ArrowIpc:
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield runs of consecutive batches up to `target_bytes`; one range for a stream."""
-        if source.version.size == 0:
-            return
+        require_bytes(source.version, "Arrow IPC")
         batches = self._footer(source).batches or ()
         yield from cut_at_units(batches, target_bytes, source.version.size)
 

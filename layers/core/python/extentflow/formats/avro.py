@@ -56,7 +56,7 @@ from extentflow.formats.avro_columns import (
     record_starts,
 )
 from extentflow.formats.lines import stream_windows
-from extentflow.formats.magic import HEAD_BYTES, require_signature
+from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import tail
@@ -613,8 +613,7 @@ class Avro:
         An object whose marker is not random is one extent.
         """
         size = source.version.size
-        if not size:
-            return
+        require_bytes(source.version, "Avro")
         is_random = len(set(self._header(source).marker)) >= _RANDOM_BYTES
         step = max(1, target_bytes) if is_random else size
         for start in range(0, size, step):

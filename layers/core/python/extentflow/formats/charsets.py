@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,13 @@ _MULTIBYTE = ("big5", "cp932", "cp949", "cp950", "euc", "gb", "johab", "shift_ji
 _LEAST_TRAIL = 0x30
 # Shares of zeros that text in another character set does not have.
 _MANY, _NEARLY_ALL = 0.3, 0.9
+# Control characters that separate fields: those of Hive, and zero.
+_SEPARATORS = "\0\x01\x02\x03\x1b"
+# Categories of control characters and of code points without a character.
+_NO_TEXT = ("Cc", "Cn", "Co", "Cs")
+# First bytes of scripts in UTF-16 that are control characters elsewhere, but not separators.
+_SPACE = 0x20
+_HIGH_BYTES = bytes([0, *range(0x04, 0x09), 0x0B, *range(0x0E, 0x1C)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +120,10 @@ def charset_of(configured: str | None, head: bytes, uri: str) -> Charset:
             )
         return Charset.named(found)
     guess = _unmarked(head)
-    if not codec and guess is not None:
+    if not codec and (likely := guess or _resembled(head)) is not None:
         raise UnsupportedFormat(
-            f"{uri} has zeros where {guess} has them, and no byte order mark; set"
-            f" character.set={guess}, or character.set=UTF-8 if the zeros are content"
+            f"{uri} looks like {likely}, and has no byte order mark; set character.set={likely}, or"
+            " character.set=UTF-8 if its zeros and control characters are content"
         )
     if codec not in ("utf-16", "utf-32"):
         return Charset.named(codec or "utf-8")
@@ -142,6 +150,47 @@ def _unmarked(head: bytes) -> str | None:
         case [first, 0.0, *rest] if not any(rest[1::2]) and max([first, *rest]) > _MANY:
             return "UTF-16BE"
     return None
+
+
+def _resembled(head: bytes) -> str | None:
+    """Return the UTF-16 or UTF-32 that `head`, which has few zeros or none, may be in.
+
+    Of Cyrillic in UTF-16, each second byte is 0x04, and the others are ASCII, too. Good enough to
+    refuse an object, not to decode it.
+    """
+    is_utf_8 = _is_plausible(head, "utf-8", besides=_SEPARATORS)
+    if is_utf_8 and 0 not in head:
+        return None
+    whole = head[: len(head) // 4 * 4]
+    for name in ("UTF-32LE", "UTF-32BE"):
+        if whole and _is_plausible(whole, name):  # other text never is
+            return name
+    whole = head[: len(head) // 2 * 2]
+    found = []
+    for name, place in (("UTF-16LE", 1), ("UTF-16BE", 0)):
+        high = whole[place::2]
+        zeros, scripts = high.count(0), sum(map(high.count, _HIGH_BYTES))
+        # Other text may be valid UTF-16 by chance, but has no such bytes.
+        is_likely = not is_utf_8 and (zeros or 2 * scripts > len(high))
+        is_small = zeros and max(high) < _SPACE
+        if (is_likely or is_small) and _is_plausible(whole, name):
+            found.append((zeros, scripts, name))
+    return max(found)[-1] if found else None
+
+
+def _is_plausible(head: bytes, codec: str, besides: str = "") -> bool:
+    """Whether `head` begins text: assigned characters, white space, and those `besides`.
+
+    A character that `head` cuts off counts for none.
+    """
+    try:
+        text = codecs.getincrementaldecoder(codec)().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return all(
+        character.isspace() or character in besides or category(character) not in _NO_TEXT
+        for character in set(text)
+    )
 
 
 def to_utf8(block: LineBlock, charset: Charset, syntax: LineSyntax) -> LineBlock:

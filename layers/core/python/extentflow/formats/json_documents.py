@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, magic
 from extentflow.formats.charsets import UTF_8, Charset, decoded_windows
 from extentflow.formats.compression import CODECS, decompress
 from extentflow.formats.jsonl import JsonlOptions, JsonReader
@@ -74,6 +74,8 @@ class JsonDocuments:
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield the whole object, if it is not empty."""
         del target_bytes
+        if self._options.compression != "none":
+            magic.require_bytes(source.version, self._options.compression)
         if source.version.size:
             yield 0, source.version.size
 

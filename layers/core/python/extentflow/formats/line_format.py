@@ -93,7 +93,7 @@ class ObjectHead:
         step = max(magic.HEAD_BYTES, min(_HEAD_STEP_BYTES, version.size // _HEAD_SHARE))
         content = tail(source, 0, first_bytes=step, most_bytes=_GROWTH_LIMIT_BYTES)
         head, end = next(content, b""), b""
-        if compression == "none" and magic.needs_tail(head):
+        if magic.needs_tail(head):
             end = source.read(max(0, version.size - magic.TAIL_BYTES), version.size)
         magic.require_signature(version, head, end, expected=expected, compression=compression)
         content = chain([head], content)
@@ -349,6 +349,8 @@ class LineFormat:
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield `[0, t), [t, 2t), ...` without reading; one range where compressed."""
         size = source.version.size
+        if self._options.compression != "none":
+            magic.require_bytes(source.version, self._options.compression)
         step = max(1, target_bytes) if self.splittable else max(1, size)
         for start in range(0, size, step):
             yield start, min(start + step, size)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from extentflow.errors import UnsupportedFormat
+from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import FORMATS
 from extentflow.model import ObjectVersion
 
@@ -45,7 +45,7 @@ class Signature:
                 " differ"
             )
         if self.kind == "format" and self.name in formats:
-            return f"set input.format={self.name}"
+            return f"set input.format={self.name}, or correct the extension"
         return _ADVICE[self.kind].format(name=self.name, formats=", ".join(formats))
 
 
@@ -77,6 +77,15 @@ _SIGNATURES = [
 ]
 
 
+def require_bytes(version: ObjectVersion, kind: str) -> None:
+    """Raise CorruptObject for an object of 0 bytes: every object of this kind has a signature."""
+    if not version.size:
+        raise CorruptObject(
+            f"{version.uri} has 0 bytes, which no {kind} object has: its writer did not finish, or"
+            " it is a marker; upload it again, or remove it"
+        )
+
+
 def needs_tail(head: bytes) -> bool:
     """Return whether `recognise` needs the last bytes of the object, too."""
     return head.startswith((b"PAR1", b"PARE", b"ORC"))
@@ -105,14 +114,14 @@ def require_signature(
     wanted = {"none": expected, "bgzf": "gzip"}.get(compression, compression)
     if seen is None and compression != "none":
         raise UnsupportedFormat(
-            f"{version.uri} does not start like a {compression} file, but"
-            f" file.compression.type={compression}; set file.compression.type=none, or content if"
-            " objects of the connector differ"
+            f"{version.uri} does not begin as {compression}, which file.compression.type or its"
+            " extension says; set file.compression.type=none, or content if objects of the"
+            " connector differ"
         )
     if seen is not None and seen.name != wanted and not _is_text(seen, expected, compression):
         raise UnsupportedFormat(
-            f"{version.uri} begins as {seen.name} ({seen.kind}), but input.format={expected} and"
-            f" file.compression.type={compression}; {seen.advice}"
+            f"{version.uri} begins as {seen.name} ({seen.kind}), but input.format or its extension"
+            f" says {_described(expected, compression)}; {seen.advice}"
         )
 
 
@@ -124,9 +133,13 @@ def require_content_signature(
     if seen is not None and seen.name != expected and not _is_text(seen, expected):
         advice = "compress the object only once" if seen.kind == "compression" else seen.advice
         raise UnsupportedFormat(
-            f"{version.uri} holds {seen.name} ({seen.kind}) within {compression}, but"
-            f" input.format={expected}; {advice}"
+            f"{version.uri} holds {seen.name} ({seen.kind}) within {compression}, but input.format"
+            f" or its extension says {expected}; {advice}"
         )
+
+
+def _described(name: str, compression: str) -> str:
+    return name if compression == "none" else f"{name} within {compression}"
 
 
 def _is_text(seen: Signature, expected: str, compression: str = "none") -> bool:

@@ -28,7 +28,7 @@ from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, no_rows
 from extentflow.formats.arrow_ipc import require_columns
-from extentflow.formats.magic import HEAD_BYTES, require_signature
+from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
 from extentflow.formats.orc_metadata import (
     LARGEST_BLOCK_BYTES,
     Fields,
@@ -334,8 +334,7 @@ class Orc:
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield runs of consecutive stripes up to `target_bytes`: two requests, rarely more."""
-        if source.version.size == 0:
-            return
+        require_bytes(source.version, "ORC")
         yield from cut_at_units(self._tail(source).stripes, target_bytes, source.version.size)
 
     def schema(self, source: RangeSource) -> pa.Schema:

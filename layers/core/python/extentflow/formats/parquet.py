@@ -31,6 +31,7 @@ from extentflow.formats import (
     FormatOptions,
     FormatSpec,
     cut_at_units,
+    magic,
     no_rows,
 )
 from extentflow.formats.parquet_footer import (
@@ -336,8 +337,7 @@ class Parquet:
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield runs of consecutive row groups up to `target_bytes`: one request, rarely two."""
-        if source.version.size == 0:
-            return
+        magic.require_bytes(source.version, "Parquet")
         yield from cut_at_units(self._footer(source).groups, target_bytes, source.version.size)
 
     def _footer(self, source: RangeSource) -> Footer:
