@@ -13,6 +13,7 @@ from extentflow import plugins
 from extentflow.config import specs
 from extentflow.config.columns import MessageKey, arrow_type
 from extentflow.config.connector import ConnectorConfig
+from extentflow.config.envelope import JsonOptions
 from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.specs import FORMATS, FormatSpec
 from extentflow.config.table import key
@@ -137,6 +138,7 @@ def test_every_key_reaches_its_field() -> None:
         secret_access_key="${env:SECRET}",
         role_arn="arn:aws:iam::1:role/r",
         role_external_id="${file:/run/s3.properties:id}",
+        converter_options={"value.converter": JsonOptions()},
         format_options={
             "csv": CsvOptions(
                 separator="\t",
@@ -508,7 +510,13 @@ def test_keys_of_a_format_apply_while_the_extension_decides(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["connector.class", "topics", "value.converter.schemas.enable", "producer.sasl.jaas.config"],
+    [
+        "connector.class",
+        "topics",
+        "value.converter.schemas.cache.size",
+        "key.converter.replace.null.with.default",
+        "producer.sasl.jaas.config",
+    ],
 )
 def test_keys_of_other_systems_are_explained(name: str) -> None:
     (problem,) = problems({**ORDERS, name: "org.example.Thing"})
@@ -805,6 +813,62 @@ def test_keys_have_a_converter_by_message_key(
         else:
             (problem,) = problems(written)
             assert problem.startswith(f"key.converter={converter!r}: cannot make this message.key")
+
+
+ENVELOPE = {"value.converter": "json", "value.converter.schemas.enable": "true"}
+
+
+@pytest.mark.parametrize("part", ["value.converter", "key.converter"])
+def test_json_has_its_schema_where_connects_keys_say_so(part: str) -> None:
+    own = {part: "org.apache.kafka.connect.json.JsonConverter", f"{part}.schemas.enable": "true"}
+    written = {**ORDERS, "message.key": "column:id", **own, f"{part}.decimal.format": "numeric"}
+
+    config = parse(written)
+
+    assert config.converter_options[part] == JsonOptions(schemas=True, decimals="NUMERIC")
+    assert parse(to_map(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (
+            {"value.converter": "json", "value.converter.decimal.format": "NUMERIC"},
+            "value.converter.decimal.format: applies only where value.converter.schemas.enable is",
+        ),
+        (
+            {"value.converter.schemas.enable": "true"},
+            "value.converter.schemas.enable: applies only where value.converter is json",
+        ),
+        (
+            {"value.converter": "string", "value.converter.schemas.enable": "false"},
+            "value.converter.schemas.enable: applies only where value.converter is json",
+        ),
+        (
+            {**ENVELOPE, "value.converter.decimal.format": "PLAIN"},
+            "value.converter.decimal.format='PLAIN': write",
+        ),
+        (
+            {**ENVELOPE, "input.format": "jsonl"},
+            "value.converter.schemas.enable=true writes columns, and jsonl passes records on",
+        ),
+        (
+            {**ENVELOPE, "input.format": "json"},
+            "value.converter.schemas.enable=true writes columns, and json passes records on",
+        ),
+    ],
+)
+def test_an_envelope_that_cannot_be_written_is_refused(
+    config: dict[str, str], problem: str
+) -> None:
+    (found,) = problems({**ORDERS, **config})
+
+    assert found.startswith(problem)
+
+
+def test_an_envelope_of_lines_is_refused_by_the_extension_too() -> None:
+    with pytest.raises(UnsupportedFormat, match="jsonl passes records on as they are"):
+        parse({**ORDERS, **ENVELOPE}).format_for("in/orders.jsonl")
 
 
 def test_records_have_no_key_by_default() -> None:

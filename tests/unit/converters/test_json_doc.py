@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from extentflow.converters.envelope import envelope_converter
 from extentflow.converters.json import json_converter
 
 PAGE = Path(__file__).parents[3] / "docs" / "json.md"
@@ -75,9 +76,28 @@ EXAMPLES: dict[str, list[pa.Array]] = {
 }
 
 
-def documented() -> dict[str, str]:
-    """The table's rows: type cell -> example cell, without its backticks."""
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+# The rows that only the table of envelopes has, or has other examples for.
+ENVELOPES: dict[str, list[pa.Array]] = {
+    "`int8` to `int64`": numbers(-1, pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    "`uint8`, `uint16`, `uint32`": numbers(255, pa.uint8(), pa.uint16(), pa.uint32()),
+    "`uint64`": numbers(2**64 - 1, pa.uint64()),
+    "`float16`, `float32`": [pa.array(np.array([0.5], kind)) for kind in (np.float16, np.float32)],
+    "`float64`": numbers(1e20, pa.float64()),
+    "`timestamp` with a zone": numbers(MARCH * 1_000_000 + 4_000, pa.timestamp("us", "+05:30")),
+    "`map` with keys that are text or `uuid`": EXAMPLES["`map` with text keys"],
+}
+REPLACED = (
+    "`int8` to `int64`, `uint8` to `uint64`",
+    "`float16`, `float32`, `float64`",
+    "`map` with text keys",
+)
+ENVELOPES = {row: made for row, made in EXAMPLES.items() if row not in REPLACED} | ENVELOPES
+
+
+def documented(section: int = 0) -> dict[str, str]:
+    """The rows of a section's table: type cell -> example cell, without its backticks."""
+    text = PAGE.read_text().split("\n## ")[section]
+    lines = [line for line in text.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
     return {cells[0]: cells[-1].rstrip("|").strip().strip("`") for cells in rows}
 
@@ -91,5 +111,16 @@ def test_the_documented_example_is_what_is_written(row: str) -> None:
         assert json_converter(batch.schema)(batch)[0].as_py().decode() == f'{{"v":{example}}}'
 
 
+@pytest.mark.parametrize("row", ENVELOPES)
+def test_the_documented_example_is_what_an_envelope_has(row: str) -> None:
+    example = documented(1)[row]
+
+    for array in ENVELOPES[row]:
+        batch = pa.record_batch({"v": array})
+        envelope = envelope_converter(batch.schema)(batch)[0].as_py().decode()
+        assert envelope.endswith(f'"payload":{{"v":{example}}}}}')
+
+
 def test_every_documented_row_has_an_example_here() -> None:
     assert set(documented()) == set(EXAMPLES)
+    assert set(documented(1)) == set(ENVELOPES)

@@ -15,7 +15,7 @@ from tests.unit.converters.arrow_cases import any_case
 from extentflow.config.registry import JsonSchemaOptions
 from extentflow.converters import Converter, Destination, open_converter
 from extentflow.converters.buffers import Columns
-from extentflow.converters.json import json_rows
+from extentflow.converters.json import Dialect, json_rows
 from extentflow.converters.json_schema import DIALECT, json_schema_converter, object_schema
 from extentflow.errors import CorruptRecord, IncompatibleSchema, UnsupportedType
 
@@ -136,7 +136,7 @@ def test_every_record_conforms_to_its_schema(data: st.DataObject) -> None:
     batch = pa.record_batch([pa.array(rows, case.type)], pa.schema([field]))
     schema = object_schema([field], "", is_open=False)
 
-    payloads = json_rows(Columns.select(batch.schema, None, nested=True), 1 << 30)(batch)
+    payloads = json_rows(Columns.select(batch.schema, None, nested=True), Dialect(1 << 30))(batch)
 
     assert [misfits(schema, json.loads(one)) for one in payloads.to_pylist()] == [[]] * len(rows)
 

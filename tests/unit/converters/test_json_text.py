@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from extentflow.converters.buffers import MAX_TEXT_BYTES
-from extentflow.converters.json import _writer, json_converter
+from extentflow.converters.json import Dialect, _writer, json_converter
 from extentflow.errors import CorruptRecord
 
 
@@ -46,7 +46,7 @@ def test_everything_else_stays_utf8() -> None:
 
 def test_text_without_escapes_is_not_copied_before_the_join() -> None:
     plain = pa.array(["nothing to do", "here"])
-    write = _writer(pa.string(), "v", MAX_TEXT_BYTES)
+    write = _writer(pa.string(), "v", Dialect(MAX_TEXT_BYTES))
 
     (piece,) = write(plain, ",")
 

@@ -46,7 +46,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     CONVERTERS: {
         "avro": "extentflow.converters.avro:AVRO",
         "bytes": "extentflow.converters.raw:bytes_converter",
-        "json": "extentflow.converters.json:json_converter",
+        "json": "extentflow.converters.envelope:JSON",
         "json-schema": "extentflow.converters.json_schema:JSON_SCHEMA",
         "string": "extentflow.converters.raw:string_converter",
     },

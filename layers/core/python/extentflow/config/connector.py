@@ -23,7 +23,14 @@ from extentflow.config.columns import (
     MessageKey,
 )
 from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
-from extentflow.config.specs import CONVERTERS, FORMATS, OF_COLUMNS, STORES, FormatSpec
+from extentflow.config.specs import (
+    CONVERTERS,
+    FORMATS,
+    OF_COLUMNS,
+    STORES,
+    ConverterSpec,
+    FormatSpec,
+)
 from extentflow.config.steps import ALIASES, Step
 from extentflow.config.table import Alias, Family, Only, family, key
 from extentflow.errors import Misconfigured, UnsupportedFormat, either
@@ -537,6 +544,11 @@ class ConnectorConfig:
                 f"value.converter={converter} cannot make values of {format_name}{why}; write"
                 f" {either(spec.converters)}, or remove it"
             )
+        if checked and not self.steps and spec.raw and not self.passes_lines:
+            return (
+                f"value.converter.schemas.enable=true writes columns, and {format_name} passes"
+                " records on as they are; remove it, or make columns by a transform"
+            )
         if self.message_key.columns and not spec.has_columns:
             return f"message.key names columns, and {format_name} has none; write none or object"
         if self.attribute_columns and not spec.has_columns:
@@ -579,6 +591,15 @@ class ConnectorConfig:
     def value_converter_for(self, format_name: str) -> str:
         """Return the converter of values of that format: the configured one, or its default."""
         return self.value_converter or (FORMATS.get(format_name).converters or ("json",))[0]
+
+    @property
+    def passes_lines(self) -> bool:
+        """Whether lines that no transform changed are values as they are."""
+        found = CONVERTERS.get(self.value_converter or "json")
+        if not isinstance(found, ConverterSpec):
+            return True
+        own = self.converter_options.get("value.converter")
+        return found.takes_lines(found.options() if own is None else own)
 
     def options_of(self, format_name: str) -> Any:  # noqa: ANN401 - each format has a type of its own
         """Return the options of a format, an instance of its `FormatSpec.options`."""

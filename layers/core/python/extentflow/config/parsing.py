@@ -35,8 +35,14 @@ from extentflow.errors import Misconfigured, either, quoted
 _FOREIGN = {
     "connector.class": "names a class of Kafka Connect, which extentflow does not use; remove it",
     "topics": "a key of Connect's sinks; a connector writes to one topic: write topic",
-    "key.converter.schemas.enable": "JSON is written without a schema envelope; remove the key",
-    "value.converter.schemas.enable": "JSON is written without a schema envelope; remove the key",
+    **{
+        f"{part}{name}": why
+        for part in CONVERTER_PARTS.values()
+        for name, why in (
+            ("replace.null.with.default", "columns have no defaults, nulls stay; remove the key"),
+            ("schemas.cache.size", "a schema is written once per extent; remove the key"),
+        )
+    },
     "errors.deadletterqueue.topic.replication.factor": (
         "connectors create no topics; create the topic and remove the key"
     ),
@@ -50,7 +56,7 @@ def connector_table(config: Mapping[str, str] | None = None) -> Table:
     cannot be loaded is reported only by connectors that use it.
     """
     rows = list(declared(ConnectorConfig))
-    section = "Converters with a schema registry"
+    section = "Converters with keys of their own"
     for name, part in CONVERTER_PARTS.items():
         for row, converters in _converter_keys(part, _converter_of(config or {}, name)):
             says = f"{name} is {either(sorted(converters))}"

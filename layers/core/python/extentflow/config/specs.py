@@ -81,11 +81,15 @@ class ConverterSpec:
     `open` takes a schema, columns (None: all), an instance of `options` with resolved secrets, and
     a `converters.Destination`; it returns a `converters.Converter`. `options` declares keys as that
     of a format does; they stand below `value.converter.` and `key.converter.`.
+
+    `takes_lines`: with these options, lines of text formats pass as they are, because they already
+    are what the converter makes.
     """
 
     open: Callable[..., Any]
     options: type
     problems: Callable[[ConverterCheck], Iterable[str]] = lambda _check: ()
+    takes_lines: Callable[[Any], bool] = lambda _options: False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,14 +61,16 @@ def open_converter(
 ) -> Converter:
     """Return the converter called `name` for batches of `schema`.
 
-    `options` and `destination` are for a converter with keys of its own (`ConverterSpec`).
+    `options` (None: its defaults) and `destination` are for a converter with keys of its own
+    (`ConverterSpec`).
 
     Raises KeyError or Misconfigured as `Registry.get`, UnsupportedType as ConverterFactory, and for
     one with a registry RegistryUnavailable, IncompatibleSchema and AccessDenied.
     """
     found = CONVERTERS.get(name)
     if isinstance(found, ConverterSpec):
-        made: Converter = found.open(schema, columns, options, destination)
+        own = found.options() if options is None else options
+        made: Converter = found.open(schema, columns, own, destination)
         return made
     factory: ConverterFactory = found
     return factory(schema, columns)

@@ -427,7 +427,7 @@ def _decimals(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     fixed = schema.size if schema.kind == "fixed" else 0
 
     def write(array: pa.Array, _rows: Rows) -> list[Piece]:
-        words = _decimal_words(array)
+        words = decimal_words(array)
         sign = (words[0] >> np.uint64(63)).astype(np.bool_)
         if types.is_uint64(array.type):
             words = [np.zeros(len(array), np.uint64), *words]
@@ -439,7 +439,7 @@ def _decimals(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     return write
 
 
-def _decimal_words(array: pa.Array) -> list[NDArray[np.uint64]]:
+def decimal_words(array: pa.Array) -> list[NDArray[np.uint64]]:
     """Return the 64-bit words of unscaled values, the most significant one first."""
     if types.is_uint64(array.type):
         return [fixed_width(array, np.dtype(np.uint64))]

@@ -45,13 +45,31 @@ from extentflow.converters.nested import (
     require_unique_keys,
     rows_of,
 )
-from extentflow.converters.scalars import TextForm, all_finite, text_form
+from extentflow.converters.scalars import Forms, TextForm, all_finite, text_form
 from extentflow.errors import CorruptRecord
 
 # Writes the values of one type: called with an array and a lead, it returns pieces that together
 # read the lead and the value's JSON, row by row. Raises CorruptRecord for values without a JSON
 # form, by their ordinals in the array, and OffsetOverflowError.
 Writer: TypeAlias = Callable[[pa.Array, str], Sequence[Piece]]
+
+
+def _is_name(data_type: pa.DataType) -> bool:
+    return is_text(data_type.value_type if types.is_dictionary(data_type) else data_type)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How JSON is written: at most `limit_bytes`, scalars in their `forms`, maps as objects or not.
+
+    A map is an object if `is_name` accepts the type of its keys, else a list of entries. `pairs`:
+    an entry is `[key, value]`, not an object with these members, and no key is there twice.
+    """
+
+    limit_bytes: int
+    forms: Forms = text_form
+    is_name: Callable[[pa.DataType], bool] = _is_name
+    pairs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,37 +106,45 @@ def json_converter(
     UnsupportedType names a column without an exact JSON form, its type and what to do.
     """
     chosen = Columns.select(schema, columns, nested=True)
-    return partial(convert_in_halves, json_rows(chosen, limit_bytes))
+    return partial(convert_in_halves, json_rows(chosen, Dialect(limit_bytes)))
 
 
-def json_rows(chosen: Columns, limit_bytes: int) -> Callable[[pa.RecordBatch], pa.BinaryArray]:
-    """Return what writes a batch as one JSON object per row, or raises OffsetOverflowError."""
-    members = _members(chosen.fields, "", limit_bytes)
+def json_rows(
+    chosen: Columns, dialect: Dialect, opening: str = "", closing: str = ""
+) -> Callable[[pa.RecordBatch], pa.BinaryArray]:
+    """Return what writes a batch as one JSON object per row, or raises OffsetOverflowError.
+
+    `opening` and `closing` surround every object.
+    """
+    members = _members(chosen.fields, "", dialect)
 
     def write(batch: pa.RecordBatch) -> pa.BinaryArray:
         pieces = members.pieces(chosen.of(batch), "", batch.num_rows)
-        return concat_pieces(pieces, limit_bytes).cast(pa.binary())
+        # Not as the lead of a column, which texts that are kept begin with.
+        pieces[0] = replace(pieces[0], lead=opening + pieces[0].lead)
+        pieces[-1] = replace(pieces[-1], tail=pieces[-1].tail + closing)
+        return concat_pieces(pieces, dialect.limit_bytes).cast(pa.binary())
 
     return write
 
 
-def _members(fields: Sequence[pa.Field], path: str, limit_bytes: int) -> Members:
+def _members(fields: Sequence[pa.Field], path: str, dialect: Dialect) -> Members:
     names = tuple(field.name for field in fields)
     # JSON permits repeated names, but parsers keep different ones of them (RFC 8259, section 4).
     require_unique(names, f"members of column '{path}'" if path else "columns")
     before = f"{path}." if path else ""
-    writers = (_writer(field.type, before + field.name, limit_bytes) for field in fields)
+    writers = (_writer(field.type, before + field.name, dialect) for field in fields)
     return Members(names, tuple(writers))
 
 
-def _writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    form = text_form(data_type)
+def _writer(data_type: pa.DataType, path: str, dialect: Dialect) -> Writer:
+    form = dialect.forms(data_type)
     if form is not None:
-        write = scalar_writer(form, limit_bytes)
+        write = scalar_writer(form, dialect.limit_bytes)
         return _finite_writer(write) if types.is_floating(data_type) else write
     for recognises, build in _BUILDERS:
         if recognises(data_type):
-            return build(data_type, path, limit_bytes)
+            return build(data_type, path, dialect)
     raise no_exact_form(path, data_type, "JSON form")
 
 
@@ -153,7 +179,9 @@ def _finite_writer(write_finite: Writer) -> Writer:
     return write
 
 
-def _text_writer(_: pa.DataType, _path: str, limit_bytes: int) -> Writer:
+def _text_writer(_: pa.DataType, _path: str, dialect: Dialect) -> Writer:
+    limit_bytes = dialect.limit_bytes
+
     def write(array: pa.Array, lead: str) -> Sequence[Piece]:
         text = checked_text(array, limit_bytes)
         return (enclose(lead, '"', escape_json(text, limit_bytes), '"'),)
@@ -161,8 +189,8 @@ def _text_writer(_: pa.DataType, _path: str, limit_bytes: int) -> Writer:
     return write
 
 
-def _bytes_writer(_: pa.DataType, _path: str, limit_bytes: int) -> Writer:
-    return lambda array, lead: (enclose(lead, '"', base64(array, limit_bytes), '"'),)
+def _bytes_writer(_: pa.DataType, _path: str, dialect: Dialect) -> Writer:
+    return lambda array, lead: (enclose(lead, '"', base64(array, dialect.limit_bytes), '"'),)
 
 
 def _object_writer(members: Members, limit_bytes: int) -> Writer:
@@ -197,28 +225,46 @@ def _items_writer(
     return write
 
 
-def _map_writer(data_type: pa.MapType, path: str, limit_bytes: int) -> Writer:
-    """Return the writer of a map: an object if its keys are text, else a list of entries."""
-    key = _writer(data_type.key_type, f"{path}.key", limit_bytes)
-    value = _writer(data_type.item_type, f"{path}.value", limit_bytes)
-    key_type = data_type.key_type
-    has_names = is_text(key_type.value_type if types.is_dictionary(key_type) else key_type)
+def _map_writer(data_type: pa.MapType, path: str, dialect: Dialect) -> Writer:
+    """Return the writer of a map: an object, or a list of entries."""
+    limit_bytes, has_names = dialect.limit_bytes, dialect.is_name(data_type.key_type)
+    key = _writer(data_type.key_type, f"{path}.key", dialect)
+    value = _writer(data_type.item_type, f"{path}.value", dialect)
     if has_names:
         write_entries = _items_writer(_entry_writer(key, value), limit_bytes, "{", "}")
+    elif dialect.pairs:
+        write_entries = _items_writer(_pair_writer(key, value), limit_bytes)
     else:
         entry = _object_writer(Members(("key", "value"), (key, value)), limit_bytes)
         write_entries = _items_writer(entry, limit_bytes)
 
+    def written(keys: pa.Array) -> pa.StringArray:
+        return concat_pieces(key(keys, ""), limit_bytes)
+
     def write(array: pa.MapArray, lead: str) -> Sequence[Piece]:
         lists = map_entries(array)
-        if has_names:
-            require_unique_keys(lists, limit_bytes)
-        return write_entries(lists, lead)
+        with RowErrors() as errors:
+            if has_names or dialect.pairs:
+                with errors.collect():
+                    require_unique_keys(lists, limit_bytes, written if dialect.pairs else None)
+            with errors.collect():
+                pieces = write_entries(lists, lead)
+        return pieces
 
     return write
 
 
-def _entry_writer(write_key: Writer, write_value: Writer) -> Writer:
+def _pair_writer(write_key: Writer, write_value: Writer) -> Writer:
+    write_entries = _entry_writer(write_key, write_value, ",")
+
+    def write(array: pa.StructArray, lead: str) -> Sequence[Piece]:
+        *pieces, last = write_entries(array, lead + "[")
+        return [*pieces, replace(last, tail=last.tail + "]")]
+
+    return write
+
+
+def _entry_writer(write_key: Writer, write_value: Writer, between: str = ":") -> Writer:
     def write(array: pa.StructArray, lead: str) -> Sequence[Piece]:
         keys, values = array.flatten()
         pieces: list[Piece] = []
@@ -226,15 +272,15 @@ def _entry_writer(write_key: Writer, write_value: Writer) -> Writer:
             with errors.collect():
                 pieces += write_key(keys, lead)
             with errors.collect():
-                pieces += write_value(values, ":")
+                pieces += write_value(values, between)
         return pieces
 
     return write
 
 
-def _encoded_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
+def _encoded_writer(data_type: pa.DataType, path: str, dialect: Dialect) -> Writer:
     """Return the writer of dictionary and run-end-encoded arrays: each distinct value once."""
-    write_values = _writer(data_type.value_type, path, limit_bytes)
+    write_values, limit_bytes = _writer(data_type.value_type, path, dialect), dialect.limit_bytes
 
     def write(array: pa.Array, lead: str) -> Sequence[Piece]:
         values, indices = distinct_values(array)
@@ -266,23 +312,25 @@ def _write_entries(
     return write_values(pa.concat_arrays([*parts, values.slice(start)]), lead)
 
 
-def _storage_writer(data_type: pa.DataType, path: str, limit_bytes: int) -> Writer:
-    write_storage = _writer(data_type.storage_type, path, limit_bytes)
+def _storage_writer(data_type: pa.DataType, path: str, dialect: Dialect) -> Writer:
+    write_storage = _writer(data_type.storage_type, path, dialect)
     return lambda array, lead: write_storage(array.storage, lead)
 
 
-_Build: TypeAlias = Callable[[pa.DataType, str, int], Writer]
+_Build: TypeAlias = Callable[[pa.DataType, str, Dialect], Writer]
 _BUILDERS: tuple[tuple[Callable[[pa.DataType], bool], _Build], ...] = (
     (is_text, _text_writer),
     (is_binary, _bytes_writer),
     (
         types.is_struct,
-        lambda struct, path, limit: _object_writer(_members(tuple(struct), path, limit), limit),
+        lambda struct, path, dialect: _object_writer(
+            _members(tuple(struct), path, dialect), dialect.limit_bytes
+        ),
     ),
     (
         lambda data_type: isinstance(data_type, LISTS),
-        lambda lists, path, limit: _items_writer(
-            _writer(lists.value_type, f"{path}[]", limit), limit
+        lambda lists, path, dialect: _items_writer(
+            _writer(lists.value_type, f"{path}[]", dialect), dialect.limit_bytes
         ),
     ),
     (types.is_map, _map_writer),

@@ -14,18 +14,18 @@ from pyarrow import types
 from extentflow.config.registry import JsonSchemaOptions, problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
-from extentflow.converters.avro_schema import decimal_shape, plain_type
+from extentflow.converters.avro_schema import plain_type
 from extentflow.converters.buffers import MAX_TEXT_BYTES, Columns, Payloads, convert_in_halves
+from extentflow.converters.connect_schema import DECIMAL, INTEGERS, decimal_parameters, has_nulls
 from extentflow.converters.encodings import is_binary, is_text
 from extentflow.converters.interleave import Blobs, Constant, join_rows
-from extentflow.converters.json import json_rows
+from extentflow.converters.json import Dialect, json_rows
 from extentflow.converters.nested import LISTS, require_values
 from extentflow.converters.registry import open_registry, subject_name
 
 Json: TypeAlias = Any
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
-_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def json_schema_converter(
@@ -41,7 +41,7 @@ def json_schema_converter(
     Registers the schema, or looks it up. UnsupportedType names a column without a form in JSON.
     """
     chosen = Columns.select(schema, columns, nested=True)
-    write = json_rows(chosen, limit_bytes)
+    write = json_rows(chosen, Dialect(limit_bytes))
     text = json.dumps(
         object_schema(chosen.fields, options.record_name, is_open=options.open_objects)
     )
@@ -64,7 +64,7 @@ def object_schema(fields: Sequence[pa.Field], title: str, *, is_open: bool) -> J
 
 def _object(fields: Sequence[pa.Field], *, is_open: bool) -> Json:
     # Without nullable members, so that they may come and go.
-    required = [one.name for one in fields if not _has_nulls(one)]
+    required = [one.name for one in fields if not has_nulls(one)]
     return {
         "type": "object",
         "properties": {one.name: _nullable(one, is_open=is_open) for one in fields},
@@ -73,14 +73,9 @@ def _object(fields: Sequence[pa.Field], *, is_open: bool) -> Json:
     }
 
 
-def _has_nulls(one: pa.Field) -> bool:
-    # JSON has no NaN and no infinities, which are null.
-    return bool(one.nullable or types.is_floating(plain_type(one.type)))
-
-
 def _nullable(one: pa.Field, *, is_open: bool) -> Json:
     schema = _schema(one.type, is_open=is_open)
-    if not _has_nulls(one) or schema == _NULL:
+    if not has_nulls(one) or schema == _NULL:
         return schema
     return {"oneOf": [_NULL, schema]}
 
@@ -106,30 +101,18 @@ def _schema(data_type: pa.DataType, *, is_open: bool) -> Json:
 
 
 _NULL: Json = {"type": "null"}
-# Connect's types, where it has one; the others are read as the next wider one.
-_INTEGERS = {
-    "int8": "int8",
-    "int16": "int16",
-    "int32": "int32",
-    "int64": "int64",
-    "uint8": "int16",
-    "uint16": "int32",
-    "uint32": "int64",
-}
 
 
 def _integer(data_type: pa.DataType) -> Json:
     bits = data_type.bit_width
     unsigned = types.is_unsigned_integer(data_type)
     bounds = {"minimum": 0, "maximum": (1 << bits) - 1} if unsigned else {}
-    return {"type": "integer", "connect.type": _INTEGERS[str(data_type)], **bounds}
+    return {"type": "integer", "connect.type": INTEGERS[str(data_type)], **bounds}
 
 
 def _decimal(data_type: pa.DataType) -> Json:
-    precision, scale = decimal_shape(data_type)
-    parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
-    named = {"title": _DECIMAL, "connect.version": 1, "connect.type": "bytes"}
-    return {"type": "number", **named, "connect.parameters": parameters}
+    named = {"title": DECIMAL, "connect.version": 1, "connect.type": "bytes"}
+    return {"type": "number", **named, "connect.parameters": decimal_parameters(data_type)}
 
 
 def _string(**more: Json) -> Callable[[pa.DataType], Json]:

@@ -1,6 +1,6 @@
 """Take nested columns apart: lists, maps, dictionaries and run-end-encoded columns."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from extentflow.converters.buffers import (
     offsets_from_lengths,
     validity,
 )
+from extentflow.converters.concat import NULL
 from extentflow.converters.encodings import checked_text
 
 LISTS = (
@@ -66,13 +67,26 @@ def map_entries(array: pa.MapArray) -> pa.ListArray:
     )
 
 
-def require_unique_keys(lists: pa.ListArray, limit_bytes: int) -> None:
-    """Raise CorruptRecord for maps whose keys are not the names of distinct members."""
+def require_unique_keys(
+    lists: pa.ListArray,
+    limit_bytes: int,
+    written: Callable[[pa.Array], pa.StringArray] | None = None,
+) -> None:
+    """Raise CorruptRecord for maps whose keys are not the names of distinct members.
+
+    `written` returns the texts of keys that are no text, `null` for those that have none.
+    """
     bounds = list_bounds(lists)
     counts = np.diff(bounds)
     keys = flattened(lists, bounds).flatten()[0]
     if keys.null_count:
         raise corrupt_rows(rows_of(bounds, np.flatnonzero(pc.is_null(keys))), "a key is null")
+    if written is not None:
+        with RowErrors() as errors, errors.collect("key: ", partial(rows_of, bounds)):
+            keys = written(keys)
+        nulls = np.flatnonzero(pc.equal(keys, NULL))
+        if len(nulls):
+            raise corrupt_rows(rows_of(bounds, nulls), "a key is null")
     if len(counts) == 0 or counts.max() <= 1:
         return
     rows = np.repeat(np.arange(len(counts)), counts)

@@ -11,7 +11,7 @@ written in UTC. Fractions have the digits of their unit: none, 3, 6 or 9.
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -218,6 +218,10 @@ class TextForm:
     prefix: str = ""
     suffix: str = ""
     ordinals: Ordinals | None = None
+
+
+# Returns the form of a type, as `text_form`.
+Forms: TypeAlias = Callable[[pa.DataType], TextForm | None]
 
 
 def text_form(data_type: pa.DataType) -> TextForm | None:

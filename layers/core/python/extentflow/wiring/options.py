@@ -15,7 +15,6 @@ from extentflow.config.columns import LAST_MODIFIED, MessageKey
 from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, TAG, ConnectorConfig
 from extentflow.config.registry import RegistryOptions, registries
 from extentflow.config.secrets import environments, resolve
-from extentflow.config.specs import ConverterSpec
 from extentflow.config.table import Key, declared
 from extentflow.config.types import SECRET
 from extentflow.config.worker import WorkerSettings
@@ -229,19 +228,17 @@ def value(
         return partial(opener, converter)
     if not config.steps:
         return lambda schema: opener("bytes", schema, [RAW_COLUMN])
-    return partial(_line_converter, config.value_converter, config.extracted_columns, opener)
+    return partial(_line_converter, config, opener)
 
 
-def _line_converter(
-    chosen: str | None, key_columns: tuple[str, ...], opener: OpenConverter, schema: pa.Schema
-) -> Converter:
+def _line_converter(config: ConnectorConfig, opener: OpenConverter, schema: pa.Schema) -> Converter:
     """Return the converter of lines that transforms may have changed."""
-    kept = [name for name in schema.names if name not in key_columns]
+    kept = [name for name in schema.names if name not in config.extracted_columns]
     line = kept == [RAW_COLUMN] and schema.field(RAW_COLUMN).type in (pa.string(), pa.binary())
-    # A line is text or JSON already, and never what a converter with a registry makes.
-    if line and not isinstance(CONVERTERS.get(chosen or "json"), ConverterSpec):
+    # A line is text or JSON already, and never what a converter with a schema makes.
+    if line and config.passes_lines:
         return opener("bytes", schema, [RAW_COLUMN])
-    return opener(chosen or "json", schema)
+    return opener(config.value_converter or "json", schema)
 
 
 def chain(config: ConnectorConfig) -> Callable[[], Chain] | None:
