@@ -2,15 +2,15 @@
 
 import encodings.aliases
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product, repeat
 
 import pytest
 from tests.laws.laws import Decoded, decoded
 
 from extentflow.config.types import CHARSET, DELIMITER
-from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import FormatOptions
-from extentflow.formats.charsets import Charset
+from extentflow.formats.charsets import Charset, decoded_windows
 from extentflow.formats.csv import open_csv
 from extentflow.formats.line_format import TextOptions, open_text
 from extentflow.testing.stores import MemorySource
@@ -177,6 +177,30 @@ def test_invalid_bytes_in_a_stateful_character_set_make_a_bad_record() -> None:
 
     assert [row["value"] for row in result.rows] == ["ok", "ok"]
     assert [why[:15] for _, _, why in result.bad] == ["not iso2022_jp:"]
+
+
+@pytest.mark.parametrize("tail", [b"", b"B\nx\n", b"\x1b" * 20 + b"\n", b"&@" * 9 + b"B\nx\n"])
+@pytest.mark.parametrize("window_bytes", [1, 2, 9, 1 << 16])
+def test_a_long_escape_sequence_has_the_same_records_in_every_window(
+    tail: bytes, window_bytes: int
+) -> None:
+    """Trap: Python's decoder raised where a piece ended within such a sequence."""
+    body = b"ok\n\x1b$" + b"a" * 11 + tail
+    charset = Charset.named("iso2022_jp")
+
+    pieces = [body[at : at + window_bytes] for at in range(0, len(body), window_bytes)]
+    found = b"".join(window for _, window in decoded_windows(pieces, charset, "s3://b/k"))
+
+    whole = body.decode(charset.codec, "extentflow.invalid")
+    assert found == whole.encode("utf-8", "surrogatepass")
+
+
+def test_a_sequence_of_utf7_without_an_end_is_refused_before_it_fills_the_memory() -> None:
+    endless = chain((b"+",), repeat(b"AEEA" * 16_384))
+    charset = Charset.named("utf-7")
+
+    with pytest.raises(CorruptObject, match=r"s3://b/k: \d{7} bytes of utf-7 .* UTF-8"):
+        next(decoded_windows(endless, charset, "s3://b/k"))
 
 
 @pytest.mark.parametrize("name", ["base64", "rot13", "idna", "unicode_escape", "latin-99", "a\0b"])

@@ -10,14 +10,16 @@ the content as UTF-8
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
 
-from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import magic
 from extentflow.formats.lines import (
     ASCII_END,
@@ -40,6 +42,12 @@ _MARKED = ("utf-8", "gb18030", *_UNITS)
 # In these, a byte from 0x30 on may be the second one of a character.
 _MULTIBYTE = ("big5", "cp932", "cp949", "cp950", "euc", "gb", "johab", "shift_jis")
 _LEAST_TRAIL = 0x30
+# Escape sequences of ISO 2022 have at most 18 bytes and end with a capital letter; not with the one
+# behind `&@`, which announces a later revision. The pattern is for reversed text.
+_ESCAPE, _ESCAPE_BYTES = b"\x1b", 18
+_ESCAPE_END = re.compile(rb"[A-Z](?!@&)")
+# Python's decoder of UTF-7 keeps base64 until it ends, and decodes it again with each piece.
+_SEQUENCE_BYTES = 1 << 20
 # Shares of zeros that text in another character set does not have.
 _MANY, _NEARLY_ALL = 0.3, 0.9
 # Control characters that separate fields: those of Hive, and zero.
@@ -239,13 +247,37 @@ def _line_by_line(
     return data, begins, ends, stops
 
 
-def decoded_windows(pieces: Iterable[bytes], charset: Charset) -> Iterator[Window]:
-    """Yield the content of a stateful character set as windows of UTF-8, from its start."""
+def decoded_windows(pieces: Iterable[bytes], charset: Charset, uri: str) -> Iterator[Window]:
+    """Yield the content of a stateful character set as windows of UTF-8, from its start.
+
+    CorruptObject for a sequence of bytes that does not end within 1 MiB.
+    """
     decoder = codecs.getincrementaldecoder(charset.codec)(_MARK_INVALID)
-    at = 0
-    for piece in pieces:
-        if window := decoder.decode(piece).encode("utf-8", "surrogatepass"):
-            yield at, window
-            at += len(window)
-    if window := decoder.decode(b"", final=True).encode("utf-8", "surrogatepass"):
-        yield at, window
+    at, held = 0, b""
+    for piece in chain(pieces, (None,)):
+        data = held + piece if held and piece else piece or held
+        end = len(data) if piece is None else _end_of_sequences(data)
+        window = decoder.decode(data[:end], final=piece is None)
+        held = data[end:]
+        pending = len(held) + len(decoder.getstate()[0])
+        if pending > _SEQUENCE_BYTES:
+            raise CorruptObject(
+                f"{uri}: {pending} bytes of {charset.codec} decode to nothing yet; a sequence has"
+                f" {_SEQUENCE_BYTES} at most. Convert the object to UTF-8"
+            )
+        if window:
+            encoded = window.encode("utf-8", "surrogatepass")
+            yield at, encoded
+            at += len(encoded)
+
+
+def _end_of_sequences(data: bytes) -> int:
+    """Return where the first escape sequence begins that `data` does not end; else its length.
+
+    Python's decoders keep 8 bytes from one piece to the next, and raise where a sequence has more.
+    """
+    if data.find(_ESCAPE, max(0, len(data) - _ESCAPE_BYTES)) < 0:
+        return len(data)
+    letter = _ESCAPE_END.search(data[::-1])
+    escape = data.find(_ESCAPE, len(data) - letter.start() if letter else 0)
+    return len(data) if escape < 0 else escape

@@ -131,7 +131,8 @@ class ObjectHead:
         """
         windows = self._windows
         if self.charset.stateful:
-            windows = decoded_windows((window for _, window in windows), self.charset)
+            content = (window for _, window in windows)
+            windows = decoded_windows(content, self.charset, self.version.uri)
         limit = self._max_line_bytes
         bounded = _up_to_long_line(windows, self.syntax, limit)
         for block in self.cutter.cut(bounded, max_record_bytes=limit, places=self._places):
@@ -405,7 +406,7 @@ class LineFormat:
         if codec != "none":
             content = decompress(content, codec, step_bytes=step, uri=extent.uri, points=points)
         if charset.stateful:
-            windows = decoded_windows(content, charset)
+            windows = decoded_windows(content, charset, extent.uri)
         else:
             windows = _with_offsets(content, start.content)
         end = start.content
