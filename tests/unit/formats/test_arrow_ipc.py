@@ -17,7 +17,7 @@ from extentflow.errors import (
     UnsupportedFormat,
     UnsupportedType,
 )
-from extentflow.formats import FORMATS, FormatOptions, row_factor
+from extentflow.formats import FORMATS, FormatOptions, no_rows, row_factor
 from extentflow.formats.arrow_ipc import ArrowIpc, read_footer
 from extentflow.testing.stores import MemorySource
 
@@ -163,6 +163,48 @@ def test_a_batch_of_a_stream_that_is_not_valid_is_one_bad_record() -> None:
 
     assert len(result.bad) == 1
     assert len(result.rows) == 2750
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct([("r", pa.run_end_encoded(pa.int32(), pa.int64()))]),
+        pa.run_end_encoded(pa.int16(), pa.list_(pa.uuid())),
+        pa.map_(pa.string(), pa.run_end_encoded(pa.int32(), pa.uuid())),
+        pa.list_(pa.list_view(pa.struct([("u", pa.uuid()), ("d", pa.list_(pa.int8(), 2))]))),
+        pa.dense_union([pa.field("a", pa.large_list(pa.int8()))]),
+        pa.dictionary(pa.int8(), pa.string_view()),
+    ],
+    ids=str,
+)
+def test_every_type_has_a_batch_without_rows(kind: pa.DataType) -> None:
+    schema = pa.schema([("c", kind)])
+
+    empty = no_rows(schema)
+
+    empty.validate(full=True)
+    assert (empty.schema, empty.num_rows) == (schema, 0)
+    assert empty.column(0).to_pylist() == []
+
+
+def test_an_empty_list_can_be_joined_to_others() -> None:
+    """Trap: Arrow reads the first offset of an empty list, too, and ends the process without."""
+    (empty,) = no_rows(pa.schema([("c", pa.list_(pa.int8()))])).columns
+
+    assert pa.concat_arrays([empty, pa.array([[1]], pa.list_(pa.int8()))]).to_pylist() == [[1]]
+
+
+def test_a_lost_batch_of_nested_run_ends_is_one_bad_record() -> None:
+    """Trap: Arrow's empty array of such a type is not valid, which raised an untyped error."""
+    ends = pa.RunEndEncodedArray.from_arrays(pa.array([3], pa.int32()), pa.array([7]))
+    table = pa.table({"s": pa.StructArray.from_arrays([ends], ["r"])})
+    whole = written(table, 3)
+    at = whole.index((3).to_bytes(8, "little") + (7).to_bytes(8, "little"))  # end and value
+
+    result = read(whole[:at] + b"\xff" * 4 + whole[at + 4 :])
+
+    assert result.rows == []
+    assert len(result.bad) == 1
 
 
 def test_resuming_where_no_batch_begins_is_a_conflict() -> None:

@@ -282,8 +282,23 @@ def open_format(name: str, options: FormatOptions, own: object = None) -> Format
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch without rows."""
-    # Of nulls: Arrow makes no other empty arrays of nested extension types.
-    return pa.record_batch([pa.nulls(0, column.type) for column in schema], schema)
+    return pa.record_batch([_no_values(column.type) for column in schema], schema)
+
+
+def _no_values(kind: pa.DataType) -> pa.Array:
+    # Arrow makes no empty arrays of nested extension types, and of nested run-end encoded ones it
+    # makes `nulls` that are not valid.
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _no_values(kind.storage_type))
+    if pa.types.is_run_end_encoded(kind):
+        ends = pa.nulls(0, kind.run_end_type)
+        return pa.RunEndEncodedArray.from_arrays(ends, _no_values(kind.value_type))
+    if not kind.num_fields:
+        return pa.nulls(0, kind)
+    children = [_no_values(kind.field(at).type) for at in range(kind.num_fields)]
+    # No bitmap, and offsets that begin with the one zero that even empty lists have.
+    buffers = [None, *[pa.py_buffer(bytes(8))] * (kind.num_buffers - 1)]
+    return pa.Array.from_buffers(kind, 0, buffers, children=children)
 
 
 def row_factor(size: int) -> int:
