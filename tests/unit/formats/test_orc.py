@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyorc
 import pytest
+import zstandard
 from tests.laws.laws import Decoded, decoded, extent_of
 from tests.laws.orc_cases import LARGE, by_pyarrow, by_pyorc, joined
 
@@ -31,6 +32,7 @@ from extentflow.formats.orc import Orc, read_tail
 from extentflow.formats.orc_metadata import (
     LARGEST_DICTIONARY,
     Fields,
+    check_chunks,
     parse_fields,
     unpack_message,
     write_fields,
@@ -240,8 +242,16 @@ def with_type(column: int, message: Fields) -> Callable[[Fields], Fields]:
 def test_the_rows_before_the_batch_that_fails_are_delivered_every_time(missing: int) -> None:
     """Arrow drops a varying number of them, because it reads ahead."""
     rows = [{"c": f"text {n}"} for n in range(64)]
-    # The stream of 438 bytes ends early.
-    body = with_other_footers(one_stripe("string", rows), stripe=with_stream(1, 1, 438 - missing))
+    # The stream of 438 bytes ends early; a Bloom filter, which is not read, has the rest.
+    sizes = {1: 438 - missing, 8: missing}
+    data, rest = (write_fields([(1, kind), (2, 1), (3, sizes[kind])]) for kind in sizes)
+
+    def shorter(fields: Fields) -> Fields:
+        changed = with_stream(1, 1, 438 - missing)(fields)
+        at = changed.index((1, data)) + 1
+        return [*changed[:at], (1, rest), *changed[at:]]
+
+    body = with_other_footers(one_stripe("string", rows), stripe=shorter)
     options = FormatOptions(batch_rows=4)
 
     results = [read(body, options) for _ in range(20)]
@@ -261,7 +271,8 @@ ROWS = [{"c": f"text {n}"} for n in range(9)]
 @pytest.mark.parametrize(
     ("stripe", "reason"),
     [
-        (with_stream(2, 1, (1 << 64) - 1), "its streams are longer than the stripe"),
+        (with_stream(2, 1, (1 << 64) - 1), "its streams do not have the length of the stripe"),
+        (with_stream(1, 1, 5), "its streams do not have the length of the stripe"),
         (with_stream(1 << 32, 1, 1), "a stream of kind 4294967296 of column 1"),
         (lambda fields: [*fields, (3, b"../../../dev/zero")], "its time zone is b'../../../dev/ze"),
         (
@@ -349,6 +360,56 @@ def test_messages_are_unpacked_with_every_codec(kind: int, size: int) -> None:
     stored = (len(packed) << 1).to_bytes(3, "little") + packed + b"\x05\0\0xy"
 
     assert unpack_message(stored, kind, 1 << 16) == message + b"xy"
+
+
+def chunk(content: bytes, *, original: bool = False) -> bytes:
+    return (len(content) << 1 | original).to_bytes(3, "little") + content
+
+
+@pytest.mark.parametrize(
+    ("kind", "empty"),
+    [
+        (1, chunk(b"\x03\0")),
+        (1, chunk(b"\0\0\0\xff\xff" * 9 + b"\x03\0")),
+        (1, chunk(b"")),
+        (2, chunk(b"\0")),
+        (4, chunk(b"\0")),
+        (5, chunk(zstandard.compress(b""))),
+        (5, chunk(zstandard.ZstdCompressor(write_content_size=False).compress(b""))),
+        (5, chunk(b"\x50\x2a\x4d\x18\3\0\0\0abc" + zstandard.compress(b""))),
+        (5, chunk(b"", original=True)),
+    ],
+)
+def test_chunks_without_content_are_found(kind: int, empty: bytes) -> None:
+    codec = {2: "snappy", 4: "lz4_raw"}.get(kind)
+    small = b"a"
+    packed = {1: zlib.compress(small, wbits=-15), 5: zstandard.compress(b"a" * 300)}.get(kind)
+    others = chunk(small, original=True)
+    others += chunk(packed or pa.compress(small, codec=codec, asbytes=True))
+
+    check_chunks(others * 3, [2 * len(others), 0, len(others)], kind)
+    with pytest.raises(ValueError, match=f"the chunk at byte {len(others)} of its streams is emp"):
+        check_chunks(others + empty + others, [len(others), len(empty + others)], kind)
+
+
+@pytest.mark.parametrize("streams", [b"\x0b\0\0abc", b"\x0a\0\0\xff\xff\xff\xff\xff"])
+@pytest.mark.parametrize("kind", [1, 2, 4, 5])
+def test_chunks_that_cannot_be_unpacked_are_left_to_arrow(streams: bytes, kind: int) -> None:
+    check_chunks(streams, [len(streams)], kind)
+
+
+def test_a_chunk_without_content_is_lost_rows_and_no_other_memory() -> None:
+    """Trap: Arrow read on behind the chunk, and delivered what it found as values."""
+    rows = [{"c": 1.5 * n} for n in range(9)]
+    body = by_pyorc("struct<c:double>", rows, compression=pyorc.CompressionKind.ZSTD)
+    (stripe,) = read_tail(MemorySource(body)).stripes
+    content = body.index(b"\x28\xb5\x2f\xfd", stripe.start)
+
+    result = read(body[: content - 3] + bytes(3) + body[content:])
+
+    ((_, _, reason),) = result.bad
+    assert result.rows == []
+    assert f"the chunk at byte {content - 3 - stripe.start} of its streams is empty" in reason
 
 
 DECODE = """

@@ -32,6 +32,7 @@ from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signatur
 from extentflow.formats.orc_metadata import (
     LARGEST_BLOCK_BYTES,
     Fields,
+    check_chunks,
     check_stripe,
     check_types,
     messages_of,
@@ -231,7 +232,7 @@ class _StripeReader:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows in batches; _UndecodableError behind the last batch that Arrow decodes."""
-        self._check_footer()
+        self._check()
         row = 0
         try:
             for batch in self._scan(self.stripe.rows):
@@ -256,8 +257,8 @@ class _StripeReader:
             yield from self._scan(decoded, skip=row)
         raise failure
 
-    def _check_footer(self) -> None:
-        """Raise _UndecodableError for a stripe's footer that Arrow must not read."""
+    def _check(self) -> None:
+        """Raise _UndecodableError for a stripe that Arrow must not read."""
         tail, stripe = self.tail, self.stripe
         _, index, data, stored = (
             number_of(parse_fields(stripe.message), number) for number in range(1, 5)
@@ -269,9 +270,13 @@ class _StripeReader:
         try:
             compression = number_of(tail.postscript, _COMPRESSION)
             footer = unpack_message(packed, compression, block_bytes)
-            check_stripe(footer, tail.map_keys, index + data)
+            lengths = check_stripe(footer, tail.map_keys, index + data)
         except (*_ERRORS, zlib.error) as exc:
             raise _UndecodableError(f"its footer is damaged: {_one_line(exc)}") from exc
+        try:
+            check_chunks(self.held, lengths if self.held else (), compression)
+        except ValueError as exc:
+            raise _UndecodableError(_one_line(exc)) from exc
 
     @property
     def _step(self) -> int:

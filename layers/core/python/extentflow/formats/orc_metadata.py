@@ -2,15 +2,15 @@
 
 Arrow's reader of ORC aborts the process, allocates without a limit or reads other memory where
 types, stripe footers and stream lengths contradict the specification (https://orc.apache.org).
-What `check_types` and `check_stripe` accept is safe in this regard; the content of streams is not
-checked.
+What `check_types`, `check_stripe` and `check_chunks` accept is safe in this regard; what streams
+hold is not checked.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -25,6 +25,8 @@ _DICTIONARY_SIZE = 2
 # Kinds of types and of streams.
 _MAP, _STRUCT, _DECIMAL, _LAST_KIND = 11, 12, 14, 20
 _PRESENT = 0
+_CHUNK_HEADER_BYTES = 3
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # Kinds of compression.
 _NONE, _ZLIB, _SNAPPY, _LZO, _LZ4, _ZSTD = range(6)
 
@@ -63,7 +65,7 @@ def parse_fields(data: bytes) -> Fields:
     return fields
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(data) and shift < 70:  # noqa: PLR2004 - ten bytes of seven bits
         value |= (data[at] & 0x7F) << shift
@@ -146,23 +148,25 @@ def check_types(footer: Fields) -> frozenset[int]:
     return frozenset(keys)
 
 
-def check_stripe(footer: bytes, keys: frozenset[int], stream_bytes: int) -> None:
-    """Check a stripe's footer; ValueError for what Arrow would follow without a check.
+def check_stripe(footer: bytes, keys: frozenset[int], stream_bytes: int) -> list[int]:
+    """Return the lengths of a stripe's streams; ValueError for a footer that Arrow must not read.
 
-    `keys` are the columns that are keys of maps, `stream_bytes` how many all streams have.
+    `keys` are the columns that are keys of maps, `stream_bytes` how many all streams have: where
+    one has another length than it says, Arrow reads the next ones in the wrong place.
     """
     fields = parse_fields(footer)
+    lengths = []
     for message in messages_of(fields, _STREAMS):
         stream = parse_fields(message)
         kind, column, length = (number_of(stream, number) for number in (1, 2, 3))
         # Arrow takes the low 32 bits of both.
         if max(kind, column) >> 32:
             raise ValueError(f"it has a stream of kind {kind} of column {column}")
-        stream_bytes -= length
-        if stream_bytes < 0:
-            raise ValueError("its streams are longer than the stripe")
+        lengths.append(length)
         if column in keys and length and kind == _PRESENT:
             raise ValueError(f"column {column} has null keys in a map, which Arrow does not hold")
+    if sum(lengths) != stream_bytes:
+        raise ValueError("its streams do not have the length of the stripe")
     for message in messages_of(fields, _ENCODINGS):
         entries = number_of(parse_fields(message), _DICTIONARY_SIZE)
         if entries > LARGEST_DICTIONARY:
@@ -171,6 +175,49 @@ def check_stripe(footer: bytes, keys: frozenset[int], stream_bytes: int) -> None
     for name in messages_of(fields, _TIMEZONE):
         if not _TIMEZONE_NAME.fullmatch(name):
             raise ValueError(f"its time zone is {name[:40]!r}")
+    return lengths
+
+
+def check_chunks(content: bytes, lengths: Sequence[int], compression: int) -> None:
+    """Check that each chunk of the streams has content; ValueError for one that has none.
+
+    Behind a chunk without content, Arrow reads other memory and returns it as values. Chunks that
+    cannot be unpacked are left to it.
+    """
+    view, end = memoryview(content), 0
+    for length in lengths if compression != _NONE else ():
+        at, end = end, end + length
+        while at < end:
+            start = at + _CHUNK_HEADER_BYTES
+            header = int.from_bytes(view[at:start], "little")
+            chunk = view[start : start + (header >> 1)]
+            if not chunk or (not header & 1 and _unpacks_to_nothing(chunk, compression)):
+                raise ValueError(f"the chunk at byte {at} of its streams is empty")
+            at = start + len(chunk)
+
+
+def _unpacks_to_nothing(chunk: memoryview, compression: int) -> bool:
+    if compression == _LZ4:
+        # Without literals, and without a match, which has at least four bytes.
+        return len(chunk) == 1 and not chunk[0] >> 4
+    if compression == _ZSTD and _claims_content(chunk):
+        return False
+    try:
+        if compression == _SNAPPY:
+            return not _varint(chunk, 0)[0]
+        return not _unpacked(chunk, compression, 1)
+    except (pa.ArrowException, OSError, ValueError, zlib.error):
+        return False
+
+
+def _claims_content(frame: memoryview) -> bool:
+    """Whether the header of a zstd frame states the size of its content, and not 0 (RFC 8878)."""
+    descriptor = frame[4] if frame[:4] == _ZSTD_MAGIC and len(frame) > len(_ZSTD_MAGIC) else 0
+    kind, single = descriptor >> 6, descriptor >> 5 & 1
+    start = 6 - single + (0, 1, 2, 4)[descriptor & 3]
+    size = (single, 2, 4, 8)[kind]
+    # With two bytes, the size is less 256.
+    return bool(size) and (kind == 1 or any(frame[start : start + size]))
 
 
 def unpack_message(stored: bytes, compression: int, block_bytes: int) -> bytes:
@@ -190,7 +237,7 @@ def unpack_message(stored: bytes, compression: int, block_bytes: int) -> bytes:
     return content
 
 
-def _unpacked(chunk: bytes, compression: int, limit: int) -> bytes:
+def _unpacked(chunk: bytes | memoryview, compression: int, limit: int) -> bytes:
     if compression == _ZLIB:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(chunk, limit)
     if compression == _ZSTD:
@@ -205,7 +252,7 @@ def _unpacked(chunk: bytes, compression: int, limit: int) -> bytes:
     return content
 
 
-def _lz4_bytes(block: bytes) -> int:
+def _lz4_bytes(block: bytes | memoryview) -> int:
     """Return how many bytes a block unpacks to (lz4_Block_format.md); ValueError if truncated."""
     at = size = 0
     while at < len(block):
@@ -219,7 +266,7 @@ def _lz4_bytes(block: bytes) -> int:
     return size
 
 
-def _lz4_length(block: bytes, at: int, length: int) -> tuple[int, int]:
+def _lz4_length(block: bytes | memoryview, at: int, length: int) -> tuple[int, int]:
     if length == 15:  # noqa: PLR2004 - more bytes follow, the last one below 255
         while at < len(block):
             length, at = length + block[at], at + 1
