@@ -77,8 +77,8 @@ exhaustive: setup ## Explore STATES=10000000 states of the protocol with its imp
 chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n BROKERS=1)
 	@$(BIN)/python -m tests.faults --minutes $(MINUTES) --brokers $(BROKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
 
-fuzz: setup ## Try INPUTS=1000000 damaged and hostile inputs of every kind (SEED=n)
-	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
+fuzz: setup ## Try INPUTS=1000000 damaged and hostile inputs of every kind, or DECODES=n of each format (SEED=n)
+	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(DECODES),--decodes $(DECODES)) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
 
 infra: setup ## Tests of the deployed stack: assertions, cdk-nag, cfn-lint
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile tests/infra

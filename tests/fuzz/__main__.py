@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from tests.fuzz.campaign import campaign
-from tests.fuzz.every import KNOWN, TARGETS, outcome
+from tests.fuzz.every import KNOWN, OBJECTS, TARGETS, outcome
 from tests.fuzz.worker import work
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +18,7 @@ def main() -> int:
     """Run a campaign, or try one input again; return 0 only if nothing was found."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--decodes", type=int, help="so many for each target that decodes objects")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
     parser.add_argument("--target", choices=sorted(KNOWN), action="append")
     parser.add_argument("--only", type=int, help="try this number of the target again, or ...")
@@ -29,7 +30,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--skip", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    names = given.target or list(TARGETS)
+    names = given.target or list(OBJECTS if given.decodes else TARGETS)
     if given.worker:
         skipped = {int(number) for number in given.skip.split(",") if number}
         numbers = range(given.first, given.inputs)
@@ -39,9 +40,15 @@ def main() -> int:
         target = KNOWN[names[0]]
         data = given.file.read_bytes() if given.file else target.input(given.seed, given.only)
         return _again(names[0], data)
-    sys.stdout.write(f"seed {given.seed}, {given.inputs:,} inputs\n")
+    wanted = f"{given.decodes:,} decodes each" if given.decodes else f"{given.inputs:,} inputs"
+    sys.stdout.write(f"seed {given.seed}, {wanted}\n")
     report = campaign(
-        given.inputs, given.seed, names, given.folder.resolve(), processes=given.processes
+        sys.maxsize if given.decodes else given.inputs,
+        given.seed,
+        names,
+        given.folder.resolve(),
+        processes=given.processes,
+        decodes=given.decodes,
     )
     given.report.parent.mkdir(parents=True, exist_ok=True)
     given.report.write_text(json.dumps(report, indent=2) + "\n")

@@ -39,6 +39,7 @@ class Tally:
     seed: int
     folder: Path
     inputs: int = 0
+    decodes: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     found: Counter[str] = field(default_factory=Counter)
     saved: list[str] = field(default_factory=list)
@@ -50,6 +51,7 @@ class Tally:
     def add(self, batch: dict[str, Any]) -> None:
         """Add a batch as a worker reports it."""
         self.outcomes.update(batch["outcomes"])
+        self.decodes += batch["decodes"]
         self.inputs += sum(batch["outcomes"].values())
         self.cpu_seconds += batch["cpu_seconds"]
         self.peak_mib = max(self.peak_mib, batch["peak_mib"])
@@ -73,6 +75,7 @@ class Tally:
         """Return the figures, JSON-ready."""
         return {
             "inputs": self.inputs,
+            "decodes": self.decodes,
             "outcomes": dict(self.outcomes.most_common()),
             "found": dict(self.found.most_common()),
             "saved": self.saved,
@@ -85,30 +88,43 @@ class Tally:
 
 @dataclass
 class Supervisor:
-    """Runs workers of one target until all its inputs were tried, however many of them die."""
+    """Runs workers of one target until all its inputs were tried, however many of them die.
+
+    With `decodes` it ends behind the batch with which there are so many.
+    """
 
     tally: Tally
     count: int
     hangs_seconds: float = HANGS_SECONDS
+    decodes: int | None = None
     _done: int = 0
     _skipped: list[int] = field(default_factory=list)
 
     def run(self) -> Tally:
         """Try every input."""
         with tempfile.TemporaryDirectory() as folder:
-            while self._done < self.count and len(self._skipped) < MOST_DEATHS:
+            while not self._is_finished():
                 self._one_worker(Path(folder))
         return self.tally
+
+    def _is_finished(self) -> bool:
+        enough = self.decodes is not None and self.tally.decodes >= self.decodes
+        return enough or self._done >= self.count or len(self._skipped) >= MOST_DEATHS
 
     def _one_worker(self, folder: Path) -> None:
         shared, errors = folder / "number", folder / "stderr"
         shared.write_bytes(NUMBER.pack(-1))
         with errors.open("w") as stderr:
             process = subprocess.Popen(
-                self._command(shared), stdout=subprocess.PIPE, stderr=stderr, text=True
+                self._command(shared),
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                # As workers of the library have it; it reserves nothing that a limit would count.
+                env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
             )
             assert process.stdout is not None
-            hung = False
+            hung = ended = False
             for line in _lines(process.stdout, lambda: self._hangs(shared)):
                 if line is None:
                     hung = True
@@ -117,9 +133,13 @@ class Supervisor:
                 batch = json.loads(line)
                 self.tally.add(batch)
                 self._done = batch["next"]
+                if self._done < self.count and self._is_finished():
+                    ended = True
+                    process.kill()
+                    break
             process.stdout.close()
             code = process.wait()
-        if code:
+        if code and not ended:
             (number,) = NUMBER.unpack(shared.read_bytes())
             text = errors.read_text(errors="replace")[-_STDERR_CHARACTERS:]
             # A Python error outside an input is the harness's own.
@@ -175,11 +195,12 @@ def campaign(
     *,
     processes: int = 1,
     hangs_seconds: float = HANGS_SECONDS,
+    decodes: int | None = None,
 ) -> dict[str, Any]:
     """Run a campaign; return its report, whose `found` is 0 only if nothing was found."""
     began = time.monotonic()
     supervisors = [
-        Supervisor(Tally(KNOWN[name], seed, folder), count, hangs_seconds)
+        Supervisor(Tally(KNOWN[name], seed, folder), count, hangs_seconds, decodes)
         for name, count in shares(inputs, names).items()
     ]
     reports: dict[str, Any] = {}

@@ -5,23 +5,27 @@ import os
 import resource
 import selectors
 import signal
-import sys
 import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.fuzz.targets import TRIED
+
 from extentflow.errors import ExtentflowError
 
 _CPU_SECONDS = 5
-_MORE_BYTES = 1 << 30
+MOST_BYTES = 1 << 30
 _ANSWER_SECONDS = 25.0
+# Of libraries, what an input is the first to use.
+_MORE_FILES_BYTES = 32 << 20
+STATUS = Path("/proc/self/status")
 
 
 def in_child(run: Callable[[], str], documented: dict[signal.Signals, str]) -> str:
     """Return the outcome of `run`, or that of a documented signal; AssertionError for others.
 
-    The process may use 5 s of CPU and 1 GiB more than this one.
+    The process may use 5 s of CPU, and 1 GiB more than this one if this one has no limit.
     """
     receive, send = os.pipe()
     with warnings.catch_warnings():
@@ -39,9 +43,29 @@ def in_child(run: Callable[[], str], documented: dict[signal.Signals, str]) -> s
         ended = signal.Signals(os.WTERMSIG(status))
         assert ended in documented, f"ended by {ended.name}"
         return documented[ended]
-    kind, _, text = (answer or b"").decode().partition("\n")
+    kind, decodes, text = (answer or b"\n\n").decode().split("\n", 2)
     assert kind == "outcome", text
+    TRIED.decodes += int(decodes)
     return text
+
+
+def limit_memory(more_bytes: int | None = None) -> None:
+    """Let this process hold 1 GiB, pages of files included, or `more_bytes` than it has.
+
+    An allocation beyond it fails. Memory that is shared counts as that of files; that of Arrow
+    must come from the system's allocator, which reserves none ahead.
+    """
+    if STATUS.exists():
+        data, files = (memory_bytes(name) for name in ("VmData", "RssFile"))
+        most = MOST_BYTES - files - _MORE_FILES_BYTES if more_bytes is None else data + more_bytes
+        assert data < most, "no memory is left for inputs"
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def memory_bytes(name: str) -> int:
+    """Return a figure of Linux about this process's memory."""
+    found = (one.split() for one in STATUS.read_text().splitlines())
+    return next(int(words[1]) << 10 for words in found if words[0] == f"{name}:")
 
 
 def _run_and_exit(run: Callable[[], str], send: int) -> None:
@@ -50,16 +74,17 @@ def _run_and_exit(run: Callable[[], str], send: int) -> None:
     cpu = int(usage.ru_utime + usage.ru_stime) + _CPU_SECONDS
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
-        held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (held + _MORE_BYTES, held + _MORE_BYTES))
+    if resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY:
+        limit_memory(MOST_BYTES)
+    before = TRIED.decodes
     try:
-        answer = f"outcome\n{run()}"
+        kind, text = "outcome", run()
     except ExtentflowError as exc:
-        answer = f"outcome\nrefused: {type(exc).__name__}"
+        kind, text = "outcome", f"refused: {type(exc).__name__}"
     except BaseException as exc:  # noqa: BLE001 - reported to the parent
-        answer = f"found\n{type(exc).__name__} {exc}\n{traceback.format_exc()}"
-    os.write(send, answer[:60_000].encode("utf-8", "backslashreplace"))
+        kind, text = "found", f"{type(exc).__name__} {exc}\n{traceback.format_exc()}"
+    answer = f"{kind}\n{TRIED.decodes - before}\n{text[:60_000]}"
+    os.write(send, answer.encode("utf-8", "backslashreplace"))
     os._exit(0)
 
 

@@ -24,7 +24,7 @@ _LEAVES = (
     *(pa.decimal128(9, 2), pa.decimal128(38, 38), pa.decimal256(76, 5), pa.decimal128(5, -3)),
     *(pa.decimal32(5, 1), pa.decimal64(12, 3), pa.month_day_nano_interval(), pa.uuid()),
 )
-_NAMES = ("a", "id", "", "ü🙂", 'q"\\', "\n", "key", "a.b", "\0")
+NAMES = ("a", "id", "", "ü🙂", 'q"\\', "\n", "key", "a.b", "\0")
 _TEXTS = ("", "a", 'q"uote\\', "\n\t\0\x1f", "ü", "🙂" * 9, "x" * 300, "\u2028", "1e999", "\x7f")
 
 
@@ -48,7 +48,7 @@ def _type(random: Random, depth: int = 0) -> pa.DataType:
         case 6:
             return pa.run_end_encoded(pa.int32(), random.choice(_LEAVES[:12]))
         case _:
-            names = random.sample(_NAMES, random.randrange(4))
+            names = random.sample(NAMES, random.randrange(4))
             return pa.struct([(name, _type(random, depth + 1)) for name in names])
 
 
@@ -154,7 +154,7 @@ def _decimal(unscaled: int, kind: pa.DataType) -> Decimal:
     return Decimal((sign, digits, -kind.scale))
 
 
-def _column(random: Random, length: int) -> pa.Array:
+def column(random: Random, length: int) -> pa.Array:
     while True:
         try:
             return _array(random, _type(random), length)
@@ -163,11 +163,11 @@ def _column(random: Random, length: int) -> pa.Array:
 
 
 def _batch(random: Random) -> bytes:
-    names = random.sample(_NAMES, random.choice((1, 1, 2, 3)))
+    names = random.sample(NAMES, random.choice((1, 1, 2, 3)))
     if random.random() < 0.05:
         names[0] = names[-1]
     length = random.choice((1, 2, 5, 9))
-    columns = [_column(random, length) for _ in names]
+    columns = [column(random, length) for _ in names]
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     converter = random.choice(("json", "json", "json", "string", "bytes"))
     chosen = random.choice((None, None, [random.choice(names)], ["missing"], names[:2]))

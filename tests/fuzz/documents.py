@@ -1,4 +1,4 @@
-"""Target `documents`: JSON of any layout: pretty-printed, concatenated, elements of arrays."""
+"""Target `json`: JSON of any layout: pretty-printed, concatenated, elements of arrays."""
 
 import json
 from random import Random
@@ -44,4 +44,4 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401
     raise AssertionError(f"{name} is no JSON")
 
 
-DOCUMENTS = Target("documents", 4, _object, _run_object)
+JSON = Target("json", 4, _object, _run_object)

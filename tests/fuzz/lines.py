@@ -1,20 +1,21 @@
-"""Targets `lines` and `compressed`: objects of line formats, and resume points within them."""
+"""Targets `text`, `csv`, `jsonl` and `compressed`: line formats, and resume points within them."""
 
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cache, partial
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 from tests.fuzz.mutations import SNIPPETS, any_value, change_bytes, pack, unpack, write_json
-from tests.fuzz.targets import Target
-from tests.laws.laws import Decoded, decoded, extent_of
+from tests.fuzz.objects import Cases, outcome_of, require_laws, sizes
+from tests.fuzz.targets import TRIED, Target
+from tests.laws import line_cases
+from tests.laws.laws import Decoded, extent_of
 
 from extentflow.config.parsing import connector_table
-from extentflow.converters import open_converter
-from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.resume import POINTS, PointLog
 from extentflow.formats import (
     FORMATS,
@@ -29,7 +30,7 @@ from extentflow.testing.stores import MemorySource
 _CSV = (
     b'id,name,price\n1,"a ""b"", c",1.50\n2,,\n3,"x",-0\n4,\xc3\xbc \xf0\x9f\x99\x82,1e3\n',
     b"\xef\xbb\xbfid;a\r\n1;2\r\n\r\n3;4",
-    b"1,2,3\n4,5,6\n7,8,9\n" * 20,
+    b"1,2,3\n4,5,6\n7,8,9\n" * 5,
     b'id,seen\n1,2026-01-02 03:04:05\n2,"2026-01-02T03:04:05Z"\n',
     b"a|b\nx\\|y|'q''r'\n",
 )
@@ -37,7 +38,7 @@ _JSONL = (
     b'{"id":1,"a":{"b":[1,2.50,null]}}\n{"id":"x","a":"\\ud83d\\ude42"}\n \n{"id":null,"a":1.10}\n',
     b'{"id":12345678901234567890123,"a":true}\r\n[1,2]\n"text"\n',
 )
-_TEXT = (b"a line\nanother\n\nlast \xc3\xbc", b"x\r\ny\rz\n" * 30, b"\xef\xbb\xbfone\ntwo\n", b"")
+_TEXT = (b"a line\nanother\n\nlast \xc3\xbc", b"x\r\ny\rz\n" * 8, b"\xef\xbb\xbfone\ntwo\n", b"")
 _BODIES = {"csv": _CSV, "jsonl": _JSONL, "text": _TEXT}
 _OWN: dict[str, Sequence[dict[str, str]]] = {
     "csv": (
@@ -52,12 +53,20 @@ _OWN: dict[str, Sequence[dict[str, str]]] = {
         {"csv.schema": "a:int8,b:float32,c:bool", "csv.header": "false"},
         {"csv.schema": "id:uint64,seen:timestamp(us,UTC)"},
         {"csv.schema": "x:float64,y:date,z:string", "csv.header": "false"},
+        {"csv.lenient.quotes": "true", "csv.header.duplicates": "rename"},
+        {"csv.multiline.max.bytes": "none"},
+        {"csv.multiline.max.bytes": "16", "csv.line.end": "cr"},
     ),
     "jsonl": ({}, {}, {"jsonl.validate": "false"}),
     "text": ({}, {}, {"text.delimiter": ";"}, {"text.delimiter": "\r\n"}),
 }
 
 
+_CASES = {
+    name: Cases.of([case for case in line_cases.CASES if case.name.partition("-")[0] == name])
+    for name in _OWN
+}
+_SHARE_OF_CASES = 0.2
 _CHARSETS = (
     *(None, None, None, None, "utf-8", "ascii", "cp1252", "cp500", "utf-16", "utf-16-le"),
     *("utf-32-be", "shift_jis", "gb18030", "big5", "utf-7", "iso2022_jp"),
@@ -83,17 +92,17 @@ def _parameters(random: Random, name: str) -> dict[str, Any]:
         "own": random.choice(_OWN[name]),
         "columns": columns,
         "validate": random.random() < 0.7,
-        "window": random.choice((1, 2, 3, 7, 64, 1 << 16)),
-        "batch": random.choice((1, 2, 3, 1_000)),
         "record": random.choice((5, 40, 1 << 20, 1 << 20)),
-        "cuts": sorted(random.random() for _ in range(random.randrange(4))),
         "compression": "none",
         "charset": random.choice(_CHARSETS),
+        # Of JSON lines, columns that keys are made from, too.
+        "converter": "bytes" if name == "text" else "json",
     }
 
 
-def _line_object(random: Random) -> bytes:
-    name = random.choice(("csv", "csv", "jsonl", "text"))
+def _line_object(name: str, random: Random) -> bytes:
+    if random.random() < _SHARE_OF_CASES:
+        return _CASES[name].draw(random, converter="bytes" if name == "text" else "json")
     body = _body(random, name)
     if random.random() < 0.9:
         others = [*_BODIES[name], *SNIPPETS]
@@ -101,17 +110,11 @@ def _line_object(random: Random) -> bytes:
     parameters = _parameters(random, name)
     if parameters["charset"] and random.random() < 0.7:
         body = body.decode("utf-8", "replace").encode(parameters["charset"], "replace")
-    # Windows of a byte are for objects of a few lines.
-    if len(body) > 150:
-        parameters["window"] = max(64, parameters["window"])
-        parameters["batch"] = max(3, parameters["batch"])
-    return pack(parameters, body)
+    return pack({**parameters, **sizes(random, body)}, body)
 
 
-def _opened(given: dict[str, Any], *, window: int, batch: int) -> Format:
-    name = given["format"]
-    table = connector_table({"input.format": name})
-    own: Any = table.make(FORMATS.get(name).options, table.read(given["own"]), part=f"{name}.")
+def _opened(given: dict[str, Any], window: int, batch: int) -> Format:
+    own = _own(given["format"], tuple(given["own"].items()))
     options = FormatOptions(
         compression=given["compression"],
         charset=given.get("charset"),
@@ -121,52 +124,27 @@ def _opened(given: dict[str, Any], *, window: int, batch: int) -> Format:
         window_bytes=window,
         batch_rows=batch,
     )
-    return open_format(name, options, own)
+    return open_format(given["format"], options, own)
 
 
-def convert_all(fmt: Format, source: MemorySource, converter: str) -> int:
-    """Convert every record of the object, as `delivery` does; return how many there are."""
-    values: Callable[[pa.Schema], Any] = lambda schema: open_converter(converter, schema)  # noqa: E731
-    pipeline = Pipeline(source, fmt, "topic", values)
-    count = 0
-    for start, end in fmt.plan(source, 1 << 20):
-        for chunk in pipeline.convert(extent_of(source, start, end), 0):
-            assert len(chunk.records.values) == len(chunk.locations)
-            count += len(chunk.records.values)
-    return count
+@cache
+def _own(name: str, written: tuple[tuple[str, str], ...]) -> object:
+    table = connector_table({"input.format": name})
+    return table.make(FORMATS.get(name).options, table.read(dict(written)), part=f"{name}.")
 
 
-def _run_line_object(data: bytes) -> str:
+def _run_line_object(name: str, data: bytes) -> str:
     given, body = unpack(data)
-    source = MemorySource(body)
-    fmt = _opened(given, window=1 << 16, batch=1_000)
-    whole = decoded(fmt, source, (0, len(body)))
-    cuts = [0, *(int(share * len(body)) for share in given["cuts"]), len(body)]
-    cuts = cuts if fmt.splittable else [0, len(body)]
-    small = _opened(given, window=given["window"], batch=given["batch"])
-    assert decoded(small, source, cuts) == whole, "any partition yields the same records"
-    assert whole.locations == sorted(set(whole.locations)), "locations increase"
-    if whole.locations:
-        _require_resumable(small, source, whole, given["cuts"])
-    converter = "json" if given["format"] == "csv" else "bytes"
-    if given["format"] != "jsonl":
-        convert_all(fmt, source, converter)
-    return f"{'records' if whole.rows else 'nothing'}{', bad ones' if whole.bad else ''}"
+    if "case" in given:
+        _, _, found = _CASES[name].run(data)
+        return outcome_of(found)
+    return outcome_of(require_laws(partial(_opened, given), body, given))
 
 
-def _require_resumable(
-    fmt: Format, source: MemorySource, whole: Decoded, cuts: Sequence[float]
-) -> None:
-    index = int((cuts[0] if cuts else 0.5) * len(whole.locations))
-    position = whole.locations[min(index, len(whole.locations) - 1)]
-    size, rest = source.version.size, Decoded()
-    for chunk in fmt.decode(source, extent_of(source, 0, size), position):
-        rest.add(chunk)
-    expected = [row for row, at in zip(whole.rows, whole.locations, strict=True) if at >= position]
-    assert rest.rows == expected, "decoding resumes at a record"
-
-
-LINES = Target("lines", 8, _line_object, _run_line_object)
+TEXT, CSV, JSONL = (
+    Target(name, 4, partial(_line_object, name), partial(_run_line_object, name))
+    for name in ("text", "csv", "jsonl")
+)
 
 # -- compressed ------------------------------------------------------------------------------------
 
@@ -212,7 +190,7 @@ def _compressed_object(random: Random) -> bytes:
     packed = _bytes_of(random, codec, body)
     if random.random() < 0.6:
         packed = change_bytes(random, packed, [_SKIPPABLE, packed])
-    given = _parameters(random, name) | {"compression": codec, "note": {}}
+    given = {**_parameters(random, name), **sizes(random, body), "compression": codec, "note": {}}
     given["window"] = max(64, given["window"], len(body) // 16)
     given["batch"] = max(batch, given["batch"])
     if random.random() < 0.5:
@@ -247,11 +225,12 @@ class _Notes:
 def _run_compressed(data: bytes) -> str:
     given, body = unpack(data)
     source = MemorySource(body)
-    fmt = _opened(given, window=given["window"], batch=given["batch"])
+    fmt = _opened(given, given["window"], given["batch"])
     assert isinstance(fmt, ResumableFormat)
     extent = extent_of(source, 0, len(body))
     points = ResumePoints(every_bytes=_EVERY_BYTES)
     whole, ends = Decoded(), [0]
+    TRIED.decodes += 1
     for chunk in fmt.decode_from(source, extent, 0, points):
         whole.add(chunk)
         ends.append(chunk.next_position)
@@ -274,6 +253,7 @@ def _resumed(fmt: ResumableFormat, source: MemorySource, notes: _Notes, position
     extent = extent_of(source, 0, source.version.size)
     log = PointLog.open(notes, extent, position)
     rest = Decoded()
+    TRIED.decodes += 1
     for chunk in fmt.decode_from(source, extent, position, log.points):
         rest.add(chunk)
     return rest.rows

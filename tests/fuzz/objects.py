@@ -16,17 +16,19 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.mutations import change_bytes, pack, unpack
+from tests.fuzz.targets import TRIED, UNBOUNDED, require_bounded
 from tests.laws.laws import FormatCase, extent_of
 
 from extentflow.converters import open_converter
 from extentflow.delivery.pipeline import Pipeline
-from extentflow.errors import ExtentflowError
+from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.formats import Format
 from extentflow.sink import Records
 from extentflow.testing.stores import MemorySource
 
 _MOST_BYTES = 4_000
 _SMALL_WINDOW_BYTES = 150
+_LARGE_BYTES = 1_000
 
 
 @dataclass
@@ -68,6 +70,7 @@ def deliver_with(
     try:
         for number, (start, end) in enumerate(pairwise(cuts)):
             before = position
+            TRIED.decodes += 1
             for chunk in pipeline.convert(extent_of(source, start, end), position):
                 assert chunk.next_position > before, "positions increase"
                 before = chunk.next_position
@@ -75,14 +78,22 @@ def deliver_with(
                     rows = rows_of(part.records)
                     found.values += zip(map(int, part.locations), rows, strict=True)
                     found.filtered += part.filtered
+                reasons = [bad.reason for bad in chunk.bad]
+                assert not any("alloc of size" in reason for reason in reasons), UNBOUNDED
                 found.bad += [(bad.location, bad.raw) for bad in chunk.bad]
                 if not number:
                     counts = len(found.values), len(found.bad)
                     found.positions.append((before, *counts))
     except ExtentflowError as exc:
-        assert source.version.uri in str(exc), "an error names the object"
+        _require_place(source, exc)
+        require_bounded(exc)
         found.error = exc
     return found
+
+
+def _require_place(source: MemorySource, exc: ExtentflowError) -> None:
+    named = isinstance(exc, Misconfigured) or source.version.uri in str(exc)
+    assert named, "an error names the object, unless its cause is the configuration"
 
 
 def rows_of(records: Records) -> list[Any]:
@@ -125,7 +136,7 @@ def _planned(fmt: Format, source: MemorySource, target: int) -> list[int] | None
     try:
         ranges = list(fmt.plan(source, target))
     except ExtentflowError as exc:
-        assert source.version.uri in str(exc), "an error names the object"
+        _require_place(source, exc)
         return None
     edges = [0, *(end for _, end in ranges)]
     assert ranges == list(pairwise(edges)), "a plan is a partition"
@@ -159,10 +170,10 @@ def sizes(random: Random, body: bytes) -> dict[str, Any]:
     """Return buffer sizes, cuts and a place to resume at, for an object of that size."""
     window = random.choice((1, 2, 3, 7, 64, 1 << 16))
     if len(body) > _SMALL_WINDOW_BYTES:
-        window = max(64, window)
+        window = max(64, window, len(body) // 16)
     return {
         "window": window,
-        "batch": random.choice((1, 2, 3, 1_000)) if len(body) < _MOST_BYTES else 1_000,
+        "batch": random.choice((1, 2, 3, 1_000)) if len(body) < _LARGE_BYTES else 1_000,
         "cuts": sorted(random.random() for _ in range(random.randrange(4))),
         "target": random.choice((1 + len(body) // 3, 1 << 20)),
         "at": random.random(),

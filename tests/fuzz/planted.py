@@ -9,13 +9,13 @@ from tests.fuzz.targets import Target
 
 from extentflow.errors import CorruptObject
 
-KINDS = (b"accepted", b"typed", b"untyped", b"killed", b"hangs", b"large")
+KINDS = (b"accepted", b"typed", b"untyped", b"killed", b"hangs", b"large", b"huge")
 _HELD: list[bytearray] = []
 
 
 def _input(random: Random) -> bytes:
     # The rare ones cost a process, or seconds.
-    return random.choices(KINDS, weights=(60, 30, 6, 2, 1, 1))[0]
+    return random.choices(KINDS, weights=(60, 30, 6, 2, 1, 1, 2))[0]
 
 
 def _run(data: bytes) -> str:
@@ -31,6 +31,12 @@ def _run(data: bytes) -> str:
         case b"large":
             _HELD[:] = [bytearray(b"x") * (600 << 20)]
             _HELD.clear()
+        case b"huge":
+            # More than the process may hold, refused as any other damage.
+            try:
+                _HELD[:] = [bytearray(1 << 30)]
+            except MemoryError as exc:
+                raise CorruptObject("s3://bucket/key[0-1): planted; upload it again") from exc
     return "accepted"
 
 

@@ -10,6 +10,26 @@ from dataclasses import dataclass
 from random import Random
 
 
+@dataclass(slots=True)
+class Tried:
+    """What this process has tried so far: `decodes` are extents that a format was asked for."""
+
+    decodes: int = 0
+
+
+TRIED = Tried()
+
+
+UNBOUNDED = "memory is bounded"
+
+
+def require_bounded(exc: BaseException | None) -> None:
+    """Require that a refusal is none for want of memory, which a worker may have, and then use."""
+    while exc is not None:
+        assert not isinstance(exc, MemoryError), UNBOUNDED
+        exc = exc.__cause__ or exc.__context__
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One kind of input; of all inputs, it has `share` parts."""

@@ -18,8 +18,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from tests.fuzz.child import STATUS, limit_memory, memory_bytes
 from tests.fuzz.every import KNOWN, TARGETS, outcome
-from tests.fuzz.targets import Target
+from tests.fuzz.targets import TRIED, Target
 
 BATCH = 1_000
 _WARM_INPUTS = 20
@@ -27,7 +28,6 @@ NUMBER = struct.Struct("<q")
 GROWTH_MIB = 512
 # An input is slow that takes seconds, and thousands of times as long as the target's others.
 SLOW_SECONDS, SLOW_RATIO = 5.0, 2_000
-_STATUS = Path("/proc/self/status")
 
 
 @dataclass(slots=True)
@@ -35,6 +35,7 @@ class Batch:
     """What came out of some inputs; `next` is the number of the first one behind them."""
 
     next: int
+    decodes: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     found: list[tuple[int, str, str]] = field(default_factory=list)
     cpu_seconds: float = 0.0
@@ -57,9 +58,8 @@ class _Formatting(logging.Handler):
 def peak_mib() -> int:
     """Return the largest resident memory of this process so far."""
     # Linux hands the parent's peak on to `getrusage` of a new program, and not to this.
-    if _STATUS.exists():
-        (line,) = (one for one in _STATUS.read_text().splitlines() if one.startswith("VmHWM"))
-        return int(line.split()[1]) >> 10
+    if STATUS.exists():
+        return memory_bytes("VmHWM") >> 20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 20
 
 
@@ -76,10 +76,11 @@ class Trial:
     def run(self, batch: Batch, number: int) -> None:
         """Try one input."""
         data = self.target.input(self.seed, number)
-        before = time.process_time()
+        before, decodes = time.process_time(), TRIED.decodes
         what, raised = outcome(self.target, data)
         seconds = time.process_time() - before
         batch.outcomes[what] += 1
+        batch.decodes += TRIED.decodes - decodes
         if raised is not None:
             text = "".join(traceback.format_exception(raised))
             batch.found.append((number, what, text))
@@ -111,6 +112,7 @@ def work(name: str, seed: int, numbers: range, skipped: Collection[int], shared:
         for number in range(-_WARM_INPUTS, 0):
             outcome(trial.target, trial.target.input(seed, number))
     trial.base_mib = peak_mib()
+    limit_memory()
     with shared.open("r+b") as file, mmap.mmap(file.fileno(), NUMBER.size) as cell:
         for begin in numbers[::BATCH]:
             batch = Batch(min(begin + BATCH, numbers.stop))

@@ -5,7 +5,7 @@ import random
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 from tests.laws.laws import FormatCase, Sample
@@ -71,6 +71,7 @@ def many(body: bytes, pack: Callable[[bytes], bytes]) -> bytes:
     return pack(body[:half]) + pack(b"") + pack(body[half:])
 
 
+@cache
 def crc32c(content: bytes) -> int:
     """Return the CRC-32C, bit by bit, masked as in the framing format of snappy."""
     crc = 0xFFFFFFFF

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from tests.fuzz.campaign import campaign
 from tests.fuzz.every import CORPUS, TARGETS, outcome
-from tests.fuzz.planted import PLANTED
+from tests.fuzz.planted import KINDS, PLANTED
 
 SLICE_INPUTS, SLICE_SEED = 20_000, 17
 FEW_INPUTS = 40
-PLANTED_SEED = 16  # draws every kind
+PLANTED_SEED = 46  # draws every kind
 FOUND = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
 
 
@@ -52,18 +52,28 @@ def test_an_input_is_the_same_in_every_process() -> None:
 
 def test_a_campaign_finds_what_was_planted_and_goes_on(tmp_path: Path) -> None:
     inputs = [PLANTED.input(PLANTED_SEED, number) for number in range(40)]
-    assert set(inputs) == {b"accepted", b"typed", b"untyped", b"killed", b"hangs", b"large"}
+    assert set(inputs) == set(KINDS)
 
     report = campaign(40, PLANTED_SEED, ["planted"], tmp_path, hangs_seconds=4.0)
 
     planted = report["targets"]["planted"]
-    assert planted["outcomes"] == {
+    outcomes = {what.split(" at ")[0]: count for what, count in planted["outcomes"].items()}
+    assert outcomes == {
         "accepted": inputs.count(b"accepted") + inputs.count(b"large"),
         "refused: CorruptObject": inputs.count(b"typed"),
-        "FOUND: KeyError at planted.py:26": inputs.count(b"untyped"),
+        "FOUND: KeyError": inputs.count(b"untyped"),
+        "FOUND: AssertionError memory is bounded": inputs.count(b"huge"),
     }
     found = {what.removeprefix("FOUND: ").split(" ")[0]: n for what, n in planted["found"].items()}
     kinds = {"KeyError": b"untyped", "exit": b"killed", "no": b"hangs", "memory": b"large"}
+    kinds["AssertionError"] = b"huge"
     assert found == {what: inputs.count(kind) for what, kind in kinds.items()}
     saved = {(tmp_path / name).read_bytes() for name in planted["saved"]}
     assert saved == set(kinds.values())
+
+
+def test_a_campaign_can_end_behind_so_many_decodes(tmp_path: Path) -> None:
+    report = campaign(1_000_000, 1, ["bytes"], tmp_path, decodes=1_000)
+
+    assert 1_000 <= report["targets"]["bytes"]["decodes"] < 20_000
+    assert report["found"] == 0

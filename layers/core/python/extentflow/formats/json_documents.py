@@ -110,7 +110,8 @@ class JsonDocuments:
         if codec != "none":
             content = decompress(content, codec, step_bytes=step, uri=uri)  # type: ignore[assignment]
         if charset != UTF_8:
-            content = (window for _, window in decoded_windows(content, charset, source.version.uri))
+            windows = decoded_windows(content, charset, source.version.uri)
+            content = (window for _, window in windows)
         first = b""
         while len(first) < len(BOM) and (window := next(content, b"")):
             first += window
