@@ -34,14 +34,10 @@ from tests.laws.parquet_bytes import (
 from extentflow.config.specs import Ranges
 from extentflow.formats import FormatOptions
 from extentflow.formats.parquet import Parquet
-from extentflow.formats.parquet_footer import Footers, column_ranges, read_footer
-from extentflow.testing.stores import MemorySource
+from extentflow.formats.parquet_footer import Footers
 
 _ROWS = 12
 _FRAME_BYTES = 8
-# Fields of a page header: the sizes of its page, before compression and after.
-_SIZES = (2, 3)
-MOST_CLAIMED_BYTES = 64 << 20
 
 
 def _columns() -> dict[str, pa.Array]:
@@ -217,34 +213,6 @@ def _object(random: Random) -> bytes:
     return pack(given, data)
 
 
-def _largest_claim(body: bytes) -> int:
-    """Return the largest page that a page header claims, as far as headers can be followed."""
-    # The library's checks first: Arrow aborts the process over metadata that contradicts itself.
-    footer = read_footer(MemorySource(body))
-    groups = [footer.metadata.row_group(group.ordinal) for group in footer.groups]
-    ranges = [place for group in groups for place in column_ranges(group)]
-    return max((_largest_in(body, *place) for place in ranges), default=0)
-
-
-def _largest_in(body: bytes, start: int, end: int) -> int:
-    at, largest = start, 0
-    while 0 <= at < min(end, len(body)):
-        try:
-            fields, at = thrift.read(body, at)
-        except (IndexError, ValueError, RecursionError):
-            return largest
-        stated = [_as_i32(one) for n, (_, one) in fields if n in _SIZES and type(one) is int]
-        largest = max(largest, *stated, 0)
-        at += max(0, stated[-1]) if stated else 0
-    return largest
-
-
-def _as_i32(value: int) -> int:
-    # Thrift takes the low 32 bits of the zigzag form.
-    zigzag = ((value << 1) ^ (value >> 63)) & (2**32 - 1)
-    return (zigzag >> 1) ^ -(zigzag & 1)
-
-
 @cache
 def _names() -> tuple[str, ...]:
     return (*_columns(), *"vedt")
@@ -260,9 +228,6 @@ def _asks_for_ranges(ranges: Ranges) -> bool:
 
 def _run_object(data: bytes) -> str:
     given, body = unpack(data)
-    if given["window"] < len(body) and _largest_claim(body) > MOST_CLAIMED_BYTES:
-        # Arrow allocates what a page header claims before it reads; docs/security.md states it.
-        return "known limit: the claimed size of a page"
     options = FormatOptions(
         window_bytes=given["window"], batch_rows=given["batch"], excludes=_asks_for_ranges
     )

@@ -44,6 +44,7 @@ from extentflow.formats.parquet_footer import (
     selected_leaves,
 )
 from extentflow.formats.parquet_keys import FOOTER_KEY, KEY_LIST, FileKeys
+from extentflow.formats.parquet_pages import page_limit_bytes
 from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, RowGroupRanges
 from extentflow.formats.parquet_statistics import column_ranges_of
 from extentflow.formats.parquet_types import BadRows, Exact, bad_int96_rows, int96_passes
@@ -148,6 +149,8 @@ class _ColumnReader:
             self._file.check()
             message = " ".join(str(exc).split())
             refused = any(part in message for part in PAGE_REFUSED)
+            if refused:
+                message = self._file.refused or message
             narrower = refused or isinstance(exc, pa.ArrowCapacityError)
             raise UndecodableRows(message, rows if narrower else 1) from exc
         self._file.check()
@@ -196,6 +199,7 @@ class _RowGroupReader:
         metadata, window_bytes = footer.metadata, options.window_bytes
         wanted = selected_leaves(metadata, options.select)
         passes = int96_passes(metadata, wanted, int96_unit)
+        limit_bytes = page_limit_bytes(options.max_record_bytes)
         # Evaluated when the first row group is opened.
         read = (group for group in groups if group.ordinal not in self.excluded)
         ranges = ((group, column_ranges(metadata.row_group(group.ordinal))) for group in read)
@@ -205,6 +209,7 @@ class _RowGroupReader:
             views=[leaves for leaves, _ in passes],
             window_bytes=window_bytes,
             readers=readers,
+            page_limit_bytes=limit_bytes if footer.is_plain else None,
         )
         self._readers = [
             _ColumnReader(RowGroupFile(self._ahead, view), metadata, leaves, unit)

@@ -93,12 +93,14 @@ class RowGroup:
 class Footer:
     """A checked footer. `groups` are in file order, do not overlap and have at least one row.
 
-    Arrow must not be asked for the statistics of the leaf columns `unreadable`.
+    Arrow must not be asked for the statistics of the leaf columns `unreadable`. `is_plain`: neither
+    footer nor columns are encrypted.
     """
 
     metadata: pq.FileMetaData
     groups: tuple[RowGroup, ...]
     unreadable: frozenset[int]
+    is_plain: bool
 
     def owned(self, start: int, end: int) -> tuple[RowGroup, ...]:
         """Return the row groups whose first byte lies in `[start, end)`."""
@@ -181,11 +183,11 @@ def read_footer(
     require_exact(version, reader.schema_arrow, metadata)
     groups = tuple(_groups(version, reader, metadata, version.size - length, keys))
     unreadable = frozenset(range(metadata.num_columns))
+    is_plain = metadata.serialized_size == length and framed.endswith(MAGIC)
     if pruning:
         # Encrypted ones have been authenticated.
-        is_plain = metadata.serialized_size == length and framed.endswith(MAGIC)
         unreadable = unreadable_statistics(framed, metadata.schema) if is_plain else frozenset()
-    return Footer(metadata, groups, unreadable)
+    return Footer(metadata, groups, unreadable, is_plain)
 
 
 def _require_magic(source: RangeSource, tail: bytes, keys: FileKeys | None) -> None:

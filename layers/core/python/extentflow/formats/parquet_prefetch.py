@@ -20,6 +20,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from queue import SimpleQueue
@@ -27,6 +28,7 @@ from threading import Thread
 from typing import TypeVar
 
 from extentflow.background import ExceptionRelay
+from extentflow.formats.parquet_pages import PageGuard
 from extentflow.storage import RangeSource
 
 # The blocks that are scanned side by side share three windows; the fourth is for what comes next.
@@ -135,6 +137,7 @@ class ColumnScan:
     position: int
     end: int
     blocks: deque[Block]
+    guard: PageGuard | None = None
 
 
 class _FetchThreads:
@@ -177,6 +180,7 @@ class BlockPrefetcher:
 
     Used by one thread (Arrow's); only `source.read` runs on others. `views` are the sets of leaf
     columns that are scanned, each by a `RowGroupFile` of its own. Groups must be scanned in order.
+    With `page_limit_bytes`, each page is checked; without it, none, as encrypted ones have to.
     """
 
     def __init__(
@@ -187,8 +191,10 @@ class BlockPrefetcher:
         views: Sequence[Sequence[int]],
         window_bytes: int,
         readers: int,
+        page_limit_bytes: int | None = None,
     ) -> None:
         self.source = source
+        self._page_limit_bytes = page_limit_bytes
         self._runs = _packed(groups, window_bytes)
         self._views = views
         self._window_bytes = window_bytes
@@ -238,7 +244,10 @@ class BlockPrefetcher:
                 self._scans[view, group.group] = []
             for chunk, blocks_of_chunk in chunk_blocks:
                 if chunk.column in columns:
-                    scan = ColumnScan(chunk.start, chunk.end, deque(blocks_of_chunk))
+                    limit, guard = self._page_limit_bytes, None
+                    if limit is not None:
+                        guard = PageGuard(chunk.start, chunk.end, limit)
+                    scan = ColumnScan(chunk.start, chunk.end, deque(blocks_of_chunk), guard)
                     self._scans[view, chunk.group].append(scan)
                     for block in blocks_of_chunk:
                         block.users += 1
@@ -308,6 +317,12 @@ class RowGroupFile(io.IOBase):
         if self._first_error.raised is not None:
             raise self._first_error.raised
 
+    @property
+    def refused(self) -> str:
+        """Why a page of the row group did not reach Arrow, if one did not."""
+        reasons = (each.guard.refused for each in self._scans if each.guard)
+        return next(filter(None, reasons), "")
+
     def readable(self) -> bool:
         """Return True: Arrow asks before it reads."""
         return True
@@ -328,7 +343,13 @@ class RowGroupFile(io.IOBase):
                 block = scan.blocks[0]
                 stop = min(end, block.end, scan.end)
                 data = memoryview(self._ahead.data(block))
-                pieces.append(data[scan.position - block.start : stop - block.start])
+                piece: bytes | memoryview = data[scan.position - block.start : stop - block.start]
+                if scan.guard is None:
+                    pieces.append(piece)
+                else:
+                    pieces.append(
+                        scan.guard.passed(scan.position, piece, partial(self._ahead_of, scan))
+                    )
                 scan.position = self._position = stop
                 if stop in (block.end, scan.end):
                     self._ahead.release(scan.blocks.popleft())
@@ -336,6 +357,18 @@ class RowGroupFile(io.IOBase):
             if self._position < end:
                 pieces.append(self._ahead.source.read(self._position, end))
                 self._position = end
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _ahead_of(self, scan: ColumnScan, start: int, size: int) -> bytes | memoryview:
+        """Return bytes of a scan that it has not passed, fewer than `size` at its end."""
+        end = min(start + size, scan.end)
+        pieces = []
+        for block in scan.blocks:
+            if block.start >= end:
+                break
+            if block.end > start:
+                data = memoryview(self._ahead.data(block))
+                pieces.append(data[max(start, block.start) - block.start : end - block.start])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

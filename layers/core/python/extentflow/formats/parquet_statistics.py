@@ -1,8 +1,7 @@
 """The ranges of columns that a Parquet footer states, as far as they can be relied on.
 
 Arrow reads statistics that are shorter than a value of their type with a C++ exception that ends
-the process. So the footer's own bytes are checked first: their encoding (Thrift's compact protocol)
-is walked without keeping anything.
+the process. So the footer's own bytes are checked first.
 
     FileMetaData   4 row groups > 1 chunks > 3 metadata > 12 statistics > 1, 2, 5, 6 bounds
 """
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from extentflow.config.specs import ColumnRange, Ranges
+from extentflow.formats.parquet_thrift import BINARY, LIST, STRUCT, CompactWalk
 from extentflow.formats.parquet_types import is_text_or_bytes
 
 _TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
@@ -26,13 +26,8 @@ _TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 # -- which statistics Arrow may read ---------------------------------------------------------------
 
 _VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-# Types of Thrift's compact protocol.
-_BYTE, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 3, 6, 7, 8, 9, 10, 11, 12
-_DEEPEST = 64
-# Of booleans in structures, a byte, and a double.
-_FIXED_BYTES = {0: 0, 1: 0, 2: 0, _BYTE: 1, _DOUBLE: 8}
 # The fields that lead to a chunk's statistics, and in these the least and the greatest value.
-_ROW_GROUPS, _CHUNKS, _METADATA, _STATISTICS = (4, _LIST), (1, _LIST), (3, _STRUCT), (12, _STRUCT)
+_ROW_GROUPS, _CHUNKS, _METADATA, _STATISTICS = (4, LIST), (1, LIST), (3, STRUCT), (12, STRUCT)
 _VALUES = frozenset({1, 2, 5, 6})
 
 
@@ -60,111 +55,40 @@ class _FooterWalk:
     """Walks through a footer; `sizes` are the bytes of values by leaf column, None: any number."""
 
     def __init__(self, data: bytes, sizes: Sequence[int | None]) -> None:
-        self._data = data
+        self._walk = CompactWalk(data)
         self._sizes = sizes
         self.unreadable: set[int] = set()
 
     def file(self) -> None:
         """Walk through all row groups. Raises IndexError and ValueError."""
-        self._fields(0, _ROW_GROUPS, lambda at, _: self._each(at, self._row_group))
+        self._walk.fields(0, _ROW_GROUPS, lambda at, _: self._walk.each(at, self._row_group))
 
     def _row_group(self, at: int, _: int) -> int:
-        return self._fields(at, _CHUNKS, lambda at, _: self._each(at, self._chunk))
+        return self._walk.fields(at, _CHUNKS, lambda at, _: self._walk.each(at, self._chunk))
 
     def _chunk(self, at: int, leaf: int) -> int:
         def statistics(at: int, _: int) -> int:
             return self._values(at, leaf)
 
         def metadata(at: int, _: int) -> int:
-            return self._fields(at, _STATISTICS, statistics)
+            return self._walk.fields(at, _STATISTICS, statistics)
 
-        return self._fields(at, _METADATA, metadata)
+        return self._walk.fields(at, _METADATA, metadata)
 
     def _values(self, at: int, leaf: int) -> int:
-        size, data = self._sizes[leaf], self._data
+        size, walk = self._sizes[leaf], self._walk
         number = 0
-        while head := data[at]:
-            number, at = self._number(number, head, at + 1)
+        while head := walk.data[at]:
+            number, at = walk.number(number, head, at + 1)
             kind = head & 15
-            if number in _VALUES and kind == _BINARY:
-                length, at = self._varint(at)
+            if number in _VALUES and kind == BINARY:
+                length, at = walk.varint(at)
                 if size is not None and length != size:
                     self.unreadable.add(leaf)
                 at += length
             else:
-                at = self._behind(kind, at, _DEEPEST)
+                at = walk.behind(kind, at)
         return at + 1
-
-    def _fields(self, at: int, wanted: tuple[int, int], inner: Callable[[int, int], int]) -> int:
-        """Walk through a structure, through the field `wanted` by `inner`; return its end."""
-        data, number = self._data, 0
-        while head := data[at]:
-            number, at = self._number(number, head, at + 1)
-            kind = head & 15
-            is_wanted = (number, kind) == wanted
-            at = inner(at, number) if is_wanted else self._behind(kind, at, _DEEPEST)
-        return at + 1
-
-    def _each(self, at: int, inner: Callable[[int, int], int]) -> int:
-        """Walk through the elements of a list of structures by `inner`; return its end."""
-        kind, count, at = self._list(at)
-        if kind != _STRUCT:
-            raise ValueError(f"elements of type {kind}")
-        for ordinal in range(count):
-            at = inner(at, ordinal)
-        return at
-
-    def _number(self, before: int, head: int, at: int) -> tuple[int, int]:
-        if step := head >> 4:
-            return before + step, at
-        zigzag, at = self._varint(at)
-        return (zigzag >> 1) ^ -(zigzag & 1), at
-
-    def _varint(self, at: int) -> tuple[int, int]:
-        data, value, shift = self._data, 0, 0
-        while (byte := data[at]) > 0x7F:  # noqa: PLR2004 - the bit that continues
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            at += 1
-        return value | byte << shift, at + 1
-
-    def _list(self, at: int) -> tuple[int, int, int]:
-        head = self._data[at]
-        if head >> 4 < 15:  # noqa: PLR2004 - otherwise, the count follows
-            return head & 15, head >> 4, at + 1
-        count, at = self._varint(at + 1)
-        return head & 15, count, at
-
-    def _element(self, kind: int, at: int, depth: int) -> int:
-        # Booleans in lists have a byte, those of structures have none.
-        return at + 1 if kind < _BYTE else self._behind(kind, at, depth)
-
-    def _behind(self, kind: int, at: int, depth: int) -> int:
-        """Return the place behind a value."""
-        if _BYTE < kind <= _I64:
-            while self._data[at] > 0x7F:  # noqa: PLR2004 - as above
-                at += 1
-            return at + 1
-        if kind == _BINARY:
-            length, at = self._varint(at)
-            return at + length
-        return at + _FIXED_BYTES[kind] if kind <= _DOUBLE else self._behind_nested(kind, at, depth)
-
-    def _behind_nested(self, kind: int, at: int, depth: int) -> int:
-        if not depth:
-            raise ValueError("too deep")
-        if kind == _STRUCT:
-            while head := self._data[at]:
-                _, at = self._number(0, head, at + 1)
-                at = self._behind(head & 15, at, depth - 1)
-            return at + 1
-        if kind in (_LIST, _SET):
-            kind, count, at = self._list(at)
-            for _ in range(count):
-                at = self._element(kind, at, depth - 1)
-            return at
-        # Neither maps nor UUIDs are part of the format.
-        raise ValueError(f"type {kind}")
 
 
 # -- ranges ----------------------------------------------------------------------------------------
