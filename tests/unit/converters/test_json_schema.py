@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from hypothesis import given
-from tests.support.json_schema import misfits
+from jsonschema import Draft7Validator
 from tests.support.registry import RegistryDouble, registry_double
 from tests.unit.converters.arrow_cases import any_case
 
@@ -138,7 +138,9 @@ def test_every_record_conforms_to_its_schema(data: st.DataObject) -> None:
 
     payloads = json_rows(Columns.select(batch.schema, None, nested=True), Dialect(1 << 30))(batch)
 
-    assert [misfits(schema, json.loads(one)) for one in payloads.to_pylist()] == [[]] * len(rows)
+    Draft7Validator.check_schema(schema)
+    for payload in payloads.to_pylist():
+        Draft7Validator(schema).validate(json.loads(payload))
 
 
 def test_records_have_confluents_wire_format(registry: RegistryDouble) -> None:
