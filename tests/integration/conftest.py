@@ -4,6 +4,7 @@ stack               the running servers; `stack.kill("kafka")`, `.up(["kafka"])`
 second_broker       a second, independent Kafka; starts when the first test asks for it
 queues, sqs         an SQS server, which starts when the first test asks for it; a client
 registry            a schema registry, which starts when the first test asks for it
+postgres            a PostgreSQL server, likewise
 aws                 Secrets Manager and EventBridge, which start when the first test asks for them
 bootstrap_servers   of the stack's broker          make_topic   creates a topic, returns its name
 s3, bucket, versioned_bucket, prefix               a client, two buckets, a test's own prefix
@@ -15,6 +16,7 @@ ground              what event paths stand on, with the synthesised template; se
 
 import fcntl
 import os
+import shutil
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -35,6 +37,7 @@ from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
 from extentflow_local.services.aws import MotoServer
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
+from extentflow_local.services.postgres import Postgres
 from extentflow_local.services.registry import Apicurio
 from extentflow_local.services.s3 import SeaweedS3
 from extentflow_local.services.sqs import ElasticMq
@@ -119,6 +122,16 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(root, services=[Apicurio()], free_ports=True) as running:
         running.up()
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    root = tmp_path_factory.mktemp("postgres")
+    service = Postgres()
+    with Stack(root, services=[service], free_ports=True) as running:
+        running.up()
+        yield running
+    shutil.rmtree(service.home(root / "postgres"), ignore_errors=True)
 
 
 @pytest.fixture

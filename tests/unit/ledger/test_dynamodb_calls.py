@@ -20,8 +20,9 @@ from mypy_boto3_dynamodb import DynamoDBClient
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.dynamodb_calls import DynamoCalls, Rejected, retry_policy
+from extentflow.ledger.dynamodb_calls import DynamoCalls
 from extentflow.ledger.items import Refused
+from extentflow.ledger.requests import Rejected, retry_policy
 from extentflow.retry import Clock, RetryPolicy
 
 GOOD: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {}}}
@@ -290,3 +291,13 @@ def test_every_response_sets_the_servers_time(*, refused: bool) -> None:
         calls.call("leasing", script.request)
 
     assert calls.server_clock.now() == 1_700_000_000.0
+
+
+@pytest.mark.parametrize("headers", [{}, {"date": ""}, {"date": "yesterday"}])
+def test_a_response_without_a_date_sets_no_time(headers: dict[str, str]) -> None:
+    script = Script([{"ResponseMetadata": {"HTTPHeaders": headers}}])
+    calls = script.calls()
+
+    calls.call("reading", script.request)
+
+    assert calls.server_clock.now() is None

@@ -17,11 +17,11 @@ from extentflow.ledger.dynamodb_calls import (
     DynamoItems,
     item_from_wire,
     item_to_wire,
-    retry_policy,
 )
 from extentflow.ledger.extents import extent_key, slot_key
 from extentflow.ledger.items import Key, Value
 from extentflow.ledger.jobs import count_change
+from extentflow.ledger.requests import retry_policy
 from extentflow.retry import Clock
 
 WHOLE = st.integers(-(10**37), 10**37)

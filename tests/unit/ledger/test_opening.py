@@ -29,7 +29,7 @@ def test_an_entry_point_is_found_beside_the_built_in_ledger() -> None:
     toy = EntryPoint("toy", f"{__name__}:ToyLedger", "extentflow-toy 1.0")
     ledgers: Registry[object] = Registry(plugins.LEDGERS, "ledger", find=lambda _: [toy])
 
-    assert ledgers.names() == ["dynamodb", "toy"]
+    assert ledgers.names() == ["dynamodb", "postgresql", "sqlite", "toy"]
     assert ledgers.get("dynamodb") is DynamoLedger
 
 
@@ -51,5 +51,5 @@ def test_a_scheme_opens_the_ledger_of_that_name_with_the_settings() -> None:
 
 
 def test_a_scheme_without_a_ledger_is_named_with_the_ledgers_there_are() -> None:
-    with pytest.raises(Misconfigured, match=r"postgres://db.*no ledger 'postgres'.*dynamodb"):
-        open_ledger(LedgerOptions("orders", "postgres://db"))
+    with pytest.raises(Misconfigured, match=r"mysql://db.*no ledger 'mysql'.*dynamodb"):
+        open_ledger(LedgerOptions("orders", "mysql://db"))

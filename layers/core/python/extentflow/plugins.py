@@ -50,7 +50,11 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "json-schema": "extentflow.converters.json_schema:JSON_SCHEMA",
         "string": "extentflow.converters.raw:string_converter",
     },
-    LEDGERS: {"dynamodb": "extentflow.ledger.dynamodb:DynamoLedger"},
+    LEDGERS: {
+        "dynamodb": "extentflow.ledger.dynamodb:DynamoLedger",
+        "postgresql": "extentflow.ledger.sql:SqlLedger",
+        "sqlite": "extentflow.ledger.sql:SqlLedger",
+    },
     PREDICATES: {
         "Condition": "extentflow.transforms.predicates:CONDITION",
         "RecordIsTombstone": "extentflow.transforms.predicates:RECORD_IS_TOMBSTONE",

@@ -32,6 +32,9 @@ _UNITS: dict[str, int] = {
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?i?b)?", re.IGNORECASE)
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _NO_CREDENTIALS = "an address must not contain credentials; write them to their own keys"
+_PASSWORD_ELSEWHERE = (
+    "an address must not contain a password; clients of PostgreSQL read it from PGPASSFILE"  # noqa: S105
+)
 PLACEHOLDERS = ("bucket", "prefix", "key", "extension", "topic")
 MAX_TOPIC_CHARACTERS = 249
 
@@ -112,8 +115,8 @@ def _ledger_url(text: str) -> str:
         return _url(text)
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         raise ValueError("write http(s)://host:port, or the URL of an installed ledger")
-    if "@" in urlsplit(text.strip()).netloc:
-        raise ValueError(_NO_CREDENTIALS)
+    if ":" in urlsplit(text.strip()).netloc.rpartition("@")[0]:
+        raise ValueError(_PASSWORD_ELSEWHERE)
     return text.strip()
 
 

@@ -69,8 +69,9 @@ class WorkerSettings:
     )
     ledger_endpoint: str | None = key(
         LEDGER_URL,
-        "http(s)://host:port of the DynamoDB API, where it is not the region's. Another scheme"
-        " selects the ledger that an installed package provides.",
+        "http(s)://host:port of the DynamoDB API, where it is not the region's; or the ledger's"
+        " own address: `sqlite:///path` on one machine, `postgresql://user@host/database`, or that"
+        " of an installed package's ledger.",
         shown="SDK's own",
     )
     ledger_region: str | None = key(TEXT, "The table's region.", shown="SDK's own")

@@ -430,7 +430,8 @@ class Ledger(Protocol):
 class LedgerOptions:
     """How to reach a ledger; `retry_seconds` bounds an operation, the others one request.
 
-    None for `endpoint` and `region` selects the SDK's default.
+    `endpoint` is the URL of the ledger, or of DynamoDB's API. None for `endpoint` and `region`
+    selects the SDK's default; `table` and `region` are DynamoDB's.
     """
 
     table: str

@@ -12,15 +12,14 @@ from extentflow.ledger.dynamodb_calls import (
     Connect,
     DynamoCalls,
     DynamoItems,
-    Rejected,
     connect,
-    retry_policy,
 )
 from extentflow.ledger.extents import StoredExtents, StoredSlots
 from extentflow.ledger.identity import adopt, identity
 from extentflow.ledger.items import EXPIRY_ATTRIBUTE, bind
 from extentflow.ledger.jobs import StoredJobs
 from extentflow.ledger.notes import StoredNotes
+from extentflow.ledger.requests import Rejected, retry_policy
 from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import logging
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
@@ -28,7 +29,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from extentflow.aws import NO_ANSWER, SERVER_ERROR, describe_sdk_error, new_session
-from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.errors import LedgerUnavailable
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.items import (
     LEDGER_KEY,
@@ -41,7 +42,8 @@ from extentflow.ledger.items import (
     Write,
     new_token,
 )
-from extentflow.retry import Clock, RetryPolicy
+from extentflow.ledger.requests import Passing, Rejected, ServerClock, retried
+from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -53,10 +55,9 @@ Answer = TypeVar("Answer")
 Wire: TypeAlias = dict[str, Any]
 
 JOBS_INDEX = "jobs"
+DATE_SECONDS = 1.0  # the resolution of a Date header
 _SERIALIZER, _DESERIALIZER = TypeSerializer(), TypeDeserializer()
 
-RESOLUTION_SECONDS, FRESH_SECONDS = 1.0, 60.0  # of the estimated time
-SILENCE_SECONDS = 2.0  # shorter outages are not logged
 BATCH_KEYS = 100  # the limit of BatchGetItem
 
 PASSING_CODES = {
@@ -89,62 +90,6 @@ REMEDIES = {
 }
 
 
-class ServerClock:
-    """Lower bound of the server's clock, from the `Date` headers of responses. Thread-safe.
-
-    A `Date` header is the server's time, truncated to whole seconds, when it wrote the response:
-    when the response is read, the server's clock shows at least that time. Advanced by the local
-    monotonic clock, this stays a lower bound, late by less than a second plus the response's
-    transit time. Where the estimate ran ahead (a drifting local clock, servers that differ), it
-    falls back to the latest header.
-
-        request sent       response               estimate when sent >= date + 1 s: it runs ahead
-          |--- request --->| date = floor(t)      estimate now < date: it is late
-          |<-- response ---|                      else: keep it, it is tighter
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        # What the server's clock shows beyond the local monotonic one.
-        self._lead: float | None = None
-        self._observed: tuple[float, float] | None = None
-
-    def observe(self, headers: Mapping[str, str], *, sent_at: float) -> None:
-        """Use a response's headers (lower-case names); the request was sent at `sent_at`."""
-        try:
-            server = parsedate_to_datetime(headers.get("date", "")).timestamp()
-        except ValueError:
-            return
-        now = self._clock.monotonic()
-        lead = self._lead
-        late = lead is None or now + lead < server
-        ahead = lead is not None and sent_at + lead >= server + RESOLUTION_SECONDS
-        if late or ahead:
-            self._lead = server - now
-        self._observed = (now, self._clock.wall())
-
-    def now(self) -> float | None:
-        """Return the estimate; None when there was no response within the last minute."""
-        if self._lead is None or self._observed is None:
-            return None
-        monotonic = self._clock.monotonic()
-        # The monotonic clock may stop while a sandbox is frozen; the wall clock does not.
-        age = max(monotonic - self._observed[0], self._clock.wall() - self._observed[1])
-        return monotonic + self._lead if age < FRESH_SECONDS else None
-
-
-class Rejected(Misconfigured):
-    """DynamoDB will never accept this request; `code` is its own name for the reason."""
-
-    def __init__(self, problem: str, code: str = "") -> None:  # as pickle calls it
-        self.code = code
-        super().__init__(problem)
-
-
-class Passing(Exception):  # noqa: N818
-    """Another try may help; a request may raise it about an answer that left something out."""
-
-
 def connect(options: LedgerOptions) -> "DynamoDBClient":
     """Create a client with the SDK's default credentials that does not retry by itself."""
     config = Config(
@@ -159,13 +104,6 @@ def connect(options: LedgerOptions) -> "DynamoDBClient":
 
 
 Connect: TypeAlias = "Callable[[LedgerOptions], DynamoDBClient]"
-
-
-def retry_policy(options: LedgerOptions) -> RetryPolicy:
-    """Return how an operation on the table is retried."""
-    return RetryPolicy(
-        total_seconds=options.retry_seconds, first_pause_seconds=0.05, longest_pause_seconds=2.0
-    )
 
 
 @dataclass(slots=True)
@@ -191,22 +129,7 @@ class DynamoCalls:
 
         Raises Refused, Rejected; LedgerUnavailable: a write may have taken effect.
         """
-        monotonic = self.retry.clock.monotonic
-        began, warned = monotonic(), False
-        for attempt in self.retry.attempts():
-            try:
-                return self._try(subject, request)
-            except Passing as exc:
-                passing, tried = exc, attempt.number
-            elapsed = monotonic() - began
-            if not warned and SILENCE_SECONDS < elapsed < self.retry.total_seconds:
-                warned = True
-                rest = self.retry.total_seconds - elapsed
-                log.warning("%s: %s; retrying for %.0f s more", self, passing, rest)
-        raise LedgerUnavailable(
-            f"{self}: {subject}: no usable response within {self.retry.total_seconds:g} s,"
-            f" {tried} attempts; last: {passing}"
-        ) from passing.__cause__
+        return retried(self, subject, self.retry, lambda: self._try(subject, request))
 
     def _client(self) -> "DynamoDBClient":
         # Sockets are never inherited by a fork.
@@ -231,8 +154,11 @@ class DynamoCalls:
         return answer
 
     def _read_date(self, answer: Any, sent_at: float) -> None:  # noqa: ANN401 - any operation's response
-        headers = answer["ResponseMetadata"].get("HTTPHeaders", {})
-        self.server_clock.observe(headers, sent_at=sent_at)
+        date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date", "")
+        # A value that is no date says nothing of the server's clock.
+        with suppress(ValueError):
+            server = parsedate_to_datetime(date).timestamp()
+            self.server_clock.observe(server, sent_at=sent_at, resolution_seconds=DATE_SECONDS)
 
     def _translated(self, subject: str, error: ClientError) -> Exception:
         response: dict[str, Any] = {**error.response}

@@ -1,0 +1,571 @@
+"""SqlLedger: the ledger's port on SQLite or PostgreSQL, through SQLAlchemy.
+
+One table holds all items: keys, attributes in JSON, and a column for each attribute that is
+searched. A write locks its items (SQLite: the database), reads them, checks its conditions,
+replaces them, and commits. Each transaction leaves its token in the items that it wrote: an
+attempt after a commit without a response finds it there.
+
+    response                                         becomes
+    a condition does not hold                        Refused, with the items as they were
+    no connection, shut down, locked, serialization  retried; LedgerUnavailable at the deadline
+    no database, no table, no permission             Rejected (a Misconfigured), names the ledger
+"""
+
+import json
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from extentflow.errors import Misconfigured
+from extentflow.ledger import LedgerDescription, LedgerOptions
+from extentflow.ledger.connectors import StoredConnectors
+from extentflow.ledger.extents import StoredExtents, StoredSlots
+from extentflow.ledger.identity import adopt, identity
+from extentflow.ledger.items import (
+    EXPIRY_ATTRIBUTE,
+    Items,
+    Key,
+    Refused,
+    Returning,
+    Stored,
+    Write,
+    bind,
+    new_token,
+)
+from extentflow.ledger.jobs import StoredJobs
+from extentflow.ledger.notes import StoredNotes
+from extentflow.ledger.requests import Passing, Rejected, ServerClock, retried, retry_policy
+from extentflow.retry import RetryPolicy
+
+Answer = TypeVar("Answer")
+
+# Of the table's layout; `create` migrates a ledger of an earlier one.
+VERSION = 1
+PAGE = 1_000
+POOL_CONNECTIONS = 16
+READS = "extentflow_reads"  # an option of SQLite's connections: no transaction
+INIT = "`extentflow init` creates it, or correct ledger.endpoint"
+
+METADATA = sa.MetaData()
+# Sort keys and listings are compared by code points on every server, as DynamoDB compares bytes.
+_TEXT = sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
+ITEMS = sa.Table(
+    "extentflow_items",
+    METADATA,
+    sa.Column("pk", _TEXT, primary_key=True),
+    sa.Column("sk", _TEXT, primary_key=True),
+    sa.Column("attributes", sa.Text, nullable=False),
+    sa.Column("token", sa.Text, nullable=False),
+    sa.Column("listing", _TEXT),
+    sa.Column("created", sa.Double),
+    sa.Column(EXPIRY_ATTRIBUTE, sa.BigInteger),
+    sa.Index("extentflow_jobs", "listing", "created", "pk"),
+    sa.Index("extentflow_expiry", EXPIRY_ATTRIBUTE),
+)
+LAYOUT = sa.Table("extentflow_layout", METADATA, sa.Column("version", sa.Integer, nullable=False))
+SEARCHED = ("listing", "created", EXPIRY_ATTRIBUTE)
+
+# PostgreSQL's error codes, by class and code (its manual, appendix A).
+PASSING_CLASSES = {
+    "08",  # connection exception
+    "40",  # transaction rollback: serialization failure, deadlock
+    "53",  # insufficient resources: too many connections, disk full
+    "55",  # lock not available, object in use
+    "57",  # operator intervention: shut down, starting up, statement cancelled
+    "58",  # system error
+    "25006",  # read-only: a standby, before or after a fail-over
+}
+MISSING = {"42P01", "3F000"}  # no such table, no such schema
+PERMISSION_CLASSES = {"28", "42501"}
+# SQLite's primary result codes.
+SQLITE_PASSING = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_PROTOCOL"}
+
+
+class SqlCalls:
+    """Connections to one database. Threads share them; a forked process gets its own."""
+
+    def __init__(self, options: LedgerOptions, retry: RetryPolicy) -> None:
+        self.url = _url(options)
+        self.retry = retry
+        self.server_clock = ServerClock(retry.clock)
+        self._options = options
+        self._engines: dict[int, sa.Engine] = {}
+
+    def __str__(self) -> str:
+        return f"ledger {self.url.render_as_string(hide_password=True)}"
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether the database is a file of SQLite."""
+        return self.url.get_backend_name() == "sqlite"
+
+    def read(self, subject: str, work: Callable[[sa.Connection], Answer]) -> Answer:
+        """Return what `work` reads; each of its statements sees what is committed."""
+        return self._call(subject, work, reads=True)
+
+    def write(self, subject: str, work: Callable[[sa.Connection], Answer]) -> Answer:
+        """Commit what `work` does, and return its result; `work` may run again after a commit."""
+        return self._call(subject, work)
+
+    def _call(
+        self, subject: str, work: Callable[[sa.Connection], Answer], *, reads: bool = False
+    ) -> Answer:
+        def attempt() -> Answer:
+            try:
+                with self._engine().connect() as connection:
+                    if reads:
+                        return work(connection.execution_options(**self._statement_by_statement))
+                    with connection.begin():
+                        return work(connection)
+            except (SQLAlchemyError, OSError) as error:
+                raise self._translated(subject, error) from error
+
+        return retried(self, subject, self.retry, attempt)
+
+    @property
+    def _statement_by_statement(self) -> dict[str, Any]:
+        return {READS: True} if self.is_sqlite else {"isolation_level": "AUTOCOMMIT"}
+
+    def _engine(self) -> sa.Engine:
+        # A connection is never inherited by a fork; the parent's stay open, and are not used here.
+        pid = os.getpid()
+        if pid not in self._engines:
+            engine = self._engines[pid] = _engine(self.url, self._options)
+            weakref.finalize(self, _close, engine, pid)
+        return self._engines[pid]
+
+    def _translated(self, subject: str, error: Exception) -> Exception:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        text = str(cause).strip() or type(cause).__name__
+        if not isinstance(error, DBAPIError):
+            passing = isinstance(error, (PoolTimeout, OSError))
+            return Passing(text) if passing else self._rejected(subject, text)
+        if self.is_sqlite:
+            return self._translated_sqlite(subject, cause, text)
+        code = getattr(cause, "sqlstate", None) or ""
+        if code in MISSING:
+            return Rejected(f"{self}: it does not exist; {INIT}", code)
+        # psycopg states no code when the connection broke or was never made.
+        if code[:2] in PASSING_CLASSES or code in PASSING_CLASSES or self._broke(error, code):
+            return Passing(f"{code}: {text}".removeprefix(": "))
+        remedy = " - check user and grants" if {code[:2], code} & PERMISSION_CLASSES else ""
+        return self._rejected(subject, f"{code}: {text}{remedy}", code)
+
+    def _translated_sqlite(self, subject: str, cause: object, text: str) -> Exception:
+        name = str(getattr(cause, "sqlite_errorname", ""))
+        if any(name.startswith(each) for each in SQLITE_PASSING):
+            return Passing(f"{name}: {text}")
+        if "no such table" in text:
+            return Rejected(f"{self}: it does not exist; {INIT}", name)
+        return self._rejected(subject, f"{name}: {text}", name)
+
+    @staticmethod
+    def _broke(error: DBAPIError, code: str) -> bool:
+        refused = "authentication failed" in str(error.orig) or "does not exist" in str(error.orig)
+        return not code and not refused
+
+    def _rejected(self, subject: str, text: str, code: str = "") -> Rejected:
+        return Rejected(f"{self}: {subject} was refused, {text}", code)
+
+
+def _close(engine: sa.Engine, pid: int) -> None:
+    # A fork must not end the sessions of its parent.
+    if pid == os.getpid():
+        engine.dispose()
+
+
+def _url(options: LedgerOptions) -> sa.URL:
+    try:
+        url = sa.make_url(options.endpoint or "")
+    except SQLAlchemyError:
+        raise Misconfigured(
+            "ledger.endpoint: write sqlite:///path or postgresql://user@host/database"
+        ) from None
+    if url.get_backend_name() == "sqlite":
+        return url.set(drivername="sqlite+pysqlite")
+    return url.set(drivername="postgresql+psycopg")
+
+
+def _engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
+    try:
+        if url.get_backend_name() == "sqlite":
+            return _sqlite_engine(url, options)
+        return _postgresql_engine(url, options)
+    except (NoSuchModuleError, ImportError) as exc:
+        raise Misconfigured(
+            f"ledger.endpoint: {exc}; `pip install 'extentflow[sql]'` installs what it needs"
+        ) from exc
+
+
+def _sqlite_engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
+    engine = sa.create_engine(
+        url,
+        connect_args={"timeout": options.read_seconds},
+        pool_size=POOL_CONNECTIONS,
+        max_overflow=-1,
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def connected(connection: Any, _: object) -> None:  # noqa: ANN401 - the driver's
+        connection.isolation_level = None  # transactions begin below, not before some statements
+        connection.execute("PRAGMA journal_mode=WAL")
+        # A commit that a power failure undoes would let records be delivered twice.
+        connection.execute("PRAGMA synchronous=FULL")
+
+    @sa.event.listens_for(engine, "begin")
+    def began(connection: sa.Connection) -> None:
+        # Reads that turn into writes would fail when another process wrote meanwhile.
+        if not connection.get_execution_options().get(READS):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _postgresql_engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
+    milliseconds = int(options.read_seconds * 1000)
+    given = str(url.query.get("options", ""))
+    return sa.create_engine(
+        url,
+        connect_args={
+            "connect_timeout": max(1, int(options.connect_seconds)),
+            # Of several hosts, the one that takes writes.
+            "target_session_attrs": "read-write",
+            "options": f"{given} -c statement_timeout={milliseconds} -c lock_timeout={milliseconds}"
+            f" -c idle_in_transaction_session_timeout={2 * milliseconds}",
+            "tcp_user_timeout": milliseconds,
+            "application_name": "extentflow",
+        },
+        pool_size=POOL_CONNECTIONS,
+        max_overflow=-1,
+        isolation_level="READ COMMITTED",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SqlItems(Items):
+    """The `Items` of one database."""
+
+    calls: SqlCalls
+    wall: Callable[[], float] = time.time
+
+    def __str__(self) -> str:
+        return str(self.calls)
+
+    def get(self, key: Key) -> Stored | None:
+        """Return an item."""
+        found = self.calls.read(f"reading {key.pk}/{key.sk}", lambda c: _read(c, [key]))
+        return found[0][0]
+
+    def get_many(self, keys: Sequence[Key], attributes: Sequence[str]) -> Iterator[Stored]:
+        """Yield some attributes of the items that exist."""
+        for start in range(0, len(keys), PAGE):
+            page = keys[start : start + PAGE]
+            found = self.calls.read(f"reading {len(page)} items", partial(_read, keys=page))
+            for item, _ in found:
+                if item is not None:
+                    yield {name: item[name] for name in attributes}
+
+    def query(self, pk: str, prefix: str = "") -> Iterator[Stored]:
+        """Yield the items of a partition whose sort key begins with `prefix`, in its order."""
+        wanted = sa.select(ITEMS).where(ITEMS.c.pk == pk).order_by(ITEMS.c.sk).limit(PAGE)
+        if prefix:
+            wanted = wanted.where(ITEMS.c.sk >= prefix, ITEMS.c.sk < prefix + chr(0x10FFFF))
+        return self._pages(f"reading {pk}/{prefix}*", wanted, lambda row: ITEMS.c.sk > row.sk)
+
+    def listed(
+        self, listing: str, *, state: str | None = None, oldest_first: bool = False
+    ) -> Iterator[Stored]:
+        """Yield the jobs of one listing (and state), by age."""
+        place = sa.tuple_(ITEMS.c.created, ITEMS.c.pk)
+        order = sa.asc if oldest_first else sa.desc
+        wanted = (
+            sa.select(ITEMS)
+            .where(ITEMS.c.listing == listing)
+            .order_by(order(ITEMS.c.created), order(ITEMS.c.pk))
+            .limit(PAGE)
+        )
+
+        def beyond(row: Any) -> sa.ColumnElement[bool]:  # noqa: ANN401 - a row of ITEMS
+            last = sa.tuple_(sa.literal(row.created), sa.literal(row.pk))
+            return place > last if oldest_first else place < last
+
+        found = self._pages(f"listing {listing}", wanted, beyond)
+        return (item for item in found if state in (None, item["state"]))
+
+    def listings(self) -> list[str]:
+        """Return the listings that contain jobs, sorted."""
+        wanted = sa.select(ITEMS.c.listing).where(ITEMS.c.listing.is_not(None)).distinct()
+        return sorted(self.calls.read("listing jobs", lambda c: list(c.scalars(wanted))))
+
+    def update(self, subject: str, write: Write, *, returning: Returning = "NONE") -> Stored:
+        """Apply one write; return the item as `returning` says."""
+        before, after = self._apply(subject, [write])[0]
+        return after if returning == "ALL_NEW" else (before or {})
+
+    def transact(self, subject: str, writes: Sequence[Write]) -> None:
+        """Apply all writes or none."""
+        self._apply(subject, writes)
+
+    def now(self) -> float:
+        """Return a lower bound of the server's clock; SQLite's is that of this machine."""
+        if self.calls.is_sqlite:
+            return self.wall()
+        clock = self.calls.server_clock
+        if (estimate := clock.now()) is None:
+            sent_at = self.calls.retry.clock.monotonic()
+            seconds = sa.select(sa.func.extract("epoch", sa.func.clock_timestamp()))
+            server = self.calls.read("reading its clock", lambda c: float(c.scalar(seconds) or 0))
+            clock.observe(server, sent_at=sent_at)
+            estimate = server
+        return estimate
+
+    def _apply(self, subject: str, writes: Sequence[Write]) -> list[tuple[Stored | None, Stored]]:
+        token = new_token()
+        keys = [write.key for write in writes]
+        changes: list[tuple[Stored | None, Stored]] = []
+
+        def work(connection: sa.Connection) -> list[tuple[Stored | None, Stored]]:
+            nonlocal changes
+            _lock(connection, keys)
+            found = _read(connection, keys)
+            if changes and any(mark == token for _, mark in found):
+                return changes  # an earlier attempt was committed, and its response was lost
+            items = [item for item, _ in found]
+            failed = {
+                place: item
+                for place, (write, item) in enumerate(zip(writes, items, strict=True))
+                if write.condition is not None and not write.condition.holds(item or {})
+            }
+            if failed:
+                raise Refused(failed)
+            changes = [
+                (item, write.applied(item)) for write, item in zip(writes, items, strict=True)
+            ]
+            rows = [
+                _row(after, token)
+                for write, (_, after) in zip(writes, changes, strict=True)
+                if write.changes
+            ]
+            if rows:
+                _store(connection, rows)
+            if any(EXPIRY_ATTRIBUTE in write.sets for write in writes):
+                _expire(connection, self.now())
+            return changes
+
+        return self.calls.write(subject, work)
+
+    def _pages(
+        self,
+        subject: str,
+        wanted: "sa.Select[Any]",
+        beyond: Callable[[Any], sa.ColumnElement[bool]],
+    ) -> Iterator[Stored]:
+        page = wanted
+        while True:
+            rows = self.calls.read(subject, partial(_rows, wanted=page))
+            yield from map(_item, rows)
+            if len(rows) < PAGE:
+                return
+            page = wanted.where(beyond(rows[-1]))
+
+
+def _lock(connection: sa.Connection, keys: Sequence[Key]) -> None:
+    """Lock items, there or not, until the transaction ends; SQLite locks the database instead."""
+    if connection.dialect.name != "postgresql":
+        return
+    # Two keys may have one number; the order is the same for all, so that none waits in a circle.
+    numbers = sorted({_number(key) for key in keys})
+    connection.execute(
+        sa.text("SELECT pg_advisory_xact_lock(n) FROM unnest(CAST(:numbers AS bigint[])) AS n"),
+        {"numbers": numbers},
+    )
+
+
+def _number(key: Key) -> int:
+    digest = blake2b(f"extentflow/{key.pk}/{key.sk}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _read(connection: sa.Connection, keys: Sequence[Key]) -> list[tuple[Stored | None, str]]:
+    """Return the items of keys, None for one that is not there, each with its token."""
+    wanted = sa.select(ITEMS).where(sa.tuple_(ITEMS.c.pk, ITEMS.c.sk).in_(keys))
+    found = {
+        Key(row.pk, row.sk): (_item(row), str(row.token)) for row in connection.execute(wanted)
+    }
+    return [found.get(key, (None, "")) for key in keys]
+
+
+def _rows(connection: sa.Connection, wanted: "sa.Select[Any]") -> Sequence[Any]:
+    return connection.execute(wanted).all()
+
+
+def _item(row: Any) -> Stored:  # noqa: ANN401 - a row of ITEMS
+    attributes: Stored = json.loads(row.attributes)
+    return {"pk": row.pk, "sk": row.sk, **attributes}
+
+
+def _row(item: Mapping[str, Any], token: str) -> dict[str, Any]:
+    attributes = {name: value for name, value in item.items() if name not in Key._fields}
+    return {
+        "pk": item["pk"],
+        "sk": item["sk"],
+        # ASCII, because texts may hold what PostgreSQL does not store: U+0000, lone surrogates.
+        "attributes": json.dumps(attributes, allow_nan=False),
+        "token": token,
+        **{name: item.get(name) for name in SEARCHED},
+    }
+
+
+def _store(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    insert = dialect.insert(ITEMS)
+    changed = {
+        column.name: insert.excluded[column.name]
+        for column in ITEMS.columns
+        if not column.primary_key
+    }
+    connection.execute(
+        insert.on_conflict_do_update(index_elements=["pk", "sk"], set_=changed), rows
+    )
+
+
+def _expire(connection: sa.Connection, now: float) -> None:
+    connection.execute(sa.delete(ITEMS).where(ITEMS.c[EXPIRY_ATTRIBUTE] <= now))
+
+
+class SqlAdmin:
+    """A `LedgerAdmin` for one database, whose tables it creates and migrates."""
+
+    def __init__(self, items: SqlItems) -> None:
+        self._items = items
+        self._calls = items.calls
+
+    def exists(self) -> bool:
+        return self._calls.read("looking for it", self._has_tables)
+
+    def create(self) -> tuple[str, ...]:
+        if self._calls.is_sqlite:
+            _check_file_system(self._path)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._calls.write("its creation", _migrate)
+        adopted = adopt(self._items, self.place)
+        identity(self._items, self.place)
+        return adopted
+
+    def check_version(self) -> None:
+        """Refuse a ledger whose layout is that of another release."""
+        version = self._calls.read("reading its layout", _version)
+        if version != VERSION:
+            raise Misconfigured(_other_version(self._calls, version))
+
+    def describe(self) -> LedgerDescription:
+        version = self._calls.read("its description", _version)
+        problems = () if version == VERSION else (_other_version(self._calls, version),)
+        return LedgerDescription("ACTIVE", problems, recovery=None, expiry=True)
+
+    @property
+    def place(self) -> str:
+        """What differs between a ledger and its copy."""
+        if self._calls.is_sqlite:
+            # Of a file that is moved the number stays; a copy gets another one.
+            return f"file {self._path.stat().st_ino}"
+        return self._calls.read("reading its place", _postgresql_place)
+
+    @property
+    def _path(self) -> Path:
+        return Path(self._calls.url.database or "").absolute()
+
+    def _has_tables(self, connection: sa.Connection) -> bool:
+        return sa.inspect(connection).has_table(ITEMS.name)
+
+
+def _postgresql_place(connection: sa.Connection) -> str:
+    wanted = sa.text(
+        "SELECT system_identifier || '/' || current_database() || '/' || current_schema()"
+        " FROM pg_control_system()"
+    )
+    return str(connection.scalar(wanted))
+
+
+def _version(connection: sa.Connection) -> int:
+    return int(connection.scalar(sa.select(LAYOUT.c.version)) or 0)
+
+
+def _other_version(ledger: object, version: int) -> str:
+    remedy = "use that release" if version > VERSION else "`extentflow init` migrates it"
+    return f"{ledger}: has layout {version} of another release, not {VERSION}; {remedy}"
+
+
+def _migrate(connection: sa.Connection) -> None:
+    _lock(connection, [Key("META", "LAYOUT")])
+    if sa.inspect(connection).has_table(LAYOUT.name):
+        if (version := _version(connection)) > VERSION:
+            raise Misconfigured(_other_version(connection.engine.url, version))
+        return
+    METADATA.create_all(connection)
+    connection.execute(sa.insert(LAYOUT).values(version=VERSION))
+
+
+def _check_file_system(path: Path) -> None:
+    """Refuse a file on a network: SQLite's locks and shared memory do not work there."""
+    kind = file_system(path)
+    if kind in NETWORK_FILE_SYSTEMS or kind.startswith("fuse."):
+        raise Misconfigured(
+            f"ledger.endpoint: {path} is on a file system of type {kind}, where several machines"
+            " write and SQLite's locks do not hold; use a local path, or postgresql://"
+        )
+
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
+    | {"smb2", "smb3", "smbfs", "virtiofs", "webdav"}
+)
+
+
+def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Return the type of the file system of a path; empty where the system does not state it."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    kinds = {}
+    for line in lines:
+        _, place, kind, *_ = line.split(" ")
+        kinds[place.encode().decode("unicode_escape")] = kind
+    real = path.resolve()
+    return next((kinds[str(each)] for each in (real, *real.parents) if str(each) in kinds), "")
+
+
+class SqlLedger:
+    """A `Ledger` for many processes. Connects at its first call, in the process that makes it."""
+
+    def __init__(self, options: LedgerOptions, *, retry: RetryPolicy | None = None) -> None:
+        self._items = SqlItems(SqlCalls(options, retry or retry_policy(options)))
+        self.admin = SqlAdmin(self._items)
+        self.connectors = StoredConnectors(self._items)
+        self.jobs = StoredJobs(self._items)
+        self.slots = StoredSlots(self._items)
+        self.extents = StoredExtents(self._items, self.jobs, self.slots)
+        self.notes = StoredNotes(self._items)
+
+    @cached_property
+    def id(self) -> str:
+        self.admin.check_version()
+        return identity(self._items, self.admin.place)
+
+    def bind(self, app_id: str) -> str:
+        return bind(self._items, app_id)
+
+    def now(self) -> float:
+        return self._items.now()
