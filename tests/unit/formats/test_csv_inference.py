@@ -13,7 +13,7 @@ from tests.laws.compression_cases import bgzf
 from extentflow.errors import UnsupportedFormat
 from extentflow.formats import FormatOptions, InspectingFormat
 from extentflow.formats.csv import CsvOptions, open_csv
-from extentflow.formats.csv_inference import (
+from extentflow.formats.inference import (
     MOST_SAMPLED_BYTES,
     inferred_types,
     read_types,

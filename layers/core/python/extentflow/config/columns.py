@@ -3,6 +3,7 @@
 These keys hold such lists:
 
     csv.schema    id:int64, "a, b":string, price:decimal(15,2), seen:timestamp(ms,UTC)
+    json.schema   id:int64, tags:list<string>, at:struct<x:float64,"a, b":date>, x:map<string,json>
     message.key   none | object | column:id | column:id,"a, b" | path:$.a.b | template:${key}-{id}
     headers       file=key,kind=column:kind,site="text:north, 1"
     include       id,"a, b"                                 of transforms; fields, renames, spec too
@@ -10,6 +11,7 @@ These keys hold such lists:
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ _MAX_PRECISION = 38
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _ALIASES = ("string", "bool", *_INTEGERS, "float32", "float64")
 _SIMPLE = {name: pa.type_for_alias(name) for name in _ALIASES} | {"date": pa.date32()}
+_OF_JSON = {"binary": pa.binary(), "json": pa.json_()}
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 _TIMESTAMP = re.compile(r"timestamp\((s|ms|us|ns)(?:,([A-Za-z0-9_+:/-]+))?\)")
 _OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
@@ -30,6 +33,13 @@ _TEMPLATE = re.compile(
 )
 _JSON_PATH = re.compile(r"\$\.([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)")
 _LISTED = re.compile(_NAME + r"(?:,|$)")
+_FIELD = re.compile(_NAME + ":")
+_OPENING = re.compile(r"\s*(struct|list|map)\s*<")
+_MAP_KEY = re.compile(r"\s*string\s*,")
+_FLAT_TYPE = re.compile(r"\s*([A-Za-z0-9_]+\s*(?:\([^()]*\))?)\s*")
+_FLAT_END = re.compile(r"\s*")
+_DEEPEST_TYPE = 32
+_JSON_TYPES = "also binary, json, struct<name:type,...>, list<type> and map<string,type>"
 _PLAIN = re.compile(r'[^",:\s](?:[^",:]*[^",:\s])?')
 
 Schema = tuple[tuple[str, str], ...]
@@ -88,6 +98,82 @@ def arrow_type(text: str) -> pa.DataType:
     if not 1 <= precision <= _MAX_PRECISION or scale > precision:
         raise ValueError(f"{text} cannot be; precision is 1 to 38, scale 0 to the precision")
     return pa.decimal128(precision, scale)
+
+
+@lru_cache(maxsize=1024)
+def json_type(text: str) -> pa.DataType:
+    """Return the Arrow type that a `json.schema` type names, `json` as the extension type of JSON.
+
+    Raises ValueError with the remedy.
+    """
+    found, _, end = _json_type_at(text, 0)
+    if end < len(text):
+        raise ValueError(f"cannot read {text[end:][:40]!r} behind the type {text[:end]}")
+    return found
+
+
+def _json_type_at(text: str, at: int, depth: int = 0) -> tuple[pa.DataType, str, int]:
+    """Return the type that begins at a place, how it is written, and where it ends."""
+    opened = _OPENING.match(text, at)
+    if opened is None:
+        flat = _FLAT_TYPE.match(text, at)
+        if flat is None:
+            raise ValueError(f"a type is missing at {text[at:][:40]!r}; {_JSON_TYPES}")
+        written = re.sub(r"\s+", "", flat[1])
+        try:
+            return _OF_JSON.get(written) or arrow_type(written), written, flat.end()
+        except ValueError as exc:
+            raise ValueError(f"{exc}; {_JSON_TYPES}") from exc
+    if depth == _DEEPEST_TYPE:
+        raise ValueError(f"types are nested deeper than {_DEEPEST_TYPE} levels; write json there")
+    kind, at = opened[1], opened.end()
+    if kind == "struct":
+        fields, at = _fields_at(text, at, depth + 1)
+        found = pa.struct([(name, of) for name, of, _ in fields])
+        inner = ",".join(f"{_quoted(name)}:{written}" for name, _, written in fields)
+    else:
+        if kind == "map":
+            key = _MAP_KEY.match(text, at)
+            if key is None:
+                raise ValueError("names of members are the keys of a map; write map<string,type>")
+            at = key.end()
+        of, inner, at = _json_type_at(text, at, depth + 1)
+        found = pa.list_(of) if kind == "list" else pa.map_(pa.string(), of)
+        inner = inner if kind == "list" else f"string,{inner}"
+    if text[at : at + 1] != ">":
+        raise ValueError(f"{kind}< has no > at {text[at:][:40]!r}")
+    return found, f"{kind}<{inner}>", _FLAT_END.match(text, at + 1).end()  # type: ignore[union-attr]
+
+
+def _fields_at(
+    text: str, at: int, depth: int = 0
+) -> tuple[list[tuple[str, pa.DataType, str]], int]:
+    """Return name, type and written type of the columns from a place on, and where they end."""
+    found: list[tuple[str, pa.DataType, str]] = []
+    names: set[str] = set()
+    while True:
+        named = _FIELD.match(text, at)
+        if named is None:
+            raise ValueError(
+                "write name:type,name:type; put names with , or : in double quotes; cannot read"
+                f" {text[at:][:40]!r}"
+            )
+        name = named["plain"] or named["quoted"].replace('""', '"')
+        of, written, at = _json_type_at(text, named.end(), depth)
+        if name in names:
+            raise ValueError(f"names {name!r} more than once; keep one")
+        names.add(name)
+        found.append((name, of, written))
+        if text[at : at + 1] != ",":
+            return found, at
+        at += 1
+
+
+def _read_json_schema(text: str) -> Schema:
+    fields, end = _fields_at(text, 0)
+    if end < len(text):
+        raise ValueError(f"cannot read {text[end:][:40]!r}; write name:type,name:type")
+    return tuple((name, written) for name, _, written in fields)
 
 
 def _zone(name: str | None) -> str | None:
@@ -256,6 +342,7 @@ RENAMES: Kind[tuple[tuple[str, str], ...]] = Kind(
 SCHEMA: Kind[Schema] = Kind(
     _read_schema, lambda columns: ",".join(f"{_quoted(name)}:{kind}" for name, kind in columns)
 )
+JSON_SCHEMA: Kind[Schema] = Kind(_read_json_schema, SCHEMA.write)
 MESSAGE_KEY: Kind[MessageKey] = Kind(_read_key, _write_key)
 # Connect's name of a type beside ours.
 CASTS: Kind[Schema] = Kind(lambda text: _read_schema(_BOOLEAN.sub(r"\1bool", text)), SCHEMA.write)

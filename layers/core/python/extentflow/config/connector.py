@@ -535,7 +535,7 @@ class ConnectorConfig:
 
     def unfit(self, format_name: str) -> str | None:
         """Return why values or keys cannot be made from that format, with the remedy; else None."""
-        spec, converter = FORMATS.get(format_name), self.value_converter
+        spec, converter = self.spec_of(format_name), self.value_converter
         # A package's converter states itself, by UnsupportedType, what columns it takes.
         checked = converter is not None and CONVERTERS.is_built_in(converter)
         if checked and not self.steps and spec.converters and converter not in spec.converters:
@@ -590,7 +590,12 @@ class ConnectorConfig:
 
     def value_converter_for(self, format_name: str) -> str:
         """Return the converter of values of that format: the configured one, or its default."""
-        return self.value_converter or (FORMATS.get(format_name).converters or ("json",))[0]
+        return self.value_converter or (self.spec_of(format_name).converters or ("json",))[0]
+
+    def spec_of(self, format_name: str) -> FormatSpec:
+        """Return the specification of a format under its options."""
+        spec = FORMATS.get(format_name)
+        return spec.under(spec, self.options_of(format_name))
 
     @property
     def passes_lines(self) -> bool:

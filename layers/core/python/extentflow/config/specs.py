@@ -59,6 +59,7 @@ class FormatSpec:
     limits_records: bool = False
     opaque: bool = False
     problems: Callable[[FormatCheck], Iterable[str]] = lambda _check: ()
+    under: Callable[["FormatSpec", Any], "FormatSpec"] = lambda spec, _options: spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ escape, a byte order mark --------------------> Grammar, record by record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import PurePosixPath
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,23 +28,28 @@ from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, choice, or_
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.csv_fields import Grammar, MalformedRecord, UnclosedQuote, cast_texts
-from extentflow.formats.csv_inference import (
-    MOST_SAMPLED_BYTES,
+from extentflow.formats.csv_records import RecordCutter, RecordSyntax
+from extentflow.formats.inference import (
+    SAMPLE_WINDOW_BYTES,
+    bounded,
     inferred_types,
     read_types,
-    sampled_ranges,
+    sampled_batches,
 )
-from extentflow.formats.csv_records import RecordCutter, RecordSyntax
-from extentflow.formats.line_format import BGZF, LineFormat, LineReader, ObjectHead, make_chunk
+from extentflow.formats.line_format import (
+    BGZF,
+    LineFormat,
+    LineReader,
+    ObjectHead,
+    Table,
+    make_chunk,
+    merge_tables,
+)
 from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
-from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
 T = TypeVar("T")
 _LF, _CR = 10, 13
-
-# The lines that became rows, ascending, and these rows.
-_Table = tuple[Indexes, pa.RecordBatch]
 
 
 class CsvRowReader:
@@ -71,12 +75,12 @@ class CsvRowReader:
         fast, unended = self._parse_with_arrow(block, np.flatnonzero(records & ~irregular), bad)
         irregular[unended] = True
         exact = self._parse_with_grammar(block, np.flatnonzero(irregular), bad)
-        lines, batch = self._cast_columns(_merge_tables(fast, exact), bad)
+        lines, batch = self._cast_columns(merge_tables([fast, exact]), bad)
         return make_chunk(block, batch, lines, bad)
 
     def _parse_with_arrow(
         self, block: LineBlock, lines: Indexes, bad: dict[int, str]
-    ) -> tuple[_Table, list[int]]:
+    ) -> tuple[Table, list[int]]:
         """Return the rows of `lines`, and those without the separator that ends most of them."""
         if not len(lines):
             return (lines, pa.RecordBatch.from_pylist([], schema=self._texts)), []
@@ -112,7 +116,7 @@ class CsvRowReader:
         bad.update((int(line), self._wrong_count(len(columns))) for line in rows[~kept])
         return (rows[kept], texts.filter(ended)), unended
 
-    def _parse_with_grammar(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> _Table:
+    def _parse_with_grammar(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> Table:
         rows: dict[int, list[str | None]] = {}
         for line in lines.tolist():
             try:
@@ -133,7 +137,7 @@ class CsvRowReader:
     def _wrong_count(self, count: int) -> str:
         return f"expected {len(self._texts)} fields, got {count}"
 
-    def _cast_columns(self, table: _Table, bad: dict[int, str]) -> _Table:
+    def _cast_columns(self, table: Table, bad: dict[int, str]) -> Table:
         lines, texts = table
         columns: list[pa.Array] = []
         refused: dict[int, str] = {}
@@ -156,8 +160,6 @@ _INFERRED = (
     ", which csv.schema=infer found in samples of the object; set csv.schema to what"
     " `extentflow plan --json` shows as facts, with a wider type, and run the object again"
 )
-_MOST_FACTS_BYTES = 200_000
-_SAMPLE_WINDOW_BYTES = 64 << 10
 
 
 def _grammar(own: CsvOptions, null: str | None) -> Grammar:
@@ -176,16 +178,6 @@ def _described(exc: MalformedRecord, own: CsvOptions) -> str:
         return str(exc)
     limit = "none" if own.multiline_bytes is None else own.multiline_bytes
     return f"{exc} (csv.multiline.max.bytes={limit}), so that the record ends with its line"
-
-
-def _merge_tables(one: _Table, other: _Table) -> _Table:
-    """Return the rows of both tables in the order of their lines."""
-    if not len(one[0]) or not len(other[0]):
-        return one if len(one[0]) else other
-    # In the order of the object, as locations must increase.
-    lines = np.concatenate((one[0], other[0]))
-    order = np.argsort(lines)
-    return lines[order], pa.concat_batches([one[1], other[1]]).take(pa.array(order))
 
 
 def _read_csv(
@@ -374,29 +366,14 @@ class InferringCsv(CsvFormat):
 
     def inspect(self, source: RangeSource) -> str:
         """Return the types in samples; of an object that is not cut, in its first content."""
-        options = replace(self._options, window_bytes=_SAMPLE_WINDOW_BYTES, facts="")
+        options = replace(self._options, window_bytes=SAMPLE_WINDOW_BYTES, facts="")
         texts = open_csv(options, replace(self._own, schema=()))
-        size = source.version.size
-        ranges = sampled_ranges(size) if self.splittable else [(0, size)]
-        batches: list[pa.RecordBatch] = []
-        for start, end in ranges if size else ():
-            extent = Extent("", 0, "", source.version, start, end, "csv")
-            left = MOST_SAMPLED_BYTES
-            # A generator: closing it ends the reads ahead.
-            with closing(cast("Generator[Chunk]", texts.decode(source, extent, 0))) as chunks:
-                for chunk in chunks:
-                    batches.append(chunk.batch)
-                    left -= chunk.batch.nbytes
-                    if left <= 0:
-                        break
-        facts = inferred_types(pa.Table.from_batches(batches)) if batches else ""
-        if len(facts.encode()) > _MOST_FACTS_BYTES:
-            raise UnsupportedFormat(
-                f"{source.version.uri}: csv.schema=infer: a job holds {_MOST_FACTS_BYTES} bytes of"
-                f" names and types, and those of {len(batches[0].schema)} columns are longer; leave"
-                " csv.schema out, and cast columns by a transform"
-            )
-        return facts
+        batches = list(sampled_batches(texts, source))
+        if not batches:
+            return ""
+        what = f"{source.version.uri}: csv.schema=infer of {len(batches[0].schema)} columns"
+        remedy = "leave csv.schema out, and cast columns by a transform"
+        return bounded(inferred_types(pa.Table.from_batches(batches)), what, remedy)
 
 
 def _problems(check: FormatCheck) -> Iterator[str]:

@@ -4,14 +4,16 @@
     {"a": 2}              1}       {"a": 1},          or, within an array at the top, at its commas
                         {"a":2}    {"a": 2} ]
 
-A value is the document's bytes as they are. An object is one extent, because only its start tells
-what is within a string. Quotes, escapes and depths are found by numpy, a MiB at a time.
+A record is a document: its bytes as they are, or columns of its members. An object is one extent,
+because only its start tells what is within a string. Quotes, escapes and depths are found by numpy,
+a MiB at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -23,6 +25,15 @@ from extentflow.errors import Conflict, CorruptObject, Misconfigured
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, magic
 from extentflow.formats.charsets import UTF_8, Charset, decoded_windows
 from extentflow.formats.compression import CODECS, decompress
+from extentflow.formats.json_columns import ColumnReader
+from extentflow.formats.json_options import (
+    DocumentOptions,
+    column_reader,
+    inspected,
+    schema_problems,
+    to_sample,
+    with_columns,
+)
 from extentflow.formats.jsonl import JsonlOptions, JsonReader
 from extentflow.formats.line_format import ObjectHead
 from extentflow.formats.lines import BOM, Indexes, LineBlock, stream_windows
@@ -41,7 +52,7 @@ _SHORT_RUN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JsonOptions:
+class JsonOptions(DocumentOptions):
     """The keys `json.*`."""
 
     elements: bool = key(
@@ -52,8 +63,8 @@ class JsonOptions:
 
 
 def open_json(options: FormatOptions, own: JsonOptions = JsonOptions()) -> JsonDocuments:
-    """Return the format `json`: `value` (binary), then string columns as `jsonl` has them."""
-    return JsonDocuments(options, own)
+    """Return the format `json`, whose columns are those of `jsonl`."""
+    return (InferringDocuments if own.schema is None else JsonDocuments)(options, own)
 
 
 class JsonDocuments:
@@ -64,12 +75,17 @@ class JsonDocuments:
     extent_bytes: int | None = None
     cut_version: int = 1
 
-    def __init__(self, options: FormatOptions, own: JsonOptions) -> None:
+    def __init__(self, options: FormatOptions, own: JsonOptions, *, validate: bool = True) -> None:
         if options.compression not in ("none", *CODECS):
             raise Misconfigured(f"file.compression.type={options.compression} is unknown")
         self._options = options
+        self._own = own
         self._elements = own.elements
-        self._reader = JsonReader(options.columns, JsonlOptions())
+        self._reader: JsonReader | ColumnReader = JsonReader(
+            options.columns, JsonlOptions(validate=validate)
+        )
+        if own.schema != ():
+            self._reader = column_reader("json", options, own)
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield the whole object, if it is not empty."""
@@ -117,6 +133,16 @@ class JsonDocuments:
             first += window
         yield b"   " + first[len(BOM) :] if first.startswith(BOM) else first
         yield from content
+
+
+class InferringDocuments(JsonDocuments):
+    """The format `json` with columns that `inspect` finds at planning."""
+
+    def inspect(self, source: RangeSource) -> str:
+        """Return the columns in the first content of the object."""
+        own = replace(self._own, schema=())
+        documents = JsonDocuments(to_sample(self._options), own, validate=False)
+        return inspected("json", documents, source)
 
 
 def _from_position(block: LineBlock, position: int) -> LineBlock | None:
@@ -329,4 +355,6 @@ JSON = FormatSpec(
     extensions=("json",),
     converters=("json", "string", "bytes"),
     raw=True,
+    problems=partial(schema_problems, "json"),
+    under=with_columns,
 )

@@ -1,4 +1,4 @@
-"""Decode JSON lines: one RFC 8259 value per line, kept as bytes in the column `value`.
+"""Decode JSON lines: one RFC 8259 value per line, as bytes in the column `value` or as columns.
 
 A line of whitespace is not a record. Refused although RFC 8259 allows them, because readers differ:
 lone surrogates, numbers beyond the range of a double (1e999), nesting deeper than 1,024 levels.
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -22,6 +21,15 @@ from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
 from extentflow.errors import Misconfigured
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
+from extentflow.formats.json_columns import blank_lines
+from extentflow.formats.json_options import (
+    DocumentOptions,
+    column_reader,
+    inspected,
+    schema_problems,
+    to_sample,
+    with_columns,
+)
 from extentflow.formats.line_format import (
     LineFormat,
     LineReader,
@@ -30,15 +38,14 @@ from extentflow.formats.line_format import (
     make_chunk,
 )
 from extentflow.formats.lines import LineBlock, invalid_utf8_lines
+from extentflow.storage import RangeSource
 
 _VALUE = "value"
-# Whitespace in JSON is space, tab, LF and CR only (RFC 8259, section 2).
-_MAY_BE_BLANK = np.isin(np.arange(256), [ord(each) for each in " \t\r\n"])
 _WORD = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JsonlOptions:
+class JsonlOptions(DocumentOptions):
     """The keys `jsonl.*`."""
 
     validate: bool = key(
@@ -51,12 +58,18 @@ class JsonlOptions:
 def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> LineFormat:
     """Return the format `jsonl`: `value` (binary), then one string column per `options.columns`.
 
+    With `own.schema`, columns of these names and types instead; None: those in `options.facts`.
+
     `own.validate` makes an invalid line a bad record; so do `columns`, which require parsing. A
     null member is null, a string is its text, any other value is its JSON text as written, without
     whitespace (1.10 stays 1.10). A line without one of the members is a bad record.
 
     Misconfigured if a member called `value` is requested.
     """
+    if own.schema is None:
+        return InferringLines(options, own)
+    if own.schema:
+        return LineFormat("jsonl", options, column_reader("jsonl", options, own))
     if _VALUE in options.columns:
         raise Misconfigured(
             "the JSON member 'value' cannot be a key: the column of the whole line has that name"
@@ -64,7 +77,26 @@ def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> Li
     return LineFormat("jsonl", options, JsonReader(options.columns, own))
 
 
+class InferringLines(LineFormat):
+    """The format `jsonl` with columns that `inspect` finds at planning."""
+
+    def __init__(self, options: FormatOptions, own: JsonlOptions) -> None:
+        super().__init__("jsonl", options, column_reader("jsonl", options, own))
+
+    def inspect(self, source: RangeSource) -> str:
+        """Return the columns in samples; of an object that is not cut, in its first content."""
+        lines = open_jsonl(to_sample(self._options), JsonlOptions(validate=False))
+        return inspected("jsonl", lines, source)
+
+
 def _problems(check: FormatCheck) -> Iterator[str]:
+    yield from schema_problems("jsonl", check)
+    if not check.options.validate and check.options.schema != ():
+        yield (
+            "jsonl.validate=false: lines pass through unread, and jsonl.schema makes columns of"
+            " them; remove one of the two"
+        )
+        return
     unread = check.sound("jsonl.validate", "message.key") and not check.options.validate
     if unread and check.key_columns:
         yield (
@@ -80,6 +112,7 @@ JSONL = FormatSpec(
     converters=("json", "string", "bytes"),
     raw=True,
     problems=_problems,
+    under=with_columns,
 )
 
 
@@ -98,8 +131,7 @@ class JsonReader:
 
     def read(self, block: LineBlock) -> Chunk:
         """Return the records of `block`, whose lines are documents."""
-        suspects = np.flatnonzero(_MAY_BE_BLANK[block.data[block.starts]]).tolist()
-        blank = {line for line in suspects if not block.raw(line).strip(b" \t\r")}
+        blank = blank_lines(block)
         lines = lines_except(block, blank)
         values = block.values(lines)
         columns: list[pa.StringArray] = []

@@ -22,7 +22,7 @@ from extentflow.converters import CONVERTERS, Converter, Destination, open_conve
 from extentflow.converters.registry import open_registry
 from extentflow.delivery.attributes import Attributes
 from extentflow.errors import AccessDenied, Misconfigured, UnsupportedFormat, reason
-from extentflow.formats import FORMATS, FormatOptions
+from extentflow.formats import FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
 from extentflow.ledger import LedgerOptions
 from extentflow.model import Content, ObjectVersion
@@ -224,7 +224,7 @@ def value(
 ) -> Callable[[pa.Schema], Converter]:
     """Return how values are made; lines pass through unless something changes them."""
     converter = config.value_converter_for(name)
-    if not FORMATS.get(name).raw or not CONVERTERS.is_built_in(converter):
+    if not config.spec_of(name).raw or not CONVERTERS.is_built_in(converter):
         return partial(opener, converter)
     if not config.steps:
         return lambda schema: opener("bytes", schema, [RAW_COLUMN])

@@ -1,7 +1,7 @@
-"""Infer the types of CSV columns from samples, for `csv.schema=infer`.
+"""Infer types from samples of an object: where they lie, and the types of texts.
 
-A column gets the first type of the ladder that represents each of its values in the samples without
-loss; nulls count for none:
+With `csv.schema=infer`, a column gets the first type of the ladder that represents each of its
+values in the samples without loss; nulls count for none:
 
     bool               true and false, in any case
     int64              no leading zero, no plus sign, not -0
@@ -13,35 +13,49 @@ loss; nulls count for none:
     timestamp(us,UTC)  the same with Z or an offset
     timestamp(ns)      with up to nine digits of a second; then in UTC
     string             anything else, and columns without a value
+
+Strings of JSON climb the part of the ladder that begins with `date`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from typing import TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from extentflow.config.columns import SCHEMA, arrow_type
+from extentflow.errors import UnsupportedFormat
+from extentflow.formats import Chunk, Format
 from extentflow.formats.csv_fields import is_lossless
+from extentflow.model import Extent
+from extentflow.storage import RangeSource
 
 SAMPLE_BYTES = 256 << 10
 _SAMPLES = 5
 MOST_SAMPLED_BYTES = _SAMPLES * SAMPLE_BYTES
+SAMPLE_WINDOW_BYTES = 64 << 10
+_MOST_FACTS_BYTES = 200_000
 _POINT = r"^-?[0-9]+\.[0-9]+$"
 _NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
-_LADDER: tuple[tuple[str, str], ...] = (
-    ("bool", r"^(?i:true|false)$"),
-    ("int64", r"^-?[0-9]+$"),
-    ("decimal(38,0)", r"^-?[0-9]{1,38}$"),
-    ("decimal(38,{scale})", r"^-?[0-9]+(\.[0-9]+)?$"),
-    ("float64", _NUMBER),
+Ladder: TypeAlias = Sequence[tuple[str, str]]
+TIMES: Ladder = (
     ("date", r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
     *(
         (f"timestamp({unit}{zone})", r"^[0-9]{4}-[0-9]{2}-[0-9]{2}")
         for unit in ("us", "ns")
         for zone in ("", ",UTC")
     ),
+)
+_LADDER: Ladder = (
+    ("bool", r"^(?i:true|false)$"),
+    ("int64", r"^-?[0-9]+$"),
+    ("decimal(38,0)", r"^-?[0-9]{1,38}$"),
+    ("decimal(38,{scale})", r"^-?[0-9]+(\.[0-9]+)?$"),
+    ("float64", _NUMBER),
+    *TIMES,
 )
 
 
@@ -55,10 +69,39 @@ def sampled_ranges(size: int) -> Iterator[tuple[int, int]]:
         yield start, start + SAMPLE_BYTES
 
 
+def sampled_batches(fmt: Format, source: RangeSource) -> Iterator[pa.RecordBatch]:
+    """Yield what samples of an object hold; of one that is not cut, what its first content holds.
+
+    `fmt` is opened with windows of SAMPLE_WINDOW_BYTES.
+    """
+    size = source.version.size
+    ranges = sampled_ranges(size) if fmt.splittable else [(0, size)]
+    for start, end in ranges if size else ():
+        extent = Extent("", 0, "", source.version, start, end, "")
+        left = MOST_SAMPLED_BYTES
+        # A generator: closing it ends the reads ahead.
+        with closing(cast("Generator[Chunk]", fmt.decode(source, extent, 0))) as chunks:
+            for chunk in chunks:
+                yield chunk.batch
+                left -= chunk.batch.nbytes
+                if left <= 0:
+                    break
+
+
+def bounded(facts: str, what: str, remedy: str) -> str:
+    """Return the facts. UnsupportedFormat if they are longer than a job can hold."""
+    if len(facts.encode()) > _MOST_FACTS_BYTES:
+        raise UnsupportedFormat(
+            f"{what}: a job holds {_MOST_FACTS_BYTES} bytes of names and types, and those of the"
+            f" object's columns are longer; {remedy}"
+        )
+    return facts
+
+
 def inferred_types(texts: pa.Table) -> str:
     """Return the names and types of columns of texts, as `csv.schema` takes them."""
     columns = (column.combine_chunks().drop_null() for column in texts.columns)
-    return SCHEMA.write(tuple(zip(texts.column_names, map(_type_of, columns), strict=True)))
+    return SCHEMA.write(tuple(zip(texts.column_names, map(type_of, columns), strict=True)))
 
 
 def read_types(facts: str) -> list[tuple[str, pa.DataType]]:
@@ -66,10 +109,11 @@ def read_types(facts: str) -> list[tuple[str, pa.DataType]]:
     return [(name, arrow_type(written)) for name, written in SCHEMA.read(facts)] if facts else []
 
 
-def _type_of(texts: pa.StringArray) -> str:
+def type_of(texts: pa.StringArray, ladder: Ladder = _LADDER) -> str:
+    """Return the first type of a ladder that represents each text; `string` if none does."""
     if not len(texts):
         return "string"
-    for ladder_type, pattern in _LADDER:
+    for ladder_type, pattern in ladder:
         if not pc.all(pc.match_substring_regex(texts, pattern)).as_py():
             continue
         scale = ""
