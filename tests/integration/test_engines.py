@@ -4,8 +4,10 @@ import csv
 import gzip
 import io
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -17,7 +19,16 @@ import pyorc
 import pytest
 import zstandard
 from pyarrow import orc
-from tests.support.delivery import Counted, Delivery, Seen, joined, numbered_lines, parsed
+from tests.support.delivery import (
+    PROGRAM,
+    Counted,
+    Delivery,
+    Seen,
+    joined,
+    numbered_lines,
+    parsed,
+)
+from tests.support.registry import registry_double
 
 from extentflow.engines import Engine
 from extentflow.jobs.run import RunReport
@@ -214,6 +225,66 @@ def test_trap_t19_an_empty_object_is_done_without_an_extent(everything: Everythi
     job = everything.job("empty.txt")
 
     assert (job["state"], job["extents"], job["records"]) == ("DONE", 0, 0)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ENGINES)
+def test_documents_of_json_become_avro_with_keys_of_their_members(
+    delivery: Delivery, engine: str
+) -> None:
+    total = 12_345_678_901_234_567_890
+    rows = [
+        {"id": row, "at": {"place": f"näme {row}", "tags": [row, None]}, "total": total + row}
+        for row in range(6_000)
+    ]
+    delivery.put("rows.jsonl", joined([json.dumps(row).encode() for row in rows]))
+    with registry_double() as registry:
+        delivery.connector(
+            {
+                "input.format": "jsonl",
+                "jsonl.schema": "infer",
+                "extent.bytes": "64KiB",
+                "message.key": "column:id",
+                "value.converter": "avro",
+                "value.converter.schema.registry.url": registry.url,
+                "transforms": "few,cast,flat",
+                "transforms.few.type": "Filter",
+                "transforms.few.predicate": "late",
+                "predicates": "late",
+                "predicates.late.type": "Condition",
+                "predicates.late.condition": "id >= 5000",
+                "transforms.cast.type": "Cast",
+                "transforms.cast.spec": "id:string",
+                "transforms.flat.type": "Flatten",
+                "transforms.flat.delimiter": "_",
+            }
+        )
+
+        words = ["plan", delivery.address, "--connector", delivery.connector_name, "--json"]
+        planned = subprocess.run(
+            [str(PROGRAM), *words], env=delivery.environment, capture_output=True, check=False
+        )
+        report = delivery.finish(engine)
+
+    assert planned.returncode == 0, planned.stderr
+    (plan,) = json.loads(planned.stdout)
+    facts = "id:int64,at:struct<place:string,tags:list<int64>>,total:decimal(38,0)"
+    assert plan["facts"] == facts
+    assert [job["state"] for job in report["jobs"]] == ["DONE"]
+    assert report["jobs"][0]["extents"] > 5
+    records = [(record.key, registry.decode(record.value or b"")) for record in delivery.read()]
+    assert sorted(records) == sorted(
+        (
+            str(row).encode(),
+            {
+                "id": str(row),
+                "at_place": f"näme {row}",
+                "at_tags": [row, None],
+                "total": Decimal(total + row),
+            },
+        )
+        for row in range(5_000)
+    )
 
 
 # -- runs one after the other ---------------------------------------------------------------------

@@ -3,12 +3,14 @@
 import gzip
 import json
 import random
+from datetime import date
 from functools import partial
 
 from tests.laws.laws import FormatCase, Sample
 from tests.laws.line_cases import _packed
 
-from extentflow.formats import FormatOptions
+from extentflow.config.columns import JSON_SCHEMA
+from extentflow.formats import Format, FormatOptions
 from extentflow.formats.json_documents import JsonOptions, open_json
 
 BOM = b"\xef\xbb\xbf"
@@ -65,7 +67,29 @@ def _large(seed: int, *, array: bool) -> Sample:
     )
 
 
+def open_columns(options: FormatOptions) -> Format:
+    return open_json(
+        options, JsonOptions(schema=JSON_SCHEMA.read("a:int64,b:struct<c:list<date>>"))
+    )
+
+
+COLUMNS_BODY = b'[{"a":1,\n "b":{"c":["2026-01-31"]}}, 7 ,{"a":1.5},,{}]\n{"a":3}{"d":4} {"a":5.0}'
+COLUMNS = Sample(
+    "columns",
+    COLUMNS_BODY,
+    [
+        {"a": 1, "b": {"c": [date(2026, 1, 31)]}},
+        {"a": None, "b": None},
+        {"a": 3, "b": None},
+        {"a": 5, "b": None},
+    ],
+    [COLUMNS_BODY.index(one) for one in (b'{"a":1', b"{}", b'{"a":3}', b'{"a":5')],
+    [COLUMNS_BODY.index(b"7"), COLUMNS_BODY.index(b'{"a":1.5'), 50, COLUMNS_BODY.index(b'{"d"')],
+)
+
+
 CASES = [
+    FormatCase("json-columns", open_columns, [COLUMNS]),
     FormatCase("json", open_json, SMALL, [_large(1, array=False), _large(2, array=True)]),
     FormatCase(
         "json-whole-arrays",

@@ -7,13 +7,16 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 
 import zstandard
 from tests.laws.laws import FormatCase, Sample
 
+from extentflow.config.columns import JSON_SCHEMA
 from extentflow.formats import Format, FormatOptions
 from extentflow.formats.csv import CsvOptions, open_csv
-from extentflow.formats.jsonl import open_jsonl
+from extentflow.formats.jsonl import JsonlOptions, open_jsonl
 from extentflow.formats.line_format import open_text
 
 BOM = b"\xef\xbb\xbf"
@@ -268,7 +271,63 @@ def open_inferred(options: FormatOptions) -> Format:
     return open_csv(pinned, CsvOptions(schema=None))
 
 
+def open_columns(options: FormatOptions) -> Format:
+    schema = JSON_SCHEMA.read("n:int64,v:struct<d:date,l:list<decimal(9,2)>>,m:map<string,json>")
+    return open_jsonl(options, JsonlOptions(schema=schema))
+
+
+def open_inferred_columns(options: FormatOptions) -> Format:
+    pinned = replace(options, facts="n:int64,v:struct<d:date,l:list<float64>>,t:string")
+    return open_jsonl(pinned, JsonlOptions(schema=None, unknown_members="ignore"))
+
+
+JSON_COLUMNS_BODY = (
+    BOM + b'{"n":1,"v":{"d":"2026-01-31","l":[1.50,null]}}\r\n \n{"n":1.5}\n{"m":{"k":[1.10]}}\n'
+    b'{"n":"1"}\n[]\n{}\n{"x":1}\n{"v":{"d":"no"}}\n{"n":2}{"n":3}\n{"n":4}'
+)
+JSON_COLUMNS = Sample(
+    "columns",
+    JSON_COLUMNS_BODY,
+    [
+        {"n": 1, "v": {"d": date(2026, 1, 31), "l": [Decimal("1.50"), None]}, "m": None},
+        {"n": None, "v": None, "m": [("k", "[1.10]")]},
+        {"n": None, "v": None, "m": None},
+        {"n": 4, "v": None, "m": None},
+    ],
+    [JSON_COLUMNS_BODY.index(one) for one in (b'{"n":1,', b'{"m"', b"{}", b'{"n":4')],
+    [
+        JSON_COLUMNS_BODY.index(one)
+        for one in (b'{"n":1.5', b'{"n":"1', b"[]\n", b'{"x"', b'{"v":{"d":"no', b'{"n":2')
+    ],
+)
+
+
+def _large_columns(seed: int) -> Sample:
+    chance = random.Random(seed)
+    values = [None, {}, {"d": "2026-01-31"}, {"l": [1.25, None]}, {"l": [0.1] * 9, "x": [[[]]]}]
+    lines, rows, places, bad, at = [], [], [], [], 0
+    for number in range(2000):
+        value = chance.choice(values)
+        line = json.dumps({"n": number, "t": "é" * chance.randrange(4), "v": value, "y": {}})
+        if chance.random() < 0.01:
+            line = chance.choice(["{", '{"n":1.5}', '{"v":{"l":[9007199254740993]}}', "[]"])
+            bad.append(at)
+        else:
+            text = json.loads(line)["t"]
+            struct = None
+            if value is not None:
+                day = date(2026, 1, 31) if "d" in value else None
+                struct = {"d": day, "l": value.get("l")}
+            rows.append({"n": number, "v": struct, "t": text})
+            places.append(at)
+        lines.append(line)
+        at += len(line.encode()) + 1
+    return Sample("random", "\n".join(lines).encode(), rows, places, bad)
+
+
 CASES = [
+    FormatCase("jsonl-columns", open_columns, [JSON_COLUMNS]),
+    FormatCase("jsonl-inferred", open_inferred_columns, [], [_large_columns(7)]),
     FormatCase("text", open_text, TEXT, [LARGE_TEXT]),
     FormatCase(
         "text-unvalidated",

@@ -28,6 +28,7 @@ LOCAL = {"name": "orders", "topic": "orders", "endpoint.type": "localfile", "dir
 CONVERTERS = specs.CONVERTERS.names()
 # What a converter needs beside its name.
 REGISTRY = {"schema.registry.url": "http://registry:8081"}
+JSON_LINES = {**ORDERS, "input.format": "jsonl"}
 NEEDED = {"avro": REGISTRY, "json-schema": REGISTRY}
 TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders.dead"}
 
@@ -473,6 +474,10 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         "parquet.int96.unit",
         "record.max.bytes",
         "json.elements",
+        "json.schema",
+        "json.unknown.members",
+        "jsonl.schema",
+        "jsonl.unknown.members",
         "text.delimiter",
         "text.header.lines",
         "file.compression.type",
@@ -723,6 +728,28 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
             {**ORDERS, "jsonl.validate": "false", "message.key": "column:b"},
             "jsonl.validate=false: lines pass through unread",
         ),
+        (
+            {**JSON_LINES, "jsonl.schema": "a:int64", "message.key": "column:a.b,c"},
+            "message.key: jsonl.schema has no column 'c'",
+        ),
+        (
+            {**JSON_LINES, "jsonl.schema": "infer", "jsonl.validate": "false"},
+            "jsonl.validate=false: lines pass through unread, and jsonl.schema makes columns",
+        ),
+        (
+            {**JSON_LINES, "jsonl.unknown.members": "ignore"},
+            "jsonl.unknown.members needs jsonl.schema",
+        ),
+        ({**ORDERS, "json.schema": "infer"}, "json.schema needs input.format=json"),
+        ({**ORDERS, "jsonl.schema": "a:json"}, "jsonl.schema needs input.format=jsonl"),
+        (
+            {**JSON_LINES, **with_needed("value.converter", "avro")},
+            "value.converter=avro cannot make values of jsonl, which passes them on as they are; ",
+        ),
+        (
+            {**JSON_LINES, "select": "a"},
+            "select names columns, and jsonl has none; remove select; jsonl.schema makes columns",
+        ),
         ({**ORDERS, "errors.tolerance": "all"}, "errors.deadletterqueue.topic.name: missing"),
         (
             {**ORDERS, **TOLERANT, "errors.deadletterqueue.topic.name": "orders"},
@@ -759,6 +786,51 @@ def test_every_pair_of_format_and_converter_works_or_is_rejected(name: str, conv
     else:
         (problem,) = problems(pair)
         assert problem.startswith(f"value.converter={converter} cannot make values of {name}")
+
+
+@pytest.mark.parametrize("name", ["json", "jsonl"])
+@pytest.mark.parametrize("schema", ["infer", "a:int64,b:struct<c:list<string>>"])
+@pytest.mark.parametrize("converter", CONVERTERS)
+def test_documents_with_a_schema_take_the_converters_of_columns(
+    name: str, schema: str, converter: str
+) -> None:
+    pair = {**ORDERS, "input.format": name, **with_needed("value.converter", converter)}
+    typed = {**pair, f"{name}.schema": schema, "select": "a"}
+
+    if converter in FORMATS.get("csv").converters:
+        assert parse(typed).value_converter_for(name) == converter
+        assert to_map(parse(typed))[f"{name}.schema"] == schema
+    else:
+        (problem,) = problems(typed)
+        assert problem.startswith(f"value.converter={converter} cannot make values of {name}; ")
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ("a", "write infer, name:type,name:type"),
+        ("a:", "a type is missing"),
+        ("a:int64,a:int64", "names 'a' more than once"),
+        ("a:struct<b:int64,b:int64>", "names 'b' more than once"),
+        ("a:text", "no type 'text'; write string, bool"),
+        ("a:list<int64", "list< has no >"),
+        ("a:map<int64,string>", "write map<string,type>"),
+        ("a:list<int64>>", "cannot read '>'"),
+        ("a:" + "list<" * 40 + "bool" + ">" * 40, "nested deeper than 32 levels"),
+    ],
+)
+def test_schemas_of_documents_are_checked(schema: str, problem: str) -> None:
+    (found,) = problems({**JSON_LINES, "jsonl.schema": schema})
+
+    assert found.startswith("jsonl.schema=")
+    assert problem in found
+
+
+@pytest.mark.parametrize("of", ["list<int64>", "struct<b:int64>", "json", "binary"])
+def test_csv_has_no_nested_types(of: str) -> None:
+    (found,) = problems({**ORDERS, "input.format": "csv", "csv.schema": f"a:{of}"})
+
+    assert found.startswith("csv.schema=")
 
 
 def test_the_pairs_that_work_are_these() -> None:

@@ -565,21 +565,15 @@ def nearest_float32(number: str) -> float:
     near = np.float32(float(number))
     if not np.isfinite(near):
         return float(near)
-    with np.errstate(over="ignore"):
-        beside = [
-            near,
-            np.nextafter(near, np.float32(-np.inf)),
-            np.nextafter(near, np.float32(np.inf)),
-        ]
-    finite = [one for one in beside if np.isfinite(one)]
+    down, up = (np.nextafter(near, np.float32(end)) for end in (-np.inf, np.inf))
+    finite = [one for one in (near, down, up) if np.isfinite(one)]
     exact = Fraction(Decimal(number))
-    # Ties go to the even one, whose last bit is 0.
-    return float(
-        min(
-            finite,
-            key=lambda one: (abs(Fraction(float(one)) - exact), int(one.view(np.uint32)) & 1),
-        )
-    )
+
+    def distance(one: np.float32) -> tuple[Fraction, int]:
+        # Ties go to the even one, whose last bit is 0.
+        return abs(Fraction(float(one)) - exact), int(one.view(np.uint32)) & 1
+
+    return float(min(finite, key=distance))
 
 
 def compact(value: object) -> str:

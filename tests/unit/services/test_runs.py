@@ -804,6 +804,34 @@ def test_inferred_types_are_planned_stored_and_the_same_in_all_extents(line: Lin
     assert [(one.records, one.bad) for one in report.jobs] == [(199_999, 1)]
 
 
+def test_columns_of_documents_are_planned_and_become_keys_and_values(line: Line) -> None:
+    line.runtime.put_connector(
+        input__format="jsonl",
+        jsonl__schema="infer",
+        extent__bytes="200000",
+        errors__tolerance="all",
+        errors__deadletterqueue__topic__name="dead",
+        message__key="column:at.id",
+        select="at,total",
+    )
+    line.runtime.cluster.create_topic("dead", 1)
+    rows = [f'{{"at":{{"id":{one},"on":"2026-01-31"}},"total":1.5}}\n' for one in range(40_000)]
+    rows[15_000] = '{"at":{"id":"late"}}\n'  # in none of the samples
+    line.runtime.memory_store.put(BUCKET, "c/a.jsonl", "".join(rows).encode())
+
+    plans = Runs(line.runtime).plan("c")
+    report = line.run()
+
+    (planned,), (job,) = plans.objects, line.runtime.memory.jobs.list()
+    assert planned.facts == job.plan.facts == "at:struct<id:int64,on:date>,total:float64"
+    assert len(planned.extents) > 5
+    assert [(one.state, one.records, one.bad) for one in report.jobs] == [
+        (JobState.DONE, 39_999, 1)
+    ]
+    first = line.runtime.cluster.read_committed("records")[0]
+    assert (first.key, first.value) == (b"0", b'{"at":{"id":0,"on":"2026-01-31"},"total":1.5}')
+
+
 def test_a_job_keeps_the_types_that_its_first_planner_found(line: Line) -> None:
     line.runtime.put_connector(input__format="csv", csv__schema="infer")
     store = line.runtime.memory_store

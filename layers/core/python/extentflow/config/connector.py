@@ -542,7 +542,7 @@ class ConnectorConfig:
             why = ", which passes them on as they are" if spec.raw else ""
             return (
                 f"value.converter={converter} cannot make values of {format_name}{why}; write"
-                f" {either(spec.converters)}, or remove it"
+                f" {either(spec.converters)}, or remove it{spec.remedy}"
             )
         if checked and not self.steps and spec.raw and not self.passes_lines:
             return (
@@ -555,7 +555,7 @@ class ConnectorConfig:
             names = "headers, message.timestamp and message.partition"
             return f"{names} cannot name columns, because {format_name} has none; remove them"
         if self.select and (spec.raw or not spec.has_columns):
-            return f"select names columns, and {format_name} has none; remove select"
+            return f"select names columns, and {format_name} has none; remove select{spec.remedy}"
         return None
 
     def compression_for(self, key: str, content: Content = NOTHING_FOUND) -> str:

@@ -60,6 +60,7 @@ class FormatSpec:
     opaque: bool = False
     problems: Callable[[FormatCheck], Iterable[str]] = lambda _check: ()
     under: Callable[["FormatSpec", Any], "FormatSpec"] = lambda spec, _options: spec
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -357,4 +357,5 @@ JSON = FormatSpec(
     raw=True,
     problems=partial(schema_problems, "json"),
     under=with_columns,
+    remedy="; json.schema makes columns",
 )

@@ -58,7 +58,7 @@ def inspected(name: str, documents: Format, source: RangeSource) -> str:
 
 def with_columns(spec: FormatSpec, own: DocumentOptions) -> FormatSpec:
     """Return the specification under options: with a schema, records are columns."""
-    return spec if own.schema == () else replace(spec, raw=False, converters=OF_COLUMNS)
+    return spec if own.schema == () else replace(spec, raw=False, converters=OF_COLUMNS, remedy="")
 
 
 def schema_problems(name: str, check: FormatCheck) -> Iterator[str]:

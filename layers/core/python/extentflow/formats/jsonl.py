@@ -113,6 +113,7 @@ JSONL = FormatSpec(
     raw=True,
     problems=_problems,
     under=with_columns,
+    remedy="; jsonl.schema makes columns",
 )
 
 
