@@ -525,18 +525,8 @@ def wanted(value: Any, of: pa.DataType, *, ignore: bool) -> Any:  # noqa: ANN401
         info = np.iinfo(of.to_pandas_dtype())
         if abs(exact.adjusted()) < 60 and exact == int(exact) and info.min <= exact <= info.max:
             return int(exact)
-    if pa.types.is_decimal(of) and isinstance(value, str) and not isinstance(value, bool):
-        try:
-            exact = Decimal(value) if re.fullmatch(r"[-+0-9.eE]+", value) else None
-        except InvalidOperation:
-            exact = None
-        if exact is not None:
-            shifted = exact.scaleb(of.scale) if exact else Decimal(0)
-            if -1000 < exact.adjusted() < 1000 and exact.as_tuple().exponent > -1000:
-                digits = f"{exact:f}".partition(".")
-                fits = len(digits[0].lstrip("-0")) <= of.precision - of.scale
-                if fits and len(digits[2].rstrip("0")) <= of.scale:
-                    return Decimal(f"{exact:.{of.scale}f}") + 0 if shifted else Decimal(0)
+    if pa.types.is_decimal(of) and isinstance(value, str):
+        return wanted_decimal(value, of)
     if pa.types.is_floating(of) and number:
         found = nearest_float32(value) if of == pa.float32() else float(value)
         if abs(found) != float("inf"):
@@ -559,6 +549,22 @@ def wanted(value: Any, of: pa.DataType, *, ignore: bool) -> Any:  # noqa: ANN401
     except ValueError as exc:
         raise Refused from exc
     raise Refused
+
+
+def wanted_decimal(text: str, of: pa.DataType) -> Decimal:
+    try:
+        exact = Decimal(text) if re.fullmatch(r"[-+0-9.eE]+", text) else None
+    except InvalidOperation:
+        exact = None
+    if exact is not None and not exact:
+        return Decimal(0)
+    if exact is None or not -1000 < exact.adjusted() < 1000:
+        raise Refused
+    whole, _, fraction = f"{exact:f}".lstrip("-").partition(".")
+    digits = len(whole.lstrip("0")), len(fraction.rstrip("0"))
+    if digits[0] > of.precision - of.scale or digits[1] > of.scale:
+        raise Refused
+    return exact
 
 
 def nearest_float32(number: str) -> float:
