@@ -1,7 +1,9 @@
 """Both engines deliver every format exactly once, as independent readers confirm."""
 
+import bz2
 import csv
 import gzip
+import hashlib
 import io
 import json
 import subprocess
@@ -19,6 +21,7 @@ import pyorc
 import pytest
 import zstandard
 from pyarrow import orc
+from pyzstd import SeekableZstdFile
 from tests.support.delivery import (
     PROGRAM,
     Counted,
@@ -143,12 +146,46 @@ def halves(body: bytes, compress: Callable[[bytes], bytes]) -> bytes:
     return compress(body[:middle]) + compress(body[middle:])
 
 
+# What hardly can be compressed.
+DIGESTS = [hashlib.sha256(line).hexdigest().encode() for line in LINES[:8_000]]
+
+
+def digest_rows() -> bytes:
+    table = io.StringIO()
+    rows = ({"id": str(n), "text": f'"\n{text.decode()},\n'} for n, text in enumerate(DIGESTS))
+    writer = csv.DictWriter(table, ["id", "text"])
+    writer.writeheader()
+    writer.writerows(rows)
+    return table.getvalue().encode()
+
+
+def digest_truth() -> list[Any]:
+    return sorted(csv.DictReader(io.StringIO(digest_rows().decode(), newline="")), key=json.dumps)
+
+
+def in_streams(body: bytes) -> bytes:
+    """Streams of bzip2, as parallel writers make them, with several blocks each."""
+    parts = (body[at : at + 150_000] for at in range(0, len(body), 150_000))
+    return b"".join(bz2.compress(part, 1) for part in parts)
+
+
+def in_frames(body: bytes) -> bytes:
+    packed = io.BytesIO()
+    with SeekableZstdFile(packed, "w", max_frame_content_size=20_000) as file:
+        file.write(body)
+    return packed.getvalue()
+
+
 SAMPLES = {
     "lines.txt": text(joined(LINES)),
     "unfinished.txt": text(joined(LINES)[:-1]),
     "nested/deeper/lines.txt.gz": text(halves(joined(LINES), gzip.compress)),
     "lines.txt.zst": text(halves(joined(LINES), zstandard.compress)),
+    "digests.txt.bz2": Sample(in_streams(joined(DIGESTS)), sorted(DIGESTS), sorted),
+    "seekable.txt.zst": Sample(in_frames(joined(DIGESTS)), sorted(DIGESTS), sorted),
     "rows.csv": csv_sample(csv_rows()),
+    "digests.csv.bz2": Sample(in_streams(digest_rows()), digest_truth(), parsed),
+    "seekable.csv.zst": Sample(in_frames(digest_rows()), digest_truth(), parsed),
     "rows.csv.gz": csv_sample(halves(csv_rows(), gzip.compress)),
     "objects.jsonl": json_sample(joined(json_lines())),
     "objects.jsonl.zst": json_sample(halves(joined(json_lines()), zstandard.compress)),
@@ -211,6 +248,7 @@ def test_objects_that_can_be_cut_have_several_extents(everything: Everything) ->
 
     cut = {label for label, count in counts.items() if count > 1}
     lines = {"lines.txt", "unfinished.txt", "rows.csv", "objects.jsonl"}
+    lines |= {"digests.txt.bz2", "digests.csv.bz2", "seekable.txt.zst", "seekable.csv.zst"}
     assert cut == lines | {"groups.parquet", "blocks.avro", "stripes.orc", "batches.arrow"}
 
 

@@ -1,25 +1,31 @@
-"""Compressed lines: codecs of one extent, and BGZF, which is cut at any byte."""
+"""Compressed lines: codecs of one extent, and those that are cut: BGZF, bzip2, seekable zstd."""
 
 import bz2
 import random
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 
 import pyarrow as pa
+import zstandard
+from tests.laws.charset_cases import csv_in
 from tests.laws.laws import FormatCase, Sample
 from tests.laws.line_cases import (
     CSV,
     FEW_TEXTS,
+    JSON_BODIES,
     LARGE_CSV,
     LARGE_TEXT,
     _packed,
+    jsonl_sample,
     open_without_null,
     text_sample,
 )
 
 from extentflow.formats import FormatOptions
+from extentflow.formats.jsonl import open_jsonl
 from extentflow.formats.line_format import TextOptions, open_text
 
 END_MARKER = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
@@ -48,8 +54,7 @@ def bgzf(body: bytes, sizes: Callable[[], int], level: int = 6) -> tuple[bytes, 
     return packed + END_MARKER, places
 
 
-def blocked(sample: Sample, sizes: Callable[[], int], name: str = "", level: int = 6) -> Sample:
-    packed, places = bgzf(sample.body, sizes, level)
+def _placed(sample: Sample, packed: bytes, places: list[int], name: str) -> Sample:
     assert sample.locations is not None
     return Sample(
         name or sample.name,
@@ -58,6 +63,95 @@ def blocked(sample: Sample, sizes: Callable[[], int], name: str = "", level: int
         [places[at] for at in sample.locations],
         [places[at] for at in sample.bad or ()],
     )
+
+
+def blocked(sample: Sample, sizes: Callable[[], int], name: str = "", level: int = 6) -> Sample:
+    return _placed(sample, *bgzf(sample.body, sizes, level), name)
+
+
+BLOCK_MAGIC, END_MAGIC = 0x314159265359, 0x177245385090
+
+
+def block_bits(content: bytes, level: int = 9) -> tuple[int, int]:
+    """Return the one block of a stream that Python's bz2 writes, as a number, and its bits."""
+    stream = int.from_bytes(bz2.compress(content, level), "big")
+    size = 8 * len(bz2.compress(content, level)) - 32
+    body = stream & ((1 << size) - 1)
+    for padding in range(8):
+        if body >> (padding + 32) & ((1 << 48) - 1) == END_MAGIC:
+            return body >> (padding + 80), size - padding - 80
+    raise AssertionError("the stream has no end")
+
+
+def bzip2_stream(contents: Iterable[bytes], level: int = 9) -> tuple[bytes, list[int]]:
+    """Return a stream with a block for each content, and the bit where each begins."""
+    bits, size, checksum = int.from_bytes(b"BZh%d" % level, "big"), 32, 0
+    begins = []
+    for content in contents:
+        begins.append(size)
+        block, length = block_bits(content, level)
+        bits, size = bits << length | block, size + length
+        crc = block >> (length - 80) & 0xFFFFFFFF
+        checksum = ((checksum << 1 | checksum >> 31) & 0xFFFFFFFF) ^ crc
+    bits, size = (bits << 48 | END_MAGIC) << 32 | checksum, size + 80
+    padding = -size % 8
+    return (bits << padding).to_bytes((size + padding) // 8, "big"), begins
+
+
+def parts_of(body: bytes, sizes: Callable[[], int]) -> list[bytes]:
+    """Return `body` in parts, none of them empty."""
+    parts, at = [], 0
+    while at < len(body):
+        parts.append(body[at : at + max(1, sizes())])
+        at += len(parts[-1])
+    return parts
+
+
+def bzip2(body: bytes, sizes: Callable[[], int], most: int) -> tuple[bytes, list[int]]:
+    """Return streams of up to `most` blocks each, an empty one between, and the places of bytes."""
+    packed, places = b"", []
+    parts = parts_of(body, sizes)
+    for start in range(0, len(parts), most):
+        group = parts[start : start + most]
+        stream, begins = bzip2_stream(group)
+        for content, bit in zip(group, begins, strict=True):
+            byte = len(packed) + (bit >> 3)
+            places += [byte << 26 | place for place in range(len(content))]
+        packed += stream
+        if start % 3 == 0:
+            packed += bz2.compress(b"")
+    assert bz2.decompress(packed) == body
+    return packed, places
+
+
+def in_bzip2(sample: Sample, sizes: Callable[[], int], most: int = 3, name: str = "") -> Sample:
+    packed, places = bzip2(sample.body, sizes, most)
+    return _placed(sample, packed, places, name)
+
+
+def seek_table(frames: Iterable[tuple[int, int]], checksums: Iterable[int] | None = None) -> bytes:
+    """Return the table of frames with these sizes and sizes of content."""
+    entries = [struct.pack("<II", *one) for one in frames]
+    if checksums is not None:
+        entries = [a + struct.pack("<I", b) for a, b in zip(entries, checksums, strict=True)]
+    footer = struct.pack("<IBI", len(entries), 0x80 if checksums is not None else 0, 0x8F92EAB1)
+    body = b"".join(entries) + footer
+    return struct.pack("<II", 0x184D2A5E, len(body)) + body
+
+
+def seekable(parts: Iterable[bytes], *, checksums: bool = False) -> bytes:
+    """Return a frame for each part, some of them empty, and their table."""
+    packed, sizes = b"", list[tuple[int, int]]()
+    for part in parts:
+        frame = zstandard.ZstdCompressor(write_checksum=checksums).compress(part)
+        packed, sizes = packed + frame, [*sizes, (len(frame), len(part))]
+    return packed + seek_table(sizes, [7] * len(sizes) if checksums else None)
+
+
+def in_seekable(sample: Sample, sizes: Callable[[], int], name: str = "") -> Sample:
+    parts = [b"", *parts_of(sample.body, sizes), b"", b""]
+    packed = seekable(parts, checksums=len(parts) % 2 == 0)
+    return replace(sample, name=name or sample.name, body=packed)
 
 
 def random_sizes(seed: int, most: int) -> Callable[[], int]:
@@ -102,6 +196,71 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+SEVERAL_LINES = [one for one in CSV if one.name in ("line-breaks", "only-quotes")]
+
+
+def cut_streams() -> Iterator[FormatCase]:
+    """Yield bzip2 and seekable zstd, with overlaps of less than a line, and of several blocks."""
+    latin = Sample("latin", b"\xe9a\n\xff", [{"value": "éa"}, {"value": "ÿ"}], [0, 3])
+    marked = text_sample("mark", b"\xef\xbb\xbfab\nc")
+    for codec, pack in (("zstd-seekable", in_seekable), ("bzip2-blocks", in_bzip2)):
+        case = partial(FormatCase, windows=(2, 64, 1 << 20), batches=(1, 65_536))
+        least, most = (FormatOptions(compression=codec, overlap_bytes=size) for size in (1, 20))
+        yield case(
+            f"text-{codec}",
+            open_text,
+            [
+                pack(SHORT, lambda: 3, name="threes"),
+                pack(SHORT, random_sizes(1, 9), name="random"),
+                pack(marked, lambda: 2),
+            ],
+            [pack(LARGE_TEXT, random_sizes(2, 9000))],
+            options=least,
+        )
+        yield case(f"text-{codec}-overlap", open_text, [pack(SHORT, lambda: 3)], options=most)
+        yield case(
+            f"csv-{codec}",
+            open_without_null,
+            [
+                pack(SEVERAL_LINES[0], random_sizes(4, 20)),
+                pack(SEVERAL_LINES[1], lambda: 9),
+            ],
+            [pack(LARGE_CSV, random_sizes(5, 3000))],
+            options=least,
+        )
+        yield case(
+            f"csv-{codec}-overlap",
+            open_without_null,
+            [pack(SEVERAL_LINES[0], lambda: 9)],
+            [pack(LARGE_CSV, random_sizes(6, 3000))],
+            options=replace(most, overlap_bytes=100),
+        )
+        yield case(
+            f"jsonl-{codec}",
+            open_jsonl,
+            [pack(jsonl_sample("bad-lines", JSON_BODIES["bad-lines"]), lambda: 9)],
+            options=least,
+        )
+        yield case(
+            f"text-{codec}-delimiter",
+            partial(open_text, own=TextOptions(delimiter="#;")),
+            [pack(DELIMITED, lambda: 2)],
+            options=replace(least, overlap_bytes=2),
+        )
+        yield case(
+            f"text-{codec}-latin",
+            open_text,
+            [pack(latin, lambda: 2)],
+            options=replace(least, charset="iso8859-1"),
+        )
+    yield FormatCase(
+        "csv-zstd-seekable-utf16",
+        open_without_null,
+        [in_seekable(csv_in("utf-16-le", b"\xff\xfe"), lambda: 15)],
+        options=FormatOptions(compression="zstd-seekable", overlap_bytes=3),
+    )
+
+
 def streams() -> Iterator[FormatCase]:
     for codec, pack in PACKERS.items():
         yield FormatCase(
@@ -119,6 +278,7 @@ DELIMITED = Sample("delimited", b"a#;;b;#c#;", [{"value": text} for text in ("a"
 
 CASES = [
     *streams(),
+    *cut_streams(),
     FormatCase(
         "text-bgzf",
         open_text,

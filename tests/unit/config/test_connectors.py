@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extentflow import plugins
 from extentflow.config import specs
 from extentflow.config.columns import MessageKey, arrow_type
-from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector import SPLIT_COMPRESSIONS, ConnectorConfig
 from extentflow.config.envelope import JsonOptions
 from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.specs import FORMATS, FormatSpec
@@ -395,6 +395,10 @@ def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
         ({**ORDERS, "input.format": "jsonl", "csv.schema": "a:int64"}, "csv.schema"),
         ({**ORDERS, "input.format": "text", "jsonl.validate": "true"}, "jsonl.validate"),
         (
+            {**ORDERS, "input.format": "parquet", "file.compression.split": "false"},
+            "file.compression.split",
+        ),
+        (
             {**ORDERS, "input.format": "parquet", "file.compression.type": "none"},
             "file.compression.type",
         ),
@@ -480,6 +484,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         "jsonl.unknown.members",
         "text.delimiter",
         "text.header.lines",
+        "file.compression.split",
         "file.compression.type",
         "aws.s3.bucket.name",
         "aws.s3.prefix",
@@ -988,6 +993,29 @@ def test_the_configured_format_and_compression_win_over_the_extension() -> None:
 
     assert config.format_for("orders.csv.gz") == "text"
     assert config.compression_for("orders.csv.gz") == "zstd"
+
+
+def test_what_a_job_pins_of_a_compression_counts_where_it_is_cut() -> None:
+    config = connector(input__format="text")
+
+    for name, codec in (("a.zst", "zstd"), ("a.bz2", "bzip2")):
+        pinned = SPLIT_COMPRESSIONS[codec]
+        assert config.compression_for(name) == codec
+        assert config.compression_for(name, Content(compression=pinned)) == pinned
+        assert config.compression_for(name, Content(compression="gzip")) == codec
+
+
+def test_small_objects_and_those_of_other_formats_are_not_cut() -> None:
+    config = connector(extent__bytes="100")
+
+    def version(size: int) -> ObjectVersion:
+        return ObjectVersion("lake", "a", None, "e", size)
+
+    assert config.may_split(version(101), "csv")
+    assert not config.may_split(version(100), "csv")
+    assert not config.may_split(version(101), "json")
+    assert not replace(config, split=False).may_split(version(101), "csv")
+    assert not replace(config, extent_bytes=None).may_split(version(1 << 20), "csv")
 
 
 def test_a_configured_format_reads_the_compression_of_the_extension() -> None:

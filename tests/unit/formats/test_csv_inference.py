@@ -1,5 +1,6 @@
 """`csv.schema=infer`: types from samples, pinned, and values that contradict them later."""
 
+import bz2
 import gzip
 from dataclasses import replace
 
@@ -167,3 +168,12 @@ def test_what_is_inferred_decodes_without_a_bad_record(values: list[str]) -> Non
     body = ("v\n" + "\n".join(values) + "\n").encode()
 
     assert not decoded(body, inspected(body)).bad
+
+
+def test_utf16_in_bzip2_which_is_not_cut_is_sampled_from_its_start() -> None:
+    body = "\ufeffid\n" + "".join(f"{number}\n" for number in range(200_000))
+    packed = bz2.compress(body.encode("utf-16-le"), 1)
+    fmt = open_csv(FormatOptions(compression="bzip2-blocks"), CsvOptions(schema=None))
+
+    assert isinstance(fmt, InspectingFormat)
+    assert fmt.inspect(MemorySource(packed)) == "id:int64"

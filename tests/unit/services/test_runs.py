@@ -1,5 +1,6 @@
 """Runs and plans that are refused; `replay -c`: which jobs are replayed, left out or repeated."""
 
+import bz2
 import gzip
 import math
 import random
@@ -14,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from pyarrow import orc
+from pyzstd import SeekableZstdFile
 from tests.laws.compression_cases import bgzf
 from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
@@ -34,6 +37,13 @@ from extentflow.services.health import _connector
 from extentflow.services.runs import EngineChoice, RunControl, Runs
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring.extents import delivery_context
+
+
+def in_frames(body: bytes) -> bytes:
+    packed = BytesIO()
+    with SeekableZstdFile(packed, "w", max_frame_content_size=20_000) as file:
+        file.write(body)
+    return packed.getvalue()
 
 
 @dataclass
@@ -857,6 +867,70 @@ def test_an_object_whose_types_cannot_be_found_is_a_failed_job_with_the_reason(l
     (job,) = report.jobs
     assert job.state == JobState.FAILED
     assert "set csv.header.duplicates=rename" in job.reason
+
+
+_CHANCE = random.Random(1)
+ROWS = "id,text\n" + "".join(f'{n},"a\n{_CHANCE.getrandbits(96):x}"\n' for n in range(30_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "compression", "reads"),
+    [
+        ("a.csv.bz2", bz2.compress(ROWS.encode(), 1), "bzip2-blocks", 0),
+        ("a.csv.zst", in_frames(ROWS.encode()), "zstd-seekable", 1),
+        ("a.csv.zst", zstandard.compress(ROWS.encode()), "zstd", 1),
+    ],
+)
+def test_compressed_objects_are_cut_where_that_is_possible(
+    line: Line, name: str, body: bytes, compression: str, reads: int
+) -> None:
+    line.runtime.put_connector(input__format="csv", extent__bytes="70000")
+    store = line.runtime.memory_store
+    version = store.put(BUCKET, f"c/{name}", body)
+    config, revision = line.runtime.connectors.latest("c")
+    store.asked.clear()
+
+    line.runtime.recognised(config, revision, version)
+
+    assert len(store.asked) == reads
+    (planned,) = Runs(line.runtime).plan("c").objects
+    is_cut = compression != "zstd"
+    assert planned.compression == compression
+    assert (len(planned.extents) > 3) == is_cut
+    report = line.run()
+    (job,) = line.runtime.memory.jobs.list()
+    assert job.plan.compression == (compression if is_cut else "")
+    assert [(one.state, one.records, one.bad) for one in report.jobs] == [("DONE", 30_000, 0)]
+    assert job.plan.count == len(planned.extents)
+
+
+@pytest.mark.parametrize("name", ["a.csv.bz2", "a.csv.zst"])
+def test_compressed_objects_have_one_extent_if_the_connector_says_so(line: Line, name: str) -> None:
+    body = bz2.compress(ROWS.encode()) if "bz2" in name else in_frames(ROWS.encode())
+    line.runtime.put_connector(
+        input__format="csv", extent__bytes="70000", file__compression__split="false"
+    )
+    line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
+
+    report = line.run()
+
+    (job,) = line.runtime.memory.jobs.list()
+    assert (job.plan.count, job.plan.compression) == (1, "")
+    assert [(one.state, one.records) for one in report.jobs] == [("DONE", 30_000)]
+
+
+def test_a_seek_table_that_contradicts_its_object_is_a_failed_job_with_the_reason(
+    line: Line,
+) -> None:
+    line.runtime.put_connector(input__format="csv", extent__bytes="70000")
+    line.runtime.memory_store.put(BUCKET, "c/a.csv.zst", 2 * in_frames(ROWS.encode()))
+
+    report = line.run()
+
+    (job,) = report.jobs
+    assert job.state == JobState.FAILED
+    assert "zstd: the seek table states" in job.reason
+    assert "set file.compression.split=false" in job.reason
 
 
 @pytest.mark.parametrize(

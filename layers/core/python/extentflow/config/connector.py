@@ -50,10 +50,14 @@ COMPRESSION_EXTENSIONS: Mapping[str, str] = {
 }
 # The value of `file.compression.type` with which content decides for every object.
 BY_CONTENT = "content"
+# What jobs pin where `file.compression.split` applies; seekable zstd only if it has its table.
+SPLIT_COMPRESSIONS: Mapping[str, str] = {"bzip2": "bzip2-blocks", "zstd": "zstd-seekable"}
 # Objects with these can be cut.
-SPLITTABLE_COMPRESSIONS = frozenset({"none", "bgzf"})
+SPLITTABLE_COMPRESSIONS = frozenset({"none", "bgzf", *SPLIT_COMPRESSIONS.values()})
 # What delivers objects of notifications and listings; the default first.
 AUTO, LAMBDA, SPARK = ENGINES = ("auto", "lambda", "spark")
+# No extent is smaller unless `extent.bytes` says so.
+MIN_EXTENT_BYTES = 1 << 20
 # What happens to an object after its job is DONE.
 NONE, TAG, MOVE, DELETE = COMPLETIONS = ("none", "tag", "move", "delete")
 # Names that hold no data, such as markers and temporary files.
@@ -192,10 +196,19 @@ class ConnectorConfig:
         types.choice({"none", BY_CONTENT, *COMPRESSION_EXTENSIONS.values()}),
         "`none`, or around the whole object, which is one extent: `gzip` (.gz), `zstd` (.zst),"
         " `bzip2` (.bz2), `lz4` (.lz4, frames), `snappy` (.sz, .snappy, frames). `bgzf` (.bgz), as"
-        " bgzip writes it, is cut into extents. `content`: the first bytes of every object decide,"
+        " bgzip writes it, is cut into extents, and so are `zstd` with a seek table and `bzip2`,"
+        " see `file.compression.split`. `content`: the first bytes of every object decide,"
         " whatever its extension; planning reads them.",
         name="file.compression.type",
         shown="from the extension, or from content where it is of no known format",
+        only=(_LINES,),
+    )
+    split: bool = key(
+        types.BOOLEAN,
+        "Cut objects of `text`, `csv` and `jsonl` in `bzip2` and seekable `zstd` into extents."
+        " `false`: one extent, and the seek table is not used.",
+        default=True,
+        name="file.compression.split",
         only=(_LINES,),
     )
     charset: str | None = key(
@@ -565,7 +578,7 @@ class ConnectorConfig:
         format that compresses inside.
         """
         found = self.stated_compression(key)
-        if self.needs_compression(key):
+        if self.needs_compression(key) or content.compression in SPLIT_COMPRESSIONS.values():
             found = content.compression or "none"
         if (
             found != "none"
@@ -582,6 +595,11 @@ class ConnectorConfig:
         if self.compression in (None, BY_CONTENT):
             return compression_by_extension(key)
         return self.compression or "none"
+
+    def may_split(self, version: ObjectVersion, format_name: str) -> bool:
+        """Whether a compressed object may have several extents, as far as its size says."""
+        least = MIN_EXTENT_BYTES if self.extent_bytes is None else self.extent_bytes
+        return self.split and version.size > least and FORMATS.get(format_name).splits_compressed
 
     @staticmethod
     def _may_be_compressed(format_name: str) -> bool:

@@ -44,7 +44,8 @@ class FormatSpec:
     `extensions` are lower case, without a dot. `converters` are the values of `value.converter`
     that fit, the default first; empty means any, `json` by default. `raw`: the column `value`
     already holds the payload, so values are passed on as they are. `has_columns`: keys can be made
-    from columns. `compressible`: objects may be compressed as a whole. `limits_records`:
+    from columns. `compressible`: objects may be compressed as a whole; `splits_compressed`: `open`
+    takes the compressions that `file.compression.split` means, too. `limits_records`:
     `record.max.bytes` applies although they are not. `opaque`: objects are delivered as they are,
     so that their content decides nothing.
     """
@@ -56,6 +57,7 @@ class FormatSpec:
     raw: bool = False
     has_columns: bool = True
     compressible: bool = True
+    splits_compressed: bool = False
     limits_records: bool = False
     opaque: bool = False
     problems: Callable[[FormatCheck], Iterable[str]] = lambda _check: ()

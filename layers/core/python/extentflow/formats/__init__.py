@@ -248,14 +248,16 @@ class InspectingFormat(Protocol):
 class FormatOptions:
     """What every format is opened with, beside its own options.
 
-    `compression`: none, gzip or zstd (line formats only). `batch_rows` and `window_bytes` bound
-    memory and are arguments so that tests can use two bytes. `validate_text`: an invalid UTF-8
-    sequence makes a bad record (False where the bytes are passed through).
+    `compression`: none, or one of `compression.CODECS` (line formats only). `batch_rows` and
+    `window_bytes` bound memory and are arguments so that tests can use two bytes. `validate_text`:
+    an invalid UTF-8 sequence makes a bad record (False where the bytes are passed through).
     `columns`: those that keys are made from, for formats that extract them (JSON lines). `select`:
     the columns that are needed, of which a format may decode others, too; empty: all.
     `charset`: Python's name of the character set (line formats only); None is UTF-8, or what a byte
     order mark says. `excludes`: whether rows whose columns lie within ranges are all dropped later,
     so that a format may count them without decoding. `facts` are what it found at planning.
+    `overlap_bytes`: the content of an extent's frames or blocks that belongs to the extent before
+    it; the same for all extents of an object, and no less than the end of a line.
     """
 
     compression: str = "none"
@@ -268,6 +270,7 @@ class FormatOptions:
     max_record_bytes: int = 64 << 20
     window_bytes: int = 8 << 20
     batch_rows: int = 65_536
+    overlap_bytes: int = 16 << 10
 
 
 def open_format(name: str, options: FormatOptions, own: object = None) -> Format:

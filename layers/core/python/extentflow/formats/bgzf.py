@@ -16,16 +16,13 @@ a header lead nowhere.
 from __future__ import annotations
 
 import zlib
-from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
-
-import numpy as np
+from itertools import chain, islice
 
 from extentflow.errors import CorruptObject
-from extentflow.formats.lines import Indexes, Window, stream_windows
+from extentflow.formats.blocks import UNKNOWN_END, Block, BlockIndex, OwnedBlocks, from_offset
+from extentflow.formats.lines import Window, stream_windows
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import TAIL_BYTES, WINDOW_BYTES, tail
@@ -39,44 +36,6 @@ BLOCK_OFFSET_BITS = 16
 # Of compressed bytes and of content.
 MOST_BLOCK_BYTES = 1 << BLOCK_OFFSET_BITS
 _MOST_PROBE_BYTES = 16 << 20
-
-
-@dataclass(slots=True)
-class BlockIndex:
-    """Maps offsets of the content that was read to virtual offsets; `lines.Places`.
-
-    Offsets count the content from the first block that was read, from `end` on at first.
-    """
-
-    next_block: int = 0
-    end: int = 0
-    _offsets: array[int] = field(default_factory=lambda: array("q"))
-    _virtual: array[int] = field(default_factory=lambda: array("q"))
-
-    def add(self, block: int, next_block: int, content_bytes: int) -> None:
-        """Append a block at the object's byte `block`."""
-        if content_bytes:
-            self._offsets.append(self.end)
-            self._virtual.append(block << BLOCK_OFFSET_BITS)
-        self.end += content_bytes
-        self.next_block = next_block
-
-    def place(self, offset: int) -> int:
-        """Return the virtual offset of an offset."""
-        if offset >= self.end:
-            return self.next_block << BLOCK_OFFSET_BITS
-        block = bisect_right(self._offsets, offset) - 1
-        return self._virtual[block] + offset - self._offsets[block]
-
-    def places(self, offsets: Indexes) -> Indexes:
-        """Return the virtual offsets of ascending offsets."""
-        if not len(offsets):
-            return offsets
-        first = bisect_right(self._offsets, int(offsets[0])) - 1
-        last = bisect_right(self._offsets, int(offsets[-1]))
-        starts = np.array(self._offsets[first:last], np.int64)
-        shifts = np.array(self._virtual[first:last], np.int64) - starts
-        return offsets + shifts[np.searchsorted(starts, offsets, side="right") - 1]
 
 
 def corrupt(uri: str, reason: str) -> CorruptObject:
@@ -103,7 +62,7 @@ def content_windows(
             yield offset, content
 
 
-def _blocks(pieces: Iterator[bytes], block: int, uri: str) -> Iterator[tuple[int, int, bytes]]:
+def _blocks(pieces: Iterator[bytes], block: int, uri: str) -> Iterator[Block]:
     """Yield each block's offset, the next one's, and its content."""
     data, at = b"", 0
     for piece in pieces:
@@ -221,104 +180,70 @@ def _chains(data: bytes, low: int, size: int) -> list[list[int]]:
 
 
 @dataclass(slots=True)
-class OwnedBlocks:
-    """The content of an extent from the block at byte `first` on, and of the blocks behind it.
-
-    `end` is the extent's in the object, `owned_end` that of its content in `index`; it is set
-    before the window that reaches it is yielded.
-    """
-
-    source: RangeSource
-    first: int
-    end: int
-    index: BlockIndex = field(default_factory=BlockIndex)
-    owned_end: int = 1 << 62
-
-    def windows(
-        self, pieces: Iterator[bytes], begin: int, *, least_bytes: int, most_behind: int
-    ) -> Iterator[Window]:
-        """Yield the owned content in windows of about `least_bytes`, then the blocks behind it.
-
-        `pieces` are the object's bytes from `first` on, `begin` is their content's first offset.
-        Stops after `most_behind` bytes behind.
-        """
-        version = self.source.version
-        offset = self.index.end = begin
-        held: list[bytes] = []
-        for block, following, content in _blocks(pieces, self.first, version.uri):
-            if content and self.index.end - offset >= least_bytes and block < self.end:
-                yield offset, b"".join(held)
-                offset, held = self.index.end, []
-            self.index.add(block, following, len(content))
-            held.append(content)
-            if following < self.end:
-                continue
-            if block < self.end:
-                self.owned_end = self.index.end
-                if following == version.size and content:
-                    raise corrupt(version.uri, "truncated: the last block is not empty")
-            if self.index.end > offset:
-                yield offset, b"".join(held)
-                offset, held = self.index.end, []
-            if offset - self.owned_end > most_behind:
-                return
-
-
-@dataclass(slots=True)
-class ContentOfBlocks:
-    """The content of an extent's blocks from `position` on, and what surrounds it.
-
-    `begin` is the offset of the first owned byte of content, `context` what precedes it, all of it
-    if `is_whole`. All three are set by `windows`.
-    """
+class BgzfContent:
+    """The content of an extent of BGZF; see `blocks.BlockContent`."""
 
     source: RangeSource
     extent: Extent
     position: int
-    index: BlockIndex = field(default_factory=BlockIndex)
+    index: BlockIndex = field(default_factory=lambda: BlockIndex(BLOCK_OFFSET_BITS))
     begin: int = 0
-    context: bytes = b""
+    has_context: bool = False
     is_whole: bool = False
     _owned: OwnedBlocks | None = None
 
     def end(self) -> int:
-        """Return where the extent's content ends; more than any offset while that is unknown."""
-        return self._owned.owned_end if self._owned is not None else 1 << 62
+        """Return where the owned content ends."""
+        return self._owned.owned_end if self._owned is not None else UNKNOWN_END
 
     def windows(
         self, context_bytes: int, *, window_bytes: int, most_behind: int
     ) -> Iterator[Window]:
-        """Yield the owned content, then up to `most_behind` bytes of what follows it."""
-        source, extent = self.source, self.extent
+        """Yield the owned content and what follows it, with context before it."""
+        source, extent, context = self.source, self.extent, b""
         first, skipped = self.position >> BLOCK_OFFSET_BITS, self.position & (MOST_BLOCK_BYTES - 1)
         if not self.position:
-            first, self.context, self.is_whole = first_block(source, extent.start, context_bytes)
+            first, context, self.is_whole = first_block(source, extent.start, context_bytes)
         if first >= extent.end:
             return iter(())
         raw = stream_windows(source, first, extent.end, window_bytes)
         behind = tail(source, extent.end, first_bytes=TAIL_BYTES, most_bytes=WINDOW_BYTES)
         pieces = chain((window for _, window in raw), behind)
         # Content at offset 0 is that of the object's start, whose byte order mark is none of it.
-        self.begin = first << BLOCK_OFFSET_BITS if self.position or self.context else 0
-        self._owned = OwnedBlocks(source, first, extent.end, self.index)
+        self.begin = first << BLOCK_OFFSET_BITS if self.position or context else 0
+        self.has_context = bool(context)
+        self.index.end = self.begin
+        self._owned = OwnedBlocks(extent.end, self.index)
         windows = self._owned.windows(
-            pieces, self.begin, least_bytes=window_bytes, most_behind=most_behind
+            self._whole_blocks(pieces, first), least_bytes=window_bytes, most_behind=most_behind
         )
-        if not skipped:
-            return windows
-        self.begin += skipped
-        return _from_offset(windows, self.begin, source.version.uri)
+        if skipped:
+            self.begin += skipped
+            return self._from_position(windows)
+        return _behind_context(context, windows) if context else windows
 
-    def before(self, context_bytes: int) -> tuple[bytes, bool]:
-        """Return so much content before `begin`, and whether that is all of it."""
+    def before(self, offset: int, context_bytes: int) -> tuple[bytes, bool]:
+        """Return content of the blocks before the extent."""
         _, context, whole = first_block(self.source, self.extent.start, context_bytes)
-        return context, whole
+        return context[: len(context) - (self.begin - offset)], whole
+
+    def _whole_blocks(self, pieces: Iterator[bytes], first: int) -> Iterator[Block]:
+        version, end = self.source.version, self.extent.end
+        for block, following, content in _blocks(pieces, first, version.uri):
+            if content and block < end and following == version.size:
+                raise corrupt(version.uri, "truncated: the last block is not empty")
+            yield block, following, content
+
+    def _from_position(self, windows: Iterator[Window]) -> Iterator[Window]:
+        offset, window = next(windows, (self.begin, b""))
+        if self.begin - offset > len(window):
+            uri = self.source.version.uri
+            raise CorruptObject(f"{uri}: decoding resumes behind the content of a block")
+        yield from from_offset(chain([(offset, window)], windows), self.begin)
 
 
-def _from_offset(windows: Iterator[Window], begin: int, uri: str) -> Iterator[Window]:
-    offset, window = next(windows, (begin, b""))
-    if begin - offset > len(window):
-        raise CorruptObject(f"{uri}: decoding resumes behind the content of a block")
-    if begin - offset < len(window):
-        yield begin, window[begin - offset :]
+def _behind_context(context: bytes, windows: Iterator[Window]) -> Iterator[Window]:
+    """Yield windows, the first one with the context before it: its positions are known then."""
+    for offset, window in islice(windows, 1):
+        yield offset - len(context), context + window
     yield from windows

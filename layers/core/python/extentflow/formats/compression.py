@@ -14,12 +14,13 @@ import functools
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import TypeAlias
 
 import pyarrow as pa
 
+from extentflow.config.connector import SPLIT_COMPRESSIONS
 from extentflow.errors import CorruptObject
 from extentflow.formats import ResumePoint, ResumePoints
 from extentflow.formats.frames import unbzip2, unsnappy
@@ -474,7 +475,7 @@ def _by_arrow(
 
 
 # They yield the content in steps of at most `step_bytes`.
-CODECS: Mapping[str, _Codec] = {
+_STREAMS: dict[str, _Codec] = {
     "gzip": _gunzip,
     "zstd": _decompress_zstd,
     # BGZF is gzip for those who read it from the start, such as the head of an object.
@@ -483,6 +484,14 @@ CODECS: Mapping[str, _Codec] = {
     "lz4": lambda pieces, step, corrupt, _: _by_arrow("lz4", pieces, step, corrupt),
     "snappy": lambda pieces, step, corrupt, _: unsnappy(pieces, step, corrupt),
 }
+# What `file.compression.split` makes of codecs: read from the start, the objects are the same.
+CODECS = _STREAMS | {name: _STREAMS[codec] for codec, name in SPLIT_COMPRESSIONS.items()}
+_STREAM_CODECS = {name: codec for codec, name in SPLIT_COMPRESSIONS.items()}
+
+
+def stream_codec(codec: str) -> str:
+    """Return the codec with which a connector names an object that is read by `codec`."""
+    return _STREAM_CODECS.get(codec, codec)
 
 
 # -- before any worker decompresses ---------------------------------------------------------------

@@ -394,6 +394,7 @@ def _problems(check: FormatCheck) -> Iterator[str]:
 
 CSV = FormatSpec(
     open=open_csv,
+    splits_compressed=True,
     options=CsvOptions,
     extensions=("csv", "tsv"),
     converters=OF_COLUMNS,

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from extentflow.errors import CorruptObject, Misconfigured
 from extentflow.formats import BadRecord
-from extentflow.formats.bgzf import ContentOfBlocks
+from extentflow.formats.blocks import BlockContent
 from extentflow.formats.charsets import UTF_8, Charset
 from extentflow.formats.lines import (
     ASCII_END,
@@ -434,9 +434,9 @@ class RecordCutter:
         yield from self.cut(windows, max_record_bytes=max_record_bytes, span=lambda: span)
 
     def owned_in_blocks(
-        self, content: ContentOfBlocks, *, window_bytes: int, max_record_bytes: int
+        self, content: BlockContent, *, window_bytes: int, max_record_bytes: int
     ) -> Iterator[LineBlock]:
-        """Yield the records that begin in the blocks of an extent."""
+        """Yield the records that begin in the content of an extent's blocks."""
         around = _BlocksAround(content, window_bytes, self.syntax.lines.mark)
         if content.position or content.extent.start == 0:
             windows = content.windows(0, window_bytes=window_bytes, most_behind=_UNBOUNDED)
@@ -657,7 +657,7 @@ class _RangeAround:
 
 @dataclass(frozen=True)
 class _BlocksAround:
-    content: ContentOfBlocks
+    content: BlockContent
     window_bytes: int
     mark: bytes
 
@@ -670,20 +670,16 @@ class _BlocksAround:
         found = next(windows, None)
         if found is None:
             return content.begin, False, iter(())
-        context = self._unmarked(content.context, whole=content.is_whole)
-        begin = content.begin - len(context)
-        # Positions are known from the first block on.
-        return begin, content.is_whole, chain([(begin, context + found[1])], windows)
+        begin, window = found
+        marked = content.is_whole and window.startswith(self.mark)
+        skipped = len(self.mark) if marked and content.has_context else 0
+        found = (begin + skipped, window[skipped:])
+        return found[0], content.is_whole, chain([found], windows)
 
     def further_back(self, begin: int, back: int) -> tuple[bytes, bool]:
-        context, whole = self.content.before(back)
-        found = self._unmarked(context, whole=whole)
-        known = self.content.begin - begin
-        return found[: len(found) - known], whole
-
-    def _unmarked(self, context: bytes, *, whole: bool) -> bytes:
+        found, whole = self.content.before(begin, back)
         # Where a byte order mark is not at offset 0, it would be part of the first field.
-        return context.removeprefix(self.mark) if whole else context
+        return found.removeprefix(self.mark) if whole else found, whole
 
 
 class _StartSearch:

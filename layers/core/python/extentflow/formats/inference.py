@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import TypeAlias, cast
 
 import pyarrow as pa
@@ -75,8 +76,11 @@ def sampled_batches(fmt: Format, source: RangeSource) -> Iterator[pa.RecordBatch
     `fmt` is opened with windows of SAMPLE_WINDOW_BYTES.
     """
     size = source.version.size
-    ranges = sampled_ranges(size) if fmt.splittable else [(0, size)]
-    for start, end in ranges if size else ():
+    if not size:
+        return
+    # Some objects cannot be cut although their format can.
+    halves = list(islice(fmt.plan(source, max(1, size // 2)), 2)) if fmt.splittable else []
+    for start, end in sampled_ranges(size) if len(halves) > 1 else [(0, size)]:
         extent = Extent("", 0, "", source.version, start, end, "")
         left = MOST_SAMPLED_BYTES
         # A generator: closing it ends the reads ahead.

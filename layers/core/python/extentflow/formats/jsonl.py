@@ -107,6 +107,7 @@ def _problems(check: FormatCheck) -> Iterator[str]:
 
 JSONL = FormatSpec(
     open=open_jsonl,
+    splits_compressed=True,
     options=JsonlOptions,
     extensions=("jsonl", "ndjson"),
     converters=("json", "string", "bytes"),

@@ -20,6 +20,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from extentflow.config.connector import SPLIT_COMPRESSIONS
 from extentflow.config.table import key
 from extentflow.config.types import DELIMITER, or_word, whole
 from extentflow.errors import Conflict, CorruptObject, Misconfigured, UnsupportedFormat
@@ -30,15 +31,25 @@ from extentflow.formats import (
     FormatSpec,
     ResumePoint,
     ResumePoints,
+    bzip2_blocks,
+    cut_at_units,
     magic,
 )
-from extentflow.formats.bgzf import (
-    BlockIndex,
-    ContentOfBlocks,
-    content_windows,
+from extentflow.formats.bgzf import BLOCK_OFFSET_BITS, BgzfContent, content_windows
+from extentflow.formats.blocks import BlockContent, BlockIndex
+from extentflow.formats.bzip2_blocks import (
+    FIRST_READ_BYTES,
+    Bzip2Content,
+    head_windows,
 )
 from extentflow.formats.charsets import UTF_8, Charset, charset_of, decoded_windows, to_utf8
-from extentflow.formats.compression import CODECS, can_resume, decompress, is_usable
+from extentflow.formats.compression import (
+    CODECS,
+    can_resume,
+    decompress,
+    is_usable,
+    stream_codec,
+)
 from extentflow.formats.lines import (
     Indexes,
     LineBlock,
@@ -53,6 +64,7 @@ from extentflow.formats.lines import (
     until_end,
     whole_delimiters,
 )
+from extentflow.formats.zstd_frames import GROUP_OVERLAPS, FrameTable, content_of
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import tail
@@ -64,7 +76,12 @@ _HEAD_STEP_BYTES = 4096
 _HEAD_SHARE = 256
 _GROWTH_LIMIT_BYTES = 1 << 20
 _CACHED_READERS = 64
-BGZF = "bgzf"
+BGZF, SEEKABLE_ZSTD, BZIP2_BLOCKS = (
+    "bgzf",
+    SPLIT_COMPRESSIONS["zstd"],
+    SPLIT_COMPRESSIONS["bzip2"],
+)
+_CUT = ("none", BGZF, SEEKABLE_ZSTD, BZIP2_BLOCKS)
 # The offsets of Arrow's `binary` and `string` are signed 32-bit integers.
 _ARROW_OFFSETS = 1 << 31
 # A byte of another character set becomes at most three of UTF-8.
@@ -91,32 +108,37 @@ class ObjectHead:
         self.version = version
         self._max_line_bytes = options.max_record_bytes
         step = max(magic.HEAD_BYTES, min(_HEAD_STEP_BYTES, version.size // _HEAD_SHARE))
+        if compression == BZIP2_BLOCKS:
+            # Nothing is known before the first block ends.
+            step = max(step, min(FIRST_READ_BYTES, version.size // _HEAD_SHARE))
         content = tail(source, 0, first_bytes=step, most_bytes=_GROWTH_LIMIT_BYTES)
         head, end = next(content, b""), b""
         if magic.needs_tail(head):
             end = source.read(max(0, version.size - magic.TAIL_BYTES), version.size)
-        magic.require_signature(version, head, end, expected=expected, compression=compression)
+        named = stream_codec(compression)
+        magic.require_signature(version, head, end, expected=expected, compression=named)
         content = chain([head], content)
         windows = _with_offsets(content)
         self._places: Places | None = None
         if compression == BGZF:
-            self._places = index = BlockIndex()
+            self._places = index = BlockIndex(BLOCK_OFFSET_BITS)
             windows = content_windows(content, 0, index, version.uri)
+        elif compression == BZIP2_BLOCKS:
+            self._places = index = BlockIndex(bzip2_blocks.BLOCK_OFFSET_BITS)
+            windows = head_windows(content, index, version.uri)
         elif compression != "none":
             step = magic.HEAD_BYTES
-            content = decompress(content, compression, step_bytes=step, uri=version.uri)
+            content = decompress(content, named, step_bytes=step, uri=version.uri)
             windows = _with_offsets(_growing(content))
         if compression != "none":
             # No step but the last is shorter than HEAD_BYTES; blocks may be.
             first = list(_head_windows(windows))
             head = b"".join(window for _, window in first)
-            magic.require_content_signature(
-                version, head, expected=expected, compression=compression
-            )
+            magic.require_content_signature(version, head, expected=expected, compression=named)
             windows = chain(first, windows)
         self.charset = charset_of(options.charset, head[: magic.HEAD_BYTES], version.uri)
         self.syntax = self.charset.syntax(delimiter)
-        if self._places is not None and (self.charset.unit > 1 or self.charset.stateful):
+        if compression == BGZF and (self.charset.unit > 1 or self.charset.stateful):
             raise UnsupportedFormat(
                 f"{version.uri}: bgzf around {self.charset.codec} cannot be cut; set"
                 " file.compression.type=gzip"
@@ -244,9 +266,9 @@ class Cutter(Protocol):
         """Yield what begins in `extent`, from `position` on; see `Format.decode`."""
 
     def owned_in_blocks(
-        self, content: ContentOfBlocks, *, window_bytes: int, max_record_bytes: int
+        self, content: BlockContent, *, window_bytes: int, max_record_bytes: int
     ) -> Iterator[LineBlock]:
-        """Yield what begins in the blocks of an extent of BGZF."""
+        """Yield what begins in the content of an extent's blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,17 +311,16 @@ class LineCutter:
         return self.cut(windows, max_record_bytes=max_record_bytes)
 
     def owned_in_blocks(
-        self, content: ContentOfBlocks, *, window_bytes: int, max_record_bytes: int
+        self, content: BlockContent, *, window_bytes: int, max_record_bytes: int
     ) -> Iterator[LineBlock]:
-        """Yield the lines that begin in the blocks of an extent."""
+        """Yield the lines that begin in the content of an extent's blocks."""
         windows = content.windows(
             len(self.syntax.delimiter), window_bytes=window_bytes, most_behind=max_record_bytes
         )
-        begin = content.begin
-        if content.context:
-            before = [(begin - len(content.context), content.context)]
-            windows = behind_delimiter(chain(before, windows), self.syntax, begin)
         found = next(windows, None)
+        if found is not None and content.has_context:
+            windows = behind_delimiter(chain([found], windows), self.syntax, content.begin)
+            found = next(windows, None)
         # A line that begins behind the extent's blocks is another extent's.
         if found is None or found[0] >= content.end():
             return
@@ -343,8 +364,11 @@ class LineFormat:
         if compression not in known:
             one_of = f"set one of {', '.join(known)}"
             problems.append(f"file.compression.type={compression} is unknown; {one_of}")
-        if min(options.window_bytes, options.batch_rows, options.max_record_bytes) < 1:
-            problems.append("window, batch and record sizes must be at least 1")
+        sizes = (options.window_bytes, options.batch_rows, options.max_record_bytes)
+        if min(*sizes, options.overlap_bytes) < 1:
+            problems.append("window, batch, record and overlap sizes must be at least 1")
+        if len((delimiter or "").encode()) > options.overlap_bytes:
+            problems.append(f"text.delimiter is longer than {options.overlap_bytes} bytes")
         charset = UTF_8 if options.charset is None else Charset.named(options.charset)
         # A block is the start of a line and one window, nearly two steps when decompressed.
         most = options.max_record_bytes + 2 * options.window_bytes
@@ -356,7 +380,8 @@ class LineFormat:
             charset.syntax(delimiter)
         self.name = name
         # A compressed stream can only be read from its start.
-        self.splittable = options.compression in ("none", BGZF) and not charset.stateful
+        self.splittable = compression in _CUT and not charset.stateful
+        self._stream_codec = stream_codec(compression)
         self._options = options
         self._decoder = decoder
         self._delimiter = delimiter
@@ -364,15 +389,29 @@ class LineFormat:
         self._cutter = cutter
         self.cut_version = cut_version
         self._opened: OrderedDict[ObjectVersion, _OpenedObject] = OrderedDict()
+        self._tables: OrderedDict[ObjectVersion, FrameTable] = OrderedDict()
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield `[0, t), [t, 2t), ...` without reading; one range where compressed."""
-        size = source.version.size
+        """Yield `[0, t), [t, 2t), ...`; one range where the object is not cut.
+
+        Reads the seek table of zstd, and the first block of bzip2 that would be cut.
+        """
+        size, step = source.version.size, max(1, target_bytes)
         if self._options.compression != "none":
-            magic.require_bytes(source.version, self._options.compression)
-        step = max(1, target_bytes) if self.splittable else max(1, size)
+            magic.require_bytes(source.version, self._stream_codec)
+        if self._options.compression == SEEKABLE_ZSTD and self.splittable:
+            yield from cut_at_units(self._table(source).units(), step, size)
+            return
+        if not self.splittable or (step < size and not self._can_cut(source)):
+            step = max(1, size)
         for start in range(0, size, step):
             yield start, min(start + step, size)
+
+    def _can_cut(self, source: RangeSource) -> bool:
+        """Whether an object is cut; otherwise it has one extent."""
+        # Where a code unit begins in a block of bzip2 is not known.
+        in_blocks = self.splittable and self._options.compression == BZIP2_BLOCKS
+        return self._open(source).charset.unit == 1 if in_blocks else self.splittable
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the records of the lines that `extent` owns; see `Format.decode`."""
@@ -384,30 +423,44 @@ class LineFormat:
         """Yield as `decode`; where compressed, from a point on, see `ResumableFormat`."""
         opened = self._open(source)
         options, limit = self._options, self._options.max_record_bytes
-        if options.compression == BGZF:
-            content = ContentOfBlocks(source, extent, position)
+        content = self._block_content(source, extent, position)
+        if not self.splittable:
+            windows = self._stream_from(source, extent, position, points)
+            blocks = opened.cutter.cut(windows, max_record_bytes=limit)
+        elif content is not None:
             blocks = opened.cutter.owned_in_blocks(
                 content, window_bytes=options.window_bytes, max_record_bytes=limit
             )
-        elif self.splittable:
+        else:
+            if options.compression == SEEKABLE_ZSTD:
+                table, overlap = self._table(source), options.overlap_bytes
+                source, extent = content_of(source, table, extent, overlap)
             window = options.window_bytes
             blocks = opened.cutter.owned(
                 source, extent, position, window_bytes=window, max_record_bytes=limit
             )
-        else:
-            windows = self._stream_from(source, extent, position, points)
-            blocks = opened.cutter.cut(windows, max_record_bytes=limit)
         for block in blocks:
             for part in block.parts(options.batch_rows):
                 yield opened.read(
                     to_utf8(part, opened.charset, opened.syntax) if self._as_utf8 else part
                 )
 
+    def _block_content(
+        self, source: RangeSource, extent: Extent, position: int
+    ) -> BlockContent | None:
+        if self._options.compression == BGZF:
+            return BgzfContent(source, extent, position)
+        if self._options.compression == BZIP2_BLOCKS:
+            if not self._can_cut(source):
+                _require_whole(extent)
+            return Bzip2Content(source, extent, position, self._options.overlap_bytes)
+        return None
+
     def _stream_from(
         self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
     ) -> Iterator[Window]:
         """Yield the content from `position` on; decompresses and drops what precedes it."""
-        codec, charset = self._options.compression, self._open(source).charset
+        codec, charset = self._stream_codec, self._open(source).charset
         size = source.version.size
         # A point is a hint: one that another version or a defect stored must not fail the extent.
         if points.start is not None and not is_usable(points.start, codec, size):
@@ -416,8 +469,7 @@ class LineFormat:
         if not can_resume(codec) or charset.stateful:
             points = ResumePoints()
         start = points.start or ResumePoint(0, 0)
-        if (extent.start, extent.end) != (0, size):
-            raise Conflict(f"{extent.uri}: an object that cannot be cut has one extent, [0-{size})")
+        _require_whole(extent)
         step = self._options.window_bytes
         windows = stream_windows(source, start.compressed, size, step)
         content: Iterator[bytes] = (window for _, window in windows)
@@ -450,6 +502,21 @@ class LineFormat:
             if len(self._opened) > _CACHED_READERS:
                 self._opened.popitem(last=False)
         return known
+
+    def _table(self, source: RangeSource) -> FrameTable:
+        known = self._tables.get(source.version)
+        if known is None:
+            known = FrameTable.read(source, GROUP_OVERLAPS * self._options.overlap_bytes)
+            self._tables[source.version] = known
+            if len(self._tables) > _CACHED_READERS:
+                self._tables.popitem(last=False)
+        return known
+
+
+def _require_whole(extent: Extent) -> None:
+    size = extent.version.size
+    if (extent.start, extent.end) != (0, size):
+        raise Conflict(f"{extent.uri}: an object that cannot be cut has one extent, [0-{size})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,6 +596,7 @@ def _offset_behind(head: ObjectHead, lines: int) -> int:
 
 TEXT = FormatSpec(
     open=open_text,
+    splits_compressed=True,
     options=TextOptions,
     extensions=("txt", "text", "log"),
     converters=("string", "bytes"),

@@ -9,9 +9,12 @@ import orjson
 from extentflow.errors import CorruptObject
 from extentflow.formats import FORMATS, magic
 from extentflow.formats.bgzf import END_MARKER, begins_bgzf
+from extentflow.formats.bzip2_blocks import MOST_OBJECT_BYTES
 from extentflow.formats.compression import CODECS
 from extentflow.formats.lines import BOM
 from extentflow.formats.magic import SAMPLE_BYTES, recognise
+from extentflow.formats.zstd_frames import has_table
+from extentflow.storage import RangeSource
 
 TAIL_BYTES = len(END_MARKER)
 _MARKS = {"UTF-16LE": "utf-16-le", "UTF-16BE": "utf-16-be"}
@@ -31,6 +34,16 @@ def recognised_compression(head: bytes, tail: bytes) -> str:
     if seen is None or seen.kind != "compression" or seen.name not in CODECS:
         return "none"
     return "bgzf" if begins_bgzf(head) and tail.endswith(END_MARKER) else seen.name
+
+
+def is_cut(codec: str, source: RangeSource) -> bool:
+    """Return whether an object with one of SPLIT_COMPRESSIONS has what it can be cut at.
+
+    Reads the last bytes of zstd, where a seek table ends.
+    """
+    if codec == "zstd":
+        return has_table(source)
+    return source.version.size <= MOST_OBJECT_BYTES
 
 
 def recognised_format(head: bytes, tail: bytes, compression: str = "none") -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
+from extentflow.config.connector import MIN_EXTENT_BYTES
 from extentflow.errors import (
     Conflict,
     CorruptRecord,
@@ -28,7 +29,6 @@ from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, 
 from extentflow.retry import Clock
 from extentflow.storage import RangeSource
 
-MIN_EXTENT_BYTES = 1 << 20
 TEXT_EXTENT_BYTES = 64 << 20
 MAX_TEXT_EXTENTS = 10_000
 MAX_EXTENTS = 1_000_000

@@ -6,13 +6,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 
-from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
+from extentflow.config.connector import NOTHING_FOUND, SPLIT_COMPRESSIONS, ConnectorConfig
 from extentflow.config.parsing import parse
-from extentflow.errors import AccessDenied, Misconfigured, StoreUnavailable, nearest
+from extentflow.errors import (
+    AccessDenied,
+    Misconfigured,
+    StoreUnavailable,
+    UnsupportedFormat,
+    nearest,
+)
 from extentflow.formats import Format, open_format
 from extentflow.formats.magic import HEAD_BYTES, SAMPLE_BYTES
 from extentflow.formats.recognition import (
     TAIL_BYTES,
+    is_cut,
     needs_tail,
     recognised_compression,
     recognised_format,
@@ -175,17 +182,37 @@ class ObjectAccess:
         """Return the format and the compression that content shows, where it decides.
 
         Reads the object's first 264 bytes, 64 KiB for the format; and its last ones only if they
-        can count. Raises as reading does.
+        can count, as those of zstd do: a seek table ends there. Raises as reading does.
         """
         needed = config.needs_content(version.key) or config.needs_compression(version.key)
-        if not needed or not version.size:
+        stated = config.stated_compression(version.key)
+        if not (needed or stated in SPLIT_COMPRESSIONS) or not version.size:
             return NOTHING_FOUND
         key = (config.name, revision, version)
         if key not in self._recognised:
             if len(self._recognised) >= CACHED_JOBS:
                 self._recognised.clear()
-            self._recognised[key] = self._read_content(config, revision, version)
+            found = self._read_content(config, revision, version) if needed else NOTHING_FOUND
+            self._recognised[key] = self._split(config, revision, version, found)
         return self._recognised[key]
+
+    def _split(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion, found: Content
+    ) -> Content:
+        """Return what was found, with the compression that is cut, if the object can be."""
+        try:
+            codec = config.compression_for(version.key, found)
+            name = config.format_for(version.key, found.format)
+        except UnsupportedFormat:  # the plan ends the job, with this reason
+            return found
+        if codec not in SPLIT_COMPRESSIONS or not config.may_split(version, name):
+            return found
+        source = RangeReader(self.store(config, revision), version)
+        return (
+            replace(found, compression=SPLIT_COMPRESSIONS[codec])
+            if is_cut(codec, source)
+            else found
+        )
 
     def _read_content(
         self, config: ConnectorConfig, revision: int, version: ObjectVersion
