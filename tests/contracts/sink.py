@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,13 +17,12 @@ from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
 from extentflow.sink import (
     Broker,
     Fence,
-    HeaderColumns,
-    Headers,
     ProducerSettings,
     Records,
     Sink,
     SlotProgress,
 )
+from extentflow.sink.headers import HeaderColumns, HeaderLists, Headers
 from extentflow.sink.reader import ConsumedRecord
 
 EXACTLY_ONCE = ProducerSettings()
@@ -358,6 +358,26 @@ class SinkContract:
             [("file", b"f")],
         ]
         assert [record.timestamp for record in delivered] == [now - 7_000, now - 5]
+
+    def test_lists_of_headers_keep_order_repeated_names_and_nulls(
+        self, cluster: ClusterUnderTest
+    ) -> None:
+        topic = cluster.topic()
+        names, values = ["b", "a", "b", "\u00fc"], [b"1", None, b"", b"\0\xff"]
+        offsets = np.array([0, 0, 3, 3, 4])
+        headers = HeaderLists(offsets, pa.array(names), pa.array(values, pa.binary()))
+        records = lines(topic, b"0", b"1", b"2", b"3", headers=headers)
+
+        with self.opened(cluster, cluster.identity()) as sink:
+            sink.send(records.slice(1, 4))
+            sink.commit(PROGRESS)
+        delivered = cluster.read_committed(topic)
+
+        assert [list(record.headers) for record in delivered] == [
+            [("b", b"1"), ("a", None), ("b", b"")],
+            [],
+            [("\u00fc", b"\0\xff")],
+        ]
 
     @pytest.mark.parametrize("headers", [None, [()] * 4], ids=["arrays", "records"])
     def test_records_go_to_partitions_of_their_own(

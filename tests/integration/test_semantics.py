@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from tests.integration.conftest import MakeTopic
+from tests.support.backups import BACKUPS
 from tests.support.delivery import Delivery, joined, numbered_lines, parsed
 from tests.support.real import (
     Crash,
@@ -28,6 +29,7 @@ from tests.support.real import (
 from tests.support.waiting import running_seconds
 
 from extentflow.model import ExtentState, JobState
+from extentflow.sink.headers import by_name
 from extentflow.testing.broker import java_partition
 from extentflow_local.stack import Stack
 
@@ -193,9 +195,9 @@ def test_tolerated_bad_records_go_to_the_queue_with_their_place(delivery: Delive
     assert parsed(delivery.values()) == as_json(GOOD)
     letters = delivery.read(queue)
     assert [letter.value for letter in letters] == [b"too,many,fields"] * 3
-    offsets = [int(dict(letter.headers)["extentflow.offset"]) for letter in letters]
+    offsets = [int(by_name(letter.headers)["extentflow.offset"]) for letter in letters]
     assert [WITH_BAD[at:].split(b"\n")[0] for at in offsets] == [b"too,many,fields"] * 3
-    headers = dict(letters[0].headers)
+    headers = by_name(letters[0].headers)
     uri = f"s3://{delivery.bucket}/{key}"
     assert headers["__connect.errors.topic"] == delivery.topic.encode()
     assert headers["__connect.errors.connector.name"] == delivery.connector_name.encode()
@@ -311,7 +313,7 @@ def test_a_damaged_page_is_reported_with_its_row_and_other_rows_arrive(
     assert report.ok
     assert report.jobs[0].bad == 1
     (letter,) = delivery.read(queue)
-    headers = dict(letter.headers)
+    headers = by_name(letter.headers)
     assert letter.value is None
     assert 2_000 <= int(headers["extentflow.row"]) <= 2_100
     assert b"row group 4" in headers["extentflow.reason"]
@@ -380,7 +382,7 @@ def test_chunks_of_any_bytes_join_to_the_object(delivery: Delivery) -> None:
     joined_chunks = bytearray(len(body))
     places = []
     for record in delivery.read():
-        facts = dict(record.headers)
+        facts = by_name(record.headers)
         places.append(int(facts["offset"]))
         joined_chunks[places[-1] : places[-1] + len(record.value or b"")] = record.value or b""
         assert int(facts["size"]) == len(body)
@@ -436,7 +438,7 @@ def test_trap_t28_a_record_too_large_for_the_topic(
     assert report.ok
     assert sorted(delivery.values(topic)) == sorted(LINES[:200])
     (letter,) = delivery.read(queue)
-    headers = dict(letter.headers)
+    headers = by_name(letter.headers)
     assert headers["extentflow.offset"] == str(offset).encode()
     assert headers["extentflow.omitted.bytes"] == str(len(lines[100])).encode()
     assert b"too large" in headers["extentflow.reason"]
@@ -458,7 +460,7 @@ def test_the_queues_limit_leaves_good_records_alone(
     assert sorted(delivery.values(topic)) == good
     letters = delivery.read(queue)
     assert [letter.value for letter in letters] == [None, *bad[1:]]
-    assert dict(letters[0].headers)["extentflow.omitted.bytes"] == str(len(bad[0])).encode()
+    assert by_name(letters[0].headers)["extentflow.omitted.bytes"] == str(len(bad[0])).encode()
 
 
 def lower_limit(delivery: Delivery, kind: ResourceType, name: str, setting: str, to: int) -> None:
@@ -524,7 +526,7 @@ def test_a_record_above_a_limit_that_was_lowered_meanwhile_is_a_bad_record(
     assert report.ok, report.errors
     assert sorted(delivery.values(topic)) == good
     (letter,) = delivery.read(queue)
-    assert b"too large" in dict(letter.headers)["extentflow.reason"]
+    assert b"too large" in by_name(letter.headers)["extentflow.reason"]
 
 
 def test_a_brokers_limit_that_is_lowered_makes_batches_smaller(
@@ -770,3 +772,29 @@ def test_records_have_the_headers_timestamps_and_partitions_of_columns(
         named = [("id", text), ("file", key.encode()), ("row", text), ("site", b"a,b")]
         assert record.headers == named
         assert (record.timestamp, record.partition) == ((begin + row) * 1_000, row % 5)
+
+
+RESTORED = [(name, "inline") for name in BACKUPS] + [
+    (name, "spark") for name in ("spark.parquet", "records.avro", "records.jsonl", "records.csv")
+]
+
+
+@pytest.mark.parametrize(("name", "engine"), RESTORED)
+def test_a_backup_is_restored_record_by_record(delivery: Delivery, name: str, engine: str) -> None:
+    backup = BACKUPS[name]
+    delivery.put(name, backup.write())
+    delivery.connector({"input.format": backup.format, **backup.config})
+
+    (first,) = delivery.finish(engine)["jobs"]
+    again = run_here(delivery)
+
+    assert (first["state"], first["records"], first["bad"]) == ("DONE", len(backup.originals), 0)
+    assert again.records_this_run == 0
+    records = delivery.read()
+    found = {(each.timestamp, each.key, each.value): each for each in records}
+    assert len(found) == len(records) == len(backup.originals)
+    for one in backup.originals:
+        restored = found[one.timestamp, one.key, one.value]
+        assert list(restored.headers) == list(one.headers)
+        if "message.partition" in backup.config:
+            assert restored.partition == one.partition

@@ -14,6 +14,7 @@ from extentflow.config.parsing import parse, to_map
 from extentflow.delivery.pipeline import ConvertedChunk
 from extentflow.formats import open_format
 from extentflow.model import Extent, ObjectVersion
+from extentflow.sink.headers import by_name
 from extentflow.testing.stores import MemorySource
 from extentflow.wiring import options
 from extentflow.wiring.extents import pipeline
@@ -48,7 +49,7 @@ class Converted:
 
     @property
     def headers(self) -> list[dict[str, bytes]]:
-        return [dict(each) for chunk in self.chunks for each in chunk.records.headers or ()]
+        return [by_name(each) for chunk in self.chunks for each in chunk.records.headers or ()]
 
     @property
     def timestamps(self) -> list[int]:

@@ -612,8 +612,8 @@ def test_a_converter_that_is_not_built_is_rejected() -> None:
     (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.protobuf.X"})
 
     assert problem.endswith(
-        "write avro, bytes, json, json-schema or string, or install the package that declares it"
-        " (entry-point group extentflow.converters)"
+        "write avro, base64, bytes, json, json-schema or string, or install the package that"
+        " declares it (entry-point group extentflow.converters)"
     )
 
 
@@ -842,15 +842,15 @@ def test_the_pairs_that_work_are_these() -> None:
     assert {
         name: set(spec.converters) for name, spec in FORMATS.items() if FORMATS.is_built_in(name)
     } == {
-        "text": {"string", "bytes"},
-        "csv": {"json", *NEEDED},
+        "text": {"string", "bytes", "base64"},
+        "csv": {"json", *NEEDED, "string", "bytes", "base64"},
         "json": {"json", "string", "bytes"},
         "jsonl": {"json", "string", "bytes"},
-        "arrow": {"json", *NEEDED, "string", "bytes"},
+        "arrow": {"json", *NEEDED, "string", "bytes", "base64"},
         "bytes": {"bytes"},
-        "avro": {"json", *NEEDED, "string", "bytes"},
-        "orc": {"json", *NEEDED, "string", "bytes"},
-        "parquet": {"json", *NEEDED, "string", "bytes"},
+        "avro": {"json", *NEEDED, "string", "bytes", "base64"},
+        "orc": {"json", *NEEDED, "string", "bytes", "base64"},
+        "parquet": {"json", *NEEDED, "string", "bytes", "base64"},
     }
 
 
@@ -874,7 +874,7 @@ def test_values_have_a_converter_by_format(name: str, converter: str) -> None:
     ("message_key", "default", "others"),
     [
         ("object", "string", set()),
-        ("column:id", "string", {"bytes", "json", *NEEDED}),
+        ("column:id", "string", {"bytes", "base64", "json", *NEEDED}),
         ("column:id,line", "json", {*NEEDED}),
     ],
 )

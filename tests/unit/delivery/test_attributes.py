@@ -12,7 +12,8 @@ from extentflow.config.parsing import parse
 from extentflow.delivery.attributes import Attributes
 from extentflow.errors import CorruptRecord, Misconfigured, NotOffered, UnsupportedType
 from extentflow.model import Extent, ObjectVersion
-from extentflow.sink import HeaderColumns, Records
+from extentflow.sink import Records
+from extentflow.sink.headers import HeaderColumns
 from extentflow.storage import ObjectProperties
 
 TABLE = pa.table(
@@ -24,6 +25,7 @@ TABLE = pa.table(
     }
 )
 EXTENT = Extent("job", 0, "c", VERSION, 0, 1, "parquet")
+NO_INSTANT = "neither a whole number nor an instant with Z or an offset"
 EARLY = "an instant not after the beginning of 1970, which Kafka cannot store"
 
 
@@ -183,7 +185,7 @@ def test_text_that_only_python_takes_for_a_number_is_a_bad_record(text: str) -> 
 
     made = convert(body, {"message.timestamp": "column:at"}, "jsonl")
 
-    assert (made.timestamps, made.bad) == ([7], [(0, "message.timestamp: no whole number")])
+    assert (made.timestamps, made.bad) == ([7], [(0, f"message.timestamp: {NO_INSTANT}")])
 
 
 def test_seconds_beyond_kafkas_timestamps_are_bad_records() -> None:

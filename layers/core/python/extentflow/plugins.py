@@ -45,6 +45,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     },
     CONVERTERS: {
         "avro": "extentflow.converters.avro:AVRO",
+        "base64": "extentflow.converters.raw:base64_converter",
         "bytes": "extentflow.converters.raw:bytes_converter",
         "json": "extentflow.converters.envelope:JSON",
         "json-schema": "extentflow.converters.json_schema:JSON_SCHEMA",
@@ -57,6 +58,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     },
     PREDICATES: {
         "Condition": "extentflow.transforms.predicates:CONDITION",
+        "HasHeaderKey": "extentflow.transforms.headers:HAS_HEADER_KEY",
         "RecordIsTombstone": "extentflow.transforms.predicates:RECORD_IS_TOMBSTONE",
         "TopicNameMatches": "extentflow.transforms.predicates:TOPIC_NAME_MATCHES",
     },
@@ -68,12 +70,15 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     },
     TRANSFORMS: {
         "Cast": "extentflow.transforms.columns:CAST",
+        "DropHeaders": "extentflow.transforms.headers:DROP_HEADERS",
         "ExtractField": "extentflow.transforms.columns:EXTRACT_FIELD",
         "ExtractTopic": "extentflow.transforms.records:EXTRACT_TOPIC",
         "Filter": "extentflow.transforms.records:FILTER",
         "Flatten": "extentflow.transforms.columns:FLATTEN",
+        "HeaderFrom": "extentflow.transforms.headers:HEADER_FROM",
         "HoistField": "extentflow.transforms.columns:HOIST_FIELD",
         "InsertField": "extentflow.transforms.records:INSERT_FIELD",
+        "InsertHeader": "extentflow.transforms.headers:INSERT_HEADER",
         "MaskField": "extentflow.transforms.columns:MASK_FIELD",
         "RegexRouter": "extentflow.transforms.records:REGEX_ROUTER",
         "ReplaceField": "extentflow.transforms.columns:REPLACE_FIELD",

@@ -13,6 +13,7 @@ from typing import Any
 from extentflow.config import types
 from extentflow.config.columns import (
     BY_NAME,
+    COLUMN,
     HEADERS,
     LAST_MODIFIED,
     MESSAGE_KEY,
@@ -72,6 +73,12 @@ _CONNECT_CONVERTERS = {
     "io.confluent.connect.json.JsonSchemaConverter": "json-schema",
 }
 
+
+# The converters of one member of documents, and of values of headers.
+OF_MEMBERS = ("string", "bytes", "base64")
+_HEADER_CLASSES = _CONNECT_CONVERTERS | {
+    "org.apache.kafka.connect.storage.SimpleHeaderConverter": "string"
+}
 
 NOTHING_FOUND = Content()
 
@@ -281,8 +288,9 @@ class ConnectorConfig:
     )
     value_converter: str | None = key(
         CONVERTER,
-        "`string`, `bytes`, `json`, `avro` or `json-schema`, or Connect's class names for them, or"
-        " a plug-in's; the formats below list those that they allow.",
+        "`string`, `bytes`, `base64` (the bytes that text states), `json`, `avro` or `json-schema`,"
+        " or Connect's class names for them, or a plug-in's; the formats below list those that they"
+        " allow.",
         shown="by format",
         section="Records",
     )
@@ -298,7 +306,8 @@ class ConnectorConfig:
     )
     key_converter: str | None = key(
         CONVERTER,
-        "The object's key: string. One column: string (default), bytes, json, avro, json-schema."
+        "The object's key: string. One column: string (default), bytes, base64, json, avro or"
+        " json-schema."
         " Several: json, avro or json-schema, one object with these members. Needs message.key or"
         " ValueToKey.",
         shown="by message.key",
@@ -308,9 +317,23 @@ class ConnectorConfig:
         "Headers of every record: `name=source,name=source`. Sources: `column:NAME`, `text:...` and"
         " `bucket`, `key`, `version`, `etag`, `size`, `uri`, `extent`, `location`, `last_modified`,"
         " `content_type`, `metadata:NAME`, `tag:NAME` of the object."
-        " Texts as the converter string writes them; a null column gives no header.",
+        " Values as `header.converter` makes them; a null column gives no header.",
         default=(),
         shown="none",
+    )
+    message_headers: str | None = key(
+        COLUMN,
+        "`column:NAME`: all headers of a record from one column, before those of `headers`: a list"
+        " of structs of key and value, a map, a struct, or text"
+        " ([formats.md](formats.md#backups)). `none`: only those of `headers`.",
+        shown="none",
+    )
+    header_converter: str | None = key(
+        types.choice(OF_MEMBERS, _HEADER_CLASSES),
+        "How values of headers are made of columns: `string`, `bytes` or `base64`, or Connect's"
+        " class names for the first two. By default, binary columns are passed on as they are, and"
+        " others are text.",
+        shown="by type",
     )
     message_timestamp: str | None = key(
         TIMESTAMP,
@@ -330,7 +353,8 @@ class ConnectorConfig:
     select: tuple[str, ...] = key(
         NAMES,
         'The columns that become the value, in this order: `id,"a, b"`. All others are not'
-        " decoded where the format allows, and are there for `message.key` only.",
+        " decoded where the format allows, and are there for `message.key` only. Of JSON documents:"
+        " one member, whose text or JSON is the value.",
         default=(),
         shown="all",
     )
@@ -551,11 +575,12 @@ class ConnectorConfig:
         spec, converter = self.spec_of(format_name), self.value_converter
         # A package's converter states itself, by UnsupportedType, what columns it takes.
         checked = converter is not None and CONVERTERS.is_built_in(converter)
-        if checked and not self.steps and spec.converters and converter not in spec.converters:
+        fitting = OF_MEMBERS if self.select and spec.raw else spec.converters
+        if checked and not self.steps and fitting and converter not in fitting:
             why = ", which passes them on as they are" if spec.raw else ""
             return (
                 f"value.converter={converter} cannot make values of {format_name}{why}; write"
-                f" {either(spec.converters)}, or remove it{spec.remedy}"
+                f" {either(fitting)}, or remove it{spec.remedy}"
             )
         if checked and not self.steps and spec.raw and not self.passes_lines:
             return (
@@ -565,10 +590,20 @@ class ConnectorConfig:
         if self.message_key.columns and not spec.has_columns:
             return f"message.key names columns, and {format_name} has none; write none or object"
         if self.attribute_columns and not spec.has_columns:
-            names = "headers, message.timestamp and message.partition"
+            names = "headers, message.headers, message.timestamp and message.partition"
             return f"{names} cannot name columns, because {format_name} has none; remove them"
-        if self.select and (spec.raw or not spec.has_columns):
+        return self._unfit_selection(format_name)
+
+    def _unfit_selection(self, format_name: str) -> str | None:
+        """Return why the value cannot be what `select` names of that format."""
+        spec = self.spec_of(format_name)
+        if self.select and not spec.has_columns:
             return f"select names columns, and {format_name} has none; remove select{spec.remedy}"
+        if spec.raw and len(self.select) > 1:
+            return (
+                f"select names several members of {format_name}; the value is one: name it"
+                f"{spec.remedy}"
+            )
         return None
 
     def compression_for(self, key: str, content: Content = NOTHING_FOUND) -> str:
@@ -635,13 +670,18 @@ class ConnectorConfig:
         named = [one.argument for one in self.headers if one.source == "column"]
         place = None if self.message_partition == BY_NAME else self.message_partition
         time = None if self.message_timestamp == LAST_MODIFIED else self.message_timestamp
-        found = [*named, time, place]
+        found = [*named, self.message_headers, time, place]
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
     @property
     def extracted_columns(self) -> tuple[str, ...]:
         """The columns that keys and attributes are made from."""
         return tuple(dict.fromkeys([*self.message_key.columns, *self.attribute_columns]))
+
+    @property
+    def headers_by_transform(self) -> bool:
+        """Whether the chain reads or changes headers."""
+        return any(step.uses_headers for step in self.steps)
 
     @property
     def keyed(self) -> bool:
@@ -749,7 +789,7 @@ def key_converters(message_key: MessageKey) -> tuple[str, ...]:
     if message_key.source != "column":
         return ("string",)
     several = len(message_key.columns) > 1
-    return OF_COLUMNS if several else ("string", "bytes", *OF_COLUMNS)
+    return OF_COLUMNS if several else ("string", "bytes", "base64", *OF_COLUMNS)
 
 
 def hidden(key: str, prefix: str) -> bool:

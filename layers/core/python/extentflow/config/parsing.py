@@ -162,6 +162,7 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     found += _package_problems(draft)
     for name, spec in formats.items():
         columns, chosen = draft.extracted_columns, draft.format == name
+        columns += draft.select if spec.raw else ()
         found += spec.problems(FormatCheck(options[name], columns, chosen, reading.sound))
     if found:
         raise Misconfigured(found)

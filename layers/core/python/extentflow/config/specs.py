@@ -106,6 +106,7 @@ class TransformSpec:
 
     `route` returns the topic that records of a topic go to, `topics` those that values may name.
     `problem` returns why options cannot be combined. `makes_key`: it chooses columns of the key.
+    `headers`: it reads or changes headers, which rows hold only then.
     """
 
     open: Callable[[Any, bool], Any]
@@ -116,6 +117,7 @@ class TransformSpec:
     topics: Callable[[Any], tuple[str, ...]] | None = None
     problem: Callable[[Any], str | None] | None = None
     makes_key: bool = False
+    headers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +146,14 @@ class PredicateSpec:
     `open` takes an instance of `options` and returns a `transforms.Predicate`. `of_topic` decides
     by the topic alone, where the predicate does. `outcomes` returns what the predicate may return
     (True, False, None for a null) for rows within ranges, so that a format need not read them.
+    `headers`: it reads headers, which rows hold only then.
     """
 
     open: Callable[[Any], Any]
     options: type = NoOptions
     of_topic: Callable[[Any, str], bool] | None = None
     outcomes: Callable[[Any, Ranges], frozenset[bool | None]] | None = None
+    headers: bool = False
 
 
 def _is_transform(found: object) -> bool:

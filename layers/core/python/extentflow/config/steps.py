@@ -16,6 +16,12 @@ from extentflow.errors import Misconfigured, quoted
 from extentflow.plugins import Registry
 
 PACKAGES = ("org.apache.kafka.connect.transforms.", "io.confluent.connect.transforms.")
+# Connect's transforms that have another place here.
+_REFUSED = {
+    "SetSchemaMetadata": "columns have no schema of their own; set value.converter.record.name",
+    "TimestampRouter": "topics that depend on time are not known before a run, so that they cannot"
+    " be checked; write ExtractTopic with the list of topics, or RegexRouter",
+}
 _SIDES = {"": False, "Value": False, "Key": True}
 
 
@@ -102,6 +108,13 @@ class Step:
         """Whether the step may change the topic of all records."""
         spec = self.spec
         return spec is not None and spec.route is not None
+
+    @property
+    def uses_headers(self) -> bool:
+        """Whether the step reads or changes headers of records."""
+        spec, used = self.spec, self.predicate
+        by_predicate = used is not None and PREDICATES.get(used.name).headers
+        return by_predicate or (spec is not None and spec.headers)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -239,6 +252,8 @@ class _Section:
             text = text.removeprefix(package)
         name, _, side = text.partition("$")
         name = name.removeprefix("predicates.")
+        if name in _REFUSED:
+            raise ValueError(_REFUSED[name])
         if side not in _SIDES or name not in self._registry.names():
             raise ValueError(f"there is no such type; write {self._known()}")
         return name, _SIDES[side]

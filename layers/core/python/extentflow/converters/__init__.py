@@ -11,8 +11,17 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from extentflow.config.specs import CONVERTERS, ConverterSpec
+from extentflow.converters.buffers import Columns
+from extentflow.converters.encodings import is_binary
 
-__all__ = ["CONVERTERS", "Converter", "ConverterFactory", "Destination", "open_converter"]
+__all__ = [
+    "CONVERTERS",
+    "Converter",
+    "ConverterFactory",
+    "Destination",
+    "open_converter",
+    "open_header_converter",
+]
 
 
 class Converter(Protocol):
@@ -74,3 +83,15 @@ def open_converter(
         return made
     factory: ConverterFactory = found
     return factory(schema, columns)
+
+
+def open_header_converter(schema: pa.Schema, column: str, chosen: str | None = None) -> Converter:
+    """Return the converter of a column to values of headers: `chosen`, else by its type.
+
+    Binary columns are passed on as they are, others become text as `string` writes it. Raises
+    UnsupportedType.
+    """
+    (field,) = Columns.select(schema, [column], nested=True).fields
+    return open_converter(
+        chosen or ("bytes" if is_binary(field.type) else "string"), schema, [column]
+    )

@@ -11,11 +11,13 @@ from pyarrow import types
 
 from extentflow.converters.buffers import (
     corrupt_record,
+    corrupt_rows,
     fixed_width,
     offsets_from_lengths,
     require_limit,
     text_array,
     text_bytes,
+    validity,
     value_bytes,
     value_offsets,
 )
@@ -171,6 +173,61 @@ def _base64_groups(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     text[:, 0] = _PAIRS[(first << 4) | (second >> 4)]
     text[:, 1] = _PAIRS[((second & 15) << 8) | third]
     return text.view(np.uint8).reshape(-1)
+
+
+# What a character means: 6 bits, or nothing.
+_NO_SIX = 64
+_SIXES = np.full(256, _NO_SIX, np.uint8)
+_SIXES[_ALPHABET] = np.arange(64, dtype=np.uint8)
+_NO_BASE64 = "no base64 with padding (RFC 4648, section 4)"
+
+
+def bytes_of_base64(text: pa.Array) -> pa.BinaryArray:
+    """Return the bytes that a string or binary array states in base64; nulls stay.
+
+    CorruptRecord names the rows that are no base64: of another alphabet, without padding, with line
+    breaks, or with bits behind the last byte. The text has 32-bit offsets.
+    """
+    lengths = np.diff(value_offsets(text)).astype(np.int64)
+    if lengths.sum(where=~np.asarray(validity(text))):
+        text = text.take(pa.array(np.arange(len(text))))  # what stands in a null slot is undefined
+        lengths = np.diff(value_offsets(text)).astype(np.int64)
+    if (wrong := np.flatnonzero((lengths % 4 != 0) & validity(text))).size:
+        raise corrupt_rows(wrong, _NO_BASE64)
+    data = value_bytes(text)
+    ends = np.cumsum(lengths)[lengths > 0]
+    pads = data == ord("=")
+    # Only the last two characters of a value may be padding.
+    last, before = np.zeros(len(ends), np.bool_), np.zeros(len(ends), np.bool_)
+    if len(ends):
+        last, before = pads[ends - 1], pads[ends - 2]
+        before = before & last
+    sixes = _SIXES[data]
+    sixes[ends[last] - 1] = 0
+    sixes[ends[before] - 2] = 0
+    first, second, third, fourth = sixes.reshape(-1, 4).T
+    bad = sixes.reshape(-1, 4).max(axis=1, initial=0) == _NO_SIX
+    groups = ends // 4 - 1
+    bad[groups[before]] |= (second[groups[before]] & 15) > 0
+    single = groups[last & ~before]
+    bad[single] |= (third[single] & 3) > 0
+    if bad.any():
+        rows = np.searchsorted(np.cumsum(lengths), np.flatnonzero(bad) * 4, side="right")
+        raise corrupt_rows(np.unique(rows), _NO_BASE64)
+    decoded = np.empty((len(first), 3), np.uint8)
+    decoded[:, 0] = first << 2 | second >> 4
+    decoded[:, 1] = second << 4 | third >> 2
+    decoded[:, 2] = third << 6 | fourth
+    flat = decoded.reshape(-1)
+    missing = np.zeros(len(lengths), np.int64)
+    missing[lengths > 0] = last.astype(np.int64) + before
+    if missing.any():
+        kept = np.ones(flat.size, np.bool_)
+        kept[3 * groups[last] + 2] = False
+        kept[3 * groups[before] + 1] = False
+        flat = flat[kept]
+    offsets = offsets_from_lengths(lengths // 4 * 3 - missing)
+    return text_array(offsets, flat, text).view(pa.binary())
 
 
 def uuid(array: pa.FixedSizeBinaryArray) -> pa.StringArray:

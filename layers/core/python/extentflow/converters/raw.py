@@ -1,4 +1,4 @@
-"""Convert one column to payloads without JSON: the converters `string` and `bytes`."""
+"""Convert one column to payloads without JSON: the converters `string`, `bytes` and `base64`."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +14,13 @@ from extentflow.converters.buffers import (
     require_limit,
     text_bytes,
 )
-from extentflow.converters.encodings import checked_text, is_binary, is_text, require_utf8
+from extentflow.converters.encodings import (
+    bytes_of_base64,
+    checked_text,
+    is_binary,
+    is_text,
+    require_utf8,
+)
 from extentflow.converters.scalars import complete_text, text_form
 from extentflow.errors import UnsupportedType
 
@@ -42,6 +48,29 @@ def bytes_converter(
         if not pa.types.is_fixed_size_binary(array.type):
             require_limit(text_bytes(array), limit_bytes)
         return array.cast(pa.binary())
+
+    return partial(convert_in_halves, lambda batch: payload(*chosen.of(batch)))
+
+
+def base64_converter(
+    schema: pa.Schema, columns: Sequence[str] | None = None, *, limit_bytes: int = MAX_TEXT_BYTES
+) -> Converter:
+    """Return the converter of one column of base64 to the bytes that its text states.
+
+    Base64 as RFC 4648, section 4, with padding; other text is a bad record, a null stays null.
+    UnsupportedType for several columns, or one that is neither text nor binary.
+    """
+    chosen, data_type = _select_one(schema, columns, "base64")
+    if not is_text(data_type) and not is_binary(data_type):
+        raise UnsupportedType(
+            f"column '{chosen.fields[0].name}' has type {data_type}, which holds no base64; use the"
+            " converter 'string' for its text, or 'json'"
+        )
+
+    def payload(array: pa.Array) -> Payloads:
+        if not pa.types.is_fixed_size_binary(array.type):
+            require_limit(text_bytes(array), limit_bytes)
+        return bytes_of_base64(array.cast(pa.binary()))
 
     return partial(convert_in_halves, lambda batch: payload(*chosen.of(batch)))
 

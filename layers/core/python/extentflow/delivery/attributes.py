@@ -10,16 +10,19 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from extentflow.config.columns import LAST_MODIFIED, Header
-from extentflow.converters import Converter, open_converter
+from extentflow.converters import Converter, open_header_converter
 from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows
 from extentflow.converters.encodings import is_text
+from extentflow.delivery.headerlists import ReadHeaders, header_reader
 from extentflow.errors import NotOffered, UnsupportedType
 from extentflow.model import Extent
-from extentflow.sink import HeaderColumns
+from extentflow.sink.headers import HeaderColumns, HeaderLists
 from extentflow.storage import ObjectProperties
 
 _TIME, _PARTITION = "message.timestamp", "message.partition"
 _PROPERTIES = ("last_modified", "content_type", "metadata")
+# Of nine digits of a second at most; until 2262.
+_INSTANT = pa.timestamp("ns", "UTC")
 _LATEST_SECOND = (2**63 - 1) // 1000
 
 
@@ -31,12 +34,17 @@ def _nothing() -> ObjectProperties:
 class Attributes:
     """What a connector gives records beside key and value.
 
-    `timestamp` and `partition` are columns, or `timestamp` is LAST_MODIFIED. `partitions` returns
-    how many the topic has. `properties` and `tags` read those of the object; they are called once
+    `header_lists` is the column with all headers of a record, to which `headers` are added, with
+    values by `header_converter`. `as_lists`: transforms use the headers. `timestamp` and
+    `partition` are columns, or `timestamp` is LAST_MODIFIED. `partitions` returns how many the
+    topic has. `properties` and `tags` read those of the object; they are called once
     per extent, and only where a header or the timestamp needs them.
     """
 
     headers: tuple[Header, ...] = ()
+    header_lists: str | None = None
+    header_converter: str | None = None
+    as_lists: bool = False
     timestamp: str | None = None
     partition: str | None = None
     partitions: Callable[[], int] = lambda: 1
@@ -46,7 +54,11 @@ class Attributes:
     def bind(self, schema: pa.Schema, extent: Extent) -> "BoundAttributes":
         """Return the attributes of an extent's batches. Raises UnsupportedType."""
         columns = [one.argument for one in self.headers if one.source == "column"]
-        converters = {name: open_converter("string", schema, [name]) for name in columns}
+        chosen = self.header_converter
+        converters = {name: open_header_converter(schema, name, chosen) for name in columns}
+        lists = None
+        if self.header_lists is not None:
+            lists = header_reader(_column(schema, self.header_lists), chosen)
         by_object = self.timestamp in (None, LAST_MODIFIED)
         time = None if by_object else _column(schema, str(self.timestamp))
         if time and not (
@@ -59,7 +71,7 @@ class Attributes:
         place = None if self.partition is None else _column(schema, self.partition)
         if place and not (types.is_integer(place.type) or is_text(place.type)):
             raise UnsupportedType(f"{_PARTITION}=column:{place.name}: {place.type} is no integer")
-        return BoundAttributes(self, extent, converters, *self._facts(extent))
+        return BoundAttributes(self, extent, converters, lists, *self._facts(extent))
 
     def _facts(self, extent: Extent) -> tuple[dict[Header, bytes | None], int]:
         """Return the values of headers that all records share, and LastModified in milliseconds."""
@@ -119,23 +131,53 @@ class BoundAttributes:
     of: Attributes
     extent: Extent
     converters: dict[str, Converter]
+    lists: ReadHeaders | None
     facts: dict[Header, bytes | None]
     last_modified: int
 
-    def __call__(
+    def headers(
         self, batch: pa.RecordBatch, locations: Sequence[int]
-    ) -> tuple[HeaderColumns | None, pa.Int64Array | None, pa.Int32Array | None]:
-        """Return headers, timestamps and partitions of the rows; None for what is not set.
+    ) -> HeaderColumns | HeaderLists | None:
+        """Return the headers of the rows; None where none are set.
 
-        Raises CorruptRecord for all rows of which one of these cannot be made.
+        Raises CorruptRecord for all rows of which one cannot be made.
         """
-        headers: HeaderColumns | None = None
-        times = places = None
+        lists: HeaderLists | None = None
+        columns: HeaderColumns | None = None
         with RowErrors() as errors:
+            if self.lists is not None:
+                with errors.collect("message.headers: "):
+                    lists = self.lists(_values(batch, str(self.of.header_lists)))
             if self.of.headers:
                 with errors.collect("headers: "):
-                    columns = list(self._headers(batch, locations))
-                    headers = HeaderColumns(columns, batch.num_rows)
+                    columns = HeaderColumns(list(self._headers(batch, locations)), batch.num_rows)
+        if lists is not None:
+            return lists if columns is None else lists.joined(columns.lists())
+        if not self.of.as_lists:
+            return columns
+        return HeaderLists.none(batch.num_rows) if columns is None else columns.lists()
+
+    def lists_for_chain(
+        self, batch: pa.RecordBatch, locations: Sequence[int]
+    ) -> HeaderLists | None:
+        """Return the headers that transforms begin with; None where they use none."""
+        headers = self.headers(batch, locations) if self.of.as_lists else None
+        return headers if isinstance(headers, HeaderLists) else None
+
+    def __call__(
+        self, batch: pa.RecordBatch, locations: Sequence[int]
+    ) -> tuple[HeaderColumns | HeaderLists | None, pa.Int64Array | None, pa.Int32Array | None]:
+        """Return headers, timestamps and partitions of the rows; None for what is not set.
+
+        Without headers where transforms use them: these got them before. Raises CorruptRecord for
+        all rows of which one of these cannot be made.
+        """
+        headers: HeaderColumns | HeaderLists | None = None
+        times = places = None
+        with RowErrors() as errors:
+            if not self.of.as_lists:
+                with errors.collect():
+                    headers = self.headers(batch, locations)
             if self.of.timestamp == LAST_MODIFIED:
                 times = pa.repeat(pa.scalar(self.last_modified, pa.int64()), batch.num_rows)
             elif self.of.timestamp is not None:
@@ -161,6 +203,8 @@ class BoundAttributes:
 
 def _milliseconds(array: pa.Array) -> pa.Int64Array:
     """Return instants in milliseconds, rounded down; 0 for a null."""
+    if is_text(array.type):
+        array = _instants(array.cast(pa.string()))
     if types.is_date(array.type):
         array = array.cast(pa.timestamp("ms"))
     if types.is_timestamp(array.type):
@@ -174,6 +218,26 @@ def _milliseconds(array: pa.Array) -> pa.Int64Array:
             early, "an instant not after the beginning of 1970, which Kafka cannot store"
         )
     return times.fill_null(0)
+
+
+def _instants(text: pa.StringArray) -> pa.Array:
+    """Return what texts state: whole numbers, or instants of ISO 8601 with Z or an offset."""
+    try:
+        return text.cast(pa.int64())
+    except pa.ArrowInvalid:
+        numbers = pc.match_substring_regex(text, "^-?[0-9]+$").fill_null(True)  # noqa: FBT003
+    times, bad = pc.if_else(numbers, pa.scalar(None, pa.string()), text), []
+    try:
+        instants = times.cast(_INSTANT)
+    except pa.ArrowInvalid:
+        bad = [row for row, each in enumerate(times) if not _casts(each, _INSTANT)]
+    with RowErrors() as errors:
+        with errors.collect():
+            if bad:
+                raise corrupt_rows(bad, "neither a whole number nor an instant with Z or an offset")
+        with errors.collect():
+            whole = _whole(pc.if_else(numbers, text, pa.scalar(None, pa.string())))
+    return pc.coalesce(whole, _floored(instants.view(pa.timestamp(_INSTANT.unit))))
 
 
 def _floored(array: pa.TimestampArray) -> pa.Int64Array:
@@ -206,13 +270,13 @@ def _whole(array: pa.Array) -> pa.Int64Array:
         return plain.cast(pa.int64())
     except pa.ArrowInvalid:
         # By the same cast: Python takes ` 12`, `+5` and `1_000` for numbers, Arrow does not.
-        bad = [row for row, value in enumerate(plain) if not _is_whole(value)]
+        bad = [row for row, value in enumerate(plain) if not _casts(value, pa.int64())]
     raise corrupt_rows(bad, "no whole number")
 
 
-def _is_whole(value: pa.Scalar) -> bool:
+def _casts(value: pa.Scalar, target: pa.DataType) -> bool:
     try:
-        value.cast(pa.int64())
+        value.cast(target)
     except pa.ArrowInvalid:
         return False
     return True

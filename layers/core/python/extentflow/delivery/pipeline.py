@@ -36,14 +36,16 @@ from extentflow.formats import (
     without_rows,
 )
 from extentflow.model import Extent
-from extentflow.sink import HeaderColumns, Records, RejectedRecord
+from extentflow.sink import Records, RejectedRecord
+from extentflow.sink.headers import HeaderColumns, HeaderLists
 from extentflow.storage import RangeSource
 from extentflow.transforms import Chain, Rows, take_rows
 
-_Attributes: TypeAlias = tuple[HeaderColumns | None, pa.Int64Array | None, pa.Int32Array | None]
+_Headers: TypeAlias = HeaderColumns | HeaderLists | None
+_Attributes: TypeAlias = tuple[_Headers, pa.Int64Array | None, pa.Int32Array | None]
 _VALUES = "values (value.converter)"
 _KEYS = "keys (message.key, key.converter)"
-_ATTRIBUTES = "headers, message.timestamp and message.partition"
+_ATTRIBUTES = "headers, message.headers, message.timestamp and message.partition"
 _STEPS = "columns (select, transforms)"
 
 
@@ -71,7 +73,7 @@ class ConvertedChunk:
         """Bytes of keys, values and headers, which count towards `transaction.max.bytes`."""
         keys, headers = self.records.keys, self.records.headers
         size = int(self.records.values.nbytes) + (0 if keys is None else int(keys.nbytes))
-        return size + (headers.nbytes if isinstance(headers, HeaderColumns) else 0)
+        return size + (headers.nbytes if isinstance(headers, HeaderColumns | HeaderLists) else 0)
 
     def bad_with(self, rejected: Sequence[RejectedRecord]) -> list[BadRecord]:
         """Return the bad records, those that a producer rejected included."""
@@ -256,12 +258,16 @@ class _Conversion:
         Raises UnsupportedType, and for a converter with a registry as `open_converter`.
         """
         schema, key_schema, build = first.schema, first.schema, pipeline.key
+        attributes = None
+        if pipeline.attributes is not None:
+            with _located(extent, _ATTRIBUTES):
+                attributes = pipeline.attributes.bind(first.schema, extent)
         chain = None if pipeline.chain is None else pipeline.chain()
         if chain is not None:
             # No rows pass through the chain first, so that it shows the columns that it makes.
             nothing = Chunk(first.slice(0, 0), 0, ())
             with _located(extent, _STEPS):
-                rows = chain(_rows(pipeline, extent, nothing))
+                rows = chain(_rows(pipeline, extent, nothing, attributes))
             schema, key_schema = rows.values.schema, rows.values.schema
             if rows.keys is not None:
                 key_schema = rows.keys.schema
@@ -269,10 +275,6 @@ class _Conversion:
                 build = pipeline.fixed_key
         value = _create_converter(pipeline.value, schema, extent, _VALUES)
         key = _create_converter(build, key_schema, extent, _KEYS) if build else None
-        attributes = None
-        if pipeline.attributes is not None:
-            with _located(extent, _ATTRIBUTES):
-                attributes = pipeline.attributes.bind(first.schema, extent)
         return cls(pipeline, extent, value, key, attributes, chain)
 
     def convert(self, chunk: Chunk, rejected: dict[int, str]) -> _Made | None:
@@ -281,7 +283,7 @@ class _Conversion:
         if self.chain is not None:
             try:
                 with _located(self.extent, _STEPS):
-                    rows = self.chain(_rows(self.pipeline, self.extent, chunk))
+                    rows = self.chain(_rows(self.pipeline, self.extent, chunk, self.attributes))
             except CorruptRecord as exc:
                 if not exc.rows:
                     raise
@@ -307,16 +309,20 @@ class _Conversion:
         if rows is not None and len(rows.ordinals) < batch.num_rows:
             batch, locations = take_rows(batch, rows.ordinals), rows.locations.tolist()
         try:
-            return self.attributes(batch, locations)
+            headers, times, places = self.attributes(batch, locations)
         except CorruptRecord as exc:
             if not exc.rows:
                 raise
             found.update(exc.rows)
             return None, None, None
+        changed = None if rows is None else rows.headers
+        return headers if changed is None else changed, times, places
 
 
-def _rows(pipeline: Pipeline, extent: Extent, chunk: Chunk) -> Rows:
-    """Return the rows of a chunk as the chain gets them: what is selected, and the key."""
+def _rows(
+    pipeline: Pipeline, extent: Extent, chunk: Chunk, attributes: BoundAttributes | None
+) -> Rows:
+    """Return the rows of a chunk as the chain gets them: what is selected, key and headers."""
     batch, select, key_columns = chunk.batch, pipeline.select, pipeline.key_columns
     return Rows(
         values=_selected(batch, select) if select else batch,
@@ -325,6 +331,7 @@ def _rows(pipeline: Pipeline, extent: Extent, chunk: Chunk) -> Rows:
         ordinals=np.arange(batch.num_rows),
         extent=extent,
         topic=pipeline.source_topic or pipeline.topic,
+        headers=None if attributes is None else attributes.lists_for_chain(batch, chunk.locations),
     )
 
 

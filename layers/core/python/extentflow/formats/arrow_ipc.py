@@ -371,6 +371,6 @@ class ArrowIpc:
 ARROW = FormatSpec(
     open=lambda options, _: ArrowIpc(options),
     extensions=("arrow", "arrows", "feather"),
-    converters=(*OF_COLUMNS, "string", "bytes"),
+    converters=(*OF_COLUMNS, "string", "bytes", "base64"),
     compressible=False,
 )

@@ -748,6 +748,6 @@ def _decode(header: Header, group: Sequence[Block], skip: int) -> pa.RecordBatch
 AVRO = FormatSpec(
     open=lambda options, _: Avro(options),
     extensions=("avro",),
-    converters=(*OF_COLUMNS, "string", "bytes"),
+    converters=(*OF_COLUMNS, "string", "bytes", "base64"),
     compressible=False,
 )

@@ -397,7 +397,7 @@ CSV = FormatSpec(
     splits_compressed=True,
     options=CsvOptions,
     extensions=("csv", "tsv"),
-    converters=OF_COLUMNS,
+    converters=(*OF_COLUMNS, "string", "bytes", "base64"),
     problems=_problems,
 )
 

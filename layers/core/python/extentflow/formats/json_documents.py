@@ -34,7 +34,7 @@ from extentflow.formats.json_options import (
     to_sample,
     with_columns,
 )
-from extentflow.formats.jsonl import JsonlOptions, JsonReader
+from extentflow.formats.jsonl import JsonlOptions, JsonReader, json_reader
 from extentflow.formats.line_format import ObjectHead
 from extentflow.formats.lines import BOM, Indexes, LineBlock, stream_windows
 from extentflow.model import Extent
@@ -81,11 +81,11 @@ class JsonDocuments:
         self._options = options
         self._own = own
         self._elements = own.elements
-        self._reader: JsonReader | ColumnReader = JsonReader(
-            options.columns, JsonlOptions(validate=validate)
+        self._reader: JsonReader | ColumnReader = (
+            json_reader(options, JsonlOptions(validate=validate))
+            if own.schema == ()
+            else column_reader("json", options, own)
         )
-        if own.schema != ():
-            self._reader = column_reader("json", options, own)
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield the whole object, if it is not empty."""

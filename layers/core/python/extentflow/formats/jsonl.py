@@ -64,17 +64,27 @@ def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> Li
     null member is null, a string is its text, any other value is its JSON text as written, without
     whitespace (1.10 stays 1.10). A line without one of the members is a bad record.
 
-    Misconfigured if a member called `value` is requested.
+    With `options.select`, there are columns of these members only, without the whole line.
+
+    Misconfigured if a member called `value` is requested beside the whole line.
     """
     if own.schema is None:
         return InferringLines(options, own)
     if own.schema:
         return LineFormat("jsonl", options, column_reader("jsonl", options, own))
+    return LineFormat("jsonl", options, json_reader(options, own))
+
+
+def json_reader(options: FormatOptions, own: JsonlOptions) -> JsonReader:
+    """Return the reader of documents, or of the members that are needed. Raises Misconfigured."""
+    if options.select:
+        return JsonReader(tuple(dict.fromkeys(options.select)), own, whole=False)
     if _VALUE in options.columns:
         raise Misconfigured(
-            "the JSON member 'value' cannot be a key: the column of the whole line has that name"
+            "the JSON member 'value' cannot be a key: the column of the whole line has that name;"
+            " with select=, the value is one member instead of the whole line"
         )
-    return LineFormat("jsonl", options, JsonReader(options.columns, own))
+    return JsonReader(options.columns, own)
 
 
 class InferringLines(LineFormat):
@@ -97,11 +107,12 @@ def _problems(check: FormatCheck) -> Iterator[str]:
             " them; remove one of the two"
         )
         return
-    unread = check.sound("jsonl.validate", "message.key") and not check.options.validate
+    unread = check.sound("jsonl.validate", "message.key", "select") and not check.options.validate
     if unread and check.key_columns:
         yield (
-            "jsonl.validate=false: lines pass through unread, and message.key needs their members;"
-            " remove one of the two"
+            "jsonl.validate=false: lines pass through unread, and message.key, headers,"
+            " message.timestamp, message.partition and select need their members; remove one of the"
+            " two"
         )
 
 
@@ -119,13 +130,14 @@ JSONL = FormatSpec(
 
 
 class JsonReader:
-    """A LineDecoder of one JSON document per line."""
+    """A LineDecoder of one JSON document per line; not `whole`: of its members only."""
 
-    def __init__(self, columns: tuple[str, ...], own: JsonlOptions) -> None:
+    def __init__(self, columns: tuple[str, ...], own: JsonlOptions, *, whole: bool = True) -> None:
         self._members = columns
         self._validate = own.validate
-        members = ((name, pa.string()) for name in columns)
-        self._schema = pa.schema([(_VALUE, pa.binary()), *members])
+        self._whole = whole
+        members = [(name, pa.string()) for name in columns]
+        self._schema = pa.schema([(_VALUE, pa.binary()), *members] if whole else members)
 
     def reader(self, _head: ObjectHead) -> LineReader:
         """Return the reader; the start of an object says nothing."""
@@ -151,7 +163,8 @@ class JsonReader:
         if reasons:
             lines = lines_except(block, blank | reasons.keys())
             values = block.values(lines)
-        batch = pa.record_batch([values, *columns], schema=self._schema)
+        shown = [values, *columns] if self._whole else columns
+        batch = pa.record_batch(shown, schema=self._schema)
         return make_chunk(block, batch, lines, reasons)
 
 

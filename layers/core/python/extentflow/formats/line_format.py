@@ -599,7 +599,7 @@ TEXT = FormatSpec(
     splits_compressed=True,
     options=TextOptions,
     extensions=("txt", "text", "log"),
-    converters=("string", "bytes"),
+    converters=("string", "bytes", "base64"),
     raw=True,
     has_columns=False,
 )

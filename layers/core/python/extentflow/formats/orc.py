@@ -402,6 +402,6 @@ class Orc:
 ORC = FormatSpec(
     open=lambda options, _: Orc(options),
     extensions=("orc",),
-    converters=(*OF_COLUMNS, "string", "bytes"),
+    converters=(*OF_COLUMNS, "string", "bytes", "base64"),
     compressible=False,
 )

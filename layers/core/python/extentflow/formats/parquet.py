@@ -454,7 +454,7 @@ PARQUET = FormatSpec(
     open=lambda options, own=ParquetOptions(): Parquet(options, own=own),
     options=ParquetOptions,
     extensions=("parquet", "parq"),
-    converters=(*OF_COLUMNS, "string", "bytes"),
+    converters=(*OF_COLUMNS, "string", "bytes", "base64"),
     compressible=False,
     limits_records=True,
     problems=_problems,

@@ -11,20 +11,19 @@ what progress means is left to `delivery`; the choice of settings to `wiring`.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import repeat
-from typing import Protocol, Self, overload
+from typing import Protocol, Self
 
 import pyarrow as pa
+
+from extentflow.sink.headers import HeaderColumns, HeaderLists, Headers
 
 # Brokers reject 4,096 characters with OFFSET_METADATA_TOO_LARGE.
 METADATA_LIMIT_CHARACTERS = 4_095
 _NO_PROGRESS = "progress metadata is no object of these fields"
 PROGRESS_TOPIC = "extentflow.progress"
 JOBS_TOPIC = "extentflow.jobs"
-
-Headers = Sequence[tuple[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Records:
             return None if array is None else array.take(indices)
 
         headers = self.headers
-        if isinstance(headers, HeaderColumns):
+        if isinstance(headers, HeaderColumns | HeaderLists):
             headers = headers.take(indices)
         elif headers is not None:
             headers = [headers[place] for place in places]
@@ -88,74 +87,6 @@ class Records:
             timestamps=taken(self.timestamps),
             partitions=taken(self.partitions),
         )
-
-
-class HeaderColumns(Sequence[Headers]):
-    """Headers as columns: one Arrow array per name, or one value for all records.
-
-    A null in an array means that the record lacks the header. Slices stay columns; a record's
-    headers are made when they are read, or iterated over.
-    """
-
-    def __init__(
-        self, columns: Sequence[tuple[str, pa.BinaryArray | bytes]], count: int, start: int = 0
-    ) -> None:
-        self._columns, self._count, self._start = columns, count, start
-
-    def __len__(self) -> int:
-        """Return the number of records."""
-        return self._count
-
-    @overload
-    def __getitem__(self, place: int) -> Headers: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> "HeaderColumns": ...
-
-    def __getitem__(self, place: int | slice) -> "Headers | HeaderColumns":
-        """Return the headers of one record, or those of several."""
-        if isinstance(place, slice):
-            start, end, _ = place.indices(self._count)
-            return HeaderColumns(self._columns, max(0, end - start), self._start + start)
-        return next(iter(self[place : place + 1]))
-
-    def take(self, indices: pa.Int64Array) -> "HeaderColumns":
-        """Return the headers of the records at these places, in that order."""
-        columns = [
-            (name, values)
-            if isinstance(values, bytes)
-            else (name, values.slice(self._start, self._count).take(indices))
-            for name, values in self._columns
-        ]
-        return HeaderColumns(columns, len(indices))
-
-    def __iter__(self) -> Iterator[Headers]:
-        """Yield the headers of each record, in C unless some lack one."""
-        columns: list[Iterable[tuple[str, bytes]]] = []
-        complete = True
-        for name, values in self._columns:
-            if isinstance(values, bytes):
-                columns.append(repeat((name, values), self._count))
-            else:
-                part = values.slice(self._start, self._count)
-                complete = complete and not part.null_count
-                columns.append(zip(repeat(name), part.to_pylist(), strict=False))
-        if not columns:
-            return repeat((), self._count)
-        rows = zip(*columns, strict=True)
-        if complete:
-            return rows
-        return ([pair for pair in row if pair[1] is not None] for row in rows)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of names and values, about."""
-        sizes = (
-            len(name) * self._count
-            + (len(values) * self._count if isinstance(values, bytes) else values.nbytes)
-            for name, values in self._columns
-        )
-        return sum(sizes)
 
 
 @dataclass(frozen=True, slots=True)

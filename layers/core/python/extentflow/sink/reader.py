@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from extentflow.errors import SinkUnavailable
-from extentflow.sink import Headers
+from extentflow.sink.headers import Headers
 from extentflow.sink.producer import LOG, translate
 from extentflow.sink.settings import Sign, Timeouts, client_settings, with_tokens
 from extentflow.sink.topics import Admin

@@ -208,7 +208,7 @@ def _rows(records: Records, start: int) -> Iterator[Row]:
     times: Iterable[int] = repeat(0)
     if records.timestamps is not None:
         times = records.timestamps.slice(start, SLICE_ROWS).to_pylist()
-    headers: Iterable[list[tuple[str, bytes]]] = repeat([])
+    headers: Iterable[list[tuple[str, bytes | None]]] = repeat([])
     if records.headers is not None:
         headers = map(list, records.headers[start : start + SLICE_ROWS])
     return zip(*row, repeat(None), repeat(None), times, headers, strict=False)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink import Headers, ProducerSettings, Records, RejectedRecord, SlotProgress
+from extentflow.sink import ProducerSettings, Records, RejectedRecord, SlotProgress
+from extentflow.sink.headers import Headers
 from extentflow.sink.reader import ConsumedRecord
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
@@ -135,7 +136,11 @@ class _Log:
         taken: list[_Stored] = []
         refused: list[RejectedRecord] = []
         for index, (key, value, headers) in enumerate(list(_rows(records))):
-            size = len(key or b"") + len(value or b"") + sum(len(k) + len(v) for k, v in headers)
+            size = (
+                len(key or b"")
+                + len(value or b"")
+                + sum(len(k) + len(v or b"") for k, v in headers)
+            )
             if size > min(limit, topic.max_message_bytes):
                 why = f"a record of {size} bytes is too large for the topic"
                 refused.append(RejectedRecord(index, why))

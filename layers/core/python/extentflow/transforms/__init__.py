@@ -20,6 +20,7 @@ from extentflow.config.specs import PREDICATES, TRANSFORMS, Ranges, TransformSpe
 from extentflow.config.steps import Step
 from extentflow.errors import CorruptRecord, UnsupportedType
 from extentflow.model import Extent
+from extentflow.sink.headers import HeaderLists
 
 __all__ = ["Chain", "Excluding", "Predicate", "Rows", "Transform", "open_chain", "take_rows"]
 
@@ -34,8 +35,9 @@ class Rows:
     """Consecutive records of an extent: the columns of their values and keys, and their places.
 
     `keys` None: no columns are chosen for the key. `topics` has the topic of each record; None, or
-    a null in it: `topic`. `locations[i]` is the byte offset or row of the
-    object where record i begins, `ordinals[i]` its row in the batch that was decoded.
+    a null in it: `topic`. `headers` None: no step of the chain uses them. `locations[i]` is the
+    byte offset or row of the object where record i begins, `ordinals[i]` its row in the batch that
+    was decoded.
     """
 
     values: pa.RecordBatch
@@ -45,6 +47,7 @@ class Rows:
     extent: Extent
     topic: str
     topics: pa.StringArray | None = None
+    headers: HeaderLists | None = None
 
     def take(self, rows: Ordinals) -> "Rows":
         """Return the rows with these ordinals, in that order."""
@@ -57,6 +60,7 @@ class Rows:
             locations=self.locations[rows],
             ordinals=self.ordinals[rows],
             topics=None if self.topics is None else self.topics.take(pa.array(rows)),
+            headers=None if self.headers is None else self.headers.take(pa.array(rows)),
         )
 
     def each_topic(self) -> pa.StringArray:
@@ -209,6 +213,7 @@ class _Conditional:
             extent=rows.extent,
             topic=rows.topic,
             topics=_concat_topics(changed, rest, order),
+            headers=_concat_headers(changed, rest, order),
         )
 
 
@@ -234,6 +239,12 @@ def _concat_keys(
     if left is None or right is None:
         return None
     return take_rows(_concat(left, right), order)
+
+
+def _concat_headers(left: Rows, right: Rows, order: Ordinals) -> HeaderLists | None:
+    if left.headers is None or right.headers is None:
+        return None
+    return left.headers.followed_by(right.headers).take(pa.array(order))
 
 
 def _concat_topics(left: Rows, right: Rows, order: Ordinals) -> pa.StringArray | None:

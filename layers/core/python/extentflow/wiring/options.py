@@ -226,9 +226,15 @@ def value(
     converter = config.value_converter_for(name)
     if not config.spec_of(name).raw or not CONVERTERS.is_built_in(converter):
         return partial(opener, converter)
+    if config.select:
+        return partial(_member_converter, config.value_converter, config.select[0], opener)
     if not config.steps:
-        return lambda schema: opener("bytes", schema, [RAW_COLUMN])
+        return lambda schema: opener(_of_line(config), schema, [RAW_COLUMN])
     return partial(_line_converter, config, opener)
+
+
+def _of_line(config: ConnectorConfig) -> str:
+    return "base64" if config.value_converter == "base64" else "bytes"
 
 
 def _line_converter(config: ConnectorConfig, opener: OpenConverter, schema: pa.Schema) -> Converter:
@@ -237,8 +243,16 @@ def _line_converter(config: ConnectorConfig, opener: OpenConverter, schema: pa.S
     line = kept == [RAW_COLUMN] and schema.field(RAW_COLUMN).type in (pa.string(), pa.binary())
     # A line is text or JSON already, and never what a converter with a schema makes.
     if line and config.passes_lines:
-        return opener("bytes", schema, [RAW_COLUMN])
+        return opener(_of_line(config), schema, [RAW_COLUMN])
     return opener(config.value_converter or "json", schema)
+
+
+def _member_converter(
+    chosen: str | None, member: str, opener: OpenConverter, schema: pa.Schema
+) -> Converter:
+    """Return the converter of one member of documents, or of what transforms made of it."""
+    kept = schema.names == [member]
+    return opener(chosen or ("bytes" if kept else "json"), schema)
 
 
 def chain(config: ConnectorConfig) -> Callable[[], Chain] | None:
@@ -253,13 +267,17 @@ def attributes(
 ) -> Attributes | None:
     """Return what records have beside key and value; None: nothing."""
     by_object = config.message_timestamp == LAST_MODIFIED
-    if not config.headers and not config.attribute_columns and not by_object:
+    in_chain = config.headers_by_transform
+    if not (config.headers or config.attribute_columns or by_object or in_chain):
         return None
     what = f"{version.uri}: headers and message.timestamp of connector {config.name}"
     return Attributes(
         properties=lambda: described(store, what).properties(version),
         tags=lambda: described(store, what).tags(version),
         headers=config.headers,
+        header_lists=config.message_headers,
+        header_converter=config.header_converter,
+        as_lists=in_chain,
         timestamp=config.message_timestamp,
         partition=config.message_partition or None,
         partitions=partitions,
