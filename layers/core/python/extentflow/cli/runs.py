@@ -2,12 +2,14 @@
 
 from dataclasses import asdict
 from operator import attrgetter
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
+from extentflow.cli.deadletters import replay_letters
 from extentflow.cli.jobs import extents, redrive
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, EngineName, Master, size
 from extentflow.cli.progress import RunProgress, signals_stop
@@ -35,6 +37,22 @@ OfConnector = Annotated[
 ]
 FromDeadLetters = Annotated[
     bool, Option("--dlq", help="Send messages of the dead letter queues to the functions again.")
+]
+OfRecords = Annotated[
+    bool,
+    Option(
+        "--dead-letters",
+        help="With --connector: decode its dead letters of records again, and deliver them.",
+    ),
+]
+Repairs = Annotated[
+    Path | None,
+    Option(
+        "--repairs",
+        exists=True,
+        dir_okay=False,
+        help="With --dead-letters: corrected records, as JSON lines of `extentflow dead-letters`.",
+    ),
 ]
 Since = Annotated[
     str | None, Option("--since", help="With --dlq: only messages dead-lettered since, as 2h, 3d.")
@@ -139,6 +157,8 @@ def replay(
     dlq: FromDeadLetters = False,
     since: Since = None,
     dry_run: DryRun = False,
+    dead_letters: OfRecords = False,
+    repairs: Repairs = None,
     accept_duplicates: AcceptDuplicates = False,
     engine: EngineName = "spark",
     cores: Cores = None,
@@ -146,6 +166,15 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector."""
+    if repairs is not None and not dead_letters:
+        raise Misconfigured("--repairs goes with --dead-letters")
+    if dead_letters:
+        if connector is None or job is not None or dlq or extent is not None:
+            raise Misconfigured(
+                "--dead-letters goes with --connector, without JOB, --dlq, --extent"
+            )
+        replay_letters(connector, repairs, accept_duplicates=accept_duplicates, as_json=as_json)
+        return
     if job is None and connector is None and not dlq:
         raise Misconfigured(
             "Missing argument 'JOB', or --connector; `extentflow replay --help` shows the usage"

@@ -15,6 +15,8 @@ from extentflow.sink import Records
 # Upper bounds of what Kafka's record format v2 adds to a header or record, and to a batch.
 FRAME_BYTES = 25
 BATCH_BYTES = 61
+# Headers of ours that replays read.
+ATTEMPT, BYTES, PAYLOAD = "extentflow.attempt", "extentflow.bytes", "payload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class DeadLetters:
     `topic` None means `errors.tolerance=none`: a bad record fails its extent. `context` False omits
     the headers. `limit_bytes` is the topic's limit: a larger dead letter is sent without its bytes,
     but with its location, which counts `location_unit`s. A job may have `most_records` bad records
-    (None: any number). `log` receives each of them (None: none).
+    (None: any number). `log` receives each of them (None: none). `attempt`: how often the record
+    was decoded, replays included.
     """
 
     topic: str | None
@@ -34,6 +37,7 @@ class DeadLetters:
     limit_bytes: int | None = None
     most_records: int | None = None
     log: BadRecordLog | None = None
+    attempt: int = 1
 
     def report(self, extent: Extent, bad: Sequence[BadRecord]) -> None:
         """Write bad records to the log, if there is one."""
@@ -72,6 +76,10 @@ class DeadLetters:
             f"extentflow.{self.location_unit}": str(record.location),
             "extentflow.reason": record.reason,
         }
+        if self.attempt > 1:
+            fields[ATTEMPT] = str(self.attempt)
+        if record.payload:
+            fields[BYTES] = PAYLOAD
         if not raw and record.raw is not None:
             fields["extentflow.omitted.bytes"] = str(len(record.raw))
         return [(name, text.encode("utf-8", "replace")) for name, text in fields.items()]

@@ -22,6 +22,7 @@ from extentflow.delivery.attributes import Attributes, BoundAttributes
 from extentflow.errors import (
     CorruptRecord,
     IncompatibleSchema,
+    NotOffered,
     RegistryUnavailable,
     UnsupportedType,
 )
@@ -29,6 +30,7 @@ from extentflow.formats import (
     BadRecord,
     Chunk,
     Format,
+    RecordFormat,
     ResumableFormat,
     ResumePoints,
     SchemaFormat,
@@ -81,7 +83,12 @@ class ConvertedChunk:
         return [
             *self.bad,
             *(
-                BadRecord(values[one.index].as_py(), int(locations[one.index]), one.reason)
+                BadRecord(
+                    values[one.index].as_py(),
+                    int(locations[one.index]),
+                    one.reason,
+                    payload=True,
+                )
                 for one in rejected
             ),
         ]
@@ -172,6 +179,19 @@ class Pipeline:
             if conversion is None:
                 conversion = _Conversion.open(self, extent, chunk.batch)
             yield self._convert(chunk, conversion)
+
+    def convert_record(self, extent: Extent, raw: bytes, location: int) -> ConvertedChunk:
+        """Return the chunk of one record with the bytes `raw`, as if they stood at `location`.
+
+        Raises NotOffered for a format whose records have no bytes of their own, else as `convert`.
+        """
+        if not isinstance(self.format, RecordFormat):
+            raise NotOffered(
+                f"{extent.uri}: records of {extent.format} have no bytes of their own to decode;"
+                " correct the object, or deliver it again with `extentflow run --again`"
+            )
+        chunk = self.format.decode_record(self.source, extent, raw, location)
+        return self._convert(chunk, _Conversion.open(self, extent, chunk.batch))
 
     def first_bad(
         self, extent: Extent, reject: Callable[[Records], Sequence[RejectedRecord]]

@@ -26,6 +26,7 @@ __all__ = [
     "Format",
     "FormatOptions",
     "FormatSpec",
+    "RecordFormat",
     "SchemaFormat",
     "no_rows",
     "open_format",
@@ -45,12 +46,14 @@ class BadRecord:
 
     `raw` are its bytes in the object (None where it has none of its own, as in a corrupt row
     group); `location` is its byte offset or row ordinal in the object, as the format's
-    `location_unit` states; `reason` is one readable line.
+    `location_unit` states; `reason` is one readable line. `payload`: `raw` is the value that was
+    to be sent, because the topic rejected the record.
     """
 
     raw: bytes | None
     location: int
     reason: str
+    payload: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,22 @@ class SchemaFormat(Protocol):
 
     def schema(self, source: RangeSource) -> pa.Schema:
         """Return the schema of the batches that `decode` yields. Raises as `Format.plan`."""
+        ...
+
+
+@runtime_checkable
+class RecordFormat(Protocol):
+    """A Format whose records are bytes of their own, which can be decoded again without others."""
+
+    def decode_record(
+        self, source: RangeSource, extent: Extent, raw: bytes, location: int
+    ) -> Chunk:
+        """Return the chunk of one record with the bytes `raw`, as if they stood at `location`.
+
+        `raw` are the bytes as they are in the object, without what ends a record. Reads of the
+        object only what states how its records are decoded, such as a header. The chunk has one
+        row, one bad record, or neither where `raw` is no record. Raises as `Format.decode`.
+        """
         ...
 
 

@@ -36,7 +36,7 @@ from extentflow.formats.json_options import (
 )
 from extentflow.formats.jsonl import JsonlOptions, JsonReader, json_reader
 from extentflow.formats.line_format import ObjectHead
-from extentflow.formats.lines import BOM, Indexes, LineBlock, stream_windows
+from extentflow.formats.lines import BOM, Indexes, LineBlock, one_record, stream_windows
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
@@ -106,6 +106,13 @@ class JsonDocuments:
                 blocks = cutter.blocks(window[start : start + _SLICE_BYTES])
                 yield from self._chunks(blocks, position, charset)
         yield from self._chunks(cutter.end(), position, charset)
+
+    def decode_record(
+        self, source: RangeSource, extent: Extent, raw: bytes, location: int
+    ) -> Chunk:
+        """Return the chunk of one document in UTF-8; see `formats.RecordFormat`."""
+        del source, extent
+        return self._reader.read(one_record(raw, location))
 
     def _chunks(
         self, blocks: Iterator[LineBlock], position: int, charset: Charset

@@ -59,6 +59,7 @@ from extentflow.formats.lines import (
     behind_delimiter,
     cut_lines,
     invalid_utf8_lines,
+    one_record,
     owned_windows,
     stream_windows,
     until_end,
@@ -417,6 +418,23 @@ class LineFormat:
         """Yield the records of the lines that `extent` owns; see `Format.decode`."""
         return self.decode_from(source, extent, position, ResumePoints())
 
+    def decode_record(
+        self, source: RangeSource, extent: Extent, raw: bytes, location: int
+    ) -> Chunk:
+        """Return the chunk of one record; see `RecordFormat`."""
+        del extent
+        opened = self._open(source)
+        if opened.charset == UTF_8 or not self._as_utf8:
+            return opened.read(one_record(raw, location))
+        try:
+            text = raw.decode(opened.charset.codec).encode()
+        except UnicodeError as exc:
+            block = replace(one_record(b"", location), starts=_NONE, ends=_NONE, stops=_NONE)
+            bad = BadRecord(raw, location, f"no text in {opened.charset.codec}: {exc}")
+            return opened.read(replace(block, bad=(bad,)))
+        block = one_record(text, location, original=raw)
+        return opened.read(replace(block, charset=opened.charset.codec))
+
     def decode_from(
         self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
     ) -> Iterator[Chunk]:
@@ -529,6 +547,7 @@ class _OpenedObject:
     read: LineReader
 
 
+_NONE = np.empty(0, np.int64)
 _BINARY = pa.schema([("value", pa.binary())])
 _STRING = pa.schema([("value", pa.string())])
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise, starmap
 from typing import Protocol
 
@@ -212,6 +212,24 @@ class LineBlock:
             places=self.places,
             irregular=None if self.irregular is None else self.irregular[first:last],
         )
+
+
+def one_record(text: bytes, location: int, *, original: bytes | None = None) -> LineBlock:
+    """Return the block of one record of UTF-8 at `location`; `original`: its bytes in the object.
+
+    It counts as irregular, so that it is read exactly.
+    """
+    ends = np.array([len(text)], np.int64)
+    block = LineBlock(
+        offset=location,
+        data=np.frombuffer(text, np.uint8),
+        starts=np.zeros(1, np.int64),
+        ends=ends,
+        stops=ends,
+        next_position=location + len(text if original is None else original),
+        irregular=np.ones(1, np.bool_),
+    )
+    return block if original is None else replace(block, original=one_record(original, location))
 
 
 def place_of(places: Places | None, offset: int) -> int:

@@ -11,6 +11,7 @@ runs-of#WHAT          the runs that deliver a job or a connector          engine
 resume#JOB#ORDINAL    where decompression can start                           delivery.resume
 rounds#RUN            the listings of a `--once` run                      spark.drain
 completion#JOB        why `after.completion` of a DONE job failed     jobs.completion
+deadletters#IDENTITY  how far dead letters were replayed             delivery.redelivery
 stop#RUN              a request to stop a run                             spark.tasks
 """
 

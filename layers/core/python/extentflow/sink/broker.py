@@ -1,7 +1,7 @@
 """KafkaBroker: the `Broker` and `Fence` ports on a Kafka cluster."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC, ProducerSettings, Sink, 
 from extentflow.sink.native import Library, trusted_library
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle
+from extentflow.sink.reader import ConsumedRecord, read_committed
 from extentflow.sink.settings import (
     Sign,
     Timeouts,
@@ -154,6 +155,14 @@ class KafkaBroker:
             )
 
         return self._with_secrets(client, fence)
+
+    def read_from(self, topic: str, begin: Mapping[int, int]) -> Iterator[list[ConsumedRecord]]:
+        """Yield the committed records of the partitions of `begin`, from these offsets to the end.
+
+        Raises as `reader.read_committed`.
+        """
+        kafka = self._look_up(self._kafka)
+        return read_committed(kafka, topic, begin=begin, timeouts=self._timeouts, sign=self._sign)
 
     def open_job_events(self) -> Sink:
         """Return a sink for job events; it belongs to no slot, and its commit flushes.

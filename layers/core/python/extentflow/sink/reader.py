@@ -31,24 +31,28 @@ def read_committed(
     kafka: Mapping[str, str],
     topic: str,
     *,
+    begin: Mapping[int, int] | None = None,
     idle_seconds: float = 60.0,
     timeouts: Timeouts | None = None,
     sign: Sign | None = None,
 ) -> Iterator[list[ConsumedRecord]]:
     """Yield the committed records of `topic` in batches, in order within each partition.
 
-    Starts at the oldest record and ends when every partition was read up to its last stable
-    offset. An open transaction holds that offset back: wait for its end (at most
-    `transaction.timeout.ms`) before reading. `sign` signs tokens for brokers with IAM. Raises
-    Misconfigured without the topic, SinkUnavailable where no record arrived for `idle_seconds`.
+    Starts at the oldest record, or reads the partitions of `begin` from these offsets, and ends
+    when every partition was read up to its last stable offset. An open transaction holds that
+    offset back: wait for its end (at most `transaction.timeout.ms`) before reading. `sign` signs
+    tokens for brokers with IAM. Raises Misconfigured without the topic, SinkUnavailable where no
+    record arrived for `idle_seconds`.
     """
     timeouts = timeouts or Timeouts()
     clock = timeouts.retry.clock
     with Admin(with_tokens(client_settings(kafka, {}), sign), timeouts) as admin:
-        unread = set(range(admin.topic_facts([topic])[0].partitions))
+        count = admin.topic_facts([topic])[0].partitions
+    offsets = dict.fromkeys(range(count), 0) if begin is None else dict(begin)
+    unread = set(offsets)
     consumer = Consumer({**with_tokens(_settings(kafka), sign), "logger": LOG})
     try:
-        consumer.assign([TopicPartition(topic, number, 0) for number in unread])
+        consumer.assign([TopicPartition(topic, *place) for place in offsets.items()])
         last_arrival = clock.monotonic()
         while unread:
             messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)

@@ -202,6 +202,19 @@ class MemoryBroker:
         """Return what consumers with `isolation.level=read_committed` see, by partition."""
         return self._log.read(topic, {"committed"})
 
+    def read_from(
+        self, topic: str, begin: Mapping[int, int], *, batch_records: int = 2
+    ) -> Iterator[list[ConsumedRecord]]:
+        """Yield what `read_committed` returns of partitions, from their offsets on, in batches."""
+        self._on_call("read_from")
+        records = [
+            record
+            for record in self.read_committed(topic)
+            if record.offset >= begin.get(record.partition, record.offset + 1)
+        ]
+        for start in range(0, len(records), batch_records):
+            yield records[start : start + batch_records]
+
     def read_uncommitted(self, topic: str) -> list[ConsumedRecord]:
         """Return every record that was ever sent, by partition."""
         return self._log.read(topic, {"committed", "aborted", "pending"})

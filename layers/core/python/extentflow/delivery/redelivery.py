@@ -1,0 +1,351 @@
+"""Decodes dead letters again and delivers what they hold, exactly once.
+
+    dead letters of a partition ──decode──> records, or dead letters of the next attempt
+                                              │
+           one transaction: these, and the offset behind the last dead letter read
+
+Each partition of the dead letter queue has a transactional id and a group of its own, as slots
+have: fencing ends an earlier replay, and the group's offset is the only progress that counts. Kafka
+deletes offsets of groups that are idle for long, so that the ledger notes whether there are any.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from extentflow.delivery.deadletters import ATTEMPT, BYTES, PAYLOAD, DeadLetters
+from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.errors import (
+    CorruptObject,
+    CorruptRecord,
+    NotOffered,
+    ObjectChanged,
+    ObjectGone,
+    Permanent,
+    ProgressUnknown,
+    UnsupportedFormat,
+    reason,
+)
+from extentflow.formats import BadRecord
+from extentflow.ledger.notes import NoteKind, NoteStore
+from extentflow.model import Extent
+from extentflow.sink import Broker, ProducerSettings, Records, Sink, SlotProgress
+from extentflow.sink.headers import by_name
+from extentflow.sink.reader import ConsumedRecord
+
+LETTERS_PER_TRANSACTION = 500
+MOST_REASONS = 20
+# Errors of one dead letter, which the others do not share.
+_OF_ONE_LETTER = (
+    CorruptObject,
+    CorruptRecord,
+    NotOffered,
+    ObjectChanged,
+    ObjectGone,
+    UnsupportedFormat,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One dead letter: its place in the queue, the record's bytes, and its headers by name."""
+
+    partition: int
+    offset: int
+    raw: bytes | None
+    headers: Mapping[str, bytes]
+    timestamp: int = 0
+
+    @classmethod
+    def of(cls, record: ConsumedRecord) -> "DeadLetter":
+        """Return a record of the queue as a dead letter."""
+        headers = by_name(record.headers)
+        return cls(record.partition, record.offset, record.value, headers, record.timestamp)
+
+    def text(self, name: str) -> str:
+        """Return the text of a header, empty without it."""
+        return self.headers.get(name, b"").decode("utf-8", "replace")
+
+    @property
+    def connector(self) -> str:
+        """The connector that sent it; empty without context headers."""
+        return self.text("__connect.errors.connector.name")
+
+    @property
+    def job(self) -> str:
+        """The job of its object."""
+        return self.text("__connect.errors.task.id").rpartition("-")[0]
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """Ordinal, start and end of its extent, and its location. Raises ValueError."""
+        ordinal = int(self.text("__connect.errors.task.id").rpartition("-")[2])
+        start, _, end = self.text("extentflow.extent").partition("-")
+        where = self.text("extentflow.offset") or self.text("extentflow.row")
+        return ordinal, int(start), int(end), int(where)
+
+    @property
+    def reason(self) -> str:
+        """Why the record is bad."""
+        return self.text("extentflow.reason")
+
+    @property
+    def attempt(self) -> int:
+        """How often its record was decoded."""
+        text = self.text(ATTEMPT)
+        return int(text) if text.isdigit() else 1
+
+    @property
+    def is_payload(self) -> bool:
+        """Whether its bytes are the value that the topic rejected, not those of the object."""
+        return self.text(BYTES) == PAYLOAD
+
+    def __str__(self) -> str:
+        """Return how messages name it."""
+        return f"dead letter {self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What an operator says about one dead letter: other bytes, or None to discard it."""
+
+    raw: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What one dead letter's record is decoded with."""
+
+    extent: Extent
+    location: int
+    pipeline: Pipeline
+    queue: DeadLetters
+    client: ProducerSettings
+
+
+@dataclass(slots=True)
+class Redelivered:
+    """What became of the dead letters of a replay.
+
+    Records that are still bad (`bad`), and dead letters that cannot be decoded (`left`), were sent
+    to the queue again. `reasons` has the first few of `left`.
+    """
+
+    records: int = 0
+    bad: int = 0
+    discarded: int = 0
+    filtered: int = 0
+    left: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """What the ledger notes of a partition's progress; `open`: Kafka may know of more."""
+
+    position: int
+    open: bool
+
+
+NOTED: NoteKind[_Noted] = NoteKind(
+    "deadletters#",
+    lambda noted: {"position": str(noted.position), "open": str(int(noted.open))},
+    lambda facts: _Noted(int(facts["position"]), facts["open"] == "1"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Redelivery:
+    """The replay of one connector's dead letters.
+
+    `identity` begins the transactional ids. `read` yields the committed records of a partition from
+    an offset to its end. `open_letter` returns what a dead letter's record is decoded with, or
+    raises Permanent.
+    """
+
+    connector: str
+    topic: str
+    identity: str
+    broker: Broker
+    notes: NoteStore
+    read: Callable[[int, int], Iterable[list[ConsumedRecord]]]
+    open_letter: Callable[[DeadLetter], Opened]
+
+    def identity_of(self, partition: int) -> str:
+        """Return the transactional id and group of a partition."""
+        return f"{self.identity}.{self.connector}.{self.topic}.{partition}"
+
+    def unread(self, partition: int) -> int:
+        """Return the offset that the ledger notes, without asking Kafka: the listing begins there.
+
+        A replay that was killed may have gone further.
+        """
+        noted = NOTED.read(self.notes, self.identity_of(partition))
+        return 0 if noted is None else noted.position
+
+    def run(
+        self,
+        partition: int,
+        repairs: Mapping[tuple[int, int], Repair],
+        found: Redelivered,
+        *,
+        accept_duplicates: bool = False,
+        letters_per_transaction: int = LETTERS_PER_TRANSACTION,
+    ) -> None:
+        """Replay the dead letters of a partition that were not replayed yet; add to `found`.
+
+        Raises Retryable where the same call continues later, ProgressUnknown where Kafka lost the
+        progress, and Misconfigured.
+        """
+        identity = self.identity_of(partition)
+        letters = self._letters(partition, self.unread(partition))
+        first = next(letters, None)
+        if first is None:
+            return
+        client = self._client(first)
+        fence = self.broker.fence(identity, client)
+        try:
+            position = self._position(identity, fence.read(), accept_duplicates=accept_duplicates)
+            # From now on no offset in Kafka means that it was lost.
+            fence.mark(self._progress(partition, position, found))
+            NOTED.write(self.notes, identity, _Noted(position, open=True))
+            sink = fence.open()
+        except BaseException:
+            fence.close()
+            raise
+        with closing(sink):
+            letters.close()
+            last = self._deliver(
+                sink, (partition, position), repairs, found, letters_per_transaction
+            )
+        NOTED.write(self.notes, identity, _Noted(last, open=False))
+
+    def _position(
+        self, identity: str, committed: SlotProgress | None, *, accept_duplicates: bool
+    ) -> int:
+        """Return the offset to continue at: that of Kafka, unless it is known to have none."""
+        noted = NOTED.read(self.notes, identity)
+        if committed is not None:
+            return max(committed.position, 0 if noted is None else noted.position)
+        if noted is None:
+            return 0
+        if noted.open and not accept_duplicates:
+            raise ProgressUnknown(
+                f"topic {self.topic}: Kafka has no offset of group {identity}, and a replay of dead"
+                f" letters was interrupted behind offset {noted.position}; --accept-duplicates"
+                " continues there, and may deliver some of them twice"
+            )
+        return noted.position
+
+    def _letters(self, partition: int, position: int) -> Generator[DeadLetter, None, None]:
+        for batch in self.read(partition, position):
+            for record in batch:
+                letter = DeadLetter.of(record)
+                if record.offset >= position and letter.connector == self.connector:
+                    yield letter
+
+    def _client(self, first: DeadLetter) -> ProducerSettings:
+        try:
+            return self.open_letter(first).client
+        except Permanent:
+            return ProducerSettings()
+
+    def _deliver(
+        self,
+        sink: Sink,
+        place: tuple[int, int],
+        repairs: Mapping[tuple[int, int], Repair],
+        found: Redelivered,
+        letters_per_transaction: int,
+    ) -> int:
+        """Deliver the rest of the partition; return the offset behind it."""
+        (partition, position), pending = place, 0
+        counted = replace(found, reasons=[*found.reasons])
+        letters = self._letters(partition, position)
+        for letter in letters:
+            self._send(sink, letter, repairs.get((partition, letter.offset)), counted)
+            position, pending = letter.offset + 1, pending + 1
+            if pending == letters_per_transaction:
+                self._commit(sink, partition, position, counted, found)
+                pending = 0
+        if pending:
+            self._commit(sink, partition, position, counted, found)
+        return position
+
+    def _progress(self, partition: int, position: int, found: Redelivered) -> SlotProgress:
+        what = f"dead letters of {self.connector}"
+        return SlotProgress(
+            epoch=0,
+            job=what,
+            extent=partition,
+            position=position,
+            records=found.records,
+            bad=found.bad,
+        )
+
+    def _commit(
+        self, sink: Sink, partition: int, position: int, counted: Redelivered, found: Redelivered
+    ) -> None:
+        sink.commit(self._progress(partition, position, counted))
+        found.records, found.bad = counted.records, counted.bad
+        found.discarded, found.filtered = counted.discarded, counted.filtered
+        found.left, found.reasons = counted.left, [*counted.reasons]
+
+    def _send(
+        self, sink: Sink, letter: DeadLetter, repair: Repair | None, counted: Redelivered
+    ) -> None:
+        """Send what one dead letter holds, in the open transaction."""
+        if repair is not None and repair.raw is None:
+            counted.discarded += 1
+            return
+        raw = letter.raw if repair is None else repair.raw
+        try:
+            opened, made = self._converted(letter, raw, repaired=repair is not None)
+        except _OF_ONE_LETTER as exc:
+            self._return(sink, letter, reason(exc), counted)
+            return
+        rejected = []
+        for records, places in made.by_topic():
+            sent = sink.send(records)
+            rejected += [replace(one, index=places[one.index]) for one in sent]
+        bad = [
+            # Rows that transforms and converters reject have no bytes of their own.
+            one if one.raw is not None else BadRecord(raw, one.location, one.reason)
+            for one in made.bad_with(rejected)
+        ]
+        if bad:
+            queue = replace(opened.queue, attempt=letter.attempt + 1)
+            queue.report(opened.extent, bad)
+            for whole in (True, False):
+                if not sink.send(queue.records(opened.extent, bad, raw=whole)):
+                    break
+        counted.records += len(made.records.values) - len(rejected)
+        counted.filtered += made.filtered
+        counted.bad += len(bad)
+        if not (len(made.records.values) or bad or made.filtered):
+            self._return(sink, letter, "its bytes hold no record", counted)
+
+    def _converted(
+        self, letter: DeadLetter, raw: bytes | None, *, repaired: bool
+    ) -> tuple[Opened, ConvertedChunk]:
+        if not raw:
+            raise CorruptRecord("it has no bytes; correct the object, or run it again")
+        if letter.is_payload and not repaired:
+            raise CorruptRecord("its bytes are the value that the topic rejected, not a record")
+        opened = self.open_letter(letter)
+        return opened, opened.pipeline.convert_record(opened.extent, raw, opened.location)
+
+    def _return(self, sink: Sink, letter: DeadLetter, why: str, counted: Redelivered) -> None:
+        """Send a dead letter that cannot be decoded to the queue again, as it is."""
+        counted.left += 1
+        if len(counted.reasons) < MOST_REASONS:
+            counted.reasons.append(f"{letter}: {why}")
+        headers = {**letter.headers, ATTEMPT: str(letter.attempt + 1).encode()}
+        value = pa.array([letter.raw], pa.large_binary())
+        if sink.send(Records(self.topic, value, headers=[list(headers.items())])):
+            raise CorruptRecord(
+                f"{letter} of topic {self.topic}: the topic's max.message.bytes is too small for it"
+                " now; raise it, or discard the dead letter"
+            )

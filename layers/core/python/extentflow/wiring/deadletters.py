@@ -1,0 +1,112 @@
+"""Opens what the replay of a connector's dead letters needs."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from extentflow.config.connector import ConnectorConfig
+from extentflow.delivery.deadletters import DeadLetters
+from extentflow.delivery.pipeline import Pipeline
+from extentflow.delivery.redelivery import DeadLetter, Opened, Redelivery
+from extentflow.errors import Misconfigured, NotOffered
+from extentflow.model import Extent, Job
+from extentflow.sink import ProducerSettings
+from extentflow.storage.ranges import RangeReader
+from extentflow.wiring.extents import pipeline
+from extentflow.wiring.runtime import Runtime
+
+CACHED_JOBS = 64
+
+
+def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
+    """Return the replay of a connector's dead letters, under its latest revision.
+
+    Raises Misconfigured for a connector without a dead letter queue.
+    """
+    config, revision = runtime.connectors.latest(name)
+    topic = config.dead_letter_topic
+    if topic is None:
+        raise Misconfigured(
+            f"connector {name} has no dead letter queue; set errors.tolerance=all and"
+            " errors.deadletterqueue.topic.name to the topic with its dead letters"
+        )
+    if not config.dead_letter_headers:
+        raise Misconfigured(
+            f"connector {name}: errors.deadletterqueue.context.headers.enable=false: dead letters"
+            " do not say which records they hold; set it to true before they are sent"
+        )
+    opener = _Opener(runtime, config, revision)
+    return Redelivery(
+        connector=name,
+        topic=topic,
+        identity=f"{runtime.settings.app_id}.{runtime.ledger.id}.deadletters",
+        broker=runtime.broker,
+        notes=runtime.ledger.notes,
+        read=lambda partition, offset: runtime.broker.read_from(topic, {partition: offset}),
+        open_letter=opener.open,
+    )
+
+
+class _Opener:
+    """Opens pipelines by the jobs of dead letters."""
+
+    def __init__(self, runtime: Runtime, config: ConnectorConfig, revision: int) -> None:
+        self._runtime, self._config, self._revision = runtime, config, revision
+        self._pipeline = lru_cache(CACHED_JOBS)(self._open)
+
+    def open(self, letter: DeadLetter) -> Opened:
+        """Return what a dead letter's record is decoded with. Raises NotOffered and as formats."""
+        try:
+            ordinal, start, end, location = letter.place
+        except ValueError as exc:
+            raise NotOffered("its context headers name no place of an object") from exc
+        job = self._runtime.ledger.jobs.get(letter.job)
+        if job is None:
+            raise NotOffered(f"the ledger has no job {letter.job}")
+        fmt = self._config.format_for(job.version.key, job.content.format)
+        extent = Extent(job.id, ordinal, self._config.name, job.version, start, end, fmt)
+        made = self._pipeline(job.id)
+        unit = made.format.location_unit
+        return Opened(extent, location, made, self._queue(job, unit), self._client(job))
+
+    def _open(self, job_id: str) -> Pipeline:
+        job = self._runtime.ledger.jobs.get(job_id)
+        if job is None:
+            raise NotOffered(f"the ledger has no job {job_id}")
+        config, revision, runtime = self._config, self._revision, self._runtime
+        fmt = config.format_for(job.version.key, job.content.format)
+        store = runtime.objects.store(config, revision)
+        made = pipeline(
+            config,
+            Extent(job.id, 0, config.name, job.version, 0, job.version.size, fmt),
+            RangeReader(store, job.version),
+            runtime.objects.format(config, revision, job.version, job.content),
+            partitions=lambda topic: runtime.topic(topic).partitions,
+            look_up=runtime.secrets,
+            store=store,
+        )
+        pinned = config.ordered and not config.keyed and job.partition >= 0
+        return replace(made, partition=job.partition) if pinned else made
+
+    def _queue(self, job: Job, unit: str) -> DeadLetters:
+        config = self._config
+        return DeadLetters(
+            topic=config.dead_letter_topic,
+            source_topic=config.topic_for(job.version),
+            location_unit="row" if unit == "row" else "offset",
+            context=True,  # without it, the next replay could not decode them
+            limit_bytes=self._limit(config.dead_letter_topic or ""),
+        )
+
+    def _client(self, job: Job) -> ProducerSettings:
+        config = self._config
+        topics = (config.topic_for(job.version), *config.value_topics)
+        limit, topic = min((self._limit(one), one) for one in topics)
+        return ProducerSettings(
+            producer=config.producer,
+            max_message_bytes=limit,
+            max_batch_bytes=min(limit, self._limit(config.dead_letter_topic or "")),
+            topic=topic,
+        )
+
+    def _limit(self, topic: str) -> int:
+        return self._runtime.topic(topic).max_message_bytes

@@ -1,0 +1,391 @@
+"""Dead letters of records are decoded again and delivered, exactly once, whatever ends a replay."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.support.memory_delivery import TOPIC
+from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
+
+from extentflow.delivery.redelivery import MOST_REASONS, Redelivered
+from extentflow.errors import Misconfigured, ProgressUnknown, SinkUnavailable, UnsupportedType
+from extentflow.services.deadletters import DeadLetterQueue, read_repairs, repair_line
+from extentflow.sink import ProducerSettings, Records
+
+DEAD = "dead"
+HEAD = b"id,name\n"
+ROWS = [b"1,a", b"x,b", b"3,c", b'y,"d\ne"', b"5,f,g", b"z,h"]
+WRONG = {"csv__schema": "id:int64,name:string"}
+RIGHT = {"csv__schema": "id:string,name:string"}
+
+
+class Killed(BaseException):
+    """The end of a process, at a call."""
+
+
+def tolerant(**changes: str) -> dict[str, str]:
+    return {
+        "input__format": "csv",
+        "errors__tolerance": "all",
+        "errors__deadletterqueue__topic__name": DEAD,
+        "extent__bytes": "1000",
+        **changes,
+    }
+
+
+def runtime_with(body: bytes, key: str = "c/a.csv", **changes: str) -> MemoryRuntime:
+    """A runtime whose object was delivered, with its dead letters in the queue."""
+    runtime = MemoryRuntime()
+    runtime.cluster.create_topic(DEAD)
+    runtime.put_connector(**tolerant(**changes))
+    deliver(runtime, key, body)
+    return runtime
+
+
+def deliver(runtime: MemoryRuntime, key: str, body: bytes) -> None:
+    runtime.memory_store.put(BUCKET, key, body)
+    config, revision = runtime.connectors.latest("c")
+    version = runtime.memory_store.head(BUCKET, key)
+    runtime.run(runtime.planner().register(runtime.request(config, revision, version, 1)), 0)
+
+
+def values(runtime: MemoryRuntime) -> list[bytes | None]:
+    return [record.value for record in runtime.cluster.read_committed(TOPIC)]
+
+
+def letters(runtime: MemoryRuntime, *, everything: bool = False) -> list[dict[str, Any]]:
+    found = DeadLetterQueue(runtime, "c").list(everything=everything)
+    return [repair_line(one) for one in found]
+
+
+def replay(runtime: MemoryRuntime, repairs: Path | None = None) -> Redelivered:
+    return DeadLetterQueue(runtime, "c").replay(repairs)
+
+
+CSV = HEAD + b"\n".join(ROWS)
+
+
+def test_a_corrected_connector_delivers_what_its_dead_letters_hold() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    assert [one["record"] for one in letters(runtime)] == ["x,b", 'y,"d\ne"', "5,f,g", "z,h"]
+    delivered = values(runtime)
+    runtime.put_connector(**tolerant(**RIGHT))
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (3, 1, 0)
+    assert values(runtime)[len(delivered) :] == [
+        b'{"id":"x","name":"b"}',
+        b'{"id":"y","name":"d\\ne"}',
+        b'{"id":"z","name":"h"}',
+    ]
+    (still,) = letters(runtime)
+    assert (still["record"], still["attempt"], still["location"]) == ("5,f,g", 2, "28")
+    assert still["reason"] == "expected 2 fields, got 3"
+
+
+def test_a_repeated_replay_delivers_nothing_twice() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT))
+    replay(runtime)
+    before = values(runtime)
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad) == (0, 1)  # the one that is still bad, once more
+    assert values(runtime) == before
+    assert [one["attempt"] for one in letters(runtime)] == [3]
+
+
+def repaired(path: Path, *lines: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_corrected_records_are_delivered_and_others_discarded(tmp_path: Path) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    delivered = values(runtime)
+    first, second, third, fourth = letters(runtime)
+    file = repaired(
+        tmp_path / "r.jsonl",
+        first | {"record": "2,b"},
+        second | {"discard": True},
+        {"partition": 0, "offset": third["offset"], "base64": "NSxmZw=="},
+    )
+
+    found = replay(runtime, file)
+
+    assert (found.records, found.discarded, found.bad) == (2, 1, 1)
+    assert values(runtime)[len(delivered) :] == [b'{"id":2,"name":"b"}', b'{"id":5,"name":"fg"}']
+    assert [one["record"] for one in letters(runtime)] == [fourth["record"]]
+    again = replay(runtime, file)
+    assert (again.records, again.discarded, again.bad) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "no repair"),
+        ("[]", "no repair"),
+        ('{"partition":0,"offset":"1","record":"a"}', "partition and offset are numbers"),
+        ('{"partition":0,"offset":true,"record":"a"}', "partition and offset are numbers"),
+        ('{"partition":0,"record":"a"}', "no repair"),
+        ('{"partition":0,"offset":1}', "neither record nor base64 is a text"),
+        ('{"partition":0,"offset":1,"base64":"?"}', "no repair"),
+        ('{"partition":0,"offset":7,"record":"a"}', "is there twice"),
+        ("[" * 100_000, "no repair"),
+    ],
+)
+def test_a_file_that_states_no_repairs_is_refused(tmp_path: Path, line: str, problem: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"partition":0,"offset":7,"record":"a"}\n\n' + line)
+
+    with pytest.raises(Misconfigured) as caught:
+        read_repairs(path)
+
+    (found,) = caught.value.problems
+    assert found.startswith(f"{path}:3: ")
+    assert problem in found
+
+
+# -- crashes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [None, True, False], ids=["kill", "committed", "not_committed"])
+def test_a_replay_that_ends_at_any_step_loses_and_doubles_nothing(lost: bool | None) -> None:  # noqa: FBT001
+    step, ended = 0, 0
+    while True:
+        step += 1
+        runtime = runtime_with(CSV, **WRONG)
+        runtime.put_connector(**tolerant(**RIGHT))
+        before, fault = len(values(runtime)), Fault(runtime.cluster, step, lost)
+        listen(runtime.cluster, fault)
+        try:
+            DeadLetterQueue(runtime, "c").replay(letters_per_transaction=2)
+        except (Killed, SinkUnavailable):
+            ended += 1
+        listen(runtime.cluster, lambda _name: None)
+
+        replay(runtime)
+        replay(runtime)
+
+        names = [json.loads(value or b"")["name"] for value in values(runtime)[before:]]
+        assert names == ["b", "d\ne", "h"], step
+        assert [one["record"] for one in letters(runtime)] == ["5,f,g"], step
+        if fault.calls < step:
+            break
+    assert ended >= (3 if lost is None else 2)
+
+
+@dataclass
+class Fault:
+    """Ends the process at the call `step`, or loses the answer where that is a commit."""
+
+    cluster: Cluster
+    step: int
+    lost: bool | None
+    calls: int = 0
+
+    def __call__(self, name: str) -> None:
+        self.calls += 1
+        if self.calls != self.step:
+            return
+        if self.lost is None:
+            raise Killed(name)
+        if name in ("commit", "mark"):
+            self.cluster.lose_commit_answer(committed=self.lost)
+
+
+def listen(cluster: Cluster, on_call: Callable[[str], None]) -> None:
+    cluster._on_call = on_call
+
+
+def test_an_earlier_replay_is_fenced() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT))
+    other: list[Redelivered] = []
+
+    def on_call(name: str) -> None:
+        if name == "commit":
+            listen(runtime.cluster, lambda _name: None)
+            other.append(replay(runtime))
+
+    listen(runtime.cluster, on_call)
+    before = len(values(runtime))
+    with pytest.raises(Exception, match="took over"):
+        replay(runtime)
+
+    assert other[0].records == len(values(runtime)) - before == 3
+
+
+def identity(runtime: MemoryRuntime) -> str:
+    return f"{runtime.settings.app_id}.{runtime.ledger.id}.deadletters.c.{DEAD}.0"
+
+
+def test_a_finished_replay_is_known_after_kafka_deleted_its_offset() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT))
+    replay(runtime)
+    before = values(runtime)
+    runtime.cluster.forget_group(identity(runtime))
+
+    replay(runtime)
+
+    assert values(runtime) == before
+
+
+def test_an_interrupted_replay_whose_offset_is_lost_needs_a_decision() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT))
+    listen(runtime.cluster, kill_at("commit"))
+    with pytest.raises(Killed):
+        replay(runtime)
+    listen(runtime.cluster, lambda _name: None)
+    runtime.cluster.forget_group(identity(runtime))
+
+    with pytest.raises(ProgressUnknown, match="--accept-duplicates"):
+        replay(runtime)
+    found = DeadLetterQueue(runtime, "c").replay(accept_duplicates=True)
+
+    assert found.bad == 4
+
+
+def kill_at(wanted: str) -> Callable[[str], None]:
+    def on_call(name: str) -> None:
+        if name == wanted:
+            raise Killed(name)
+
+    return on_call
+
+
+# -- what cannot be decoded again ------------------------------------------------------------------
+
+
+def test_what_the_topic_rejected_and_what_has_no_bytes_stays_in_the_queue() -> None:
+    runtime = runtime_with(HEAD + b"1," + b"x" * 2_000_000, **RIGHT)
+    (large,) = letters(runtime)
+    assert large["record"] is None  # too large for the queue as well
+    small = Records(
+        DEAD,
+        values_of(b"{}"),
+        headers=[[*letter_headers(runtime), ("extentflow.bytes", b"payload")]],
+    )
+    send(runtime, small)
+
+    found = replay(runtime)
+
+    assert (found.records, found.left) == (0, 2)
+    assert ["it has no bytes" in found.reasons[0], "not a record" in found.reasons[1]] == [True] * 2
+    assert [(one["record"], one["attempt"]) for one in letters(runtime)] == [(None, 2), ("{}", 2)]
+
+
+def letter_headers(runtime: MemoryRuntime) -> list[tuple[str, bytes | None]]:
+    return list(runtime.cluster.read_committed(DEAD)[0].headers)
+
+
+def values_of(*values: bytes) -> pa.BinaryArray:
+    return pa.array(values, pa.binary())
+
+
+def send(runtime: MemoryRuntime, records: Records) -> None:
+    sink = runtime.cluster.fence("other", ProducerSettings(exactly_once=False)).open()
+    assert not sink.send(records)
+
+
+def test_dead_letters_of_others_are_left_alone() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    send(runtime, Records(DEAD, values_of(b"foreign"), headers=[[("a", None)]]))
+    runtime.put_connector(**tolerant(**RIGHT))
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (3, 1, 0)
+    assert "foreign" not in [one["record"] for one in letters(runtime, everything=True)]
+
+
+def test_a_job_that_the_ledger_lacks_keeps_its_dead_letter() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    headers = [
+        (name, b"none-0" if name == "__connect.errors.task.id" else value)
+        for name, value in letter_headers(runtime)
+    ]
+    many = MOST_REASONS + 5
+    send(runtime, Records(DEAD, values_of(*[b"7,k"] * many), headers=[headers] * many))
+
+    found = replay(runtime)
+
+    assert (found.left, len(found.reasons)) == (many, MOST_REASONS)
+    assert found.reasons[0].endswith("the ledger has no job none")
+
+
+def test_columns_that_the_connector_cannot_convert_end_the_replay_before_any_progress() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT, select="nope"))
+
+    with pytest.raises(UnsupportedType, match="there is no column 'nope'"):
+        replay(runtime)
+
+    assert len(letters(runtime)) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"errors__tolerance": "none"}, "has no dead letter queue"),
+        (
+            {"errors__deadletterqueue__context__headers__enable": "false"},
+            "do not say which records they hold",
+        ),
+    ],
+)
+def test_a_connector_whose_dead_letters_cannot_be_found_is_refused(
+    changes: dict[str, str], problem: str
+) -> None:
+    runtime = MemoryRuntime()
+    given = {**tolerant(), **changes}
+    if changes.get("errors__tolerance") == "none":
+        del given["errors__deadletterqueue__topic__name"]
+    runtime.put_connector(**given)
+
+    with pytest.raises(Misconfigured, match=problem):
+        replay(runtime)
+
+
+def test_rows_that_transforms_reject_have_no_bytes_to_decode() -> None:
+    cast = {"transforms": "n", "transforms__n__type": "Cast", "transforms__n__spec": "id:int64"}
+    runtime = runtime_with(CSV, **cast)
+
+    found = replay(runtime)
+
+    # Only the record with three fields has bytes: the others were rejected as columns.
+    assert (found.bad, found.left) == (1, 3)
+
+
+# -- formats ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fmt", "body", "repair", "expected"),
+    [
+        ("text", b"a\n\xff\nb", "c", b"c"),
+        ("jsonl", b'{"a":1}\n{"a":\n', '{"a":2}', b'{"a":2}'),
+        ("json", b'[{"a":1},{"a":nul}]', '{"a": 2}', b'{"a": 2}'),
+        ("csv", "a\nü\nx,y".encode("utf-16"), None, b'{"a":"\xc3\xb6"}'),
+    ],
+)
+def test_repaired_records_of_each_line_format_are_delivered(
+    tmp_path: Path, fmt: str, body: bytes, repair: str | None, expected: bytes
+) -> None:
+    runtime = runtime_with(body, key="c/a", input__format=fmt)
+    (letter,) = letters(runtime)
+    said = {"record": repair} if repair else {"base64": "9gA="}  # in the object's UTF-16
+    place = {"partition": letter["partition"], "offset": letter["offset"]}
+
+    found = replay(runtime, repaired(tmp_path / "r.jsonl", place | said))
+
+    assert (found.records, found.bad, found.left) == (1, 0, 0), found.reasons
+    assert values(runtime)[-1] == expected
