@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.delivery import PROGRAM, Delivery
@@ -13,11 +14,20 @@ from tests.support.waiting import AWAITED_SECONDS
 from extentflow.services.deadletters import DeadLetterQueue
 from extentflow.sink import ProducerSettings, Records, RejectedRecord, Sink, SlotProgress
 from extentflow.sink.broker import KafkaBroker, KafkaFence
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 ROWS = [f"{'x' if number % 3 else ''}{number},n{number}" for number in range(60)]
 WRONG = "id:int64,name:string"
 RIGHT = "id:string,name:string"
 BAD = [row for row in ROWS if row.startswith("x")]
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    return Delivery(stack, s3, bucket, unique)
 
 
 class Killed(BaseException):

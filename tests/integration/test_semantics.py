@@ -798,3 +798,62 @@ def test_a_backup_is_restored_record_by_record(delivery: Delivery, name: str, en
         assert list(restored.headers) == list(one.headers)
         if "message.partition" in backup.config:
             assert restored.partition == one.partition
+
+
+def test_a_chain_of_connects_transforms_runs_from_the_command_line(delivery: Delivery) -> None:
+    rows = [
+        {"id": 1, "kind": "a", "price": "1.50", "at": 1_700_000_000_000, "in": {"x": 7}, "s": "x"},
+        {"id": 2, "kind": "b", "price": "2.00", "at": 1_700_000_000_000, "in": {"x": 8}, "s": "y"},
+    ]
+    file = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    delivery.put("rows.parquet", file.getvalue().to_pybytes())
+    routed = delivery.make_topic("routed")
+    steps = {
+        "only": {"type": "Filter", "predicate": "is_b"},
+        "flat": {"type": "Flatten$Value", "delimiter": "_"},
+        "cast": {"type": "Cast$Value", "spec": "price:decimal(10,2)"},
+        "mask": {"type": "MaskField$Value", "fields": "s"},
+        "time": {
+            "type": "TimestampConverter$Value",
+            "field": "at",
+            "target.type": "string",
+            "format": "yyyy-MM-dd",
+        },
+        "site": {"type": "InsertField$Value", "static.field": "site", "static.value": "north"},
+        "kind": {
+            "type": "HeaderFrom$Value",
+            "fields": "kind",
+            "headers": "kind",
+            "operation": "move",
+        },
+        "more": {"type": "InsertHeader", "header": "more", "value.literal": "1"},
+        "less": {"type": "DropHeaders", "headers": "gone"},
+        "key": {"type": "ValueToKey", "fields": "id"},
+        "plain": {"type": "ExtractField$Key", "field": "id"},
+        "names": {"type": "ReplaceField$Value", "exclude": "id", "renames": "price:amount"},
+        "whole": {"type": "HoistField$Value", "field": "v"},
+        "route": {"type": "RegexRouter", "regex": ".*", "replacement": routed},
+    }
+    connect = "org.apache.kafka.connect.transforms."
+    config = {"transforms": ",".join(steps), "headers": "gone=text:x,file=extent"}
+    for alias, step in steps.items():
+        name = {"type": connect + step["type"]}
+        config |= {f"transforms.{alias}.{key}": text for key, text in (step | name).items()}
+    config |= {
+        "predicates": "is_b",
+        "predicates.is_b.type": "Condition",
+        "predicates.is_b.condition": "kind = 'b'",
+    }
+    delivery.connector(config)
+
+    (job,) = delivery.finish("inline")["jobs"]
+
+    assert (job["records"], job["filtered"]) == (1, 1)
+    (record,) = delivery.read(routed)
+    assert record.key == b"1"
+    assert json.loads(record.value or b"") == {
+        "v": {"amount": 1.5, "at": "2023-11-14", "in_x": 7, "s": "", "site": "north"}
+    }
+    assert [name for name, _ in record.headers] == ["file", "kind", "more"]
+    assert by_name(record.headers)["kind"] == b"a"
