@@ -283,6 +283,20 @@ def test_lines_of_base64_are_their_bytes() -> None:
     assert [location for location, _ in made.bad] == [5, 7]
 
 
+def test_lines_of_base64_that_pass_a_filter_are_their_bytes() -> None:
+    config = {
+        "value.converter": "base64",
+        "transforms": "f",
+        "transforms.f.type": "Filter",
+        "transforms.f.predicate": "p",
+        "predicates": "p",
+        "predicates.p.type": "Condition",
+        "predicates.p.condition": "value = 'QQ=='",
+    }
+
+    assert convert(b"QQ==\nQg==", config, "text").payloads == [b"B"]
+
+
 # -- instants --------------------------------------------------------------------------------------
 
 
