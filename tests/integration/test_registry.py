@@ -2,12 +2,19 @@
 
 import http.client
 import json
+from decimal import Decimal
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from tests.support.protobuf import decode, message_class, plain
 
-from extentflow.config.registry import AvroOptions
-from extentflow.converters.registry import SchemaRegistry, open_registry
+from extentflow.config.registry import AvroOptions, ProtobufOptions
+from extentflow.converters import Destination, open_converter
+from extentflow.converters.registry import SettledSchemas
+from extentflow.converters.subjects import open_registry
 from extentflow.errors import IncompatibleSchema, RegistryUnavailable
 from extentflow_local.stack import Stack
 
@@ -51,7 +58,7 @@ def subject(unique: str) -> str:
     return f"orders-{unique}-value"
 
 
-def new_client(registry: Stack, **changes: bool) -> SchemaRegistry:
+def new_client(registry: Stack, **changes: bool) -> SettledSchemas:
     """Return a client that has looked nothing up, as another worker's."""
     open_registry.cache_clear()
     return open_registry(AvroOptions(urls=(registry.endpoint("registry"),), **changes))  # type: ignore[arg-type]
@@ -61,7 +68,7 @@ def test_all_workers_get_one_id_and_register_once(strict: Stack, subject: str) -
     found = [new_client(strict).settle(subject, ORDER) for _ in range(3)]
 
     assert len(set(found)) == 1
-    assert found[0].id > 0
+    assert found[0].id
     assert versions(strict, subject) == [1]
     assert ask(strict, "GET", f"/schemas/ids/{found[0].id}") == {
         "schema": ORDER, "schemaType": "AVRO", "references": [],
@@ -90,17 +97,17 @@ def test_an_incompatible_schema_is_refused(strict: Stack, subject: str, *, previ
 def test_a_preview_registers_nothing(strict: Stack, subject: str) -> None:
     new_client(strict).settle(subject, ORDER)
 
-    assert new_client(strict).settle(subject, WIDER, preview=True).id == 0
+    assert new_client(strict).settle(subject, WIDER, preview=True).id == ""
     assert versions(strict, subject) == [1]
 
 
 def test_the_latest_schema_is_found(strict: Stack, subject: str) -> None:
     latest = new_client(strict)
     with pytest.raises(IncompatibleSchema, match=f"subject {subject} has no schema yet"):
-        latest.latest(subject)
+        latest.registry.latest(subject)
     registered = new_client(strict).settle(subject, WIDER)
 
-    assert latest.latest(subject) == registered
+    assert latest.registry.latest(subject) == registered
 
 
 def test_without_registration_an_unknown_schema_is_refused(strict: Stack, subject: str) -> None:
@@ -109,7 +116,7 @@ def test_without_registration_an_unknown_schema_is_refused(strict: Stack, subjec
 
 
 def test_the_level_is_described(strict: Stack) -> None:
-    assert new_client(strict).describe().endswith(", compatibility BACKWARD")
+    assert new_client(strict).registry.describe().endswith(", compatibility BACKWARD")
 
 
 @pytest.mark.outage
@@ -124,3 +131,51 @@ def test_a_killed_registry_is_an_outage_and_keeps_its_ids(strict: Stack, subject
         strict.up(["registry"])
 
     assert after.settle(subject, ORDER) == before
+
+
+def protobuf(registry: Stack, topic: str, batch: pa.RecordBatch) -> list[bytes]:
+    """Return the payloads of a worker that has looked nothing up."""
+    open_registry.cache_clear()
+    options = ProtobufOptions(urls=(registry.endpoint("registry"),), record_name="com.acme.Order")
+    convert = open_converter(
+        "protobuf", batch.schema, options=options, destination=Destination(topic)
+    )
+    found: list[bytes] = convert(batch).to_pylist()
+    return found
+
+
+def test_messages_of_every_version_are_read_by_their_schema(strict: Stack, unique: str) -> None:
+    first = pa.record_batch({
+        "id": [1], "name": ["é"], "price": pa.array([Decimal("-1.50")], pa.decimal128(9, 2)),
+        "at": pa.array([0], pa.timestamp("ms", "UTC")), "day": pa.array([0], pa.date32()),
+        "tags": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8())), "lines": [[{"n": 1}]],
+    })  # fmt: skip
+    second = pa.record_batch({"note": ["x"], "id": [2], "lines": [[{"m": 5, "n": 2}]]})
+    topic = f"orders-{unique}"
+
+    payloads = [
+        *protobuf(strict, topic, first),
+        *protobuf(strict, topic, second),
+        *protobuf(strict, topic, first),
+    ]
+
+    assert versions(strict, f"{topic}-value") == [1, 2]
+    numbers = [int.from_bytes(payload[1:5], "big") for payload in payloads]
+    assert numbers[0] == numbers[2] != numbers[1]
+    context = SerializationContext(topic, MessageField.VALUE)
+    found = []
+    for number, payload in zip(numbers, payloads, strict=True):
+        answer = ask(strict, "GET", f"/schemas/ids/{number}")
+        assert isinstance(answer, dict)
+        assert answer["schemaType"] == "PROTOBUF"
+        read = ProtobufDeserializer(
+            message_class(answer["schema"]), {"use.deprecated.format": False}
+        )
+        found.append(plain(read(payload, context)))
+    assert found[1] == {"id": 2, "note": "x", "lines": {"items": [{"value": {"n": 2, "m": 5}}]}}
+    assert found[0] == found[2]
+    assert found[0]["name"] == "é"
+    # What was compiled for the first schema reads the second one's messages, too.
+    older = message_class(ask(strict, "GET", f"/schemas/ids/{numbers[0]}")["schema"])  # type: ignore[index]
+    assert decode(older, payloads[1][6:])["id"] == 2
+    assert decode(older, payloads[1][6:])["name"] is None

@@ -72,8 +72,13 @@ class RegistryDouble:
                     return 200, {"compatibilityLevel": "BACKWARD"}
                 case ("GET", ["schemas", "ids", number]):
                     return 200, {"schema": self.schema(int(number))}
+                case ("GET", ["subjects", subject, "versions"]):
+                    count = len(self.subjects.get(subject, ()))
+                    return (200, [*range(1, count + 1)]) if count else self._version(subject, 0)
                 case ("GET", ["subjects", subject, "versions", "latest"]):
-                    return self._latest(subject)
+                    return self._version(subject, -1)
+                case ("GET", ["subjects", subject, "versions", number]):
+                    return self._version(subject, int(number) - 1)
                 case ("POST", ["subjects", subject]):
                     return self._lookup(subject, body["schema"])
                 case ("POST", ["subjects", subject, "versions"]):
@@ -82,10 +87,10 @@ class RegistryDouble:
                     return self._compatible(subject, body["schema"])
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
-    def _latest(self, subject: str) -> tuple[int, Any]:
+    def _version(self, subject: str, index: int) -> tuple[int, Any]:
         if subject not in self.subjects:
             return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
-        text = self.subjects[subject][-1]
+        text = self.subjects[subject][index]
         kind = self.kinds.get(text, "AVRO")
         named = {} if kind == "AVRO" else {"schemaType": kind}
         return 200, {"subject": subject, "id": self.ids[text], "schema": text, **named}
@@ -110,9 +115,10 @@ class RegistryDouble:
         return 200, {"is_compatible": not why, "messages": [why] if why else []}
 
     def _misfit(self, subject: str, text: str) -> str:
-        if subject not in self.subjects or self.kinds.get(text, "AVRO") != "AVRO":
+        latest = self.subjects[subject][-1] if subject in self.subjects else None
+        if latest is None or self.kinds[latest] != "AVRO":
             return ""
-        return misfit(json.loads(text), json.loads(self.subjects[subject][-1]), "")
+        return misfit(json.loads(text), json.loads(latest), "")
 
 
 def misfit(reader: Any, writer: Any, path: str) -> str:  # noqa: ANN401, PLR0911 - JSON; a rule per return

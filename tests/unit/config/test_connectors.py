@@ -29,7 +29,7 @@ CONVERTERS = specs.CONVERTERS.names()
 # What a converter needs beside its name.
 REGISTRY = {"schema.registry.url": "http://registry:8081"}
 JSON_LINES = {**ORDERS, "input.format": "jsonl"}
-NEEDED = {"avro": REGISTRY, "json-schema": REGISTRY}
+NEEDED = {"avro": REGISTRY, "json-schema": REGISTRY, "protobuf": REGISTRY}
 TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders.dead"}
 
 CHARACTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
@@ -612,8 +612,8 @@ def test_a_converter_that_is_not_built_is_rejected() -> None:
     (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.protobuf.X"})
 
     assert problem.endswith(
-        "write avro, base64, bytes, json, json-schema or string, or install the package that"
-        " declares it (entry-point group extentflow.converters)"
+        "write avro, base64, bytes, json, json-schema, protobuf or string, or install the package"
+        " that declares it (entry-point group extentflow.converters)"
     )
 
 

@@ -20,9 +20,10 @@ from extentflow.config.registry import AvroOptions
 from extentflow.converters import Destination
 from extentflow.converters.avro import avro_converter
 from extentflow.converters.avro_columns import EVERY_ROW, Target, record_writer
-from extentflow.converters.avro_schema import Json, Names, parse_schema, record_schema
+from extentflow.converters.avro_schema import Json, parse_schema, record_schema
 from extentflow.converters.buffers import MAX_TEXT_BYTES, OffsetOverflowError
 from extentflow.converters.interleave import join_rows
+from extentflow.converters.names import Names
 from extentflow.errors import CorruptRecord, IncompatibleSchema, UnsupportedType
 
 NAMES = Names(scrub=True)

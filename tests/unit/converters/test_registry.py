@@ -10,7 +10,8 @@ from tests.support.registry import RegistryDouble, registry_double
 
 from extentflow.config.registry import AvroOptions
 from extentflow.converters import Destination, open_converter
-from extentflow.converters.registry import SchemaRegistry, open_registry, subject_name
+from extentflow.converters.registry import SettledSchemas
+from extentflow.converters.subjects import open_registry, subject_name
 from extentflow.errors import (
     AccessDenied,
     IncompatibleSchema,
@@ -40,7 +41,7 @@ def registry() -> Iterator[RegistryDouble]:
         yield double
 
 
-def client(registry: RegistryDouble, **changes: object) -> SchemaRegistry:
+def client(registry: RegistryDouble, **changes: object) -> SettledSchemas:
     return open_registry(AvroOptions(urls=(registry.url,), **changes))  # type: ignore[arg-type]
 
 
@@ -71,7 +72,7 @@ def test_a_schema_that_is_there_is_only_looked_up(registry: RegistryDouble) -> N
     registry.add("orders-value", ORDER)
     known = registry.add("orders-value", WIDER)
 
-    assert client(registry).settle("orders-value", WIDER).id == known
+    assert client(registry).settle("orders-value", WIDER).id == str(known)
     assert registry.requests == [("POST", "/subjects/orders-value")]
 
 
@@ -79,11 +80,11 @@ def test_a_preview_checks_a_schema_and_registers_nothing(registry: RegistryDoubl
     registry.add("orders-value", ORDER)
     preview = client(registry)
 
-    assert preview.settle("orders-value", WIDER, preview=True).id == 0
+    assert preview.settle("orders-value", WIDER, preview=True).id == ""
     with pytest.raises(IncompatibleSchema, match="TYPE_MISMATCH"):
         preview.settle("orders-value", BROKEN, preview=True)
     assert registry.subjects == {"orders-value": [ORDER]}
-    assert preview.settle("orders-value", WIDER).id > 0
+    assert preview.settle("orders-value", WIDER).id
     assert registry.subjects == {"orders-value": [ORDER, WIDER]}
 
 
@@ -91,7 +92,7 @@ def test_a_compatible_change_is_a_version_of_its_own(registry: RegistryDouble) -
     first = client(registry).settle("orders-value", ORDER)
     second = client(registry).settle("orders-value", WIDER)
 
-    assert second.id == first.id + 1
+    assert int(second.id) == int(first.id) + 1
     assert registry.subjects["orders-value"] == [ORDER, WIDER]
 
 
@@ -118,25 +119,25 @@ def test_the_latest_schema_is_asked_for_each_time(registry: RegistryDouble) -> N
     latest = client(registry)
 
     with pytest.raises(IncompatibleSchema, match="orders-value has no schema yet; register one"):
-        latest.latest("orders-value")
+        latest.registry.latest("orders-value")
     registry.add("orders-value", ORDER)
-    assert latest.latest("orders-value").text == ORDER
+    assert latest.registry.latest("orders-value").text == ORDER
     registry.add("orders-value", WIDER)
-    assert latest.latest("orders-value").text == WIDER
+    assert latest.registry.latest("orders-value").text == WIDER
 
 
 def test_a_schema_of_another_kind_is_not_read(registry: RegistryDouble) -> None:
     registry.add("orders-value", "{}", kind="JSON")
 
     with pytest.raises(IncompatibleSchema, match="is of the type JSON"):
-        client(registry).latest("orders-value")
+        client(registry).registry.latest("orders-value")
 
 
 def test_a_schema_with_references_is_not_read(registry: RegistryDouble) -> None:
     registry.fail.append((200, {"id": 1, "schema": ORDER, "references": [{"name": "x"}]}))
 
     with pytest.raises(IncompatibleSchema, match="refers to other subjects"):
-        client(registry).latest("orders-value")
+        client(registry).registry.latest("orders-value")
 
 
 def test_subjects_are_quoted_in_paths(registry: RegistryDouble) -> None:
@@ -197,7 +198,7 @@ def test_what_failed_is_tried_again(registry: RegistryDouble) -> None:
     with pytest.raises(RegistryUnavailable):
         client(registry).settle("orders-value", ORDER)
 
-    assert client(registry).settle("orders-value", ORDER).id == 70_000
+    assert client(registry).settle("orders-value", ORDER).id == "70000"
 
 
 def test_a_registry_that_does_not_answer_is_unavailable() -> None:
@@ -210,13 +211,13 @@ def test_a_registry_that_does_not_answer_is_unavailable() -> None:
 def test_the_next_address_is_tried(registry: RegistryDouble) -> None:
     options = AvroOptions(urls=(f"http://127.0.0.1:{free_port()}", registry.url))
 
-    assert open_registry(options).settle("orders-value", ORDER).id == 70_000
+    assert open_registry(options).settle("orders-value", ORDER).id == "70000"
 
 
 def test_user_and_password_are_sent_and_never_shown(registry: RegistryDouble) -> None:
     registry.user_info = "app:s3cret"
 
-    assert client(registry, user_info="app:s3cret").settle("orders-value", ORDER).id == 70_000
+    assert client(registry, user_info="app:s3cret").settle("orders-value", ORDER).id == "70000"
     with pytest.raises(AccessDenied) as caught:
         client(registry, user_info="app:wr0ng").settle("orders-value", ORDER)
     assert "wr0ng" not in str(caught.value)
@@ -230,11 +231,11 @@ def test_a_ca_that_is_not_there_is_named() -> None:
 
 
 def test_a_check_reports_the_compatibility_level(registry: RegistryDouble) -> None:
-    assert client(registry).describe() == f"{registry.url}, compatibility BACKWARD"
+    assert client(registry).registry.describe() == f"{registry.url}, compatibility BACKWARD"
 
     registry.fail.append((200, {}))
     with pytest.raises(Misconfigured, match="names no compatibility level"):
-        client(registry).describe()
+        client(registry).registry.describe()
 
 
 # -- the converter ---------------------------------------------------------------------------------

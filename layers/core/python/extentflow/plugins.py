@@ -49,6 +49,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "bytes": "extentflow.converters.raw:bytes_converter",
         "json": "extentflow.converters.envelope:JSON",
         "json-schema": "extentflow.converters.json_schema:JSON_SCHEMA",
+        "protobuf": "extentflow.converters.protobuf:PROTOBUF",
         "string": "extentflow.converters.raw:string_converter",
     },
     LEDGERS: {

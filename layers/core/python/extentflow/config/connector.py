@@ -71,6 +71,7 @@ _CONNECT_CONVERTERS = {
     "org.apache.kafka.connect.json.JsonConverter": "json",
     "io.confluent.connect.avro.AvroConverter": "avro",
     "io.confluent.connect.json.JsonSchemaConverter": "json-schema",
+    "io.confluent.connect.protobuf.ProtobufConverter": "protobuf",
 }
 
 
@@ -288,9 +289,9 @@ class ConnectorConfig:
     )
     value_converter: str | None = key(
         CONVERTER,
-        "`string`, `bytes`, `base64` (the bytes that text states), `json`, `avro` or `json-schema`,"
-        " or Connect's class names for them, or a plug-in's; the formats below list those that they"
-        " allow.",
+        "`string`, `bytes`, `base64` (the bytes that text states), `json`, `avro`, `json-schema` or"
+        " `protobuf`, or Connect's class names for them, or a plug-in's; the formats below list"
+        " those that they allow.",
         shown="by format",
         section="Records",
     )
@@ -306,10 +307,10 @@ class ConnectorConfig:
     )
     key_converter: str | None = key(
         CONVERTER,
-        "The object's key: string. One column: string (default), bytes, base64, json, avro or"
-        " json-schema."
-        " Several: json, avro or json-schema, one object with these members. Needs message.key or"
-        " ValueToKey.",
+        "The object's key: string. One column: string (default), bytes, base64, json, avro,"
+        " json-schema, protobuf."
+        " Several: json, avro, json-schema or protobuf, one object with these members. Needs"
+        " message.key or ValueToKey.",
         shown="by message.key",
     )
     headers: tuple[Header, ...] = key(

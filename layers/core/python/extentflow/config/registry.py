@@ -37,6 +37,15 @@ def _name(default: str) -> Any:  # noqa: ANN401 - as `key`
     )
 
 
+def _scrub(what: str) -> Any:  # noqa: ANN401 - as `key`
+    return key(
+        types.BOOLEAN,
+        f"Replace what {what} does not allow in names, as Connect does; `false`: it is an error.",
+        default=False,
+        name="scrub.invalid.names",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryOptions:
     """How a registry is reached, and which schema is written. Safe to pickle: holds references."""
@@ -99,12 +108,7 @@ class AvroOptions(RegistryOptions):
         name="use.latest.version",
     )
 
-    scrub: bool = key(
-        types.BOOLEAN,
-        "Replace what Avro does not allow in names, as Connect does; `false`: it is an error.",
-        default=False,
-        name="scrub.invalid.names",
-    )
+    scrub: bool = _scrub("Avro")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,14 @@ class JsonSchemaOptions(RegistryOptions):
         default=True,
         name="object.additional.properties",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtobufOptions(RegistryOptions):
+    """The keys of the converter `protobuf`."""
+
+    record_name: str = _name("ConnectDefault1")
+    scrub: bool = _scrub("Protocol Buffers")
 
 
 def registries(converters: Mapping[str, object]) -> Iterator[tuple[str, RegistryOptions]]:

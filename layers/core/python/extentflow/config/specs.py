@@ -162,7 +162,7 @@ def _is_transform(found: object) -> bool:
 
 
 # The converters of columns, the default first.
-OF_COLUMNS = ("json", "avro", "json-schema")
+OF_COLUMNS = ("json", "avro", "json-schema", "protobuf")
 
 # By the values of `input.format`, `value.converter` and `key.converter`, and `endpoint.type`.
 FORMATS: Registry[FormatSpec] = Registry(

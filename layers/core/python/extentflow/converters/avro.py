@@ -5,7 +5,6 @@ docs/registry.md has the table of types and the rules for schemas.
 
 import json
 from collections.abc import Sequence
-from functools import partial
 
 import pyarrow as pa
 
@@ -13,10 +12,11 @@ from extentflow.config.registry import AvroOptions, avro_problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
 from extentflow.converters.avro_columns import EVERY_ROW, Target, record_writer
-from extentflow.converters.avro_schema import Names, parse_schema, record_schema
-from extentflow.converters.buffers import MAX_TEXT_BYTES, Columns, convert_in_halves
-from extentflow.converters.interleave import Constant, join_rows
-from extentflow.converters.registry import open_registry, subject_name
+from extentflow.converters.avro_schema import parse_schema, record_schema
+from extentflow.converters.buffers import MAX_TEXT_BYTES, Columns
+from extentflow.converters.names import Names
+from extentflow.converters.registry import AVRO as KIND
+from extentflow.converters.subjects import open_subject, payload_converter
 from extentflow.errors import IncompatibleSchema
 
 
@@ -35,25 +35,15 @@ def avro_converter(
     """
     chosen, names = Columns.select(schema, columns, nested=True), Names(options.scrub)
     text = json.dumps(record_schema(chosen.fields, options.record_name, names))
-    subject = subject_name(options, destination, options.record_name)
-    registry = open_registry(options)
-    if options.use_latest:
-        settled = registry.latest(subject)
-    else:
-        settled = registry.settle(subject, text, preview=destination.preview)
+    subject = open_subject(options, destination, KIND)
+    settled = subject.latest() if options.use_latest else subject.settle(text)
     try:
         write = record_writer(
             chosen.fields, parse_schema(settled.text), "", Target(names, limit_bytes)
         )
     except IncompatibleSchema as exc:
-        raise IncompatibleSchema(f"subject {subject}, schema {settled.id}: {exc}") from exc
-    prefix = Constant(settled.prefix)
-
-    def convert(batch: pa.RecordBatch) -> pa.BinaryArray:
-        pieces = [prefix, *write(chosen.of(batch), EVERY_ROW)]
-        return join_rows(pieces, batch.num_rows, limit_bytes)
-
-    return partial(convert_in_halves, convert)
+        raise IncompatibleSchema(f"subject {subject.name}, schema {settled.id}: {exc}") from exc
+    return payload_converter(settled, lambda batch: write(chosen.of(batch), EVERY_ROW), limit_bytes)
 
 
 AVRO = ConverterSpec(open=avro_converter, options=AvroOptions, problems=avro_problems)

@@ -22,7 +22,6 @@ from extentflow.converters.avro_schema import (
     UUID_BYTES,
     Field,
     Json,
-    Names,
     Schema,
     decimal_shape,
     plain_type,
@@ -34,7 +33,6 @@ from extentflow.converters.buffers import (
     require_limit,
     text_bytes,
     validity,
-    value_bytes,
     value_offsets,
 )
 from extentflow.converters.encodings import checked_text, is_binary, is_text, uuid
@@ -50,7 +48,9 @@ from extentflow.converters.interleave import (
     masked,
     taken,
     varints,
+    with_lengths,
 )
+from extentflow.converters.names import Names
 from extentflow.converters.nested import (
     LISTS,
     distinct_values,
@@ -69,8 +69,6 @@ EVERY_ROW: Rows = True
 # Returns the pieces of a column. Raises CorruptRecord for rows without such a value, by their
 # ordinals in the array, and OffsetOverflowError. Rows that do not count may have any bytes.
 Writer: TypeAlias = Callable[[pa.Array, Rows], list[Piece]]
-# Texts up to this length are written as words; a blob costs as much as three of these.
-SHORT_TEXT_BYTES = 16
 _INT, _LONG = 32, 64
 _MOST_FLOAT_BITS, _MOST_DOUBLE_BITS = 24, 53
 
@@ -291,7 +289,7 @@ def _encoded_writer(data_type: pa.DataType, schema: Schema, path: str, target: T
 # -- scalars --------------------------------------------------------------------------------------
 
 
-def _numbers(array: pa.Array) -> NDArray[np.int64]:
+def numbers(array: pa.Array) -> NDArray[np.int64]:
     """Return the integers that a fixed-width array holds; null slots are undefined."""
     data_type = array.type
     width = data_type.bit_width // 8
@@ -306,11 +304,11 @@ def _integers(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     needed = bits + 1 if types.is_unsigned_integer(data_type) else bits
     if schema.kind in {"int", "long"} and not schema.logical:
         if needed <= (_INT if schema.kind == "int" else _LONG):
-            return lambda array, _rows: varints(_numbers(array))
+            return lambda array, _rows: varints(numbers(array))
     elif schema.kind == "double" and bits <= _MOST_DOUBLE_BITS:
-        return lambda array, _rows: _doubles(_numbers(array).astype(np.float64))
+        return lambda array, _rows: _doubles(numbers(array).astype(np.float64))
     elif schema.kind == "float" and bits <= _MOST_FLOAT_BITS:
-        return lambda array, _rows: _singles(_numbers(array).astype(np.float32))
+        return lambda array, _rows: _singles(numbers(array).astype(np.float32))
     raise _Unfit
 
 
@@ -337,7 +335,7 @@ def _booleans(_: pa.DataType, schema: Schema, __: Target) -> Writer:
     if schema.kind != "boolean":
         raise _Unfit
     return lambda array, _rows: [
-        fixed_words(_numbers(array.cast(pa.bool_()).cast(pa.uint8())).view(np.uint64), 1)
+        fixed_words(numbers(array.cast(pa.bool_()).cast(pa.uint8())).view(np.uint64), 1)
     ]
 
 
@@ -355,11 +353,11 @@ def _dates(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     if (schema.kind, schema.logical) != ("int", "date"):
         raise _Unfit
     if types.is_date32(data_type):
-        return lambda array, _rows: varints(_numbers(array))
+        return lambda array, _rows: varints(numbers(array))
 
     def write(array: pa.Array, rows: Rows) -> list[Piece]:
         # Arrow's format asks for whole days in a date64; nothing makes an array hold to it.
-        days, rest = np.divmod(_numbers(array), SECONDS_PER_DAY * 1_000)
+        days, rest = np.divmod(numbers(array), SECONDS_PER_DAY * 1_000)
         _reject((rest != 0) & rows & validity(array), "a date64 with a time of day")
         return varints(days)
 
@@ -375,7 +373,7 @@ def _times(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     per_day = SECONDS_PER_DAY * least
 
     def write(array: pa.Array, rows: Rows) -> list[Piece]:
-        ticks, counted = _numbers(array), rows & validity(array)
+        ticks, counted = numbers(array), rows & validity(array)
         odd = ((ticks < 0) | (ticks >= per_day)) & counted
         _reject(odd, f"not a time of day, counted in {data_type.unit}")
         if most >= least:
@@ -398,7 +396,7 @@ def _timestamps(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     factor = most // least
 
     def write(array: pa.Array, rows: Rows) -> list[Piece]:
-        ticks = _numbers(array)
+        ticks = numbers(array)
         if factor > 1:
             bound = (2**63 - 1) // factor
             odd = ((ticks > bound) | (ticks < -bound)) & rows & validity(array)
@@ -416,7 +414,7 @@ def _reject(odd: Any, reason: str) -> None:  # noqa: ANN401 - a mask
 def _durations(_: pa.DataType, schema: Schema, __: Target) -> Writer:
     if schema.kind != "long" or schema.logical:
         raise _Unfit
-    return lambda array, _rows: varints(_numbers(array))
+    return lambda array, _rows: varints(numbers(array))
 
 
 def _decimals(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
@@ -485,16 +483,16 @@ def _texts(_: pa.DataType, schema: Schema, target: Target) -> Writer:
     if schema.kind == "enum":
         return _enum_writer(schema, limit)
     if schema.kind == "string" and not schema.logical:
-        return lambda array, _rows: _prefixed(checked_text(array, limit).cast(pa.binary()))
+        return lambda array, _rows: _with_lengths(checked_text(array, limit).cast(pa.binary()))
     if schema.kind == "bytes" and not schema.logical:
-        return lambda array, _rows: _prefixed(_binary(array, limit))
+        return lambda array, _rows: _with_lengths(_binary(array, limit))
     raise _Unfit
 
 
 def _bytes(_: pa.DataType, schema: Schema, target: Target) -> Writer:
     if schema.kind != "bytes" or schema.logical:
         raise _Unfit
-    return lambda array, _rows: _prefixed(_binary(array, target.limit_bytes))
+    return lambda array, _rows: _with_lengths(_binary(array, target.limit_bytes))
 
 
 def _binary(array: pa.Array, limit_bytes: int) -> pa.BinaryArray:
@@ -512,13 +510,13 @@ def _fixed(data_type: pa.DataType, schema: Schema, target: Target) -> Writer:
     if schema.kind == "fixed" and schema.size == size and not schema.logical:
         return lambda array, _rows: [Blobs(binary(array))]
     if schema.kind == "bytes" and not schema.logical:
-        return lambda array, _rows: _prefixed(binary(array))
+        return lambda array, _rows: _with_lengths(binary(array))
     raise _Unfit
 
 
 def _uuids(_: pa.DataType, schema: Schema, __: Target) -> Writer:
     if schema.kind == "string":
-        return lambda array, _rows: _prefixed(uuid(array.storage).cast(pa.binary()))
+        return lambda array, _rows: _with_lengths(uuid(array.storage).cast(pa.binary()))
     if schema.kind == "fixed" and schema.size == UUID_BYTES and schema.logical != "decimal":
         return lambda array, _rows: [Blobs(array.storage.cast(pa.binary()))]
     raise _Unfit
@@ -536,26 +534,8 @@ def _enum_writer(schema: Schema, limit_bytes: int) -> Writer:
     return write
 
 
-def _prefixed(values: pa.BinaryArray) -> list[Piece]:
-    """Return values with their length in front."""
-    offsets = value_offsets(values)
-    lengths = np.diff(offsets).astype(np.int64)
-    sizes = varints(lengths)
-    if lengths.max(initial=0) > SHORT_TEXT_BYTES:
-        return [*sizes, Blobs(values)]
-    # Read word by word, which may pass the end of the last value.
-    data = np.concatenate([value_bytes(values), np.zeros(2 * WORD_BYTES, np.uint8)])
-    places: NDArray[np.uint64] = np.ndarray(
-        (len(data) - WORD_BYTES + 1,), "<u8", data.data, strides=(1,)
-    )
-    starts = offsets[:-1].astype(np.int64) - int(offsets[0])
-    pieces = list(sizes)
-    for begin in range(0, int(lengths.max(initial=0)), WORD_BYTES):
-        left = np.clip(lengths - begin, 0, WORD_BYTES).astype(np.uint8)
-        # A word without bytes may lie anywhere.
-        at = np.where(left > 0, starts + begin, 0) if begin else starts
-        pieces.append(Words(places[at], left))
-    return pieces
+def _with_lengths(values: pa.BinaryArray) -> list[Piece]:
+    return with_lengths(values, varints)
 
 
 _Build: TypeAlias = Callable[[pa.DataType, Schema, Target], Writer]

@@ -6,16 +6,15 @@ by their path, so that a name is unique and the same in every run.
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-from urllib.parse import quote_plus
 
 import pyarrow as pa
 from pyarrow import types
 
 from extentflow.converters.encodings import is_binary, is_text, no_exact_form
+from extentflow.converters.names import Names
 from extentflow.converters.nested import LISTS
 from extentflow.errors import IncompatibleSchema, UnsupportedType
 
@@ -32,40 +31,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 # -- from Arrow -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """How columns are named in schemas; `scrub` replaces what Avro does not allow, as Connect."""
-
-    scrub: bool = False
-
-    def fields(self, names: Sequence[str], path: str) -> list[str]:
-        """Return the names of fields; UnsupportedType for one that Avro does not allow."""
-        made = [self._field(name, path) for name in names]
-        twice = [name for name, count in Counter(made).items() if count > 1]
-        if twice:
-            where = f"members of column '{path}'" if path else "columns"
-            raise UnsupportedType(
-                f"several {where} would be the field '{twice[0]}' of an Avro record; rename all"
-                " but one"
-            )
-        return made
-
-    def _field(self, name: str, path: str) -> str:
-        if _NAME.fullmatch(name):
-            return name
-        if not self.scrub:
-            whole = f"{path}.{name}" if path else name
-            raise UnsupportedType(
-                f"column '{whole}' cannot be a field of an Avro record: names are letters, digits"
-                " and _, no digit first; rename it, or set scrub.invalid.names=true"
-            )
-        # As Connect's converter: URL-encoded, a prefix where needed, all else underscores.
-        encoded = quote_plus(name, safe="*").replace("~", "%7E")
-        if not re.match(r"[A-Za-z_]", encoded):
-            encoded = f"x{encoded}"
-        return re.sub(r"[^A-Za-z0-9_]", "_", encoded)
 
 
 def record_schema(fields: Sequence[pa.Field], name: str, names: Names) -> Json:
@@ -95,11 +60,7 @@ def _nullable(one: pa.Field, path: str, name: str, names: Names) -> Json:
 
 def _schema(data_type: pa.DataType, path: str, name: str, names: Names) -> Json:
     """Return the schema of a type; `name` is that of a record or a fixed type that it needs."""
-    if types.is_decimal(data_type) and decimal_shape(data_type)[0] > MOST_DIGITS:
-        raise UnsupportedType(
-            f"column '{path}' has type {data_type}, of more than {MOST_DIGITS} digits without an"
-            " exponent; cast it to a decimal with fewer digits"
-        )
+    require_digits(data_type, path)
     for recognises, build in _SCALARS:
         if recognises(data_type):
             found = build(data_type)
@@ -138,6 +99,15 @@ def _logical(kind: str, logical: str) -> Callable[[pa.DataType], Json]:
 def _decimal(data_type: pa.DataType) -> Json:
     precision, scale = decimal_shape(data_type)
     return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def require_digits(data_type: pa.DataType, path: str) -> None:
+    """Raise UnsupportedType for a decimal with more digits than Arrow's have with scale 0."""
+    if types.is_decimal(data_type) and decimal_shape(data_type)[0] > MOST_DIGITS:
+        raise UnsupportedType(
+            f"column '{path}' has type {data_type}, of more than {MOST_DIGITS} digits without an"
+            " exponent; cast it to a decimal with fewer digits"
+        )
 
 
 def decimal_shape(data_type: pa.DataType) -> tuple[int, int]:

@@ -10,7 +10,7 @@ wrote behind its own bytes:
                                     [ac 02 .. .. .. .. .. ..]
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from extentflow.converters.buffers import require_limit, text_bytes
+from extentflow.converters.buffers import require_limit, text_bytes, value_bytes, value_offsets
 
 WORD_BYTES = 8
 _WORD = np.dtype("<u8")
+# Texts up to this length are written as words; a blob costs as much as three of these.
+SHORT_TEXT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,30 @@ def _words_for_constants(pieces: Sequence[Piece], rows: int) -> list[Words | Blo
         if piece is not None:
             made.append(piece)
     return made
+
+
+def with_lengths(
+    values: pa.BinaryArray, encode: Callable[[NDArray[Any]], list[Piece]]
+) -> list[Piece]:
+    """Return values with their length in front, as `encode` writes it."""
+    offsets = value_offsets(values)
+    lengths = np.diff(offsets).astype(np.int64)
+    sizes = encode(lengths)
+    if lengths.max(initial=0) > SHORT_TEXT_BYTES:
+        return [*sizes, Blobs(values)]
+    # Read word by word, which may pass the end of the last value.
+    data = np.concatenate([value_bytes(values), np.zeros(2 * WORD_BYTES, np.uint8)])
+    places: NDArray[np.uint64] = np.ndarray(
+        (len(data) - WORD_BYTES + 1,), "<u8", data.data, strides=(1,)
+    )
+    starts = offsets[:-1].astype(np.int64) - int(offsets[0])
+    pieces = list(sizes)
+    for begin in range(0, int(lengths.max(initial=0)), WORD_BYTES):
+        left = np.clip(lengths - begin, 0, WORD_BYTES).astype(np.uint8)
+        # A word without bytes may lie anywhere.
+        at = np.where(left > 0, starts + begin, 0) if begin else starts
+        pieces.append(Words(places[at], left))
+    return pieces
 
 
 # -- numbers --------------------------------------------------------------------------------------

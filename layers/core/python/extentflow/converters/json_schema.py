@@ -15,13 +15,14 @@ from extentflow.config.registry import JsonSchemaOptions, problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
 from extentflow.converters.avro_schema import plain_type
-from extentflow.converters.buffers import MAX_TEXT_BYTES, Columns, Payloads, convert_in_halves
+from extentflow.converters.buffers import MAX_TEXT_BYTES, Columns
 from extentflow.converters.connect_schema import DECIMAL, INTEGERS, decimal_parameters, has_nulls
 from extentflow.converters.encodings import is_binary, is_text
-from extentflow.converters.interleave import Blobs, Constant, join_rows
+from extentflow.converters.interleave import Blobs, Piece
 from extentflow.converters.json import Dialect, json_rows
 from extentflow.converters.nested import LISTS, require_values
-from extentflow.converters.registry import open_registry, subject_name
+from extentflow.converters.registry import JSON as KIND
+from extentflow.converters.subjects import open_subject, payload_converter
 
 Json: TypeAlias = Any
 
@@ -41,19 +42,17 @@ def json_schema_converter(
     Registers the schema, or looks it up. UnsupportedType names a column without a form in JSON.
     """
     chosen = Columns.select(schema, columns, nested=True)
-    write = json_rows(chosen, Dialect(limit_bytes))
+    write_rows = json_rows(chosen, Dialect(limit_bytes))
     text = json.dumps(
         object_schema(chosen.fields, options.record_name, is_open=options.open_objects)
     )
-    subject = subject_name(options, destination, options.record_name)
-    registry = open_registry(options, "JSON")
-    prefix = Constant(registry.settle(subject, text, preview=destination.preview).prefix)
+    settled = open_subject(options, destination, KIND).settle(text)
 
-    def convert(batch: pa.RecordBatch) -> Payloads:
+    def write(batch: pa.RecordBatch) -> list[Piece]:
         require_values(chosen.fields, chosen.of(batch))
-        return join_rows([prefix, Blobs(write(batch))], batch.num_rows, limit_bytes)
+        return [Blobs(write_rows(batch))]
 
-    return partial(convert_in_halves, convert)
+    return payload_converter(settled, write, limit_bytes)
 
 
 def object_schema(fields: Sequence[pa.Field], title: str, *, is_open: bool) -> Json:

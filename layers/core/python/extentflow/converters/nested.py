@@ -105,6 +105,16 @@ def _plain_text(keys: pa.Array, limit_bytes: int) -> pa.StringArray:
     return checked_text(keys, limit_bytes)
 
 
+def present_rows(array: pa.Array) -> Any:  # noqa: ANN401 - as `validity`
+    """Return True or the mask of the rows that have a value, in dictionaries and runs, too."""
+    if not types.is_dictionary(array.type) and not types.is_run_end_encoded(array.type):
+        return validity(array)
+    values, indices = distinct_values(array)
+    if not values.null_count and not indices.null_count:
+        return True
+    return pc.fill_null(pc.is_valid(values).take(indices), False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
+
+
 def require_values(fields: Sequence[pa.Field], arrays: Sequence[pa.Array]) -> None:
     """Raise CorruptRecord for rows with a null where a field is not nullable, at any depth."""
     with RowErrors() as errors:
@@ -115,16 +125,18 @@ def require_values(fields: Sequence[pa.Field], arrays: Sequence[pa.Array]) -> No
 
 def _require(one: pa.Field, array: pa.Array) -> None:
     # A NaN is another matter: it is null in JSON alone.
-    if not one.nullable and array.null_count and not types.is_null(one.type):
-        raise corrupt_rows(np.flatnonzero(pc.is_null(array)), "null, and its column has no null")
+    if not one.nullable and not types.is_null(one.type):
+        nulls = np.logical_not(np.broadcast_to(present_rows(array), len(array)))
+        if nulls.any():
+            raise corrupt_rows(np.flatnonzero(nulls), "null, and its column has no null")
     if not is_strict(one.type):
         return
     if types.is_struct(one.type):
         # A child is null where its parent is, which is no fault of the child's.
         rows = np.flatnonzero(validity(array)) if array.null_count else np.arange(len(array))
-        present = array.drop_null() if array.null_count else array
+        kept = array.drop_null() if array.null_count else array
         with RowErrors() as errors, errors.collect("", lambda items: rows[items]):
-            require_values(tuple(one.type), present.flatten())
+            require_values(tuple(one.type), kept.flatten())
     else:
         lists = map_entries(array) if types.is_map(one.type) else array
         bounds = list_bounds(lists)

@@ -19,7 +19,7 @@ from extentflow.config.table import Key, declared
 from extentflow.config.types import SECRET
 from extentflow.config.worker import WorkerSettings
 from extentflow.converters import CONVERTERS, Converter, Destination, open_converter
-from extentflow.converters.registry import open_registry
+from extentflow.converters.subjects import open_registry
 from extentflow.delivery.attributes import Attributes
 from extentflow.errors import AccessDenied, Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FormatOptions
@@ -216,7 +216,7 @@ def registry_checks(
 
 
 def _check_registry(part: str, own: RegistryOptions, look_up: SecretResolver) -> str:
-    return open_registry(_resolved(part, own, look_up)).describe()
+    return open_registry(_resolved(part, own, look_up)).registry.describe()
 
 
 def value(
