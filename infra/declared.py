@@ -58,7 +58,8 @@ class Declared:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The URLs of its store and its schema registries, where it names them."""
-        found = (url for _, own in registries(self.checked.converter_options) for url in own.urls)
+        owns = [own for _, own in registries(self.checked.converter_options)]
+        found = (url for own in owns for url in (own.endpoint, *own.urls))
         return tuple(url for url in (self.checked.endpoint, *found) if url)
 
     def secrets(self, *, producer: bool) -> frozenset[str]:

@@ -1,11 +1,14 @@
 """Permissions of every delivering role: publish job events, read secrets, assume roles."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from aws_cdk import Stack
 from constructs import Construct
 
+from extentflow.config.registry import GLUE, RegistryOptions, registries
 from infra import broker, secrets
 from infra.context import StackContext
+from infra.declared import Declared
 from infra.grants import Grant
 
 
@@ -38,4 +41,49 @@ def authenticate(context: StackContext) -> Iterator[Grant]:
             "connectors read buckets of other accounts with these roles",
             ("sts:AssumeRole",),
             tuple(roles),
+        )
+
+
+def settle_schemas(scope: Construct, connectors: Sequence[Declared]) -> Iterator[Grant]:
+    """Yield permission to find schemas in AWS Glue, and to register them where connectors do."""
+    looked_up: set[str] = set()
+    written: set[str] = set()
+    for one in connectors:
+        for name, own in registries(one.checked.converter_options):
+            if own.registry_type == GLUE:
+                found = set(_schemas(scope, one, name, own))
+                looked_up |= found
+                written |= found if own.auto_register else set()
+    wildcard = "schemas are called by topics, or the connector's record names"
+    if looked_up:
+        yield Grant(
+            "FindSchemas",
+            "connectors write by schemas in AWS Glue",
+            ("glue:GetSchema", "glue:GetSchemaByDefinition", "glue:GetSchemaVersion"),
+            tuple(sorted(looked_up)),
+            wildcard=wildcard,
+        )
+    if written:
+        yield Grant(
+            "RegisterSchemas",
+            "connectors register the schemas of their columns in AWS Glue",
+            ("glue:CreateSchema", "glue:RegisterSchemaVersion"),
+            tuple(sorted(written)),
+            wildcard=wildcard,
+        )
+
+
+def _schemas(
+    scope: Construct, one: Declared, converter: str, own: RegistryOptions
+) -> Iterator[str]:
+    """Yield the ARNs of a converter's registry and schemas."""
+    topics = [topic for topic in one.topics if topic != one.checked.dead_letter_topic]
+    names = {own.subject(topic, is_key=converter.startswith("key.")) for topic in topics}
+    stack = Stack.of(scope)
+    for resource in (own.registry_name, *(f"{own.registry_name}/{name}" for name in names)):
+        yield stack.format_arn(
+            service="glue",
+            region=own.region,
+            resource="schema" if "/" in resource else "registry",
+            resource_name=resource,
         )

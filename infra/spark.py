@@ -219,6 +219,7 @@ class SparkApplication(Construct):
         yield from rights.publish_events(context)
         yield from rights.read_secrets(self, context, producer=True)
         yield from rights.authenticate(context)
+        yield from rights.settle_schemas(self, context.connectors)
         yield from self._write_log()
 
     def _fetch(self) -> Iterator[Grant]:

@@ -273,6 +273,36 @@ def test_only_workers_read_tags_for_headers(bench: Bench) -> None:
     assert "s3:GetObjectTagging" not in actions(template, "planner")
 
 
+def test_only_workers_settle_schemas_and_only_those_of_their_connectors(bench: Bench) -> None:
+    bench.write(
+        "connectors/team.yaml",
+        "name: team\ntopic: t\naws.s3.bucket.name: landing\naws.s3.prefix: team/\n"
+        "value.converter: avro\nvalue.converter.schema.registry.type: glue\n"
+        "value.converter.registry.name: shop\nmessage.key: column:id\nkey.converter: protobuf\n"
+        "key.converter.schema.registry.type: glue\nkey.converter.registry.name: keys\n"
+        "key.converter.auto.register.schemas: 'false'\n",
+    )
+    template = bench.template(replace(IN_A_VPC, network=None))
+
+    found, written = (
+        ["".join(map(str, one)) for one in resources(template, "worker", action)]
+        for action in ("glue:GetSchemaByDefinition", "glue:CreateSchema")
+    )
+    ends = ["registry/keys", "registry/shop", "schema/keys/t-key", "schema/shop/t-value"]
+    assert sorted(end for one in found for end in ends if one.endswith(end)) == ends
+    assert len(found) == len(ends)
+    assert sorted(end for one in written for end in ends if one.endswith(end)) == [
+        "registry/shop", "schema/shop/t-value",
+    ]  # fmt: skip
+    assert not {one for one in actions(template, "planner") if one.startswith("glue:")}
+
+
+def test_a_stage_without_glue_has_no_permission_for_it(templates: Templates) -> None:
+    found = {one for service in FUNCTIONS for one in actions(templates("plain"), service)}
+
+    assert not {one for one in found if one.startswith("glue:")}
+
+
 def test_the_fixture_reads_roles_of_all_functions(templates: Templates) -> None:
     assert all(actions(templates("plain"), service) for service in FUNCTIONS)
 

@@ -68,9 +68,12 @@ def _message(tokens: Iterator[str], made: descriptor_pb2.DescriptorProto) -> Non
         if token == "message":
             _message(tokens, made.nested_type.add(name=next(tokens)))
             continue
-        label, kind = (
-            ("", token) if token not in {"optional", "repeated"} else (token, next(tokens))
-        )
+        if token == "reserved":
+            _reserved(tokens, made)
+            continue
+        label, kind = "", token
+        if token in {"optional", "repeated"}:
+            label, kind = token, next(tokens)
         if kind == "map":
             label = "repeated"
             key_kind, value_kind = [next(tokens) for _ in range(5)][1:4:2]
@@ -84,6 +87,22 @@ def _message(tokens: Iterator[str], made: descriptor_pb2.DescriptorProto) -> Non
             _field(entry, "", value_kind, "value", 2)
         _field(made, label, kind, name, int(number))
     raise AssertionError("a message without an end")
+
+
+def _reserved(tokens: Iterator[str], made: descriptor_pb2.DescriptorProto) -> None:
+    part: list[str] = []
+    for token in tokens:
+        if token not in {",", ";"}:
+            part.append(token)
+            continue
+        if part[0].startswith('"'):
+            made.reserved_name.append(part[0].strip('"'))
+        else:
+            end = (1 << 29) - 1 if part[-1] == "max" else int(part[-1])
+            made.reserved_range.add(start=int(part[0]), end=end + 1)
+        part = []
+        if token == ";":
+            return
 
 
 def _field(

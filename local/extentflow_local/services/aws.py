@@ -14,10 +14,10 @@ from extentflow_local.services.awsjson import CREDENTIALS
 
 @dataclass(frozen=True, slots=True)
 class MotoServer:
-    """Secrets Manager and EventBridge in one process, in memory: a restart deletes everything."""
+    """Secrets Manager, EventBridge and Glue in one process, in memory: a restart deletes all."""
 
     name: str = "aws"
-    title: str = "Moto (secrets, events)"
+    title: str = "Moto (secrets, events, schemas)"
     port_names: tuple[str, ...] = ("aws",)
     ready_seconds: float = 180
     stop_seconds: float = 5
@@ -31,8 +31,8 @@ class MotoServer:
         """Return the command."""
         if any(importlib.util.find_spec(module) is None for module in ("moto", "flask_cors")):
             raise ProgramMissing(
-                "moto (Secrets Manager and EventBridge on this machine) is not installed: install"
-                " it with `pip install 'moto[events,secretsmanager]' flask flask-cors`"
+                "moto (Secrets Manager, EventBridge and Glue on this machine) is not installed:"
+                " install it with `pip install 'moto[events,glue,secretsmanager]' flask flask-cors`"
             )
         return [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(ports["aws"])]
 
@@ -55,5 +55,6 @@ class MotoServer:
         return {
             "AWS_ENDPOINT_URL_SECRETS_MANAGER": self.endpoint(ports),
             "AWS_ENDPOINT_URL_EVENTBRIDGE": self.endpoint(ports),
+            "AWS_ENDPOINT_URL_GLUE": self.endpoint(ports),
             **CREDENTIALS,
         }

@@ -590,6 +590,8 @@ def test_every_alias_is_in_these_tests() -> None:
         "exactly.once.support",
         "value.converter.value.subject.name.strategy",
         "key.converter.key.subject.name.strategy",
+        "value.converter.schemaAutoRegistrationEnabled",
+        "key.converter.schemaAutoRegistrationEnabled",
     }
 
 

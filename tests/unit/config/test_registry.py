@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from extentflow.config.parsing import connector_table, parse, to_map
-from extentflow.config.registry import AvroOptions
+from extentflow.config.registry import AvroOptions, RegistryOptions
 from extentflow.errors import Misconfigured
 
 ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "lake"}
@@ -73,7 +73,9 @@ def test_other_converters_have_no_options() -> None:
 @pytest.mark.parametrize("chosen", [{}, {"value.converter": "bytes", "key.converter": "string"}])
 def test_a_key_of_a_converter_needs_its_converter(part: str, chosen: dict[str, str]) -> None:
     keys = [key for key in connector_table() if key.name.startswith(part)]
-    samples = {"url": URL, "source": "USER_INFO", "info": "${env:A}", "format": "BASE64"}
+    samples = {"url": URL, "source": "USER_INFO", "info": "${env:A}", "strategy": ""}
+    samples |= {"endpoint": URL, "compatibility": "FULL", "compression": "ZLIB", "type": "glue"}
+    samples |= {"format": "BASE64"}
 
     for name, converters in ((key.name, key.only[0].says) for key in keys):
         sample = samples.get(name.rpartition(".")[2], "true")
@@ -82,7 +84,7 @@ def test_a_key_of_a_converter_needs_its_converter(part: str, chosen: dict[str, s
         keyed = {"message.key": "column:id"}
         (problem,) = problems({**ORDERS, **keyed, **chosen, name: sample})
         assert problem.startswith(f"{name}: applies only where {converters};")
-    assert len(keys) == 12
+    assert len(keys) == 19
 
 
 @pytest.mark.parametrize(
@@ -126,3 +128,76 @@ def test_formats_without_columns_have_no_schema(name: str) -> None:
     assert found.startswith(
         f"value.converter=avro cannot make values of {name}, which passes them on as they are;"
     )
+
+
+GLUE = {**ORDERS, "value.converter": "avro", "value.converter.schema.registry.type": "glue"}
+
+
+def test_the_keys_of_awss_serializer_choose_glue() -> None:
+    part = "value.converter."
+    own = {
+        "registry.name": "shop",
+        "region": "eu-west-1",
+        "endpoint": "http://localhost:4566",
+        "schemaName": "order",
+        "schemaAutoRegistrationEnabled": "false",
+        "compatibility": "FULL_ALL",
+        "compression": "ZLIB",
+    }
+
+    config = parse({**GLUE, **{part + name: text for name, text in own.items()}})
+
+    assert config.converter_options["value.converter"] == AvroOptions(
+        registry_type="glue",
+        registry_name="shop",
+        region="eu-west-1",
+        endpoint="http://localhost:4566",
+        schema_name="order",
+        auto_register=False,
+        compatibility="FULL_ALL",
+        compression="ZLIB",
+    )
+    assert parse(to_map(config)) == config
+
+
+@pytest.mark.parametrize("name", ["avro", "json-schema", "protobuf"])
+def test_glue_needs_no_other_key(name: str) -> None:
+    options = parse({**GLUE, "value.converter": name}).converter_options["value.converter"]
+
+    assert isinstance(options, RegistryOptions)
+    assert (options.registry_type, options.registry_name) == ("glue", "default-registry")
+    assert options.subject("orders", is_key=True) == "orders-key"
+
+
+@pytest.mark.parametrize(
+    ("config", "keys", "says"),
+    [
+        (GLUE, {"schema.registry.url": URL}, "schema.registry.type is confluent"),
+        (GLUE, {"schema.registry.ssl.ca.location": "/a.pem"}, "type is confluent"),
+        (AVRO, {"region": "eu-west-1"}, "schema.registry.type is glue"),
+        (AVRO, {"compression": "ZLIB"}, "schema.registry.type is glue"),
+        (AVRO, {"schemaName": "order"}, "schema.registry.type is glue"),
+        (GLUE, {"subject.name.strategy": "RecordNameStrategy"}, "record.name: missing"),
+        (
+            GLUE,
+            {"schemaName": "order", "subject.name.strategy": "RecordNameStrategy",
+             "record.name": "acme.Order"},
+            "names the schema, too; remove one",
+        ),
+    ],
+)  # fmt: skip
+def test_keys_of_another_type_of_registry_are_refused(
+    config: Mapping[str, str], keys: Mapping[str, str], says: str
+) -> None:
+    (problem,) = problems(
+        {**config, **{f"value.converter.{name}": text for name, text in keys.items()}}
+    )
+
+    assert says in problem
+
+
+@pytest.mark.parametrize("name", ["compatibility", "compression", "schema.registry.type"])
+def test_other_words_than_those_of_glue_are_refused(name: str) -> None:
+    (problem,) = problems({**GLUE, f"value.converter.{name}": "SNAPPY"})
+
+    assert problem.startswith(f"value.converter.{name}='SNAPPY': write ")

@@ -1,6 +1,7 @@
 """The converter `protobuf`: another reader finds the values of the columns in every message."""
 
 import datetime as dt
+import itertools
 import math
 import uuid
 from collections.abc import Iterator
@@ -441,7 +442,39 @@ def test_a_column_that_comes_back_has_its_number() -> None:
     versions.insert(0, of("ax", *versions))
 
     assert numbered("ba", *versions) == {"b": 2, "a": 1}
-    assert of("abc", *versions) == versions[-1]
+
+
+def test_what_is_gone_is_reserved() -> None:
+    first = of("abcd")
+    second = of("ax", first)
+    third = of("bxy", second, first)
+
+    assert '  reserved 2 to 4;\n  reserved "b", "c", "d";\n' in second
+    assert '  reserved 1, 3 to 4;\n  reserved "a", "c", "d";\n' in third
+    for text in (first, second, third):
+        assert message_class(text)
+    assert numbered("z", third) == {"z": 7}
+
+
+@given(
+    spans=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9))),
+    numbers=st.sets(st.integers(1, 50)),
+)
+def test_reserved_numbers_are_those_that_no_field_has(
+    spans: list[tuple[int, int]], numbers: set[int]
+) -> None:
+    ranges = [(first, first + length) for first, length in spans]
+    text = "".join(f"reserved {first} to {end};" for first, end in ranges)
+
+    made = History.read([f"message A {{ {text} }}"]).reserved(numbers)
+
+    found = [number for part in made.split(", ") if part for number in span(part)]
+    assert found == sorted({*itertools.chain(*(range(a, b + 1) for a, b in ranges))} - numbers)
+
+
+def span(part: str) -> range:
+    first, _, end = part.partition(" to ")
+    return range(int(first), int(end or first) + 1)
 
 
 def test_of_two_names_of_one_number_the_newer_keeps_it() -> None:
@@ -543,7 +576,10 @@ def test_the_converter_keeps_numbers(registry: RegistryDouble) -> None:
     newest = registry.subjects["orders-value"][-1]
     assert decode(message_class(newest), payload[6:]) == {"b": 2, "c": 3}
     assert opened(registry, first.schema)(first).to_pylist()[0][6:] == b"\x08\1\x10\2"
-    assert len(registry.subjects["orders-value"]) == 2
+    third = pa.record_batch({"d": [4], "b": [2]})
+    assert opened(registry, third.schema)(third).to_pylist()[0][6:] == b"\x10\2\x20\4"
+    assert opened(registry, second.schema)(second).to_pylist() == [payload]
+    assert len(registry.subjects["orders-value"]) == 3
 
 
 def test_a_subject_whose_schemas_cannot_be_read_is_refused(registry: RegistryDouble) -> None:

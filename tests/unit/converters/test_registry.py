@@ -11,7 +11,7 @@ from tests.support.registry import RegistryDouble, registry_double
 from extentflow.config.registry import AvroOptions
 from extentflow.converters import Destination, open_converter
 from extentflow.converters.registry import SettledSchemas
-from extentflow.converters.subjects import open_registry, subject_name
+from extentflow.converters.subjects import open_registry
 from extentflow.errors import (
     AccessDenied,
     IncompatibleSchema,
@@ -157,11 +157,9 @@ def test_subjects_are_quoted_in_paths(registry: RegistryDouble) -> None:
     ],
 )
 def test_the_strategy_makes_the_subject(strategy: str, is_key: bool, subject: str) -> None:  # noqa: FBT001 - a parameter
-    options = AvroOptions(strategy=strategy)
+    options = AvroOptions(strategy=strategy, record_name="com.acme.Order")
 
-    made = subject_name(options, Destination("orders", is_key=is_key), "com.acme.Order")
-
-    assert made == subject
+    assert options.subject("orders", is_key=is_key) == subject
 
 
 # -- failures --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The keys of converters that keep their schemas in a schema registry, by Confluent's names."""
+"""The keys of converters that keep their schemas in a registry, by Confluent's and AWS's names."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,10 +7,22 @@ from typing import Any
 
 from extentflow.config import types
 from extentflow.config.specs import ConverterCheck
-from extentflow.config.table import Alias, key
+from extentflow.config.table import Alias, Key, declared, key
 
 RECORD_NAME = "io.confluent.connect.avro.ConnectDefault"
 TOPIC_NAME = "TopicNameStrategy"
+CONFLUENT, GLUE = "confluent", "glue"
+DEFAULT_REGISTRY = "default-registry"
+COMPATIBILITIES = (
+    "NONE",
+    "DISABLED",
+    "BACKWARD",
+    "BACKWARD_ALL",
+    "FORWARD",
+    "FORWARD_ALL",
+    "FULL",
+    "FULL_ALL",
+)
 STRATEGIES = (TOPIC_NAME, "RecordNameStrategy", "TopicRecordNameStrategy")
 
 _STRATEGY_PACKAGE = "io.confluent.kafka.serializers.subject."
@@ -50,13 +62,20 @@ def _scrub(what: str) -> Any:  # noqa: ANN401 - as `key`
 class RegistryOptions:
     """How a registry is reached, and which schema is written. Safe to pickle: holds references."""
 
+    registry_type: str = key(
+        types.choice({CONFLUENT, GLUE}),
+        "`confluent`: a registry with Confluent's API, at `schema.registry.url`. `glue`: AWS Glue"
+        " Schema Registry.",
+        default=CONFLUENT,
+        name="schema.registry.type",
+    )
     urls: tuple[str, ...] = key(
         types.Kind(_urls, ",".join),
         "The registry's address, http(s)://host:port; several, separated by commas, are tried in"
         " turn.",
         default=(),
         name="schema.registry.url",
-        shown="required",
+        shown="required with confluent",
     )
     credentials_source: str | None = key(
         types.choice({"USER_INFO"}),
@@ -81,6 +100,10 @@ class RegistryOptions:
         " `false`: it has to be there.",
         default=True,
         name="auto.register.schemas",
+        aliases=(
+            Alias("value.converter.schemaAutoRegistrationEnabled", "AWS"),
+            Alias("key.converter.schemaAutoRegistrationEnabled", "AWS"),
+        ),
     )
     strategy: str = key(
         types.choice(STRATEGIES, {_STRATEGY_PACKAGE + name: name for name in STRATEGIES}),
@@ -94,6 +117,50 @@ class RegistryOptions:
         ),
     )
     record_name: str = _name(RECORD_NAME)
+    registry_name: str = key(
+        types.TEXT,
+        "With `glue`: the registry.",
+        default=DEFAULT_REGISTRY,
+        name="registry.name",
+    )
+    region: str | None = key(
+        types.TEXT, "With `glue`: the registry's region.", name="region", shown="SDK's own"
+    )
+    endpoint: str | None = key(
+        types.URL, "With `glue`: its address.", name="endpoint", shown="SDK's own"
+    )
+    schema_name: str | None = key(
+        types.TEXT,
+        "With `glue`: the schema's name, in place of `subject.name.strategy`.",
+        name="schemaName",
+        shown="the subject",
+    )
+    compatibility: str = key(
+        types.choice(COMPATIBILITIES),
+        "With `glue`: the rule of a schema that is created; that of an existing one stays.",
+        default="BACKWARD",
+        name="compatibility",
+    )
+    compression: str = key(
+        types.choice({"NONE", "ZLIB"}),
+        "With `glue`: `ZLIB` compresses every record by itself.",
+        default="NONE",
+        name="compression",
+    )
+
+    def subject(self, topic: str, *, is_key: bool) -> str:
+        """Return the subject of the schema of a topic's keys or values."""
+        if self.schema_name is not None:
+            return self.schema_name
+        if self.strategy == TOPIC_NAME:
+            return f"{topic}-{'key' if is_key else 'value'}"
+        is_record = self.strategy == "RecordNameStrategy"
+        return self.record_name if is_record else f"{topic}-{self.record_name}"
+
+
+# What applies to one type of registry only, by field.
+_CONFLUENTS = ("urls", "credentials_source", "user_info", "ca_location")
+_GLUES = ("registry_name", "region", "endpoint", "schema_name", "compatibility", "compression")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +210,17 @@ def registries(converters: Mapping[str, object]) -> Iterator[tuple[str, Registry
 def problems(check: ConverterCheck) -> Iterator[str]:
     """Yield what is wrong between the keys of a registry."""
     options, prefix, sound = check.options, check.prefix, check.sound
+    if not sound("schema.registry.type"):
+        return
+    yield from _foreign(check)
+    if options.registry_type == GLUE:
+        if options.schema_name is not None and options.strategy != TOPIC_NAME:
+            yield (
+                f"{prefix}schemaName={options.schema_name}: {prefix}subject.name.strategy names"
+                " the schema, too; remove one"
+            )
+        yield from _unnamed(check)
+        return
     if not options.urls and sound("schema.registry.url"):
         yield (
             f"{prefix}schema.registry.url: missing; {prefix.rstrip('.')}={check.name} keeps its"
@@ -158,17 +236,37 @@ def problems(check: ConverterCheck) -> Iterator[str]:
             else ("basic.auth.user.info", "a reference to user:password")
         )
         yield f"{prefix}{missing}: missing; write {value}, or remove the other key"
-    (default,) = (one.default for one in fields(options) if one.name == "record_name")
-    if options.strategy != TOPIC_NAME and options.record_name == default:
-        yield (
-            f"{prefix}record.name: missing; {options.strategy} makes the subject of it: write the"
-            " record's full name"
-        )
+    yield from _unnamed(check)
     plain = any(url.lower().startswith("http:") for url in options.urls)
     if options.ca_location is not None and plain and sound("schema.registry.ssl.ca.location"):
         yield (
             f"{prefix}schema.registry.ssl.ca.location: {prefix}schema.registry.url is not https;"
             " remove one or change the other"
+        )
+
+
+def _foreign(check: ConverterCheck) -> Iterator[str]:
+    """Yield keys that another type of registry has."""
+    options = check.options
+    others = _CONFLUENTS if options.registry_type == GLUE else _GLUES
+    names = {one.field: one.name for one in declared(type(options)) if isinstance(one, Key)}
+    for one in fields(options):
+        if one.name in others and getattr(options, one.name) != one.default:
+            yield (
+                f"{check.prefix}{names[one.name]}: applies only where"
+                f" {check.prefix}schema.registry.type is"
+                f" {CONFLUENT if options.registry_type == GLUE else GLUE}; remove it, or change"
+                " the type"
+            )
+
+
+def _unnamed(check: ConverterCheck) -> Iterator[str]:
+    options = check.options
+    (default,) = (one.default for one in fields(options) if one.name == "record_name")
+    if options.strategy != TOPIC_NAME and options.record_name == default:
+        yield (
+            f"{check.prefix}record.name: missing; {options.strategy} makes the subject of it:"
+            " write the record's full name"
         )
 
 

@@ -5,11 +5,11 @@ the columns, so that the two agree. Where Protocol Buffers cannot tell null from
 or has no null (their items), a message around the value can.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from extentflow.config.registry import ProtobufOptions, problems
+from extentflow.config.registry import GLUE, ProtobufOptions, problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
 from extentflow.converters.buffers import MAX_TEXT_BYTES, Columns
@@ -42,19 +42,21 @@ def protobuf_converter(
     chosen = Columns.select(schema, columns, nested=True)
     subject = open_subject(options, destination, KIND)
 
-    def declared(versions: Sequence[str]) -> tuple[str, Members]:
+    def declared(history: History) -> tuple[str, Members]:
+        return message_file(chosen.fields, options, history, limit_bytes)
+
+    def revised(versions: Sequence[str]) -> str:
         try:
-            history = History.read(versions)
-            return message_file(chosen.fields, options, history, limit_bytes)
+            return _revised(versions, lambda history: declared(history)[0])
         except UnreadableSchemaError as exc:
             raise IncompatibleSchema(
                 f"the subject {subject.name} has a schema that cannot be read, so that fields"
                 f" cannot keep their numbers: {exc}; use another subject, or delete that version"
             ) from exc
 
-    settled = subject.settle(declared(())[0], lambda versions: declared(versions)[0])
+    settled = subject.settle(declared(History())[0], revised)
     # By the numbers of that text, whichever they are.
-    _, write_members = declared((settled.text,))
+    _, write_members = declared(History.read([settled.text]))
 
     def write(batch: pa.RecordBatch) -> list[Piece]:
         arrays = chosen.of(batch)
@@ -62,6 +64,18 @@ def protobuf_converter(
         return [_FIRST_MESSAGE, *write_members(arrays, EVERY_ROW)]
 
     return payload_converter(settled, write, limit_bytes)
+
+
+def _revised(versions: Sequence[str], declare: Callable[[History], str]) -> str:
+    """Return the schema after `versions`, the newest first: one of them where it has the fields.
+
+    What is reserved grows with the versions, so that each is compared with those before it.
+    """
+    history = History.read(versions)
+    for place, text in enumerate(versions):
+        if declare(History(history.versions[place:])) == text:
+            return text
+    return declare(history)
 
 
 def message_file(
@@ -76,7 +90,10 @@ def message_file(
     names = Names(options.scrub, "a message of Protocol Buffers", "A-Za-z")
     # Names are looked up from the inside, so that a package may hide another one of its name.
     dot = "." if {"google", "confluent"} & set(parts) else ""
-    file, message = MessageFile(limit_bytes, names, dot), Message(short, history)
+    # AWS's deserialisers have Google's files, and none of Confluent's.
+    own_decimals = options.registry_type == GLUE
+    file = MessageFile(limit_bytes, names, dot, own_decimals=own_decimals)
+    message = Message(short, history)
     write = file.members(message, fields)
     head = ['syntax = "proto3";', *([f"package {package};"] if package else [])]
     head += [f'import "{one}";' for one in sorted(file.imports)]

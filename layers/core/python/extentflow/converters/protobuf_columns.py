@@ -123,6 +123,8 @@ class MessageFile:
     names: Names
     # In front of names of other files' types.
     dot: str = ""
+    # Whether decimals are messages of this file, with the fields of confluent.type.Decimal.
+    own_decimals: bool = False
     imports: set[str] = field(default_factory=set)
 
     def members(self, message: Message, fields: Sequence[pa.Field], path: str = "") -> Members:
@@ -141,7 +143,10 @@ class MessageFile:
         }
         before = f"{path}." if path else ""
         writers = []
-        for number, index in sorted(zip(message.history.numbers(names), count(), strict=False)):
+        numbers = message.history.numbers(names)
+        reserved = (message.history.reserved(numbers), message.history.reserved_names(names))
+        message.fields += [f"reserved {each}" for each in reserved if each]
+        for number, index in sorted(zip(numbers, count(), strict=False)):
             one = fields[index]
             inside = before + one.name
             write_member = self._member(message, one.with_name(names[index]), number, inside)
@@ -195,7 +200,11 @@ class MessageFile:
         for recognises, build in _SCALARS:
             if recognises(data_type):
                 kind, imported = build(data_type, self.limit_bytes)
-                if imported:
+                if self.own_decimals and types.is_decimal(data_type):
+                    child = message.child(one.name, path)
+                    child.fields += ["bytes value = 1", "uint32 precision = 2", "int32 scale = 3"]
+                    kind = replace(kind, name=child.name)
+                elif imported:
                     self.imports.add(imported)
                     kind = replace(kind, name=self.dot + kind.name)
                 return kind

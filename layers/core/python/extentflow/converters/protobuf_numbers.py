@@ -5,7 +5,7 @@ A schema is read as text that anyone may have registered: in one pass, without r
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -14,6 +14,7 @@ _TOKEN = re.compile(
     r"(?P<blank>\s++|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?)"
     r"|\"(?:[^\"\\\n]|\\.)*+\"?|'(?:[^'\\\n]|\\.)*+'?|[\w.]++|."
 )
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABELS = frozenset({"optional", "repeated", "required"})
 _LAST_NUMBER = (1 << 29) - 1
 # No compiler takes more, and readers refuse values so deep.
@@ -34,6 +35,7 @@ class _Message:
     fields: dict[int, tuple[str, str]] = field(default_factory=dict)
     inner: dict[str, "_Message"] = field(default_factory=dict)
     reserved: list[tuple[int, int]] = field(default_factory=list)
+    reserved_names: set[str] = field(default_factory=set)
 
     def find(self, type_name: str) -> "_Message | None":
         """Return the message that a type means here; None for all other types."""
@@ -77,6 +79,29 @@ class History:
         free = _free_numbers(max(used, default=0), ranges)
         return [known[name] if name in known else next(free) for name in names]
 
+    def reserved(self, numbers: Collection[int]) -> str:
+        """Return the numbers that fields had or must not have, but for `numbers`, as declared."""
+        spans = [(number, number) for one in self.versions for number in one.fields]
+        spans += [pair for one in self.versions for pair in one.reserved]
+        taken = iter([*sorted(numbers), _LAST_NUMBER + 1])
+        number, begin = next(taken), 0
+        found: list[str] = []
+        for first, end in _merged(spans):
+            begin = first
+            while number <= end:
+                if number >= begin:
+                    found += _span(begin, number - 1)
+                    begin = number + 1
+                number = next(taken)
+            found += _span(begin, end)
+        return ", ".join(found)
+
+    def reserved_names(self, names: Collection[str]) -> str:
+        """Return the names that fields had or must not have, but for `names`, as declared."""
+        found = {name for one in self.versions for name, _ in one.fields.values()}
+        found = found.union(*(one.reserved_names for one in self.versions)).difference(names)
+        return ", ".join(f'"{name}"' for name in sorted(found) if _NAME.fullmatch(name))
+
     def member(self, name: str) -> "History":
         """Return the history of the message that is the type of a field."""
         found = (
@@ -86,6 +111,23 @@ class History:
             if each == name
         )
         return History(tuple(one for one in found if one is not None))
+
+
+def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same numbers as disjoint spans, in order."""
+    made: list[tuple[int, int]] = []
+    for first, end in sorted(spans):
+        if made and first <= made[-1][1] + 1:
+            made[-1] = (made[-1][0], max(made[-1][1], end))
+        else:
+            made.append((first, end))
+    return made
+
+
+def _span(first: int, end: int) -> list[str]:
+    if first >= end:
+        return [str(first)] if first == end else []
+    return [f"{first} to {'max' if end == _LAST_NUMBER else end}"]
 
 
 def _free_numbers(last: int, ranges: Sequence[tuple[int, int]]) -> Iterator[int]:
@@ -169,10 +211,12 @@ def _opened(here: _Message | None, statement: list[str]) -> _Message | None:
 
 def _declare(message: _Message, statement: list[str]) -> None:
     """Add what a statement of a message declares."""
+    texts = [one[1:-1] for one in statement if one[0] in "\"'"]
     statement = [one for one in statement if one[0] not in "\"'"]
     kind = statement[0] if statement else ""
     if kind in {"reserved", "extensions"}:
         message.reserved += _ranges(" ".join(statement[1:]).split(","))
+        message.reserved_names |= {*texts}
     elif kind != "option" and "=" in statement:
         at = statement.index("=")
         number = _number("".join(statement[at + 1 : at + 2]))
@@ -190,8 +234,9 @@ def _ranges(parts: Sequence[str]) -> Iterator[tuple[int, int]]:
     for part in parts:
         first, _, end = part.partition(" to ")
         if first.strip()[:1].isdigit():
-            number = _number(first.strip())
-            yield number, _number(end.strip() or first.strip())
+            number, last = _number(first.strip()), _number(end.strip() or first.strip())
+            if 1 <= number <= last <= _LAST_NUMBER:
+                yield number, last
 
 
 def _number(text: str) -> int:

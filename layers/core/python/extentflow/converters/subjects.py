@@ -1,16 +1,25 @@
 """What converters with a registry share: the subject of their schema, and payloads that name it."""
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
-from extentflow.config.registry import TOPIC_NAME, RegistryOptions
+from extentflow.config.registry import GLUE, RegistryOptions
 from extentflow.converters import Converter, Destination
-from extentflow.converters.buffers import convert_in_halves
+from extentflow.converters.buffers import (
+    convert_in_halves,
+    offsets_from_lengths,
+    require_limit,
+    value_offsets,
+)
 from extentflow.converters.confluent import open_confluent
-from extentflow.converters.interleave import Constant, Piece, join_rows
+from extentflow.converters.glue import open_glue
+from extentflow.converters.interleave import Blobs, Constant, Piece, join_rows
 from extentflow.converters.registry import AVRO, Registered, Revision, SettledSchemas
 
 
@@ -33,22 +42,15 @@ class Subject:
 
 def open_subject(options: RegistryOptions, destination: Destination, kind: str) -> Subject:
     """Return the subject of a converter's schema; `options` have resolved secrets."""
-    name = subject_name(options, destination, options.record_name)
+    name = options.subject(destination.topic, is_key=destination.is_key)
     return Subject(open_registry(options, kind), name, destination.preview)
-
-
-def subject_name(options: RegistryOptions, destination: Destination, record: str) -> str:
-    """Return the subject of a schema whose record is called `record`."""
-    topic, strategy = destination.topic, options.strategy
-    if strategy == TOPIC_NAME:
-        return f"{topic}-{'key' if destination.is_key else 'value'}"
-    return record if strategy == "RecordNameStrategy" else f"{topic}-{record}"
 
 
 @lru_cache(maxsize=64)
 def open_registry(options: RegistryOptions, kind: str = AVRO) -> SettledSchemas:
     """Return this process's view of a registry; `options` have resolved secrets."""
-    return SettledSchemas(open_confluent(options, kind), options.auto_register)
+    opened = open_glue if options.registry_type == GLUE else open_confluent
+    return SettledSchemas(opened(options, kind), options.auto_register)
 
 
 def payload_converter(
@@ -58,6 +60,20 @@ def payload_converter(
     prefix = Constant(settled.prefix)
 
     def convert(batch: pa.RecordBatch) -> pa.BinaryArray:
-        return join_rows([prefix, *write(batch)], batch.num_rows, limit_bytes)
+        pieces = write(batch)
+        if settled.is_compressed:
+            pieces = [Blobs(_deflated(join_rows(pieces, batch.num_rows, limit_bytes), limit_bytes))]
+        return join_rows([prefix, *pieces], batch.num_rows, limit_bytes)
 
     return partial(convert_in_halves, convert)
+
+
+def _deflated(rows: pa.BinaryArray, limit_bytes: int) -> pa.BinaryArray:
+    """Return each row compressed by itself, as a wire format asks for."""
+    data, offsets = memoryview(rows.buffers()[2] or b""), value_offsets(rows).tolist()
+    packed = [zlib.compress(data[start:end]) for start, end in pairwise(offsets)]
+    ends = offsets_from_lengths(np.fromiter(map(len, packed), np.int64, len(packed)))
+    # Rows that cannot be compressed grow.
+    require_limit(int(ends[-1]), limit_bytes)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(packed))]
+    return pa.Array.from_buffers(pa.binary(), len(packed), buffers)
