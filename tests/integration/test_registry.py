@@ -157,7 +157,7 @@ def test_messages_of_every_version_are_read_by_their_schema(strict: Stack, uniqu
     topic = f"orders-{unique}"
 
     payloads = [protobuf(strict, topic, one)[0] for one in (first, second, first)]
-    ask(strict, "PUT", f"/config/{topic}-value", {"compatibility": "NONE"})
+    ask(strict, "PUT", "/config", {"compatibility": "NONE"})
     payloads += protobuf(strict, topic, third)
 
     assert versions(strict, f"{topic}-value") == [1, 2, 3]
