@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -78,7 +78,7 @@ _CODECS: dict[str, Callable[[bytes], bytes]] = {
     "snappy": _snappy,
     "zstandard": zstandard.ZstdCompressor().compress,
     "bzip2": bz2.compress,
-    "xz": lzma.compress,
+    "xz": partial(lzma.compress, preset=0),
 }
 
 

@@ -22,6 +22,9 @@ HANGS_SECONDS = 30.0
 POLL_SECONDS = 1.0
 MOST_SAVED = 5  # inputs of one kind of finding
 MOST_DEATHS = 200
+# Arrow has the system's allocator, as in workers of the library, and that one returns what is
+# freed, as the limit counts what is allocated, used or not.
+ALLOCATORS = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": "262144"}
 _STDERR_CHARACTERS = 4_000
 
 
@@ -120,8 +123,7 @@ class Supervisor:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                # As workers of the library have it; it reserves nothing that a limit would count.
-                env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+                env={**os.environ, **ALLOCATORS},
             )
             assert process.stdout is not None
             hung = ended = False

@@ -5,6 +5,7 @@ the one that ended the process.
 """
 
 import faulthandler
+import gc
 import json
 import logging
 import mmap
@@ -23,6 +24,7 @@ from tests.fuzz.every import KNOWN, TARGETS, outcome
 from tests.fuzz.targets import TRIED, Target
 
 BATCH = 1_000
+_COLLECT_INPUTS = 100
 _WARM_INPUTS = 20
 NUMBER = struct.Struct("<q")
 GROWTH_MIB = 512
@@ -120,5 +122,8 @@ def work(name: str, seed: int, numbers: range, skipped: Collection[int], shared:
                 if number not in skipped:
                     NUMBER.pack_into(cell, 0, number)
                     trial.run(batch, number)
+                # Tracebacks refer to buffers, which the collector does not count.
+                if not number % _COLLECT_INPUTS:
+                    gc.collect()
             sys.stdout.write(f"{batch.line()}\n")
             sys.stdout.flush()

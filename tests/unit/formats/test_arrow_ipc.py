@@ -1,6 +1,7 @@
 """Arrow IPC types, damage and limits; pyarrow writes the files."""
 
 import random
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +19,7 @@ from extentflow.errors import (
     UnsupportedType,
 )
 from extentflow.formats import FORMATS, FormatOptions, no_rows, row_factor
-from extentflow.formats.arrow_ipc import ArrowIpc, read_footer
+from extentflow.formats.arrow_ipc import LARGEST_UNPACKED_BYTES, ArrowIpc, read_footer
 from extentflow.testing.stores import MemorySource
 
 FILE = written(WIDE, 250)
@@ -163,6 +164,54 @@ def test_a_batch_of_a_stream_that_is_not_valid_is_one_bad_record() -> None:
 
     assert len(result.bad) == 1
     assert len(result.rows) == 2750
+
+
+def claiming(table: pa.Table, claimed: int, *, stream: bool) -> bytes:
+    """Return an object whose first buffer of zeros, which is compressed, claims another size."""
+    body = written(table, len(table), stream=stream, compression="zstd")
+    frame = body.index(b"\x28\xb5\x2f\xfd")
+    return body[: frame - 8] + claimed.to_bytes(8, "little") + body[frame:]
+
+
+ZEROS = pa.table({"n": pa.array([0] * 1000, pa.int64())})
+WORDS = pa.table({"d": pa.array(["a" * 500, "b" * 500]).dictionary_encode()})
+
+
+@pytest.mark.parametrize("table", [ZEROS, WORDS], ids=["batch", "dictionary"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("claimed", [LARGEST_UNPACKED_BYTES, 1 << 62])
+def test_what_unpacks_to_too_much_is_not_allocated(
+    table: pa.Table,
+    stream: bool,  # noqa: FBT001
+    claimed: int,
+) -> None:
+    """Trap: Arrow allocated what a buffer claims, and filled it, if the object is a bomb."""
+    body = claiming(table, claimed, stream=stream)
+    reason = (
+        f"it unpacks to {claimed // 1000}"[:-3] + r"\d+ bytes, extentflow reads up to 536870912"
+    )
+
+    if stream:
+        with pytest.raises(CorruptObject, match=reason):
+            read(body)
+        return
+    ((_, _, why),) = read(body).bad
+    assert re.search(reason, why)
+
+
+def test_dictionaries_that_are_too_large_together_are_refused() -> None:
+    """Each of them is small enough."""
+    names = ("a", "b")
+    columns = {name: pa.array([name * 500, "x" * 500]).dictionary_encode() for name in names}
+    body = written(pa.table(columns), 9, compression="zstd")
+    half = (LARGEST_UNPACKED_BYTES // 2).to_bytes(8, "little")
+    at = 0
+    for _ in names:
+        at = body.index(b"\x28\xb5\x2f\xfd", at + 1)
+        body = body[: at - 8] + half + body[at:]
+
+    ((_, _, why),) = read(body).bad
+    assert "it unpacks to 5368" in why
 
 
 @pytest.mark.parametrize(

@@ -464,6 +464,21 @@ def test_a_truncated_object_is_corrupt(cut: int) -> None:
         read(BODY[:-cut])
 
 
+def test_damaged_blocks_hold_no_memory() -> None:
+    """Trap: Arrow's `read` lost what it had allocated, the limit of a block, when it raised."""
+    damaged = b"\x28\xb5\x2f\xfd\x20\x01\x0f\0\0a"
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            with pytest.raises(OSError, match="ZSTD"):
+                CODECS[b"zstandard"](damaged, 1 << 20)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert held < 1 << 20
+
+
 def test_a_damaged_marker_is_corrupt() -> None:
     body = bytearray(BODY)
     body[STARTS[3] - 1] ^= 1

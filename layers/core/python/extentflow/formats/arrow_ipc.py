@@ -19,7 +19,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -47,11 +47,21 @@ _FRAME_BYTES = 10
 _TAIL_BYTES = 64 << 10
 # A batch is held in memory as a whole, like every message.
 LARGEST_MESSAGE_BYTES = 256 << 20
+# A batch whose buffers are compressed, and all dictionaries, when they are unpacked.
+LARGEST_UNPACKED_BYTES = 512 << 20
 _CACHED_FOOTERS = 64
 _DICTIONARIES, _BATCHES = 2, 3
 # In the footer, a block is an offset, the length of its metadata, and that of its body.
 _BLOCK = struct.Struct("<qi4xq")
+# Fields of a message and of a record batch in Message.fbs, and kinds of messages.
+_KIND, _HEADER = 1, 2
+_BUFFERS, _COMPRESSION = 2, 3
+_OF_DICTIONARY, _OF_BATCH = 2, 3
+_BUFFER, _SIZE = struct.Struct("<qq"), struct.Struct("<q")
+_CONTINUATION, _LENGTH_BYTES = b"\xff" * 4, 4
 _ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
+
+Buffer: TypeAlias = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +80,88 @@ class Footer:
 
 
 def _blocks(footer: bytes, number: int) -> list[Block]:
-    """Return a vector of blocks in the footer, a flatbuffer: table, vtable, vector of structs."""
-    (table,) = struct.unpack_from("<I", footer, 0)
-    (vtable,) = struct.unpack_from("<i", footer, table)
-    vtable = table - vtable
-    (size,) = struct.unpack_from("<H", footer, vtable)
+    """Return a vector of blocks in the footer, a flatbuffer."""
+    found = _structs(footer, _target(footer, 0), number, _BLOCK)
+    return [Block(start, start + lead + body) for start, lead, body in found]
+
+
+def _target(data: Buffer, at: int) -> int:
+    """Return where the table or vector is whose offset is at `at`."""
+    return at + int(struct.unpack_from("<I", data, at)[0])
+
+
+def _place(data: Buffer, table: int, number: int) -> int:
+    """Return where a field of a flatbuffer's table is; 0 where the table has none."""
+    (distance,) = struct.unpack_from("<i", data, table)
+    vtable = table - distance
     # A vtable begins with its own size and the table's.
     slot = 4 + 2 * number
-    (at,) = struct.unpack_from("<H", footer, vtable + slot) if slot < size else (0,)
+    if not 0 <= vtable < len(data):
+        raise ValueError("a table without its fields")
+    (size,) = struct.unpack_from("<H", data, vtable)
+    (at,) = struct.unpack_from("<H", data, vtable + slot) if slot < size else (0,)
+    return table + at if at else 0
+
+
+def _structs(data: Buffer, table: int, number: int, kind: struct.Struct) -> list[tuple[int, ...]]:
+    """Return a field of a flatbuffer's table that is a vector of structs."""
+    at = _place(data, table, number)
     if not at:
         return []
-    (vector,) = struct.unpack_from("<I", footer, table + at)
-    vector += table + at
-    (count,) = struct.unpack_from("<I", footer, vector)
-    if vector < 0 or count * _BLOCK.size > len(footer):
-        raise ValueError("a vector that is longer than the footer")
-    found = [_BLOCK.unpack_from(footer, vector + 4 + _BLOCK.size * i) for i in range(count)]
-    return [Block(start, start + lead + body) for start, lead, body in found]
+    vector = _target(data, at)
+    (count,) = struct.unpack_from("<I", data, vector)
+    if count * kind.size > len(data):
+        raise ValueError("a vector that is longer than what holds it")
+    return [kind.unpack_from(data, vector + 4 + kind.size * index) for index in range(count)]
+
+
+class _Claims:
+    """What messages say that they unpack to: Arrow allocates it before it unpacks anything."""
+
+    def __init__(self) -> None:
+        self._dictionaries: dict[int, int] = {}
+
+    def check(self, metadata: Buffer, body: Buffer) -> None:
+        """Raise ValueError for a message, or dictionaries, of more than `LARGEST_UNPACKED_BYTES`.
+
+        Arrow reports metadata that cannot be read.
+        """
+        try:
+            claimed = self._claimed(metadata, body)
+        except (struct.error, IndexError, ValueError):
+            return
+        if claimed > LARGEST_UNPACKED_BYTES:
+            raise ValueError(
+                f"it unpacks to {claimed} bytes, extentflow reads up to {LARGEST_UNPACKED_BYTES};"
+                " write smaller batches"
+            )
+
+    def _claimed(self, metadata: Buffer, body: Buffer) -> int:
+        message = _target(metadata, 0)
+        kind, header = (_place(metadata, message, number) for number in (_KIND, _HEADER))
+        if not kind or not header or metadata[kind] not in (_OF_DICTIONARY, _OF_BATCH):
+            return 0
+        batch = dictionary = _target(metadata, header)
+        if metadata[kind] == _OF_BATCH:
+            return _unpacked_bytes(metadata, batch, body)
+        own, data, delta = (_place(metadata, dictionary, number) for number in range(3))
+        claimed = _unpacked_bytes(metadata, _target(metadata, data), body) if data else 0
+        (number,) = struct.unpack_from("<q", metadata, own) if own else (0,)
+        if delta and metadata[delta]:
+            claimed += self._dictionaries.get(number, 0)
+        self._dictionaries[number] = claimed
+        return sum(self._dictionaries.values())
+
+
+def _unpacked_bytes(metadata: Buffer, batch: int, body: Buffer) -> int:
+    """Return the size of a record batch's buffers, each of which begins with its own."""
+    if not _place(metadata, batch, _COMPRESSION):
+        return len(body)
+    buffers = _structs(metadata, batch, _BUFFERS, _BUFFER)
+    last = len(body) - _SIZE.size
+    starts = [start for start, length in buffers if length >= _SIZE.size and 0 <= start <= last]
+    # -1 stands for a buffer that is not compressed.
+    return len(body) + sum(max(0, int(_SIZE.unpack_from(body, start)[0])) for start in starts)
 
 
 def read_footer(source: RangeSource) -> Footer:
@@ -147,9 +222,28 @@ def _unreadable_message(version: ObjectVersion, start: int, exc: BaseException) 
     return _corrupt(version, start, version.size, what)
 
 
+class _MessageFile(ObjectFile):
+    """The object as a file of which Arrow reads each message at once, and which checks them."""
+
+    def __init__(self, source: RangeSource) -> None:
+        super().__init__(source, source.version.size, b"", 0, b"")
+        self._claims = _Claims()
+
+    def read(self, size: int) -> bytes:
+        """Return as `ObjectFile`; ValueError for a message that unpacks to too much."""
+        data = super().read(size)
+        # The length of the metadata, behind the mark that older files do not have.
+        start = _LENGTH_BYTES * (2 if data.startswith(_CONTINUATION) else 1)
+        length = int.from_bytes(data[start - _LENGTH_BYTES : start], "little")
+        if start + length < len(data):
+            view = memoryview(data)
+            self._claims.check(view[start : start + length], view[start + length :])
+        return data
+
+
 def _open_file(source: RangeSource) -> tuple[ObjectFile, pa.ipc.RecordBatchFileReader]:
     version = source.version
-    file = ObjectFile(source, version.size, b"", 0, b"")
+    file = _MessageFile(source)
     try:
         reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
         require_columns(version, reader.schema)
@@ -168,6 +262,9 @@ class _StreamFile(io.IOBase):
         self._data = b""
         self._next = 0
         self._raised: BaseException | None = None
+        self._claims = _Claims()
+        # The previous read, and how many bytes the one before it had.
+        self._previous, self._before = b"", 0
         self.at = 0
 
     def check(self) -> None:
@@ -180,12 +277,20 @@ class _StreamFile(io.IOBase):
         return True
 
     def read(self, size: int) -> bytes:
-        """Return `size` bytes; fewer only at the end of the object."""
+        """Return `size` bytes; fewer only at the end of the object.
+
+        ValueError for a message that unpacks to too much.
+        """
         try:
-            return self._next_bytes(min(size, self._source.version.size - self.at))
+            data = self._next_bytes(min(size, self._source.version.size - self.at))
         except BaseException as exc:
             self._raised = self._raised or exc
             raise
+        # Arrow reads the length of the metadata, the metadata, and the body.
+        if self._before == _LENGTH_BYTES:
+            self._claims.check(self._previous, data)
+        self._before, self._previous = len(self._previous), data
+        return data
 
     def _next_bytes(self, size: int) -> bytes:
         if size > LARGEST_MESSAGE_BYTES:

@@ -346,7 +346,8 @@ def _complete(content: bytes, *, ended: bool) -> bytes:
 
 def _zstandard(body: bytes, limit: int) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(body), "zstd") as stream:
-        content: bytes = stream.read(limit + 1)
+        # `read` loses the memory that it has allocated when it raises.
+        content: bytes = stream.read_buffer(limit + 1).to_pybytes()
     return content
 
 

@@ -462,7 +462,8 @@ def _by_arrow(
     stream = pa.CompressedInputStream(pa.PythonFile(readable, mode="r"), codec)
     while True:
         try:
-            step = bytes(stream.read(step_bytes))
+            # `read` loses the memory that it has allocated when it raises.
+            step = stream.read_buffer(step_bytes).to_pybytes()
         except OSError as exc:
             # An OSError of the input, such as a reset connection, passes through Arrow unchanged.
             if readable.reading:

@@ -242,7 +242,8 @@ def _unpacked(chunk: bytes | memoryview, compression: int, limit: int) -> bytes:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(chunk, limit)
     if compression == _ZSTD:
         with pa.CompressedInputStream(pa.BufferReader(chunk), "zstd") as stream:
-            found: bytes = stream.read(limit)
+            # `read` loses the memory that it has allocated when it raises.
+            found: bytes = stream.read_buffer(limit).to_pybytes()
             return found
     size = _varint(chunk, 0)[0] if compression == _SNAPPY else _lz4_bytes(chunk)
     if size > limit or compression not in (_SNAPPY, _LZ4):
