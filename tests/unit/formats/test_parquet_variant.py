@@ -22,8 +22,7 @@ from tests.laws.parquet_bytes import (
 from tests.laws.parquet_cases import read_rows
 
 from extentflow.converters.json import json_converter
-from extentflow.errors import UnsupportedType
-from extentflow.formats.parquet_types import variant_json
+from extentflow.formats.parquet_variant import variant_json
 
 # A value in SQL, and its JSON; None: as in DuckDB.
 VALUES: list[tuple[str, str | None]] = [
@@ -123,14 +122,6 @@ def test_a_damaged_value_in_a_list_is_a_bad_record() -> None:
 
     assert result.column("l").to_pylist() == [['"x"', None], [], None, ["null"]]
     assert [record.location for record in bad] == [2]
-
-
-def test_a_shredded_variant_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "shredded.parquet"
-    duckdb.execute(f"copy (select 1::variant v) to '{path}' (format parquet)")
-
-    with pytest.raises(UnsupportedType, match="column 'v' is a shredded VARIANT"):
-        read_rows(path.read_bytes())
 
 
 def test_a_struct_that_is_no_variant_stays_one() -> None:

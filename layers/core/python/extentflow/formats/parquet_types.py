@@ -1,6 +1,6 @@
 """What Arrow reads from Parquet, made exact: refused types, INT96, decimals, ENUM, VARIANT.
 
-    refused by name    INTERVAL, a shredded VARIANT, two columns of one name
+    refused by name    INTERVAL, two columns of one name
     refused by value   an INT96 that its unit cannot hold, a decimal longer than its precision
     converted          ENUM to text, VARIANT to JSON
 
@@ -12,25 +12,20 @@ unless `parquet.int96.unit` says otherwise.
 
 from __future__ import annotations
 
-import base64
-import math
 import re
-import struct
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from extentflow.errors import UnsupportedType
 from extentflow.formats import without_rows
+from extentflow.formats.parquet_variant import variant_texts
 from extentflow.model import ObjectVersion
 
 # Rows by their ordinals in a batch, and why they are bad.
@@ -291,10 +286,13 @@ class _Leaves:
 
     def is_variant(self, data_type: pa.DataType) -> bool:
         """Whether a struct that begins at the next leaf is a VARIANT."""
-        is_last = self._next >= len(self._schema)
-        if is_last or data_type.field(0).type.num_fields:
+        at = data_type.get_field_index("metadata")
+        if at < 0 or data_type.field(at).type.num_fields:
             return False
-        group, _, _ = self._schema.column(self._next).path.rpartition(".")
+        leaf = self._next + sum(_leaf_count(data_type.field(each).type) for each in range(at))
+        if leaf >= len(self._schema):
+            return False
+        group, _, _ = self._schema.column(leaf).path.rpartition(".")
         return group in self._variants
 
 
@@ -342,6 +340,25 @@ def _as_it_is(array: pa.Array) -> pa.Array:
     return array
 
 
+def _variant_plan(data_type: pa.DataType, leaves: _Leaves, path: str) -> Plan:
+    convert = variant_texts(data_type, path)
+    for _ in range(_leaf_count(data_type)):
+        leaves.take()
+
+    def to_json(array: pa.StructArray) -> pa.Array:
+        return pa.ExtensionArray.from_storage(pa.json_(), pa.array(convert(array), pa.string()))
+
+    return pa.json_(), to_json
+
+
+def _leaf_count(data_type: pa.DataType) -> int:
+    """Return how many leaf columns of Parquet a type has."""
+    is_nested = data_type.num_fields or pa.types.is_struct(data_type)
+    if isinstance(data_type, pa.BaseExtensionType) or not is_nested:
+        return 1
+    return sum(_leaf_count(data_type.field(at).type) for at in range(data_type.num_fields))
+
+
 def _entries(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return the values of a slice of lists or maps, and where each row begins among them."""
     offsets = array.offsets.to_numpy()
@@ -381,208 +398,3 @@ def _nested_plan(
 
         return pa.map_(key, item), of_map
     raise UnsupportedType(f"column {path!r} has an ENUM or VARIANT in {data_type}; write a list")
-
-
-# -- VARIANT ---------------------------------------------------------------------------------------
-
-# As the specification of the encoding names them (parquet-format, VariantEncoding.md).
-_PRIMITIVE, _SHORT_STRING, _OBJECT = range(3)
-_LAST_VERSION = 1
-_DEEPEST = 128
-_YEAR_DIGITS = 4
-_MOST_NAME_BYTES = 64 << 20
-# What numpy takes for the lack of a value.
-_NOT_A_TIME = -(2**63)
-
-
-def _variant_plan(data_type: pa.DataType, leaves: _Leaves, path: str) -> Plan:
-    names = [data_type.field(at).name for at in range(data_type.num_fields)]
-    plain = all(pa.types.is_binary(data_type.field(at).type) for at in range(len(names)))
-    if sorted(names) != ["metadata", "value"] or not plain:
-        raise UnsupportedType(
-            f"column {path!r} is a shredded VARIANT; write it without typed_value"
-        )
-    for _ in names:
-        leaves.take()
-    metadata, value = names.index("metadata"), names.index("value")
-
-    def convert(array: pa.StructArray) -> pa.Array:
-        members = array.flatten()
-        dictionaries, values = members[metadata].to_pylist(), members[value].to_pylist()
-        texts = [
-            None if encoded is None else variant_json(dictionary, encoded)
-            for dictionary, encoded in zip(dictionaries, values, strict=True)
-        ]
-        return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts, pa.string()))
-
-    return pa.json_(), convert
-
-
-def variant_json(metadata: bytes | None, value: bytes) -> str:
-    """Return the JSON of a VARIANT. ValueError: it contradicts the specification.
-
-    Numbers keep all digits; NaN and the infinities are null; binary is base64; dates, times,
-    timestamps and UUIDs are texts as in docs/json.md.
-    """
-    try:
-        return _Variant(value, _variant_names(metadata or b"")).json(0, _DEEPEST)
-    except (IndexError, struct.error, UnicodeDecodeError, OverflowError) as exc:
-        raise ValueError(f"a VARIANT cannot be decoded: {exc}") from exc
-
-
-def _variant_names(metadata: bytes) -> list[str]:
-    header = metadata[0]
-    if header & 0x0F != _LAST_VERSION:
-        raise ValueError(f"a VARIANT has version {header & 0x0F}, and 1 is read")
-    width = (header >> 6) + 1
-    count = int.from_bytes(_cut(metadata, 1, width), "little")
-    ends = _integers(metadata, 1 + width, width, count + 1)
-    start = 1 + width * (count + 2)
-    return [_cut(metadata, start + left, right - left).decode() for left, right in pairwise(ends)]
-
-
-def _cut(data: bytes, start: int, length: int) -> bytes:
-    """Return bytes that have to be there."""
-    if length < 0 or start + length > len(data):
-        raise IndexError(f"bytes [{start}-{start + length}) of {len(data)}")
-    return data[start : start + length]
-
-
-def _integers(data: bytes, start: int, width: int, count: int) -> list[int]:
-    cut = _cut(data, start, width * count)
-    return [int.from_bytes(cut[at : at + width], "little") for at in range(0, len(cut), width)]
-
-
-class _Variant:
-    """The values of one VARIANT, by their first bytes.
-
-    Values do not overlap, so that all together read each byte once: offsets cannot make a small
-    VARIANT a large text. Names may be used often, up to a limit.
-    """
-
-    def __init__(self, data: bytes, names: list[str]) -> None:
-        self._data = data
-        self._names = names
-        self._unread = len(data)
-        self._name_bytes = _MOST_NAME_BYTES
-
-    def json(self, at: int, depth: int) -> str:
-        """Return the value at a byte. Raises ValueError, IndexError and those of conversions."""
-        if not depth:
-            raise ValueError(f"a VARIANT has more than {_DEEPEST} levels")
-        header = self._take(at, 1)[0]
-        kind, detail = header & 3, header >> 2
-        if kind == _SHORT_STRING:
-            return _quoted(self._take(at + 1, detail).decode())
-        if kind == _PRIMITIVE:
-            return self._primitive(detail, at + 1)
-        return self._nested(at + 1, detail, depth, is_object=kind == _OBJECT)
-
-    def _take(self, at: int, size: int) -> bytes:
-        self._unread -= size
-        if self._unread < 0:
-            raise ValueError("values of a VARIANT overlap")
-        return _cut(self._data, at, size)
-
-    def _nested(self, at: int, detail: int, depth: int, *, is_object: bool) -> str:
-        width, id_width = (detail & 3) + 1, (detail >> 2 & 3) + 1
-        is_large = detail >> (4 if is_object else 2) & 1
-        count = int.from_bytes(self._take(at, 4 if is_large else 1), "little")
-        at += 4 if is_large else 1
-        ids = _integers(self._data, at, id_width, count) if is_object else []
-        at += len(ids) * id_width
-        offsets = _integers(self._data, at, width, count + 1)
-        start = at + width * (count + 1)
-        values = [self.json(start + offset, depth - 1) for offset in offsets[:count]]
-        if not is_object:
-            return "[" + ",".join(values) + "]"
-        names = [self._names[each] for each in ids]
-        if len(set(names)) < len(names):
-            raise ValueError("an object of a VARIANT has a name twice")
-        self._name_bytes -= sum(map(len, names))
-        if self._name_bytes < 0:
-            raise ValueError(f"a VARIANT has names of more than {_MOST_NAME_BYTES} bytes")
-        pairs = zip(names, values, strict=True)
-        return "{" + ",".join(f"{_quoted(name)}:{value}" for name, value in pairs) + "}"
-
-    def _primitive(self, kind: int, at: int) -> str:
-        if kind in _WORDS:
-            return _WORDS[kind]
-        if kind in _FIXED:
-            size, write = _FIXED[kind]
-            return write(self._take(at, size))
-        if kind in _SIZED:
-            length = int.from_bytes(self._take(at, 4), "little")
-            return _SIZED[kind](self._take(at + 4, length))
-        raise ValueError(f"a VARIANT has a value of type {kind}, which is not read")
-
-
-def _quoted(text: str) -> str:
-    return orjson.dumps(text).decode()
-
-
-def _integer(data: bytes) -> str:
-    return str(int.from_bytes(data, "little", signed=True))
-
-
-def _decimal(data: bytes) -> str:
-    # Without an exponent, as the columns of decimals.
-    unscaled, scale = int.from_bytes(data[1:], "little", signed=True), data[0]
-    digits = str(abs(unscaled)).rjust(scale + 1, "0")
-    sign = "-" if unscaled < 0 else ""
-    return sign + digits[: len(digits) - scale] + ("." + digits[-scale:] if scale else "")
-
-
-def _float(code: str) -> Callable[[bytes], str]:
-    def write(data: bytes) -> str:
-        (number,) = struct.unpack(code, data)
-        if not math.isfinite(number):
-            return "null"
-        return str(np.float32(number)) if code == "<f" else repr(number)
-
-    return write
-
-
-def _instant(unit: Literal["D", "us", "ns"], zone: str) -> Callable[[bytes], str]:
-    def write(data: bytes) -> str:
-        count = int.from_bytes(data, "little", signed=True)
-        if count == _NOT_A_TIME:
-            raise ValueError("a VARIANT has a timestamp out of range")
-        text = str(np.datetime64(count, unit))
-        # As in ISO 8601, which asks for the sign of years with more than four digits.
-        year = text.lstrip("-").partition("-")[0]
-        return f'"{"+" if len(year) > _YEAR_DIGITS and text[0] != "-" else ""}{text}{zone}"'
-
-    return write
-
-
-def _time(data: bytes) -> str:
-    count = int.from_bytes(data, "little", signed=True)
-    if not 0 <= count < 86_400 * 10**6:
-        raise ValueError("a VARIANT has a time that is not a time of day")
-    return f'"{str(np.datetime64(count, "us"))[11:]}"'
-
-
-_WORDS = {0: "null", 1: "true", 2: "false"}
-_FIXED: dict[int, tuple[int, Callable[[bytes], str]]] = {
-    3: (1, _integer),
-    4: (2, _integer),
-    5: (4, _integer),
-    6: (8, _integer),
-    7: (8, _float("<d")),
-    8: (5, _decimal),
-    9: (9, _decimal),
-    10: (17, _decimal),
-    11: (4, _instant("D", "")),
-    12: (8, _instant("us", "Z")),
-    13: (8, _instant("us", "")),
-    14: (4, _float("<f")),
-    17: (8, _time),
-    18: (8, _instant("ns", "Z")),
-    19: (8, _instant("ns", "")),
-    20: (16, lambda data: f'"{uuid.UUID(bytes=data)}"'),
-}
-_SIZED: dict[int, Callable[[bytes], str]] = {
-    15: lambda data: f'"{base64.b64encode(data).decode()}"',
-    16: lambda data: _quoted(data.decode()),
-}
