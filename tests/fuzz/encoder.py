@@ -22,9 +22,10 @@ from tests.support.registry import decoded, without_logical_types
 from extentflow.config.registry import AvroOptions
 from extentflow.converters.avro_columns import EVERY_ROW, record_writer
 from extentflow.converters.avro_columns import Target as Limits
-from extentflow.converters.avro_schema import Names, parse_schema, record_schema
+from extentflow.converters.avro_schema import parse_schema, record_schema
+from extentflow.converters.confluent import ConfluentRegistry
 from extentflow.converters.interleave import join_rows
-from extentflow.converters.registry import SchemaRegistry
+from extentflow.converters.names import Names
 from extentflow.errors import CorruptRecord
 
 _NAMES = Names(scrub=True)
@@ -125,7 +126,7 @@ def _settled(answer: str) -> str:
             return 200, None
 
     options = AvroOptions(urls=("http://r",), use_latest=True, auto_register=False)
-    return SchemaRegistry(options, transport).settle("s", "{}").text
+    return ConfluentRegistry(options, transport).latest("s").text
 
 
 ENCODER = Target("encoder", 5, _input, _run)
