@@ -296,9 +296,13 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
     if chosen and (problem := config.unfit(chosen)):
         yield problem
     fitting, named = key_converters(key), config.key_converter
-    # A package's converter states itself what columns it takes; transforms may change them.
-    columns = bool(key.columns)
-    unchecked = named is None or (columns and not CONVERTERS.is_built_in(named)) or config.steps
+    # A package's converter states itself what columns it takes; transforms may change them. The
+    # object's key and a template are texts whatever the transforms are, unless one makes keys.
+    unchecked = (
+        named is None
+        or config.keys_by_transform
+        or (key.source == "column" and bool(config.steps or not CONVERTERS.is_built_in(named)))
+    )
     if sound("message.key", "key.converter", "transforms") and named and not config.keyed:
         yield (
             "key.converter: applies only where message.key is set or a transform makes keys;"
