@@ -31,12 +31,24 @@ _BODIES: dict[str, tuple[bytes, ...]] = {
 _BOMB_BYTES = (2 << 20, 8 << 20)
 _BOMBS = 0.003  # of all inputs
 # Where every writer stores checksums.
-_CHECKED = ("gzip", "bzip2", "snappy", "bgzf")
+_CHECKED = ("gzip", "bzip2", "bzip2-blocks", "snappy", "bgzf")
+# Packed as one object: a table or an end stands behind everything else.
+_WHOLE = ("bgzf", "zstd-seekable")
 
 
 def _bgzf(body: bytes) -> bytes:
     block_bytes = 37 if len(body) < _BOMB_BYTES[0] else 60_000
     return compression_cases.bgzf(body, lambda: block_bytes)[0]
+
+
+def _bzip2_blocks(body: bytes) -> bytes:
+    block_bytes = 41 if len(body) < _BOMB_BYTES[0] else 800_000
+    return compression_cases.bzip2(body, lambda: block_bytes, 3)[0] or bz2.compress(b"")
+
+
+def _seekable(body: bytes) -> bytes:
+    frame_bytes = 53 if len(body) < _BOMB_BYTES[0] else 100_000
+    return compression_cases.seekable(compression_cases.parts_of(body, lambda: frame_bytes))
 
 
 def _lz4(body: bytes) -> bytes:
@@ -54,6 +66,8 @@ _PACKERS: dict[str, tuple[Callable[[bytes], bytes], ...]] = {
     "lz4": (_lz4,),
     "snappy": (compression_cases.snappy,),
     "bgzf": (_bgzf,),
+    "bzip2-blocks": (_bzip2_blocks,),
+    "zstd-seekable": (_seekable,),
 }
 # Magic numbers and headers of others: what follows a stream, or stands in its place.
 _PIECES = (
@@ -88,7 +102,7 @@ def _seeds(codec: str) -> tuple[tuple[str, bytes, bytes], ...]:
             middle = len(body) // 3
             parts = ((body,), (body[:middle], body[middle:]), (b"", body))
             found += [
-                (name, body, b"".join(map(packer, part)) if codec != "bgzf" else packer(body))
+                (name, body, b"".join(map(packer, part)) if codec not in _WHOLE else packer(body))
                 for packer in _PACKERS[codec]
                 for part in parts
             ]

@@ -752,8 +752,8 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
             "value.converter=avro cannot make values of jsonl, which passes them on as they are; ",
         ),
         (
-            {**JSON_LINES, "select": "a"},
-            "select names columns, and jsonl has none; remove select; jsonl.schema makes columns",
+            {**JSON_LINES, "select": "a,b"},
+            "select names several members of jsonl; the value is one: name it; jsonl.schema ",
         ),
         ({**ORDERS, "errors.tolerance": "all"}, "errors.deadletterqueue.topic.name: missing"),
         (

@@ -105,7 +105,9 @@ def with_other_letters(decompress: Steps) -> Steps:
     return lambda *given: (step.replace(b"a", b"b") for step in decompress(*given))
 
 
-@pytest.mark.parametrize("codec", sorted(set(compression.CODECS) - {"bgzf"}))
+@pytest.mark.parametrize(
+    "codec", sorted(set(compression.CODECS) - {"bgzf", "bzip2-blocks", "zstd-seekable"})
+)
 def test_content_that_is_not_the_original_is_found(
     codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ def column_reader(name: str, options: FormatOptions, own: DocumentOptions) -> Co
 
 def to_sample(options: FormatOptions) -> FormatOptions:
     """Return how the documents in samples are read: as they are, in short steps."""
-    return replace(options, window_bytes=SAMPLE_WINDOW_BYTES, columns=(), facts="")
+    return replace(options, window_bytes=SAMPLE_WINDOW_BYTES, columns=(), select=(), facts="")
 
 
 def inspected(name: str, documents: Format, source: RangeSource) -> str:
@@ -58,7 +58,11 @@ def inspected(name: str, documents: Format, source: RangeSource) -> str:
 
 def with_columns(spec: FormatSpec, own: DocumentOptions) -> FormatSpec:
     """Return the specification under options: with a schema, records are columns."""
-    return spec if own.schema == () else replace(spec, raw=False, converters=OF_COLUMNS, remedy="")
+    if own.schema == ():
+        return spec
+    return replace(
+        spec, raw=False, converters=(*OF_COLUMNS, "string", "bytes", "base64"), remedy=""
+    )
 
 
 def schema_problems(name: str, check: FormatCheck) -> Iterator[str]:
