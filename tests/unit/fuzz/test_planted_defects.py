@@ -13,7 +13,16 @@ from extentflow.config.specs import FORMATS
 from extentflow.converters import avro_columns
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.errors import CorruptObject, ExtentflowError
-from extentflow.formats import Chunk, avro, bgzf, compression, lines, raw_bytes
+from extentflow.formats import (
+    Chunk,
+    avro,
+    bgzf,
+    bzip2_blocks,
+    compression,
+    lines,
+    raw_bytes,
+    zstd_frames,
+)
 from extentflow.model import Extent
 from extentflow.transforms import Excluding
 
@@ -98,6 +107,7 @@ def test_what_is_lost_at_a_cut_is_found(name: str, monkeypatch: pytest.MonkeyPat
 
 
 Steps = Callable[..., Iterator[bytes]]
+CUT = {"bgzf", "bzip2-blocks", "zstd-seekable"}
 
 
 def with_other_letters(decompress: Steps) -> Steps:
@@ -105,9 +115,7 @@ def with_other_letters(decompress: Steps) -> Steps:
     return lambda *given: (step.replace(b"a", b"b") for step in decompress(*given))
 
 
-@pytest.mark.parametrize(
-    "codec", sorted(set(compression.CODECS) - {"bgzf", "bzip2-blocks", "zstd-seekable"})
-)
+@pytest.mark.parametrize("codec", sorted(set(compression.CODECS) - CUT))
 def test_content_that_is_not_the_original_is_found(
     codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +132,22 @@ def test_content_of_blocks_that_is_not_the_original_is_found(
     monkeypatch.setattr(bgzf, "_inflate", lambda *given: inflate(*given).replace(b"a", b"b"))
 
     assert "the original's records" in first_finding("bgzf")
+
+
+def test_content_of_cut_objects_that_is_not_the_original_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content, streamed = bzip2_blocks._content, zstd_frames._streamed
+
+    def of_block(*given: Any) -> bytes | None:  # noqa: ANN401
+        found = content(*given)
+        return None if found is None else found.replace(b"a", b"b")
+
+    monkeypatch.setattr(bzip2_blocks, "_content", of_block)
+    monkeypatch.setattr(zstd_frames, "_streamed", with_other_letters(streamed))
+
+    assert "the original's records" in first_finding("bzip2-blocks")
+    assert "FOUND" in first_finding("zstd-seekable")
 
 
 def test_bytes_that_are_not_those_of_the_object_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
