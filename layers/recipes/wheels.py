@@ -23,7 +23,16 @@ _MACHINE_AT = slice(18, 20)
 _ARROW = re.compile(rb"(?<=\0)lib(?:arrow|parquet)\w*\.so\.\d+(?=\0)")
 
 # botocore describes every service of AWS; a client needs its own service's description.
-SERVICES = ("dynamodb", "emr-serverless", "events", "s3", "secretsmanager", "sqs", "sts")
+SERVICES = (
+    "dynamodb",
+    "emr-serverless",
+    "events",
+    "glue",
+    "s3",
+    "secretsmanager",
+    "sqs",
+    "sts",
+)
 
 # Files that no code imports, by path below the folder. Libraries that a kept library links to must
 # be kept; `unmet` checks this.

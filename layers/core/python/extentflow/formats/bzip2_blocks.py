@@ -367,6 +367,8 @@ class Bzip2Content:
     ) -> Iterator[Window]:
         """Yield the owned content and what follows it, with the overlap before it."""
         extent = self.extent
+        if extent.start == extent.end:
+            return  # what begins there is owned by the extent that begins there, too
         block = self.position >> BLOCK_OFFSET_BITS
         # Behind the extent, content is owned up to an offset from the first block there.
         start = extent.start if not self.position else min(block, extent.end)
