@@ -54,6 +54,12 @@ def test_the_streams_of_parallel_writers_are_cut_anywhere() -> None:
     assert values(packed, *everywhere(packed, 1_001)) == LINES
 
 
+def test_an_extent_without_bytes_owns_nothing() -> None:
+    packed = bz2.compress(BODY)
+
+    assert values(packed, 0, 0, 100, 100, len(packed)) == LINES
+
+
 def test_blocks_of_one_stream_begin_at_any_bit() -> None:
     parts = [BODY[at : at + 1_000] for at in range(0, 40_000, 1_000)]
     packed, begins = bzip2_stream(parts)
