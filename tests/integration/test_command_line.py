@@ -491,7 +491,7 @@ def planned(line: CommandLine, *addresses: str) -> list[str]:
 def test_trap_t20_addresses_are_exact_keys_prefixes_or_globs(line: CommandLine) -> None:
     others = ("starfish.txt", "1x.txt", "a b.txt.gz", "sub/deep/z.txt", "sub/y.csv")
     for key in (*ODD_KEYS, *others):
-        line.delivery.put(key, b"")
+        line.delivery.put(key, gzip.compress(b"") if key.endswith(".gz") else b"")
     line.put()
     root = line.delivery.address
 
