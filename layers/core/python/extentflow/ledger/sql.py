@@ -459,8 +459,9 @@ class SqlAdmin:
             _check_file_system(self._path)
             self._path.parent.mkdir(parents=True, exist_ok=True)
         self._calls.write("its creation", _migrate)
-        adopted = adopt(self._items, self.place)
-        identity(self._items, self.place)
+        place = self.place
+        adopted = adopt(self._items, place)
+        identity(self._items, place)
         return adopted
 
     def check_version(self) -> None:
