@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 from tests.fuzz.every import KNOWN
 from tests.fuzz.targets import Target
 from tests.fuzz.worker import NUMBER
 
-HANGS_SECONDS = 30.0
+HANGS_SECONDS = 30.0  # of its CPU, for one input
+MOST_WAITED = 10  # times as long by the clock: it waits for something, or the machine is busy
 POLL_SECONDS = 1.0
 MOST_SAVED = 5  # inputs of one kind of finding
 MOST_DEATHS = 200
@@ -127,7 +129,7 @@ class Supervisor:
             )
             assert process.stdout is not None
             hung = ended = False
-            for line in _lines(process.stdout, lambda: self._hangs(shared)):
+            for line in _lines(process.stdout, lambda: self._hangs(shared, process.pid)):
                 if line is None:
                     hung = True
                     process.kill()
@@ -158,15 +160,20 @@ class Supervisor:
         limits = ["--inputs", str(self.count), "--seed", seed, "--target", name]
         return [sys.executable, "-m", "tests.fuzz", *limits, *worker]
 
-    def _hangs(self, shared: Path) -> Callable[[], bool]:
-        seen, since = -1, time.monotonic()
+    def _hangs(self, shared: Path, pid: int) -> Callable[[], bool]:
+        """Return what says whether one input has taken too long: of the CPU, or by the clock."""
+        worker = psutil.Process(pid)
+        seen, since, used = -1, time.monotonic(), 0.0
 
         def hangs() -> bool:
-            nonlocal seen, since
+            nonlocal seen, since, used
             (number,) = NUMBER.unpack(shared.read_bytes())
+            times = worker.cpu_times()
+            cpu = times.user + times.system
             if number != seen:
-                seen, since = number, time.monotonic()
-            return number >= 0 and time.monotonic() - since > self.hangs_seconds
+                seen, since, used = number, time.monotonic(), cpu
+            waited = time.monotonic() - since > self.hangs_seconds * MOST_WAITED
+            return number >= 0 and (cpu - used > self.hangs_seconds or waited)
 
         return hangs
 

@@ -234,7 +234,9 @@ def _attributes(random: Random, names: list[str]) -> dict[str, str]:
 
 def _damaged(random: Random, settings: dict[str, str]) -> dict[str, str]:
     name = random.choice(list(settings))
-    text = change_bytes(random, settings[name].encode()).decode("utf-8", "replace")
+    # Texts hold lone surrogates, as arguments of a command line may.
+    given = settings[name].encode("utf-8", "surrogatepass")
+    text = change_bytes(random, given).decode("utf-8", "replace")
     return {**settings, name: random.choice((text, text, random.choice(TEXTS)))}
 
 

@@ -97,7 +97,8 @@ for module in pkgutil.walk_packages(extentflow.__path__, "extentflow."):
     except ModuleNotFoundError as exc:
         wanting[module.name] = exc.name
 assert "extentflow.engines.spark" in wanting, wanting
-assert {{name.partition(".")[0] for name in wanting.values()}} <= {{"pyspark", "py4j"}}, wanting
+roots = {{name.partition(".")[0] for name in wanting.values()}}
+assert roots <= {{"pyspark", "py4j", "sqlalchemy"}}, wanting
 for service in {services!r}:
     boto3.client(service, region_name="eu-central-1")
 confluent_kafka.Producer({{"bootstrap.servers": "nowhere:1"}})

@@ -26,7 +26,7 @@ from tests.support.real import (
     take_over,
     the_job,
 )
-from tests.support.waiting import running_seconds
+from tests.support.waiting import AWAITED_SECONDS, running_seconds
 
 from extentflow.model import ExtentState, JobState
 from extentflow.sink.headers import by_name
@@ -468,8 +468,8 @@ def lower_limit(delivery: Delivery, kind: ResourceType, name: str, setting: str,
     admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
     entry = ConfigEntry(setting, str(to), incremental_operation=AlterConfigOpType.SET)
     changed = ConfigResource(kind, name, incremental_configs=[entry])
-    for altered in admin.incremental_alter_configs([changed]).values():
-        altered.result(timeout=60)
+    altered = admin.incremental_alter_configs([changed], request_timeout=AWAITED_SECONDS)
+    altered[changed].result()
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
