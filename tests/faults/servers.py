@@ -205,6 +205,7 @@ def _kafka(nodes: tuple[Broker, ...]) -> list[Kafka]:
             cluster=cluster,
             controllers=controllers,
             heap="512m" if len(nodes) == 1 else "384m",
+            quick=True,
             name=one.name,
         )
         for one in nodes

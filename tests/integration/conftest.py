@@ -79,12 +79,13 @@ def _only_local_credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     broker = Kafka(
+        quick=True,
         properties={
             # A killed broker may come back only when its old session has ended.
             "broker.session.timeout.ms": "4000",
             # How often transactions are looked at that took longer than they may.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-        }
+        },
     )
     services: list[Service] = [broker, SeaweedS3(), DynamoDbLocal()]
     with Stack(tmp_path_factory.mktemp("stack"), services=services, free_ports=True) as running:
@@ -95,7 +96,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     root = tmp_path_factory.mktemp("second")
-    with Stack(root, services=[Kafka(heap="384m")], free_ports=True) as running:
+    with Stack(root, services=[Kafka(heap="384m", quick=True)], free_ports=True) as running:
         running.up()
         yield running
 

@@ -154,7 +154,7 @@ def test_a_store_unavailable_for_many_receives_costs_no_attempt(
 def test_a_worker_frozen_past_the_brokers_idle_limit_delivers_at_once(
     quick_ground: Ground, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    broker = Kafka(heap="384m", properties={"connections.max.idle.ms": str(IDLE_MS)})
+    broker = Kafka(heap="384m", quick=True, properties={"connections.max.idle.ms": str(IDLE_MS)})
     root = tmp_path_factory.mktemp("idle")
     warm, lines = wide_lines("warm-", 10), wide_lines("thawed-", 10)
     with Stack(root, services=[broker], free_ports=True) as kafka:

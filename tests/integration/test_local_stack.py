@@ -195,7 +195,7 @@ def test_a_paused_service_answers_nothing_until_it_is_resumed(second_broker: Sta
 
 @pytest.mark.variant
 def test_kafka_keeps_its_data_when_it_moves_to_another_port(own_root: Path, unique: str) -> None:
-    broker = [Kafka(heap="384m", properties={"auto.create.topics.enable": "true"})]
+    broker = [Kafka(heap="384m", quick=True, properties={"auto.create.topics.enable": "true"})]
     with Stack(own_root, services=broker, free_ports=True) as first:
         first.up()
         old = first.endpoint("kafka")

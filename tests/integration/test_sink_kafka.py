@@ -249,7 +249,7 @@ def test_all_missing_topics_are_named_at_once(cluster: KafkaCluster) -> None:
 
 
 def test_no_question_creates_a_topic_on_brokers_that_create_topics(tmp_path: Path) -> None:
-    creating = Kafka(heap="384m", properties={"auto.create.topics.enable": "true"})
+    creating = Kafka(heap="384m", quick=True, properties={"auto.create.topics.enable": "true"})
     with Stack(tmp_path, services=[creating], free_ports=True) as stack:
         stack.up()
         cluster = KafkaCluster(stack.endpoint("kafka"))

@@ -216,17 +216,28 @@ class FailsOnce(MemorySource):
         return super().read(start, end)
 
 
+def some(values: Sequence[int], most: int) -> Sequence[int]:
+    """Return all values, or between `most` and twice as many of them, evenly spread."""
+    return values[:: max(1, len(values) // most)]
+
+
 def every_fault_surfaces(
-    case: FormatCase, sample: Sample, span: tuple[int, int], sizes: tuple[int, int]
+    case: FormatCase,
+    sample: Sample,
+    span: tuple[int, int],
+    sizes: tuple[int, int],
+    *,
+    most: int,
 ) -> int:
     """A read that fails raises what the source raised, and never looks like the end of data.
 
-    Returns how many reads there were to fail.
+    Where there are more than `most` reads, about as many fail, evenly spread. Returns how many
+    reads there were to fail.
     """
     healthy = MemorySource(sample.body)
     decoded(case.format(*sizes), healthy, span)
 
-    for number in range(len(healthy.reads)):
+    for number in some(range(len(healthy.reads)), most):
         fault = StoreUnavailable(f"injected into read {number}")
         raised = None
         try:

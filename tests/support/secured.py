@@ -191,7 +191,7 @@ def secured_stack(folder: Path, *others: Service) -> Iterator[Secured]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:app;User:CN=app",
     }
-    services = [Kafka(properties=properties, heap="384m"), *others]
+    services = [Kafka(properties=properties, heap="384m", quick=True), *others]
     with Stack(folder, ports={"kafka": first}, services=services, free_ports=True) as running:
         running.up()
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{first}", "log_level": 0})

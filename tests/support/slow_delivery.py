@@ -67,7 +67,7 @@ def broker_behind_link(folder: Path) -> Iterator[SlowLink]:
                 "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SLOW:PLAINTEXT"
             ),
         }
-        services = [Kafka(properties=properties, heap="384m")]
+        services = [Kafka(properties=properties, heap="384m", quick=True)]
         stack = Stack(folder, ports={"kafka": ports}, services=services, free_ports=True)
         with stack as running:
             running.up()

@@ -36,7 +36,6 @@ class DynamoDbLocal:
         jars = (f"{library}/*", toolbox.spark_jar("janino"), toolbox.spark_jar("commons-compiler"))
         return [
             *java_command(toolbox, heap=self.heap, directory=directory),
-            "-XX:+UseSerialGC",
             f"-Djava.library.path={library}",
             f"-Dsqlite4java.library.path={library}",
             "-cp",

@@ -36,9 +36,6 @@ class Apicurio:
         (runner,) = program.glob("*-runner.jar")
         return [
             *java_command(toolbox, heap=self.heap, directory=directory),
-            "-XX:+UseSerialGC",
-            # Starts faster, and nothing runs long enough to gain from the second compiler.
-            "-XX:TieredStopAtLevel=1",
             f"-Dquarkus.http.host={HOST}",
             f"-Dquarkus.http.port={ports['registry']}",
             "-Dquarkus.http.access-log.enabled=false",

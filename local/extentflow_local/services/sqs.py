@@ -61,7 +61,6 @@ class ElasticMq:
         logging.write_text(_LOGGING, encoding="utf-8")
         return [
             *java_command(toolbox, heap=self.heap, directory=directory),
-            "-XX:+UseSerialGC",
             f"-Dconfig.file={configuration}",
             f"-Dlogback.configurationFile={logging}",
             "-cp",

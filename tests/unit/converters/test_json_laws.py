@@ -69,7 +69,7 @@ NUMBERS = pa.schema(
 
 
 @given(bands=st.lists(BANDS, min_size=1, max_size=6), data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_texts_cached_from_one_batch_do_not_change_later_batches(
     bands: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:

@@ -294,7 +294,7 @@ def test_a_job_whose_extents_are_not_all_final_is_never_ended(reconciled: Reconc
     fail(reconciled, job, 1)
     reconciled.lose_messages()
 
-    report = reconciled.run_for(30 * DAY)
+    report = reconciled.run_for(8 * DAY)
 
     assert (report.jobs_closed, reconciled.state_of(job)) == (0, JobState.RUNNING)
 

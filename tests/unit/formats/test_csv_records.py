@@ -115,7 +115,7 @@ def test_any_cut_of_any_bytes_yields_the_same_records(
     window=st.integers(2, 20),
     data=st.data(),
 )
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_any_cut_of_any_escapes_yields_the_same_records(
     body: bytes, limit: int, window: int, data: st.DataObject
 ) -> None:

@@ -603,7 +603,7 @@ def compact(value: object) -> str:
     st.booleans(),
     st.sampled_from([1, MANY]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_both_paths_decode_what_the_definition_says(
     types: list[str],
     documents: list[list[tuple[str, str]]],

@@ -131,14 +131,14 @@ def _condition(chance: random.Random, depth: int = 2) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_pruning_changes_nothing_that_is_delivered_or_counted(seed: int) -> None:
     chance = random.Random(seed)
     body = written(
         _table(chance), row_group_size=GROUP_ROWS, write_statistics=True, store_schema=True
     )
     saved = 0
-    for _ in range(60):
+    for _ in range(30):
         config = connector(_condition(chance), negate=chance.random() < 0.6)
 
         pruned, whole = read(body, config), read(body, config, prune=False)
@@ -147,7 +147,7 @@ def test_pruning_changes_nothing_that_is_delivered_or_counted(seed: int) -> None
         assert len(whole.made.payloads) + whole.made.filtered == ROWS
         saved += sum(end - start for start, end in whole.reads)
         saved -= sum(end - start for start, end in pruned.reads)
-    assert saved > 5 * len(body)
+    assert saved > 2 * len(body)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -157,7 +157,7 @@ def test_the_rows_are_those_of_duckdb(seed: int, tmp_path: Path) -> None:
     table = _table(chance).drop_columns(["f"])
     path = tmp_path / "table.parquet"
     path.write_bytes(written(table, row_group_size=GROUP_ROWS, write_statistics=True))
-    for _ in range(40):
+    for _ in range(20):
         condition = _condition(chance)
         if "f " in condition:
             continue

@@ -59,6 +59,7 @@ ONE_EXTENT = b"abc"
             Scenario({CRASH: 2, PAUSE: 1}, most=3, body=ONE_EXTENT),
             1_000,
             id="one extent and two crashes",
+            marks=EXHAUSTIVE,
         ),
         pytest.param(
             Scenario(ENDS, most=2, body=ONE_EXTENT, workers=3, slots=1),
@@ -83,7 +84,10 @@ ONE_EXTENT = b"abc"
             marks=EXHAUSTIVE,
         ),
         pytest.param(
-            Scenario(ANSWERS, most=2, body=ONE_EXTENT, workers=1), 2_200, id="answers are missing"
+            Scenario(ANSWERS, most=2, body=ONE_EXTENT, workers=1),
+            2_200,
+            id="answers are missing",
+            marks=EXHAUSTIVE,
         ),
         pytest.param(
             Scenario(ANSWERS, most=2, body=ONE_EXTENT),
@@ -163,6 +167,7 @@ def test_late_progress_without_conditions_is_found(monkeypatch: pytest.MonkeyPat
             Scenario({FORGET: 1, RESTORE: 1, PAUSE: 1, CRASH: 1}, most=2, body=ONE_EXTENT),
             500,
             id="and a worker dies or pauses",
+            marks=EXHAUSTIVE,
         ),
         pytest.param(
             Scenario({FORGET: 1, RESTORE: 1, CRASH: 2}, most=3, body=ONE_EXTENT, slots=1),

@@ -37,7 +37,14 @@ def played(play: Play) -> Counter[str]:
     return play.events
 
 
-@pytest.mark.parametrize("probability", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize(
+    "probability",
+    [
+        pytest.param(0.02, marks=pytest.mark.variant),
+        0.1,
+        pytest.param(0.3, marks=pytest.mark.variant),
+    ],
+)
 def test_every_record_arrives_once_and_every_job_ends_under_any_faults(
     probability: float,
 ) -> None:
