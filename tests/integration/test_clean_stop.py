@@ -53,6 +53,7 @@ def terminate_group(process: subprocess.Popen[str]) -> None:
         pytest.param("spark", terminate_group, marks=[pytest.mark.spark, pytest.mark.variant]),
     ],
 )
+@pytest.mark.long
 def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
     deliver: Deliver, s3_proxy: FaultProxy, engine: str, send: Signal
 ) -> None:

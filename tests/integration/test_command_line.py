@@ -447,6 +447,7 @@ def test_a_plan_shows_what_a_run_would_do_and_writes_nothing(
     assert (after["job"], after["state"]) == (plan["job"], "DONE")
 
 
+@pytest.mark.long
 def test_odd_objects_are_named_together_and_block_no_other(line: CommandLine) -> None:
     odd = ["noextension", "other.xyz"]
     for key in (*odd, "good.txt"):
@@ -466,6 +467,7 @@ def test_odd_objects_are_named_together_and_block_no_other(line: CommandLine) ->
     assert ["set input.format" in text for text in reported] == [True, True]
 
 
+@pytest.mark.long
 def test_a_plan_reports_large_lines_and_missing_topics_as_a_run_does(line: CommandLine) -> None:
     engine = ("--engine", "inline", "--cores", "1")
     line.delivery.put("x.txt", b"x" * 1_100_000 + b"\n")
@@ -488,6 +490,7 @@ def planned(line: CommandLine, *addresses: str) -> list[str]:
     return [plan["object"].removeprefix(line.delivery.address) for plan in said.json]
 
 
+@pytest.mark.long
 def test_trap_t20_addresses_are_exact_keys_prefixes_or_globs(line: CommandLine) -> None:
     others = ("starfish.txt", "1x.txt", "a b.txt.gz", "sub/deep/z.txt", "sub/y.csv")
     for key in (*ODD_KEYS, *others):
@@ -511,6 +514,7 @@ def test_trap_t20_addresses_are_exact_keys_prefixes_or_globs(line: CommandLine) 
 # -- runs -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_run_of_odd_keys_prints_json_for_programs_and_nothing_else(line: CommandLine) -> None:
     for key in ODD_KEYS:
         line.delivery.put(key, joined([key.encode()]))
@@ -532,6 +536,7 @@ def assert_quiet(said: Said) -> None:
         assert noise not in said.err
 
 
+@pytest.mark.long
 def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) -> None:
     line.delivery.put("bad.txt", joined([*LINES[:10], b"\xff", *LINES[10:20]]))
     line.delivery.put("cut.txt.gz", gzip.compress(joined(LINES))[:-10])
@@ -568,6 +573,7 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_master_where_spark_does_not_start_is_one_line(line: CommandLine) -> None:
     line.delivery.put("x.txt", joined(LINES[:5]))
     line.put()
@@ -595,6 +601,7 @@ def test_a_replay_of_a_done_job_starts_nothing(line: CommandLine) -> None:
     assert sorted(line.delivery.values()) == sorted(LINES[:5])
 
 
+@pytest.mark.long
 def test_undelivered_jobs_are_replayed_unless_a_newer_one_exists(
     line: CommandLine,
 ) -> None:
@@ -698,6 +705,7 @@ def test_an_error_is_one_line_and_debugging_shows_where(line: CommandLine) -> No
 # -- status ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_status_shows_the_jobs_also_where_a_queue_is_gone(
     line: CommandLine, queues: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -801,6 +809,7 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
         ),
     ],
 )
+@pytest.mark.long
 def test_doctor_finds_problems_of_a_connector_with_remedies(
     line: CommandLine, change: dict[str, str], broken: list[str]
 ) -> None:
@@ -836,6 +845,7 @@ def test_doctor_finds_problems_of_the_servers_with_remedies(
     assert found["remedy"]
 
 
+@pytest.mark.long
 def test_doctor_warns_of_slots_that_were_left_with_an_extent(alone: CommandLine) -> None:
     line = alone
     line.delivery.put("x.txt", joined(LINES))

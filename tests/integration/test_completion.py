@@ -28,6 +28,7 @@ def keys(s3: "S3Client", bucket: str, prefix: str) -> list[str]:
 
 
 @pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.long
 def test_a_run_moves_the_objects_that_it_delivered(delivery: Delivery, engine: str) -> None:
     moved = f"moved-{delivery.name}/"
     delivery.connector(
@@ -65,6 +66,7 @@ def test_a_run_moves_the_objects_that_it_delivered(delivery: Delivery, engine: s
     assert [event["completion"] for event in ours] == ["", ""]
 
 
+@pytest.mark.long
 def test_functions_delete_the_objects_that_they_delivered(ground: Ground, s3: "S3Client") -> None:
     with ground.open() as path:
         feed = path.feed(after_completion="delete")

@@ -107,6 +107,7 @@ def test_an_envelope_is_what_connect_writes(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("decimals", ["BASE64", "NUMERIC"])
+@pytest.mark.long
 def test_connect_reads_every_value_of_every_type(connect: Connect, decimals: str) -> None:
     @given(data=st.data())
     @settings(max_examples=40, deadline=None, database=None)

@@ -113,6 +113,7 @@ def arranged(delivery: Delivery, partitions: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.long
 def test_a_replay_killed_before_a_commit_delivers_each_record_once(
     delivery: Delivery,
     after: bool,  # noqa: FBT001 - a parameter
@@ -138,6 +139,7 @@ def test_a_replay_killed_before_a_commit_delivers_each_record_once(
         sink.close()
 
 
+@pytest.mark.long
 def test_dead_letters_are_listed_repaired_and_delivered_by_commands(
     delivery: Delivery, tmp_path: Path
 ) -> None:

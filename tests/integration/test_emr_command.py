@@ -74,6 +74,7 @@ def shell(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Iterator[Sh
     delivery.kill_started()
 
 
+@pytest.mark.long
 def test_the_command_waits_for_the_run_and_prints_what_it_delivered(shell: Shell) -> None:
     waiting = shell.run()
     work = shell.work()

@@ -267,6 +267,7 @@ def test_trap_t19_an_empty_object_is_done_without_an_extent(everything: Everythi
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.long
 def test_documents_of_json_become_avro_with_keys_of_their_members(
     delivery: Delivery, engine: str
 ) -> None:
@@ -340,6 +341,7 @@ def test_trap_t31_running_again_adds_nothing(delivery: Delivery) -> None:
     assert sorted(delivery.values()) == sorted(LINES)
 
 
+@pytest.mark.long
 def test_again_delivers_a_second_generation_on_purpose(delivery: Delivery) -> None:
     delivery.put("lines.txt", joined(LINES))
     delivery.connector({"extent.bytes": "64KiB"})
@@ -353,6 +355,7 @@ def test_again_delivers_a_second_generation_on_purpose(delivery: Delivery) -> No
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_job_begun_inline_is_finished_on_spark_in_order(
     delivery: Delivery, tmp_path: Path
 ) -> None:
@@ -381,6 +384,7 @@ def stopped_at_first_receipt(delivery: Delivery, engine: Engine) -> RunReport:
 # -- order and tasks ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_ordering_by_object_keeps_file_order_in_one_partition(delivery: Delivery) -> None:
     truth = {label: numbered_lines(label, 10_000) for label in "abc"}
     for label, lines in truth.items():
@@ -397,6 +401,7 @@ def test_ordering_by_object_keeps_file_order_in_one_partition(delivery: Delivery
         assert len({record.partition for record in own}) == 1
 
 
+@pytest.mark.long
 def test_small_extents_share_tasks(delivery: Delivery) -> None:
     delivery.put("lines.txt", joined(LINES))
     delivery.connector({"extent.bytes": "4KiB"})

@@ -149,6 +149,7 @@ def test_a_worker_killed_at_its_functions_deadline_is_made_up_for(
     assert feed.ending(LINES) == Ending(records=len(LINES))
 
 
+@pytest.mark.long
 def test_before_its_deadline_a_worker_hands_its_extent_to_a_continuation(
     hurried: EventPath,
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_worker_frozen_past_its_lease_is_fenced_and_adds_nothing(
 # -- messages that come twice ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_doubled_extent_message_waits_for_the_first_and_adds_nothing(
     path: EventPath, s3_proxy: FaultProxy
 ) -> None:
@@ -224,6 +226,7 @@ def test_a_doubled_extent_message_waits_for_the_first_and_adds_nothing(
     assert feed.ending(LINES) == Ending(records=len(LINES))
 
 
+@pytest.mark.long
 def test_a_message_redelivered_while_its_worker_still_runs_adds_nothing(
     ground: Ground, s3_proxy: FaultProxy
 ) -> None:
@@ -246,6 +249,7 @@ def test_a_message_redelivered_while_its_worker_still_runs_adds_nothing(
 # -- notifications --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_repeated_and_reordered_notifications_deliver_each_version_once(
     path: EventPath, versioned_bucket: str
 ) -> None:
@@ -267,6 +271,7 @@ def test_repeated_and_reordered_notifications_deliver_each_version_once(
     assert feed.ending(everything) == Ending(records=len(everything), jobs={"DONE": 3})
 
 
+@pytest.mark.long
 def test_without_versioning_a_late_event_belongs_to_the_newer_objects_job(
     path: EventPath,
 ) -> None:
@@ -292,6 +297,7 @@ def together(*messages: str) -> str:
 
 
 @pytest.mark.parametrize("fault", [Reset(), DropResponse()], ids=["unsent", "sent, not noted"])
+@pytest.mark.long
 def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
     path: EventPath, fault: Fault
 ) -> None:
@@ -326,6 +332,7 @@ def asks(request: Request, operation: str) -> bool:
 
 
 @pytest.mark.parametrize("home", ["bucket", "versioned_bucket"])
+@pytest.mark.long
 def test_an_object_replaced_between_planning_and_delivery_is_never_spliced(
     path: EventPath, s3_proxy: FaultProxy, home: str, request: pytest.FixtureRequest
 ) -> None:
@@ -347,6 +354,7 @@ def test_an_object_replaced_between_planning_and_delivery_is_never_spliced(
     assert feed.ending(lines) == Ending(records=len(lines), jobs=jobs)
 
 
+@pytest.mark.long
 def test_an_object_replaced_in_the_midst_of_its_delivery_is_never_spliced(
     path: EventPath, s3_proxy: FaultProxy
 ) -> None:

@@ -213,6 +213,7 @@ def test_an_interrupted_replay_delivers_the_pinned_version_once(
     assert feed.await_state(upload, JobState.DONE).version == upload.version
 
 
+@pytest.mark.long
 def test_a_replay_takes_the_dead_letters_of_a_job_or_of_a_time(path: EventPath) -> None:
     lines, others = wide_lines("one-", 10), wide_lines("other-", 10)
     feed = feed_without_topic(path)
@@ -285,6 +286,7 @@ def test_a_corrected_object_is_a_new_job_and_supersedes_the_old_one(
 # -- long chains of messages ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_ordered_object_has_more_extents_than_lambdas_limit_of_recursion(
     path: EventPath,
 ) -> None:
@@ -303,6 +305,7 @@ def test_an_ordered_object_has_more_extents_than_lambdas_limit_of_recursion(
 # -- what people want of a connector ------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_paused_connector_waits_without_attempts_and_continues(path: EventPath) -> None:
     lines, later = wide_lines("paused-", 2_000), wide_lines("later-", 10)
     feed = path.feed(extent_bytes=EXTENT)
@@ -327,6 +330,7 @@ def test_a_paused_connector_waits_without_attempts_and_continues(path: EventPath
     assert feed.ending([*lines, *later]) == Ending(len(lines) + len(later), jobs={"DONE": 2})
 
 
+@pytest.mark.long
 def test_a_stopped_connector_cancels_its_jobs_and_leaves_arrivals_alone(path: EventPath) -> None:
     lines, later = wide_lines("stopped-", 2_000), wide_lines("later-", 10)
     feed = path.feed(extent_bytes=EXTENT)

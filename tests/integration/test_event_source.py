@@ -284,6 +284,7 @@ def test_a_message_received_too_often_goes_to_the_dead_letter_queue(
     assert left(sqs, deployment.queue_of("toy")) == 0
 
 
+@pytest.mark.long
 def test_polling_continues_after_an_outage_of_the_server(
     run: Run, deployment: Deployment, sqs: "SQSClient", queues: Stack, seen: Seen
 ) -> None:

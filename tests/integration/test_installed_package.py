@@ -157,6 +157,7 @@ def test_every_import_of_the_wheel_is_a_declared_requirement(
     assert set(report["missing"].values()) <= set[str]().union(*others)
 
 
+@pytest.mark.long
 def test_every_command_of_the_wheel_shows_its_help(environment: Environment) -> None:
     assert "Usage: extentflow" in environment.run("extentflow", "--help")
 
@@ -166,6 +167,7 @@ def test_every_command_of_the_wheel_shows_its_help(environment: Environment) -> 
     assert set(shown.values()) == {0}
 
 
+@pytest.mark.long
 def test_the_wheel_does_not_hold_the_local_stack(environment: Environment) -> None:
     (packages,) = environment.folder.glob("lib/python*/site-packages")
 
@@ -179,6 +181,7 @@ def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery
 
 
 @pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.variant)])
+@pytest.mark.long
 def test_the_wheel_delivers_an_object(
     environment: Environment, extra: str, engine: str, delivery: Delivery
 ) -> None:

@@ -322,6 +322,7 @@ class TestParallelClaims:
     """Every claim checks the job's item: a transaction on one hot item."""
 
     @pytest.mark.parametrize("hold_seconds", [None, 0.01])
+    @pytest.mark.long
     def test_claims_of_one_job_by_many_workers_all_succeed_within_the_retry_time(
         self, stack: "Stack", table: str, hold_seconds: float | None
     ) -> None:

@@ -91,6 +91,7 @@ def world(url: str) -> Iterator[PostgresWorld]:
     world.ledger._items.calls._engine().dispose()
 
 
+@pytest.mark.long
 class TestContract(LedgerContract):
     pass
 
@@ -168,6 +169,7 @@ class TestRefusals:
         with pytest.raises(Misconfigured, match="elsewhere"):
             SqlLedger(LedgerOptions("", endpoint=wrong), retry=IMPATIENT).jobs.get("none")
 
+    @pytest.mark.long
     def test_a_copy_is_refused_until_it_is_adopted(self, world: PostgresWorld) -> None:
         first = world.ledger.id
         copy = f"{world.schema}_copy"

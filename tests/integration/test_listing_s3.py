@@ -48,6 +48,7 @@ def listed(pages: Iterable[Page]) -> list[ObjectVersion]:
     return [version for page in pages for version in page.versions]
 
 
+@pytest.mark.long
 def test_a_plain_bucket_is_listed_over_pages_and_from_any_token(
     store: S3Store, s3: "S3Client", bucket: str, prefix: str
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_queue_is_named_as_aws_would_name_it(
 
 
 @pytest.mark.parametrize("ending", [pytest.param("restart", marks=pytest.mark.variant), "kill"])
+@pytest.mark.long
 def test_messages_survive_and_what_was_deleted_stays_deleted(tmp_path: Path, ending: str) -> None:
     with Stack(tmp_path, services=[ElasticMq()], free_ports=True) as stack:
         stack.up()

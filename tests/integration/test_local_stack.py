@@ -119,6 +119,7 @@ def test_dynamodb_keeps_conditions(dynamodb: "DynamoDBClient", table_name: str) 
 
 
 @pytest.mark.parametrize("ending", [pytest.param("restart", marks=pytest.mark.variant), "kill"])
+@pytest.mark.long
 def test_data_survive(
     stack: Stack,
     make_topic: MakeTopic,
@@ -180,6 +181,7 @@ def test_a_second_broker_shares_nothing_with_the_first(
     assert values_in(other, topic, 1) == [b"second broker"]
 
 
+@pytest.mark.long
 def test_a_paused_service_answers_nothing_until_it_is_resumed(second_broker: Stack) -> None:
     ports = {"kafka": int(second_broker.endpoint("kafka").rpartition(":")[2])}
     service = Kafka()
@@ -247,6 +249,7 @@ def small(own_root: Path) -> Iterator[Stack]:
         yield running
 
 
+@pytest.mark.long
 def test_down_leaves_no_process_no_port_and_no_file_outside(small: Stack, own_root: Path) -> None:
     states = small.state()
     leftovers = SeaweedS3().leftovers(states[0].ports)
@@ -298,6 +301,7 @@ def test_a_stopped_service_is_reported_with_the_command_that_starts_it(
         stack.endpoint("kafka")
 
 
+@pytest.mark.long
 def test_the_whole_stack_stops_in_seconds(small: Stack) -> None:
     started = running_seconds()
 

@@ -83,6 +83,7 @@ def test_after_an_unreported_crash_the_next_run_resumes_at_lease_end(
 # -- a group that Kafka forgot --------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_deleted_group_is_a_loud_failure_that_only_a_person_can_accept(
     delivery: Delivery,
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_worker_of_another_cluster_gets_a_conflict_and_delivers_nothing(
     assert sorted(delivery.values()) == sorted(LINES)
 
 
+@pytest.mark.long
 def test_a_done_job_is_not_reported_done_to_another_cluster(
     delivery: Delivery, elsewhere: Delivery
 ) -> None:
@@ -175,6 +177,7 @@ def test_a_done_job_is_not_reported_done_to_another_cluster(
     assert elsewhere.values() == []
 
 
+@pytest.mark.long
 def test_slots_of_two_clusters_never_mix(delivery: Delivery, elsewhere: Delivery) -> None:
     planned(delivery)
     assert run_here(delivery).ok
@@ -191,6 +194,7 @@ def test_slots_of_two_clusters_never_mix(delivery: Delivery, elsewhere: Delivery
 # -- two ledgers, one cluster ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_two_ledgers_on_one_cluster_do_not_fence_each_other(
     stack: Stack, s3: "S3Client", bucket: str, unique: str
 ) -> None:
@@ -235,6 +239,7 @@ def test_a_worker_that_takes_over_the_only_slot_fences_its_former_owner(
 # -- revisions ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_job_keeps_its_connectors_revision_and_a_new_one_takes_the_new(
     delivery: Delivery,
 ) -> None:

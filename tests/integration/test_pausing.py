@@ -12,6 +12,7 @@ from extentflow.ledger import ConnectorState
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_pause_ends_a_run_and_the_same_command_resumes_it_later(
     deliver: Deliver, s3_proxy: FaultProxy
 ) -> None:

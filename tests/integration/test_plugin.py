@@ -79,6 +79,7 @@ def assert_every_row_arrived(delivery: Delivery) -> None:
 
 
 @pytest.mark.parametrize("engine", ["inline", "spark"])
+@pytest.mark.long
 def test_an_installed_format_is_delivered(
     delivery: Delivery, packages: Path, tmp_path: Path, engine: str
 ) -> None:
@@ -95,6 +96,7 @@ def test_an_installed_format_is_delivered(
     assert_every_row_arrived(delivery)
 
 
+@pytest.mark.long
 def test_functions_deliver_the_format_of_a_package_in_their_layer(
     ground: Ground, packages: Path, tmp_path: Path, unique: str
 ) -> None:

@@ -61,6 +61,7 @@ def expected_event(job: Job) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_a_run_publishes_each_end_once(delivery: Delivery) -> None:
     delivery.connector({"extent.bytes": "64KiB"})
     delivery.put("full.txt", joined(LINES))

@@ -413,6 +413,7 @@ def test_a_queue_that_rejects_makes_the_sender_try_again(door: Door) -> None:
     assert door.announced() == [("a", GRID)]
 
 
+@pytest.mark.long
 def test_a_queue_that_is_unavailable_makes_the_sender_try_again(door: Door, queues: Stack) -> None:
     queues.kill("sqs")
     answered, _ = door.post(notification("a").encode(), Content_Type=JSON)

@@ -102,6 +102,7 @@ def state_of(delivery: Delivery, job: Job) -> JobState:
     return found.state
 
 
+@pytest.mark.long
 def test_objects_without_a_notification_are_delivered_once(
     stack: Stack,
     queues: Stack,
@@ -131,6 +132,7 @@ def test_objects_without_a_notification_are_delivered_once(
     assert sorted(delivery.values()) == sorted(line for body in lines.values() for line in body)
 
 
+@pytest.mark.long
 def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
     delivery: Delivery,
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_planner_killed_between_registering_and_sending_is_made_up_for(
     assert sorted(delivery.values()) == sorted(LINES)
 
 
+@pytest.mark.long
 def test_the_reconciler_settles_a_worker_that_died_within_a_transaction(
     delivery: Delivery,
 ) -> None:

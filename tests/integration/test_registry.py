@@ -64,6 +64,7 @@ def new_client(registry: Stack, **changes: bool) -> SettledSchemas:
     return open_registry(AvroOptions(urls=(registry.endpoint("registry"),), **changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_all_workers_get_one_id_and_register_once(strict: Stack, subject: str) -> None:
     found = [new_client(strict).settle(subject, ORDER) for _ in range(3)]
 

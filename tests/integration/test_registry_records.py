@@ -239,6 +239,7 @@ def through(proxy: FaultProxy, registry: Stack) -> str:
 
 @pytest.mark.parametrize(("value", "key"), PAIRS)
 @pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.long
 def test_consumers_read_every_value_of_the_object(  # noqa: PLR0917 - fixtures
     delivery: Delivery,
     registry: Stack,
@@ -258,6 +259,7 @@ def test_consumers_read_every_value_of_the_object(  # noqa: PLR0917 - fixtures
 
 
 @pytest.mark.parametrize(("value", "key"), PAIRS)
+@pytest.mark.long
 def test_an_incompatible_schema_is_refused_before_the_first_record(
     delivery: Delivery, registry: Stack, client: SchemaRegistryClient, value: str, key: str
 ) -> None:
@@ -276,6 +278,7 @@ def test_an_incompatible_schema_is_refused_before_the_first_record(
     check(value, key, delivery, client)
 
 
+@pytest.mark.long
 def test_values_conform_to_the_schema_by_another_validator(
     delivery: Delivery, registry: Stack, client: SchemaRegistryClient
 ) -> None:
@@ -315,6 +318,7 @@ def path(ground: Ground) -> Iterator[EventPath]:
 
 
 @pytest.mark.parametrize(("value", "key"), PAIRS)
+@pytest.mark.long
 def test_functions_deliver_after_an_outage_that_costs_no_attempt(  # noqa: PLR0917 - fixtures
     path: EventPath,
     registry: Stack,

@@ -59,6 +59,7 @@ def states(delivery: Delivery) -> Counter[str]:
 A, B = numbered_lines("first version ", 20_000), numbered_lines("second version ", 20_000)
 
 
+@pytest.mark.long
 def test_an_object_a_then_b_then_a_again_on_an_unversioned_bucket(delivery: Delivery) -> None:
     delivery.put("x.txt", joined(A))
     delivery.connector({"extent.bytes": "96KiB"})
@@ -88,6 +89,7 @@ def test_an_object_a_then_b_then_a_again_on_an_unversioned_bucket(delivery: Deli
     assert delivery.leftovers() == []
 
 
+@pytest.mark.long
 def test_trap_t12_a_version_replaced_mid_read_is_still_delivered_in_full(
     versioned: Delivery,
 ) -> None:
@@ -474,6 +476,7 @@ def lower_limit(delivery: Delivery, kind: ResourceType, name: str, setting: str,
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 @pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.long
 def test_a_limit_that_is_lowered_during_an_extent_makes_its_batches_smaller(
     delivery: Delivery, make_topic: MakeTopic, guarantee: str, *, keyed: bool
 ) -> None:
@@ -498,6 +501,7 @@ def test_a_limit_that_is_lowered_during_an_extent_makes_its_batches_smaller(
 
 
 @pytest.mark.parametrize("tolerance", ["all", "none"])
+@pytest.mark.long
 def test_a_record_above_a_limit_that_was_lowered_meanwhile_is_a_bad_record(
     delivery: Delivery, make_topic: MakeTopic, tolerance: str
 ) -> None:
@@ -529,6 +533,7 @@ def test_a_record_above_a_limit_that_was_lowered_meanwhile_is_a_bad_record(
     assert b"too large" in by_name(letter.headers)["extentflow.reason"]
 
 
+@pytest.mark.long
 def test_a_brokers_limit_that_is_lowered_makes_batches_smaller(
     delivery: Delivery, second_broker: Stack
 ) -> None:
@@ -550,6 +555,7 @@ def test_a_brokers_limit_that_is_lowered_makes_batches_smaller(
     assert sorted(delivery.values()) == lines
 
 
+@pytest.mark.long
 def test_the_queues_limit_may_be_lowered_during_an_extent(
     delivery: Delivery, make_topic: MakeTopic
 ) -> None:
@@ -599,6 +605,7 @@ def test_a_key_of_several_members_is_one_json_object_of_their_texts(delivery: De
     assert found == {b'{"b":"b%d","a":"%d"}' % (n, n): row for n, row in enumerate(rows)}
 
 
+@pytest.mark.long
 def test_records_keyed_by_their_object_share_one_partition(
     delivery: Delivery,
 ) -> None:
@@ -630,6 +637,7 @@ def test_a_finished_delivery_leaves_no_open_job(delivery: Delivery) -> None:
 @pytest.mark.parametrize(
     ("engine", "guarantee"), [("inline", "exactly_once"), ("spark", "at_least_once")]
 )
+@pytest.mark.long
 def test_transforms_filter_mask_and_key_what_arrives(
     delivery: Delivery, engine: str, guarantee: str
 ) -> None:
@@ -686,6 +694,7 @@ def test_transforms_filter_mask_and_key_what_arrives(
 @pytest.mark.parametrize(
     ("engine", "guarantee"), [("inline", "at_least_once"), ("spark", "exactly_once")]
 )
+@pytest.mark.long
 def test_values_name_the_topics_of_their_records(
     delivery: Delivery, engine: str, guarantee: str
 ) -> None:
@@ -732,6 +741,7 @@ def _only(table: pa.Table, kind: str) -> bytes:
 @pytest.mark.parametrize(
     ("engine", "guarantee"), [("inline", "at_least_once"), ("spark", "exactly_once")]
 )
+@pytest.mark.long
 def test_records_have_the_headers_timestamps_and_partitions_of_columns(
     delivery: Delivery, engine: str, guarantee: str
 ) -> None:
@@ -775,11 +785,12 @@ def test_records_have_the_headers_timestamps_and_partitions_of_columns(
 
 
 RESTORED = [(name, "inline") for name in BACKUPS] + [
-    (name, "spark") for name in ("spark.parquet", "records.avro", "records.jsonl", "records.csv")
+    (name, "spark") for name in ("spark.parquet", "records.csv")
 ]
 
 
 @pytest.mark.parametrize(("name", "engine"), RESTORED)
+@pytest.mark.long
 def test_a_backup_is_restored_record_by_record(delivery: Delivery, name: str, engine: str) -> None:
     backup = BACKUPS[name]
     delivery.put(name, backup.write())
@@ -800,6 +811,7 @@ def test_a_backup_is_restored_record_by_record(delivery: Delivery, name: str, en
             assert restored.partition == one.partition
 
 
+@pytest.mark.long
 def test_a_chain_of_connects_transforms_runs_from_the_command_line(delivery: Delivery) -> None:
     rows = [
         {"id": 1, "kind": "a", "price": "1.50", "at": 1_700_000_000_000, "in": {"x": 7}, "s": "x"},

@@ -126,6 +126,7 @@ def states(shell: Terminal) -> list[str]:
     return [job["state"] for job in shell.run("status")["jobs"]]
 
 
+@pytest.mark.long
 def test_without_the_project_nothing_is_started(terminal: Terminal) -> None:
     command = [str(PROGRAM), "serve", "--dir", str(terminal.folder)]
 

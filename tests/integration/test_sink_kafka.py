@@ -248,6 +248,7 @@ def test_all_missing_topics_are_named_at_once(cluster: KafkaCluster) -> None:
     )
 
 
+@pytest.mark.long
 def test_no_question_creates_a_topic_on_brokers_that_create_topics(tmp_path: Path) -> None:
     creating = Kafka(heap="384m", quick=True, properties={"auto.create.topics.enable": "true"})
     with Stack(tmp_path, services=[creating], free_ports=True) as stack:
@@ -416,6 +417,7 @@ def test_a_killed_process_leaves_nothing_visible_but_what_it_committed(
     assert values_of(cluster.read_committed(topic)) == [b"first"]
 
 
+@pytest.mark.long
 def test_a_commit_survives_a_paused_broker_or_its_outcome_is_left_to_kafka(
     cluster: KafkaCluster, stack: Stack
 ) -> None:
@@ -492,6 +494,7 @@ def test_after_a_failure_the_error_names_topic_partition_and_reason(
     assert re.search(rf"{topic} ?\[0\].*too large", errors[1])
 
 
+@pytest.mark.long
 def test_arrays_keep_their_order_through_a_full_queue(cluster: KafkaCluster) -> None:
     topic = cluster.topic()
     client = ProducerSettings({"queue.buffering.max.messages": "100"})

@@ -80,6 +80,7 @@ def delivery(tmp_path: Path, stack: Stack, s3: "S3Client", bucket: str, unique: 
     return delivery
 
 
+@pytest.mark.long
 def test_no_page_and_no_file_of_spark_has_a_secret(
     session: SparkSession,
     events: Path,

@@ -84,6 +84,7 @@ def test_a_session_leaves_nothing_in_the_environment_of_later_processes(
     assert not {"PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS"} & os.environ.keys()
 
 
+@pytest.mark.long
 def test_a_second_action_says_the_same_and_delivers_nothing(
     spark: SparkSession, delivery: Delivery
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_second_action_says_the_same_and_delivers_nothing(
     assert len(delivery.values()) == len(LINES) + len(OTHERS)
 
 
+@pytest.mark.long
 def test_explaining_a_query_plans_and_delivers_nothing(
     spark: SparkSession, delivery: Delivery
 ) -> None:
@@ -115,6 +117,7 @@ def test_explaining_a_query_plans_and_delivers_nothing(
     assert len(delivery.values()) == len(LINES) + len(OTHERS)
 
 
+@pytest.mark.long
 def test_what_failed_fails_the_action_and_is_resumed_by_the_next(
     spark: SparkSession, delivery: Delivery
 ) -> None:
@@ -137,6 +140,7 @@ def test_what_failed_fails_the_action_and_is_resumed_by_the_next(
     assert sorted(delivery.values()) == sorted([*LINES, *OTHERS, b"small", large])
 
 
+@pytest.mark.long
 def test_an_object_that_cannot_be_cut_is_a_row_of_its_own(
     spark: SparkSession, delivery: Delivery
 ) -> None:
@@ -153,6 +157,7 @@ def test_an_object_that_cannot_be_cut_is_a_row_of_its_own(
     assert sorted(delivery.values()) == sorted(LINES + OTHERS)
 
 
+@pytest.mark.long
 def test_killed_python_workers_lose_and_double_nothing(
     spark: SparkSession, delivery: Delivery, s3_proxy: FaultProxy
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_query_drains_the_queue_and_reports_every_extent(
     assert queued.live() == []
 
 
+@pytest.mark.long
 def test_once_delivers_what_waits_and_ends(
     spark: SparkSession, queued: Delivery, tmp_path: Path
 ) -> None:
@@ -235,6 +236,7 @@ def test_a_deleted_checkpoint_loses_and_doubles_nothing(
     assert sorted(queued.values()) == sorted(LINES + OTHERS)
 
 
+@pytest.mark.long
 def test_a_stop_hands_back_within_seconds_and_the_next_start_resumes(
     spark: SparkSession, queued: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
@@ -279,6 +281,7 @@ def test_killed_python_workers_lose_and_double_nothing(
     assert queued.leftovers() == []
 
 
+@pytest.mark.long
 def test_without_a_queue_connectors_are_listed(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:
@@ -318,6 +321,7 @@ def test_without_a_queue_the_next_query_continues_a_stopped_one(
     assert sorted(delivery.values()) == sorted(LINES)
 
 
+@pytest.mark.long
 def test_paused_connectors_and_odd_objects_delay_no_other_connector(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:
@@ -378,6 +382,7 @@ def test_a_long_table_outage_ends_no_query(
     assert sorted(queued.values()) == sorted(LINES)
 
 
+@pytest.mark.long
 def test_a_connector_without_a_topic_fails_its_own_jobs_only(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:
@@ -403,6 +408,7 @@ def test_a_connector_without_a_topic_fails_its_own_jobs_only(
     assert broken.topic in failed.reason
 
 
+@pytest.mark.long
 def test_a_run_that_was_stopped_is_never_taken_for_another(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:
@@ -415,6 +421,7 @@ def test_a_run_that_was_stopped_is_never_taken_for_another(
     assert "run nightly was stopped before" in str(running.error)
 
 
+@pytest.mark.long
 def test_wrong_options_are_all_reported_when_the_query_starts(
     spark: SparkSession, delivery: Delivery, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery
         pytest.param(parquet, footer_bytes, id="parquet"),
     ],
 )
+@pytest.mark.long
 def test_an_object_is_fetched_once_and_a_footer_once_per_worker(
     delivery: Delivery,
     s3_proxy: FaultProxy,

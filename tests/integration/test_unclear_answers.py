@@ -122,6 +122,7 @@ def completes(verdict: str) -> Callable[[Request], bool]:
         pytest.param(some(JOB, state="DONE"), id="close"),
     ],
 )
+@pytest.mark.long
 def test_a_write_without_an_answer_neither_loses_nor_doubles(
     delivery: Delivery, dynamodb_proxy: FaultProxy, write: Callable[[Request], bool]
 ) -> None:
@@ -331,6 +332,7 @@ def freeze(stack: Stack) -> None:
     threading.Timer(5.0, stack.resume, ["kafka"]).start()
 
 
+@pytest.mark.long
 def test_a_transaction_that_the_broker_gave_up_is_sent_again(patient: Delivery) -> None:
     patient.changes["transaction_max_bytes"] = 64 << 20
     patient.put("lines.txt", joined(LINES))
@@ -365,6 +367,7 @@ def test_a_broker_that_restarts_in_mid_extent_neither_loses_nor_doubles(
     check_exactly_once(patient, report)
 
 
+@pytest.mark.long
 def test_a_job_that_the_ledger_lost_sight_of_is_closed_by_the_next_run(
     delivery: Delivery, dynamodb_proxy: FaultProxy
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_notification_that_the_queue_rejects_is_sent_once_later(
     assert [one.key for one in found] == [f"{prefix}{number}" for number in range(3)]
 
 
+@pytest.mark.long
 def test_uploads_are_notified_once_after_server_and_reader_restart(
     tmp_path: Path, listen: Listen
 ) -> None:

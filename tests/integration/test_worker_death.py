@@ -79,6 +79,7 @@ def open_nothing(_settings: dict[str, str], _owner: str) -> Worker:
     raise RuntimeError("a library is missing here")
 
 
+@pytest.mark.long
 def test_workers_that_die_at_every_start_are_a_clear_error(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -127,6 +128,7 @@ def exit_code(engine: Engine) -> int:
 @pytest.mark.parametrize(
     ("error", "code"), [(Misconfigured, 2), (Permanent, 2), (SinkUnavailable, 1), (Fenced, 1)]
 )
+@pytest.mark.long
 def test_a_workers_error_has_the_same_class_and_exit_code_on_every_engine(
     error: type[ExtentflowError], code: int, spark_context: SparkContext
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_workers_error_has_the_same_class_and_exit_code_on_every_engine(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_killed_jvm_is_a_retryable_error_and_the_next_run_starts_another() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
