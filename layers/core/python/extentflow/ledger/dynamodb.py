@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerDescription, LedgerOptions
-from extentflow.ledger.connectors import StoredConnectors
 from extentflow.ledger.dynamodb_calls import (
     JOBS_INDEX,
     Connect,
@@ -14,12 +13,10 @@ from extentflow.ledger.dynamodb_calls import (
     DynamoItems,
     connect,
 )
-from extentflow.ledger.extents import StoredExtents, StoredSlots
 from extentflow.ledger.identity import adopt, identity
 from extentflow.ledger.items import EXPIRY_ATTRIBUTE, bind
-from extentflow.ledger.jobs import StoredJobs
-from extentflow.ledger.notes import StoredNotes
 from extentflow.ledger.requests import Rejected, retry_policy
+from extentflow.ledger.stores import stores_over
 from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -60,11 +57,7 @@ class DynamoLedger:
         calls = DynamoCalls(options, retry or retry_policy(options), connect)
         self._items = DynamoItems(calls)
         self.admin = DynamoAdmin(self._items)
-        self.connectors = StoredConnectors(self._items)
-        self.jobs = StoredJobs(self._items)
-        self.slots = StoredSlots(self._items)
-        self.extents = StoredExtents(self._items, self.jobs, self.slots)
-        self.notes = StoredNotes(self._items)
+        self.connectors, self.jobs, self.slots, self.extents, self.notes = stores_over(self._items)
 
     @cached_property
     def id(self) -> str:

@@ -29,8 +29,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from extentflow.errors import Misconfigured
 from extentflow.ledger import LedgerDescription, LedgerOptions
-from extentflow.ledger.connectors import StoredConnectors
-from extentflow.ledger.extents import StoredExtents, StoredSlots
 from extentflow.ledger.identity import adopt, identity
 from extentflow.ledger.items import (
     EXPIRY_ATTRIBUTE,
@@ -43,9 +41,8 @@ from extentflow.ledger.items import (
     bind,
     new_token,
 )
-from extentflow.ledger.jobs import StoredJobs
-from extentflow.ledger.notes import StoredNotes
 from extentflow.ledger.requests import Passing, Rejected, ServerClock, retried, retry_policy
+from extentflow.ledger.stores import stores_over
 from extentflow.retry import RetryPolicy
 
 Answer = TypeVar("Answer")
@@ -554,11 +551,7 @@ class SqlLedger:
     def __init__(self, options: LedgerOptions, *, retry: RetryPolicy | None = None) -> None:
         self._items = SqlItems(SqlCalls(options, retry or retry_policy(options)))
         self.admin = SqlAdmin(self._items)
-        self.connectors = StoredConnectors(self._items)
-        self.jobs = StoredJobs(self._items)
-        self.slots = StoredSlots(self._items)
-        self.extents = StoredExtents(self._items, self.jobs, self.slots)
-        self.notes = StoredNotes(self._items)
+        self.connectors, self.jobs, self.slots, self.extents, self.notes = stores_over(self._items)
 
     @cached_property
     def id(self) -> str:

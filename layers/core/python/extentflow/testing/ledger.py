@@ -26,11 +26,10 @@ from extentflow.ledger import (
     LedgerDescription,
     SlotStore,
 )
-from extentflow.ledger.connectors import StoredConnectors
-from extentflow.ledger.extents import StoredExtents, StoredSlots
-from extentflow.ledger.items import Key, Refused, Returning, Stored, Write, bind
-from extentflow.ledger.jobs import StoredJobs
-from extentflow.ledger.notes import NoteStore, StoredNotes
+from extentflow.ledger.extents import StoredSlots
+from extentflow.ledger.items import Items, Key, Refused, Returning, Stored, Write, bind
+from extentflow.ledger.notes import NoteStore
+from extentflow.ledger.stores import stores_over
 
 Answer = TypeVar("Answer")
 
@@ -117,10 +116,11 @@ class MemoryLedger:
         self.id = identity or secrets.token_hex(6)
         self.items = MemoryItems(clock)
         self.admin = _Admin()
-        self.notes: NoteStore = self._hooked(NoteStore, StoredNotes(self.items))
+        stores = stores_over(self.items, self._hooked_slots)
+        self.notes: NoteStore = self._hooked(NoteStore, stores.notes)
         self.connectors: ConnectorStore = self._hooked(
             ConnectorStore,
-            StoredConnectors(self.items),
+            stores.connectors,
             put="put_connector",
             get="connector",
             list="connectors",
@@ -129,16 +129,17 @@ class MemoryLedger:
             state="connector_state",
             set_state="set_connector_state",
         )
-        jobs = StoredJobs(self.items)
-        self.jobs: JobStore = self._hooked(JobStore, jobs, get="job", list="jobs")
-        slots = StoredSlots(self.items)
-        self.slots: SlotStore = self._hooked(SlotStore, slots, get="slot", list="slots")
-        extents = StoredExtents(self.items, jobs, self.slots)
+        self.jobs: JobStore = self._hooked(JobStore, stores.jobs, get="job", list="jobs")
+        self.slots, extents = stores.slots, stores.extents
         # The first write of `advance` only: the second one is `renew`.
         vars(extents)["record"] = partial(self.call, "advance", extents.record)
         hooked = self._hooked(ExtentStore, extents, get="extent", list="extents")
         hooked.advance = extents.advance
         self.extents: ExtentStore = hooked
+
+    def _hooked_slots(self, items: Items) -> SlotStore:
+        found: SlotStore = self._hooked(SlotStore, StoredSlots(items), get="slot", list="slots")
+        return found
 
     def _hooked(self, port: type, store: object, **names: str) -> Any:  # noqa: ANN401 - as `store`
         """Return the port's operations with hooks; `names` has those not named as methods."""
