@@ -46,6 +46,48 @@ def test_a_format_is_recognised_by_content_and_text_is_never_guessed(
     assert recognised_format(body[: 64 << 10], body[-4:]) == name
 
 
+LINES = '{"a": "é"}\n{"a": 2}\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "charset", "name"),
+    [
+        (LINES.encode("utf-16-le"), "UTF-16LE", "jsonl"),
+        (LINES.encode("utf-16-be"), "UTF-16BE", "jsonl"),
+        (LINES.encode("utf-16-be"), "UTF-16", "jsonl"),
+        (LINES.encode("utf-16"), "UTF-16", "jsonl"),
+        (LINES.encode("utf-32-be"), "UTF-32BE", "jsonl"),
+        (LINES.encode("cp500"), "cp500", "jsonl"),
+        (b'[{"a": "\xe9"},\n{}]'.decode("latin-1").encode("cp037"), "cp037", "json"),
+        (LINES.encode("latin-1"), "ISO-8859-1", "jsonl"),
+        # Whatever lines are written in, binary formats are not.
+        (b"Obj\x01\x04\x14avro.codec", "cp500", "avro"),
+        (parquet_object(), "UTF-16LE", "parquet"),
+        ("a,b\n1,2\n".encode("cp500"), "cp500", None),
+        # Decoding states why it refuses these: the mark, the byte order, the character set.
+        (("\ufeff" + LINES).encode("utf-16-le"), "UTF-8", "jsonl"),
+        (LINES.encode("utf-16-be"), None, "jsonl"),
+        (LINES.encode(), "UTF-16", "jsonl"),
+    ],
+)
+def test_trap_a_format_is_recognised_in_the_configured_character_set(
+    body: bytes, charset: str | None, name: str | None
+) -> None:
+    assert recognised_format(body[: 64 << 10], body[-4:], charset=charset) == name
+
+
+def test_a_character_that_the_sample_cuts_off_counts_for_none() -> None:
+    body = ('{"a": "' + "é" * 100 + '"}\n{}\n{"b": "é"}').encode("utf-16-le")
+
+    assert recognised_format(body[:-5], b"", charset="UTF-16LE") == "jsonl"
+
+
+def test_compressed_content_is_decoded_by_the_configured_character_set() -> None:
+    packed = gzip.compress((LINES * 100_000).encode("cp500"))
+
+    assert recognised_format(packed[:1000], packed[-4:], "gzip", "cp500") == "jsonl"
+
+
 def test_compressed_content_is_recognised_too() -> None:
     packed = gzip.compress(b'{"a": 1}\n{"a": 2}\n' * 100_000)
 

@@ -142,6 +142,22 @@ def charset_of(configured: str | None, head: bytes, uri: str) -> Charset:
     return Charset.named(guess)
 
 
+def sample_as_utf8(sample: bytes, configured: str | None) -> bytes:
+    """Return an object's first bytes as UTF-8, without a byte order mark, to recognise a format by.
+
+    What `charset_of` refuses is decoded as its bytes look, so that it is refused for that reason.
+    """
+    head = sample[: magic.HEAD_BYTES]
+    try:
+        codec = charset_of(configured, head, "").codec
+    except UnsupportedFormat:
+        seen = magic.recognise(head)
+        codec = seen.name if seen is not None else _unmarked(head) or _resembled(head) or "utf-8"
+    # Not final: a character that the sample cuts off counts for none.
+    text = codecs.getincrementaldecoder(codec)(_MARK_INVALID).decode(sample)
+    return text.removeprefix("\ufeff").encode("utf-8", "surrogatepass")
+
+
 def _unmarked(head: bytes) -> str | None:
     """Return the UTF-16 or UTF-32 that the zeros in `head` show, without a byte order mark."""
     whole = len(head) // 4 * 4 or len(head) // 2 * 2

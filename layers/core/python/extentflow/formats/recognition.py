@@ -10,14 +10,13 @@ from extentflow.errors import CorruptObject
 from extentflow.formats import FORMATS, magic
 from extentflow.formats.bgzf import END_MARKER, begins_bgzf
 from extentflow.formats.bzip2_blocks import MOST_OBJECT_BYTES
+from extentflow.formats.charsets import sample_as_utf8
 from extentflow.formats.compression import CODECS
-from extentflow.formats.lines import BOM
 from extentflow.formats.magic import SAMPLE_BYTES, recognise
 from extentflow.formats.zstd_frames import has_table
 from extentflow.storage import RangeSource
 
 TAIL_BYTES = len(END_MARKER)
-_MARKS = {"UTF-16LE": "utf-16-le", "UTF-16BE": "utf-16-be"}
 
 
 def needs_tail(head: bytes) -> bool:
@@ -46,20 +45,19 @@ def is_cut(codec: str, source: RangeSource) -> bool:
     return source.version.size <= MOST_OBJECT_BYTES
 
 
-def recognised_format(head: bytes, tail: bytes, compression: str = "none") -> str | None:
+def recognised_format(
+    head: bytes, tail: bytes, compression: str = "none", charset: str | None = None
+) -> str | None:
     """Return the format that an object's first and last bytes show; None if they show none.
 
-    CSV and plain text look alike and are never guessed.
+    `charset` is the configured one. CSV and plain text look alike and are never guessed.
     """
     if compression != "none":
         head, tail = _content(head, compression), b""
     seen = recognise(head, tail)
     if seen is not None and seen.kind == "format":
         return seen.name if seen.name in FORMATS.names() else None
-    if seen is not None and seen.name in _MARKS:
-        text = head[: len(head) // 2 * 2].decode(_MARKS[seen.name], "replace")
-        head = text.removeprefix("\ufeff").encode()
-    return _json_layout(head.removeprefix(BOM))
+    return _json_layout(sample_as_utf8(head, charset))
 
 
 def _content(head: bytes, compression: str) -> bytes:

@@ -228,7 +228,7 @@ class ObjectAccess:
         if not needs_format:
             return Content(compression=found)
         compression = found or config.stated_compression(version.key)
-        return Content(recognised_format(head, tail, compression), found)
+        return Content(recognised_format(head, tail, compression, config.charset), found)
 
     def fetched_bytes(self) -> int:
         """Return how many bytes this process has read from all its stores so far."""
