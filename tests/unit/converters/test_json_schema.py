@@ -15,6 +15,7 @@ from tests.unit.converters.arrow_cases import any_case
 from extentflow.config.registry import JsonSchemaOptions
 from extentflow.converters import Converter, Destination, open_converter
 from extentflow.converters.buffers import Columns
+from extentflow.converters.connect_schema import connect_form
 from extentflow.converters.json import Dialect, json_rows
 from extentflow.converters.json_schema import DIALECT, json_schema_converter, object_schema
 from extentflow.errors import CorruptRecord, IncompatibleSchema, UnsupportedType
@@ -136,7 +137,8 @@ def test_every_record_conforms_to_its_schema(data: st.DataObject) -> None:
     batch = pa.record_batch([pa.array(rows, case.type)], pa.schema([field]))
     schema = object_schema([field], "", is_open=False)
 
-    payloads = json_rows(Columns.select(batch.schema, None, nested=True), Dialect(1 << 30))(batch)
+    dialect = Dialect(1 << 30, connect_form)
+    payloads = json_rows(Columns.select(batch.schema, None, nested=True), dialect)(batch)
 
     Draft7Validator.check_schema(schema)
     for payload in payloads.to_pylist():
@@ -155,6 +157,27 @@ def test_records_have_confluents_wire_format(registry: RegistryDouble) -> None:
     (text,) = registry.subjects["orders-value"]
     assert registry.kinds[text] == "JSON"
     assert json.loads(text)["properties"].keys() == {"id", "name"}
+
+
+@pytest.mark.parametrize(
+    ("half", "written"),
+    [
+        (pa.array([0.1, 65504.0, None, float("nan")], pa.float16()),
+         ["0.099975586", "65504", "null", "null"]),
+        (pa.array([[0.1]], pa.list_(pa.float16())), ["[0.099975586]"]),
+        (pa.array([0.1], pa.float16()).dictionary_encode(), ["0.099975586"]),
+    ],
+)  # fmt: skip
+def test_trap_t26_a_half_float_is_the_float_that_its_schema_states(
+    registry: RegistryDouble, half: pa.Array, written: list[str]
+) -> None:
+    batch = pa.record_batch({"v": half})
+
+    payloads = [row[5:].decode() for row in opened(registry, batch.schema)(batch).to_pylist()]
+
+    assert payloads == [f'{{"v":{text}}}' for text in written]
+    (text,) = registry.subjects["orders-value"]
+    assert '"connect.type": "float32"' in text
 
 
 def test_the_record_name_is_title_and_subject(registry: RegistryDouble) -> None:

@@ -4,6 +4,7 @@ docs/json.md has the table of types. The order of the members is that of JsonCon
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyarrow import types
 from extentflow.converters.avro_schema import decimal_shape
 from extentflow.converters.encodings import is_binary, is_text, no_exact_form
 from extentflow.converters.nested import LISTS
+from extentflow.converters.scalars import TextForm, text_form
 
 Json: TypeAlias = Any
 
@@ -41,6 +43,17 @@ def decimal_parameters(data_type: pa.DataType) -> dict[str, str]:
     """Return the parameters of Connect's Decimal for a decimal or uint64."""
     precision, scale = decimal_shape(data_type)
     return {"scale": str(scale), "connect.decimal.precision": str(precision)}
+
+
+def connect_form(data_type: pa.DataType) -> TextForm | None:
+    """Return `text_form`, but half floats as the floats of 32 bits that are equal to them.
+
+    Connect reads a float of 32 bits, and the shortest digits of 16 bits may mean another one.
+    """
+    form = text_form(data_type)
+    if form is None or not types.is_float16(data_type):
+        return form
+    return replace(form, render=lambda array: form.render(array.cast(pa.float32())))
 
 
 def has_nulls(one: pa.Field) -> bool:

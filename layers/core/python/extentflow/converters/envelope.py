@@ -33,7 +33,11 @@ from extentflow.converters.buffers import (
     reinterpreted,
     validity,
 )
-from extentflow.converters.connect_schema import connect_schema, is_connect_string
+from extentflow.converters.connect_schema import (
+    connect_form,
+    connect_schema,
+    is_connect_string,
+)
 from extentflow.converters.encodings import base64
 from extentflow.converters.interleave import big_endian, join_rows
 from extentflow.converters.json import Dialect, json_converter, json_rows
@@ -43,7 +47,7 @@ from extentflow.converters.scalars import DIGITS, SECONDS_PER_DAY, Forms, TextFo
 MS_DIGITS = DIGITS["ms"]
 MS_PER_DAY = SECONDS_PER_DAY * 10**MS_DIGITS
 INT32, INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
-# Of an integer of 64 bits, or a float of 32 bits.
+# Of an integer of 64 bits.
 NUMBER_CHARACTERS = 20
 
 
@@ -113,7 +117,7 @@ def _unscaled(limit_bytes: int, array: pa.Array) -> pa.StringArray:
 
 def _numeric_form(data_type: pa.DataType) -> TextForm | None:
     """Return the forms of scalars where decimals are numbers."""
-    usual = text_form(data_type)
+    usual = connect_form(data_type)
     number = next((build for recognises, build in _NUMBERS if recognises(data_type)), None)
     if usual is None or number is None:
         return usual
@@ -122,11 +126,6 @@ def _numeric_form(data_type: pa.DataType) -> TextForm | None:
         return number(array).cast(pa.string())
 
     return TextForm(render, NUMBER_CHARACTERS, number=True, ordinals=usual.ordinals)
-
-
-def _widened(array: pa.Array) -> pa.Array:
-    # Connect reads a number of 32 bits, of which the shortest of 16 bits may be another one.
-    return array.cast(pa.float32())
 
 
 def _days(array: pa.Array) -> pa.Array:
@@ -191,7 +190,6 @@ def _reject(array: pa.Array, odd: NDArray[np.bool_], reason: str) -> None:
 
 
 _NUMBERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (
-    (types.is_float16, _widened),
     (types.is_date, _days),
     (types.is_time, _times),
     (types.is_timestamp, _timestamps),

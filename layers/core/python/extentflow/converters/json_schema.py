@@ -1,6 +1,7 @@
 """The converter `json-schema`: records as JSON, with their JSON Schema in a registry.
 
-Values are those of the converter `json`. docs/registry.md has the table of types.
+Values are those of the converter `json`, except half floats: `connect_form`. docs/registry.md has
+the table of types.
 """
 
 import json
@@ -16,7 +17,13 @@ from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
 from extentflow.converters.avro_schema import plain_type
 from extentflow.converters.buffers import MAX_TEXT_BYTES, Columns
-from extentflow.converters.connect_schema import DECIMAL, INTEGERS, decimal_parameters, has_nulls
+from extentflow.converters.connect_schema import (
+    DECIMAL,
+    INTEGERS,
+    connect_form,
+    decimal_parameters,
+    has_nulls,
+)
 from extentflow.converters.encodings import is_binary, is_text
 from extentflow.converters.interleave import Blobs, Piece
 from extentflow.converters.json import Dialect, json_rows
@@ -42,7 +49,7 @@ def json_schema_converter(
     Registers the schema, or looks it up. UnsupportedType names a column without a form in JSON.
     """
     chosen = Columns.select(schema, columns, nested=True)
-    write_rows = json_rows(chosen, Dialect(limit_bytes))
+    write_rows = json_rows(chosen, Dialect(limit_bytes, connect_form))
     text = json.dumps(
         object_schema(chosen.fields, options.record_name, is_open=options.open_objects)
     )
