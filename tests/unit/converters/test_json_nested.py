@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from extentflow.converters.json import json_converter
+from extentflow.converters.nested import map_entries, require_unique_keys
 from extentflow.errors import CorruptRecord, UnsupportedType
 
 
@@ -117,6 +118,42 @@ def test_a_repeated_map_key_makes_a_bad_row() -> None:
         texts(pa.array(values, pa.map_(pa.string(), pa.int64())))
 
     assert caught.value.rows == {1: "v: a key is there twice"}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array(["a", None, "a", "a", "b", "c"]),
+        pa.array(["a", None, "a", "a", "b", "c"], pa.string_view()),
+        pa.array(["a", None, "a", "a", "b", "c"]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays([0, 3, 0, 0, 1, 2], ["a", "b", "c", None]),
+    ],
+)
+def test_trap_a_null_key_hides_no_repeated_key(keys: pa.Array) -> None:
+    entries = pa.StructArray.from_arrays(
+        [keys, pa.array(range(6))],
+        fields=[pa.field("key", keys.type), pa.field("value", pa.int64())],
+    )
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 4, 5, 6], pa.int32()), entries)
+
+    with pytest.raises(CorruptRecord) as caught:
+        require_unique_keys(lists, 1 << 30)
+
+    assert caught.value.rows == {0: "a key is null", 1: "a key is there twice"}
+
+
+def test_trap_a_key_without_a_value_hides_no_repeated_key() -> None:
+    values = [[(float("nan"), 1), (1.0, 2)], [(2.0, 1), (2.0, 2)], [(2.0, 1)], [(1.0, 2)]]
+    lists = map_entries(pa.array(values, pa.map_(pa.float64(), pa.int64())))
+
+    with pytest.raises(CorruptRecord) as caught:
+        require_unique_keys(
+            lists,
+            1 << 30,
+            lambda keys: pc.if_else(pc.is_nan(keys), "null", keys.cast(pa.string())),
+        )
+
+    assert caught.value.rows == {0: "a key is null", 1: "a key is there twice"}
 
 
 def test_a_dictionary_with_a_full_index_type_still_has_room_for_null() -> None:

@@ -78,25 +78,33 @@ def require_unique_keys(
     """
     bounds = list_bounds(lists)
     counts = np.diff(bounds)
+    several = len(counts) > 0 and counts.max() > 1
     keys = flattened(lists, bounds).flatten()[0]
-    if keys.null_count:
-        raise corrupt_rows(rows_of(bounds, np.flatnonzero(pc.is_null(keys))), "a key is null")
-    if written is not None:
-        with RowErrors() as errors, errors.collect("key: ", partial(rows_of, bounds)):
-            keys = written(keys)
-        nulls = np.flatnonzero(pc.equal(keys, NULL))
-        if len(nulls):
-            raise corrupt_rows(rows_of(bounds, nulls), "a key is null")
-    if len(counts) == 0 or counts.max() <= 1:
-        return
-    rows = np.repeat(np.arange(len(counts)), counts)
-    with RowErrors() as errors, errors.collect("key: ", partial(rows_of, bounds)):
-        codes = _plain_text(keys, limit_bytes).dictionary_encode()
-    # One number per pair of row and key, so that equal neighbours are repeated keys.
-    pairs = np.sort(rows * len(codes.dictionary) + codes.indices.to_numpy())
-    repeated = pairs[1:][pairs[1:] == pairs[:-1]]
-    if len(repeated):
-        raise corrupt_rows(np.unique(repeated // len(codes.dictionary)), "a key is there twice")
+    present, texts = present_rows(keys), None
+    of_entries = partial(rows_of, bounds)
+    with RowErrors() as errors:
+        with errors.collect("key: ", of_entries):
+            if written is not None:
+                texts = written(keys)
+                present = pc.not_equal(texts, NULL).to_numpy(zero_copy_only=False)
+            elif several:
+                texts = _plain_text(keys, limit_bytes)
+        with errors.collect("", of_entries):
+            if not np.all(present):
+                raise corrupt_rows(np.flatnonzero(~present), "a key is null")
+        if texts is None or not several:
+            return
+        codes = texts.dictionary_encode()
+        indices = codes.indices.fill_null(0) if codes.indices.null_count else codes.indices
+        rows = np.repeat(np.arange(len(counts)), counts)
+        # One number per pair of row and key, so that equal neighbours are repeated keys.
+        pairs = rows * len(codes.dictionary) + indices.to_numpy()
+        pairs = np.sort(pairs if np.all(present) else pairs[present])
+        repeated = pairs[1:][pairs[1:] == pairs[:-1]]
+        with errors.collect():
+            if len(repeated):
+                found = np.unique(repeated // len(codes.dictionary))
+                raise corrupt_rows(found, "a key is there twice")
 
 
 def _plain_text(keys: pa.Array, limit_bytes: int) -> pa.StringArray:
