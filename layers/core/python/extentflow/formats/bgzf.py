@@ -21,9 +21,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from extentflow.errors import CorruptObject
-from extentflow.formats.blocks import UNKNOWN_END, Block, BlockIndex, OwnedBlocks, from_offset
+from extentflow.formats.blocks import Block, BlockContent, BlockIndex, OwnedBlocks, from_offset
 from extentflow.formats.lines import Window, stream_windows
-from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import TAIL_BYTES, WINDOW_BYTES, tail
 
@@ -180,21 +179,10 @@ def _chains(data: bytes, low: int, size: int) -> list[list[int]]:
 
 
 @dataclass(slots=True)
-class BgzfContent:
-    """The content of an extent of BGZF; see `blocks.BlockContent`."""
+class BgzfContent(BlockContent):
+    """The content of an extent of BGZF."""
 
-    source: RangeSource
-    extent: Extent
-    position: int
     index: BlockIndex = field(default_factory=lambda: BlockIndex(BLOCK_OFFSET_BITS))
-    begin: int = 0
-    has_context: bool = False
-    is_whole: bool = False
-    _owned: OwnedBlocks | None = None
-
-    def end(self) -> int:
-        """Return where the owned content ends."""
-        return self._owned.owned_end if self._owned is not None else UNKNOWN_END
 
     def windows(
         self, context_bytes: int, *, window_bytes: int, most_behind: int
@@ -213,8 +201,8 @@ class BgzfContent:
         self.begin = first << BLOCK_OFFSET_BITS if self.position or context else 0
         self.has_context = bool(context)
         self.index.end = self.begin
-        self._owned = OwnedBlocks(extent.end, self.index)
-        windows = self._owned.windows(
+        self.owned = OwnedBlocks(extent.end, self.index)
+        windows = self.owned.windows(
             self._whole_blocks(pieces, first), least_bytes=window_bytes, most_behind=most_behind
         )
         if skipped:

@@ -11,16 +11,18 @@ needs that began before it is then in blocks of its own.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from extentflow.formats.lines import Indexes, Places, Window
+from extentflow.formats.lines import Indexes, Window
 from extentflow.model import Extent
+from extentflow.storage import RangeSource
 
 UNKNOWN_END = 1 << 62
 
@@ -73,45 +75,6 @@ class BlockIndex:
         return offsets + shifts[np.searchsorted(starts, offsets, side="right") - 1]
 
 
-class BlockContent(Protocol):
-    """The content of an extent's blocks from `position` on, and what surrounds it.
-
-    `begin` is the offset of the first owned byte of content. `has_context`: windows begin before
-    it, so that the first owned record has to be found; `is_whole`: with the object's content. All
-    three are set before the first window is yielded.
-    """
-
-    position: int
-    begin: int
-    has_context: bool
-    is_whole: bool
-
-    @property
-    def extent(self) -> Extent:
-        """The extent."""
-
-    @property
-    def index(self) -> Places:
-        """The positions of offsets in the content."""
-
-    def end(self) -> int:
-        """Return where the owned content ends; UNKNOWN_END before the window that reaches it."""
-
-    def windows(
-        self, context_bytes: int, *, window_bytes: int, most_behind: int
-    ) -> Iterator[Window]:
-        """Yield the owned content, then up to `most_behind` bytes of what follows it.
-
-        The first window begins with up to `context_bytes`, or more, of what precedes the content.
-        """
-
-    def before(self, offset: int, context_bytes: int) -> tuple[bytes, bool]:
-        """Return what precedes `offset`, from about `context_bytes` before `begin` on.
-
-        `offset` is where the first window began. Also whether that is all of it.
-        """
-
-
 @dataclass(slots=True)
 class OwnedBlocks:
     """The blocks of an extent that ends at byte `end`, and those behind it.
@@ -151,6 +114,46 @@ class OwnedBlocks:
                 offset, held = index.end, []
             if offset - self.owned_end > most_behind:
                 return
+
+
+@dataclass(slots=True)
+class BlockContent(ABC):
+    """The content of an extent's blocks from `position` on, and what surrounds it.
+
+    `index` has the positions of offsets in the content. `begin` is the offset of the first owned
+    byte of content. `has_context`: windows begin before it, so that the first owned record has to
+    be found; `is_whole`: with the object's content. All three are set before the first window is
+    yielded, and so is `owned`.
+    """
+
+    source: RangeSource
+    extent: Extent
+    position: int
+    index: BlockIndex
+    begin: int = 0
+    has_context: bool = False
+    is_whole: bool = False
+    owned: OwnedBlocks | None = None
+
+    def end(self) -> int:
+        """Return where the owned content ends; UNKNOWN_END before the window that reaches it."""
+        return self.owned.owned_end if self.owned is not None else UNKNOWN_END
+
+    @abstractmethod
+    def windows(
+        self, context_bytes: int, *, window_bytes: int, most_behind: int
+    ) -> Iterator[Window]:
+        """Yield the owned content, then up to `most_behind` bytes of what follows it.
+
+        The first window begins with up to `context_bytes`, or more, of what precedes the content.
+        """
+
+    @abstractmethod
+    def before(self, offset: int, context_bytes: int) -> tuple[bytes, bool]:
+        """Return what precedes `offset`, from about `context_bytes` before `begin` on.
+
+        `offset` is where the first window began. Also whether that is all of it.
+        """
 
 
 def from_offset(windows: Iterator[Window], begin: int) -> Iterator[Window]:

@@ -27,10 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extentflow.errors import CorruptObject
-from extentflow.formats.blocks import UNKNOWN_END, Block, BlockIndex, OwnedBlocks, from_offset
+from extentflow.formats.blocks import (
+    UNKNOWN_END,
+    Block,
+    BlockContent,
+    BlockIndex,
+    OwnedBlocks,
+    from_offset,
+)
 from extentflow.formats.lines import Window, stream_windows
-from extentflow.model import Extent
-from extentflow.storage import RangeSource
 from extentflow.storage.ranges import WINDOW_BYTES, tail
 
 _BLOCK, _END = 0x314159265359, 0x177245385090
@@ -340,23 +345,12 @@ def head_windows(pieces: Iterable[bytes], index: BlockIndex, uri: str) -> Iterat
 
 
 @dataclass(slots=True)
-class Bzip2Content:
-    """The content of an extent of bzip2; see `blocks.BlockContent`."""
+class Bzip2Content(BlockContent):
+    """The content of an extent of bzip2."""
 
-    source: RangeSource
-    extent: Extent
-    position: int
-    overlap_bytes: int
     index: BlockIndex = field(default_factory=lambda: BlockIndex(BLOCK_OFFSET_BITS))
-    begin: int = 0
-    has_context: bool = False
-    is_whole: bool = False
-    _owned: OwnedBlocks | None = None
+    overlap_bytes: int = 0
     _first: int = -1
-
-    def end(self) -> int:
-        """Return where the owned content ends."""
-        return self._owned.owned_end if self._owned is not None else UNKNOWN_END
 
     def windows(
         self,
@@ -387,8 +381,8 @@ class Bzip2Content:
         self.index.end = _BASE if start else 0
         self.begin = self.index.end + (self.overlap_bytes if self.has_context else 0)
         self._first = first >> 3
-        self._owned = OwnedBlocks(extent.end, self.index, self.overlap_bytes)
-        windows = self._owned.windows(
+        self.owned = OwnedBlocks(extent.end, self.index, self.overlap_bytes)
+        windows = self.owned.windows(
             reader.blocks(first, until=extent.end),
             least_bytes=window_bytes,
             most_behind=most_behind,

@@ -471,7 +471,8 @@ class LineFormat:
         if self._options.compression == BZIP2_BLOCKS:
             if not self._can_cut(source):
                 _require_whole(extent)
-            return Bzip2Content(source, extent, position, self._options.overlap_bytes)
+            overlap_bytes = self._options.overlap_bytes
+            return Bzip2Content(source, extent, position, overlap_bytes=overlap_bytes)
         return None
 
     def _stream_from(
