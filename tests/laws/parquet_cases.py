@@ -22,9 +22,11 @@ def written(table: pa.Table, **options: Any) -> bytes:  # noqa: ANN401 - the wri
     return sink.getvalue()
 
 
-def read_rows(body: bytes, batch_rows: int = 3) -> tuple[pa.Table, list[BadRecord]]:
+def read_rows(
+    body: bytes, batch_rows: int = 3, select: tuple[str, ...] = ()
+) -> tuple[pa.Table, list[BadRecord]]:
     """Return what is delivered of a file, and its bad records."""
-    fmt = Parquet(FormatOptions(batch_rows=batch_rows), Footers(), 0)
+    fmt = Parquet(FormatOptions(batch_rows=batch_rows, select=select), Footers(), 0)
     result = list(chunks(fmt, MemorySource(body), 0, len(body)))
     bad = [record for chunk in result for record in chunk.bad]
     return pa.Table.from_batches([chunk.batch for chunk in result]), bad

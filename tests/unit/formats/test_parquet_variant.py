@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.laws.parquet_bytes import (
     BYTE_ARRAY,
+    ENUM,
     INT32,
     LIST,
     LOGICAL_VARIANT,
@@ -21,7 +22,9 @@ from tests.laws.parquet_bytes import (
 )
 from tests.laws.parquet_cases import read_rows
 
+from extentflow.converters.buffers import Columns
 from extentflow.converters.json import json_converter
+from extentflow.errors import UnsupportedType
 from extentflow.formats.parquet_variant import variant_json
 
 # A value in SQL, and its JSON; None: as in DuckDB.
@@ -93,6 +96,32 @@ def test_a_damaged_value_is_a_bad_record_and_the_others_are_delivered() -> None:
     assert result.column("v").to_pylist() == ["5", "7", '"x"']
     assert [record.location for record in bad] == [1, 2, 4]
     assert all("VARIANT" in record.reason for record in bad)
+
+
+def test_trap_a_member_of_a_variant_is_no_column() -> None:
+    result, bad = read_rows(variant([b"\x0c\x05"]), select=("v.value",))
+
+    assert result.column("v").to_pylist() == ["5"]
+    assert bad == []
+    with pytest.raises(UnsupportedType, match=r"no column 'v\.value'; name one of 'v'"):
+        Columns.select(result.schema, ("v.value",), nested=True)
+
+
+@pytest.mark.parametrize(("name", "value"), [("s.x", 7), ("s.e", "red")])
+def test_trap_a_member_beside_an_enum_is_selected(name: str, value: object) -> None:
+    elements = [
+        Element("s", OPTIONAL, children=2),
+        Element("x", REQUIRED, INT32),
+        Element("e", REQUIRED, BYTE_ARRAY, converted=ENUM),
+    ]
+    columns = [Column(["s", "x"], INT32, [7], [1]), Column(["s", "e"], BYTE_ARRAY, [b"red"], [1])]
+
+    result, bad = read_rows(parquet_file(elements, columns, 1), select=(name,))
+
+    assert bad == []
+    (batch,) = result.to_batches()
+    chosen = Columns.select(batch.schema, (name,), nested=True).batch(batch)
+    assert chosen.to_pylist() == [{name: value}]
 
 
 def test_the_converter_json_writes_text_as_for_columns_of_json() -> None:

@@ -47,7 +47,13 @@ from extentflow.formats.parquet_keys import FOOTER_KEY, KEY_LIST, FileKeys
 from extentflow.formats.parquet_pages import page_limit_bytes
 from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, RowGroupRanges
 from extentflow.formats.parquet_statistics import column_ranges_of
-from extentflow.formats.parquet_types import BadRows, Exact, bad_int96_rows, int96_passes
+from extentflow.formats.parquet_types import (
+    BadRows,
+    Exact,
+    bad_int96_rows,
+    complete_leaves,
+    int96_passes,
+)
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
@@ -198,6 +204,8 @@ class _RowGroupReader:
     ) -> None:
         metadata, window_bytes = footer.metadata, options.window_bytes
         wanted = selected_leaves(metadata, options.select)
+        if len(wanted) < metadata.num_columns:
+            wanted = complete_leaves(metadata, wanted)
         passes = int96_passes(metadata, wanted, int96_unit)
         limit_bytes = page_limit_bytes(options.max_record_bytes)
         # Evaluated when the first row group is opened.

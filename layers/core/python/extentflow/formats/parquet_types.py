@@ -242,6 +242,24 @@ class Exact:
         return batch
 
 
+def complete_leaves(metadata: pq.FileMetaData, leaves: Sequence[int]) -> list[int]:
+    """Return leaf columns, and all others of columns that are converted and have one of them.
+
+    A VARIANT is one value without members, and a struct with an ENUM is made of all its members.
+    """
+    found = set(leaves)
+    if not any("." in metadata.schema.column(leaf).path for leaf in found):
+        return sorted(found)
+    schema = metadata.schema.to_arrow_schema()
+    converted, end = Exact.of(schema, metadata).conversions, 0
+    for column in schema:
+        own = range(end, end + _leaf_count(column.type))
+        end = own.stop
+        if column.name in converted and not found.isdisjoint(own):
+            found.update(own)
+    return sorted(found)
+
+
 def _value_bytes(batch: pa.RecordBatch) -> int:
     """Return the bytes of all values, of which views and dictionaries may share some."""
     total = 0
