@@ -91,8 +91,9 @@ class ShortChunks(ObjectAccess):
         content: Content = NOTHING_FOUND,
         *,
         window_bytes: int | None = None,
+        excludes: bool = True,
     ) -> Format:
-        _ = revision, window_bytes
+        _ = revision, window_bytes, excludes
         name = config.format_for(version.key, content.format)
         compression = config.compression_for(version.key, content)
         usual = options.format_options(config, name, compression, content.facts)

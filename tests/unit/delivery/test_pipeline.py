@@ -149,7 +149,10 @@ def test_rows_that_cannot_be_converted_become_bad_records() -> None:
 
     assert made.records.values.to_pylist() == [b"a", b"b"]
     assert list(made.locations) == [0, 20]
-    assert made.bad == (BadRecord(None, 10, "no x"), BadRecord(None, 30, "no y"))
+    assert made.bad == (
+        BadRecord(None, 10, "no x", row=True),
+        BadRecord(None, 30, "no y", row=True),
+    )
     assert made.next_position == 40
     assert value.batches == [4, 2]
 
@@ -175,7 +178,7 @@ def test_a_row_whose_key_cannot_be_made_is_bad_too() -> None:
     (made,) = prepared(Scripted([chunk(b"a", b"x")]), key=blaming({b"x": "no key"}))
 
     assert made.records.values.to_pylist() == [b"a"]
-    assert made.bad == (BadRecord(None, 10, "no key"),)
+    assert made.bad == (BadRecord(None, 10, "no key", row=True),)
 
 
 def test_a_row_bad_as_value_and_another_bad_as_key_are_both_blamed() -> None:
@@ -184,7 +187,10 @@ def test_a_row_bad_as_value_and_another_bad_as_key_are_both_blamed() -> None:
     (made,) = prepared(fmt, blaming({b"x": "no value"}), key=blaming({b"y": "no key"}))
 
     assert made.records.values.to_pylist() == [b"a", b"b"]
-    assert made.bad == (BadRecord(None, 10, "no value"), BadRecord(None, 20, "no key"))
+    assert made.bad == (
+        BadRecord(None, 10, "no value", row=True),
+        BadRecord(None, 20, "no key", row=True),
+    )
 
 
 def test_an_error_that_blames_no_row_is_raised() -> None:

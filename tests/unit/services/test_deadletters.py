@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
@@ -265,22 +266,132 @@ def kill_at(wanted: str) -> Callable[[str], None]:
 # -- what cannot be decoded again ------------------------------------------------------------------
 
 
-def test_what_the_topic_rejected_and_what_has_no_bytes_stays_in_the_queue() -> None:
-    runtime = runtime_with(HEAD + b"1," + b"x" * 2_000_000, **RIGHT)
-    (large,) = letters(runtime)
-    assert large["record"] is None  # too large for the queue as well
-    small = Records(
-        DEAD,
-        values_of(b"{}"),
-        headers=[[*letter_headers(runtime), ("extentflow.bytes", b"payload")]],
-    )
-    send(runtime, small)
+LARGE = b"x" * 2_000_000
+
+
+def test_a_record_that_is_too_large_for_the_queue_stays_in_it_without_its_bytes() -> None:
+    runtime = runtime_with(HEAD + b"1," + LARGE + b",", **RIGHT)
 
     found = replay(runtime)
 
-    assert (found.records, found.left) == (0, 2)
-    assert ["it has no bytes" in found.reasons[0], "not a record" in found.reasons[1]] == [True] * 2
-    assert [(one["record"], one["attempt"]) for one in letters(runtime)] == [(None, 2), ("{}", 2)]
+    assert (found.records, found.bad, found.left) == (0, 0, 1)
+    assert "its 2000003 bytes were too many for the queue; state its record" in found.reasons[0]
+    assert [(one["record"], one["attempt"]) for one in letters(runtime)] == [(None, 2)]
+
+
+# -- rows of objects -------------------------------------------------------------------------------
+
+CAST = {"transforms": "n", "transforms__n__type": "Cast", "transforms__n__spec": "id:int64"}
+
+
+def test_trap_rows_that_transforms_rejected_are_read_from_the_object_again() -> None:
+    runtime = runtime_with(CSV, **CAST)
+    assert [one["record"] for one in letters(runtime)] == [None, None, "5,f,g", None]
+    delivered = values(runtime)
+    runtime.put_connector(**tolerant())
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (3, 1, 0), found.reasons
+    assert values(runtime)[len(delivered) :] == [
+        b'{"id":"x","name":"b"}',
+        b'{"id":"y","name":"d\\ne"}',
+        b'{"id":"z","name":"h"}',
+    ]
+
+
+def test_rows_that_are_rejected_again_can_be_replayed_again() -> None:
+    runtime = runtime_with(CSV, **CAST)
+    again = replay(runtime)
+    assert (again.records, again.bad, again.left) == (0, 4, 0)
+    assert [one["attempt"] for one in letters(runtime)] == [2] * 4
+    runtime.put_connector(**tolerant())
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (3, 1, 0)
+
+
+def test_a_row_that_is_repaired_is_delivered_as_the_file_says(tmp_path: Path) -> None:
+    runtime = runtime_with(CSV, **CAST)
+    first, second, *_ = letters(runtime)
+    file = repaired(tmp_path / "r.jsonl", first | {"record": "2,b"}, second | {"discard": True})
+
+    found = replay(runtime, file)
+
+    assert (found.records, found.discarded, found.bad, found.left) == (1, 1, 2, 0)
+    assert values(runtime)[-1] == b'{"id":2,"name":"b"}'
+
+
+def parquet_of(ids: list[str]) -> bytes:
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": ids}), out, row_group_size=2)
+    return bytes(out.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("condition", "delivered", "filtered"),
+    [("", [b'{"id":"x"}', b'{"id":"y"}'], 0), ("id > 'x'", [b'{"id":"y"}'], 1)],
+)
+def test_rows_of_parquet_are_read_again_and_filtered(
+    condition: str, delivered: list[bytes], filtered: int
+) -> None:
+    body = parquet_of(["1", "x", "3", "4", "5", "y"])
+    runtime = runtime_with(body, "c/a.parquet", input__format="parquet", **CAST)
+    before = len(values(runtime))
+    keep = {
+        "transforms": "f",
+        "transforms__f__type": "Filter",
+        "transforms__f__predicate": "p",
+        "transforms__f__negate": "true",
+        "predicates": "p",
+        "predicates__p__type": "Condition",
+        "predicates__p__condition": condition,
+    }
+    runtime.put_connector(**tolerant(input__format="parquet", **(keep if condition else {})))
+
+    found = replay(runtime)
+
+    assert (found.filtered, found.bad, found.left) == (filtered, 0, 0), found.reasons
+    assert values(runtime)[before:] == delivered
+
+
+def test_what_the_topic_rejected_is_read_from_the_object_again() -> None:
+    runtime = runtime_with(HEAD + b"1," + LARGE, **RIGHT)
+    assert [one["record"] for one in letters(runtime)] == [None]  # too large for the queue, too
+    again = replay(runtime)
+    assert (again.records, again.bad, again.left) == (0, 1, 0)
+    runtime.put_connector(**tolerant(**RIGHT, select="id"))
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (1, 0, 0)
+    assert values(runtime) == [b'{"id":"1"}']
+
+
+def test_trap_no_row_is_read_where_no_record_begins_any_more() -> None:
+    body = HEAD + b'1,"d\ne",2\n'
+    runtime = runtime_with(body, **CAST, csv__quote__char="'")
+    assert [one["location"] for one in letters(runtime)] == ["13"]
+    before = values(runtime)
+    runtime.put_connector(**tolerant())
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (0, 0, 1)
+    assert "no record begins at offset 13 under the connector's config" in found.reasons[0]
+    assert values(runtime) == before
+
+
+def test_a_row_of_an_object_that_was_replaced_stays_in_the_queue() -> None:
+    runtime = runtime_with(CSV, **CAST)
+    runtime.memory_store.put(BUCKET, "c/a.csv", CSV.replace(b"x", b"7"))
+    before = values(runtime)
+
+    found = replay(runtime)
+
+    assert (found.records, found.left) == (0, 4)
+    assert values(runtime) == before
 
 
 def letter_headers(runtime: MemoryRuntime) -> list[tuple[str, bytes | None]]:
@@ -353,16 +464,6 @@ def test_a_connector_whose_dead_letters_cannot_be_found_is_refused(
 
     with pytest.raises(Misconfigured, match=problem):
         replay(runtime)
-
-
-def test_rows_that_transforms_reject_have_no_bytes_to_decode() -> None:
-    cast = {"transforms": "n", "transforms__n__type": "Cast", "transforms__n__spec": "id:int64"}
-    runtime = runtime_with(CSV, **cast)
-
-    found = replay(runtime)
-
-    # Only the record with three fields has bytes: the others were rejected as columns.
-    assert (found.bad, found.left) == (1, 3)
 
 
 # -- formats ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typer import Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson
+from extentflow.delivery.redelivery import DeadLetter
 from extentflow.services.deadletters import DeadLetterQueue, repair_line
 from extentflow.wiring import Runtime
 
@@ -50,13 +51,19 @@ def dead_letters(
                 one.text("extentflow.offset") or one.text("extentflow.row"),
                 one.attempt,
                 one.reason,
-                "" if one.raw is None else ascii(one.raw[:SHOWN_BYTES])[2:-1],
+                _shown(one),
             )
             for one in shown
         ]
         output.print_table(("letter", "object", "location", "attempt", "reason", "bytes"), rows)
     if len(found) > limit:
         output.note(f"there are more than {limit}; --limit shows more")
+
+
+def _shown(letter: DeadLetter) -> str:
+    if letter.raw is None:
+        return "in the object" if letter.is_row else ""
+    return ascii(letter.raw[:SHOWN_BYTES])[2:-1]
 
 
 def replay_letters(

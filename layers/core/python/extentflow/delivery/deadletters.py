@@ -16,7 +16,10 @@ from extentflow.sink import Records
 FRAME_BYTES = 25
 BATCH_BYTES = 61
 # Headers of ours that replays read.
-ATTEMPT, BYTES, PAYLOAD = "extentflow.attempt", "extentflow.bytes", "payload"
+ATTEMPT, BYTES = "extentflow.attempt", "extentflow.bytes"
+# What the bytes of a dead letter are, if not those of its record in the object: the value that the
+# topic rejected, or none, because the record is a row of the object.
+PAYLOAD, ROW = "payload", "row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class DeadLetters:
             fields[ATTEMPT] = str(self.attempt)
         if record.payload:
             fields[BYTES] = PAYLOAD
+        elif record.row:
+            fields[BYTES] = ROW
         if not raw and record.raw is not None:
             fields["extentflow.omitted.bytes"] = str(len(record.raw))
         return [(name, text.encode("utf-8", "replace")) for name, text in fields.items()]

@@ -190,7 +190,12 @@ class Pipeline:
                 f"{extent.uri}: records of {extent.format} have no bytes of their own to decode;"
                 " correct the object, or deliver it again with `extentflow run --again`"
             )
-        chunk = self.format.decode_record(self.source, extent, raw, location)
+        return self.convert_chunk(
+            extent, self.format.decode_record(self.source, extent, raw, location)
+        )
+
+    def convert_chunk(self, extent: Extent, chunk: Chunk) -> ConvertedChunk:
+        """Return what one chunk of an extent becomes. Raises as `convert`."""
         return self._convert(chunk, _Conversion.open(self, extent, chunk.batch))
 
     def first_bad(
@@ -398,7 +403,7 @@ def _convert_rows(
 def _move_to_bad(chunk: Chunk, rows: Mapping[int, str]) -> Chunk:
     """Return the chunk with `rows` moved from its batch to its bad records."""
     locations = chunk.locations
-    bad = tuple(BadRecord(None, int(locations[row]), why) for row, why in rows.items())
+    bad = tuple(BadRecord(None, int(locations[row]), why, row=True) for row, why in rows.items())
     return replace(
         chunk,
         batch=without_rows(chunk.batch, rows),

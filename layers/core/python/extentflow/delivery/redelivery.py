@@ -1,8 +1,11 @@
 """Decodes dead letters again and delivers what they hold, exactly once.
 
     dead letters of a partition ──decode──> records, or dead letters of the next attempt
-                                              │
+                  └──> rows of objects ──^    │
            one transaction: these, and the offset behind the last dead letter read
+
+A dead letter without the bytes of its record states where its row is: it is decoded again from the
+pinned version of its object.
 
 Each partition of the dead letter queue has a transactional id and a group of its own, as slots
 have: fencing ends an earlier replay, and the group's offset is the only progress that counts. Kafka
@@ -15,8 +18,9 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from extentflow.delivery.deadletters import ATTEMPT, BYTES, PAYLOAD, DeadLetters
+from extentflow.delivery.deadletters import ATTEMPT, BYTES, PAYLOAD, ROW, DeadLetters
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.rows import RowFinder
 from extentflow.errors import (
     CorruptObject,
     CorruptRecord,
@@ -37,6 +41,10 @@ from extentflow.sink.reader import ConsumedRecord
 
 LETTERS_PER_TRANSACTION = 500
 MOST_REASONS = 20
+_REMEDY = (
+    "state its record in a file for --repairs, or correct the object and deliver it again with"
+    " `extentflow run --again`"
+)
 # Errors of one dead letter, which the others do not share.
 _OF_ONE_LETTER = (
     CorruptObject,
@@ -98,9 +106,19 @@ class DeadLetter:
         return int(text) if text.isdigit() else 1
 
     @property
-    def is_payload(self) -> bool:
-        """Whether its bytes are the value that the topic rejected, not those of the object."""
-        return self.text(BYTES) == PAYLOAD
+    def is_row(self) -> bool:
+        """Whether its record is to be read from the object again: its bytes are not the record's.
+
+        They are the value that the topic rejected, or none, as columns were rejected.
+        """
+        return self.text(BYTES) in (PAYLOAD, ROW)
+
+    @property
+    def lacks_bytes(self) -> str:
+        """Why it has no bytes, where it is no row either."""
+        if omitted := self.text("extentflow.omitted.bytes"):
+            return f"its {omitted} bytes were too many for the queue"
+        return "its record has none of its own, or is part of a row group or block that is lost"
 
     def __str__(self) -> str:
         """Return how messages name it."""
@@ -162,7 +180,7 @@ class Redelivery:
 
     `identity` begins the transactional ids. `read` yields the committed records of a partition from
     an offset to its end. `open_letter` returns what a dead letter's record is decoded with, or
-    raises Permanent.
+    raises Permanent. `rows` reads records from objects again.
     """
 
     connector: str
@@ -172,6 +190,7 @@ class Redelivery:
     notes: NoteStore
     read: Callable[[int, int], Iterable[list[ConsumedRecord]]]
     open_letter: Callable[[DeadLetter], Opened]
+    rows: RowFinder = field(default_factory=RowFinder)
 
     def identity_of(self, partition: int) -> str:
         """Return the transactional id and group of a partition."""
@@ -215,7 +234,7 @@ class Redelivery:
         except BaseException:
             fence.close()
             raise
-        with closing(sink):
+        with closing(sink), closing(self.rows):
             letters.close()
             last = self._deliver(
                 sink, (partition, position), repairs, found, letters_per_transaction
@@ -300,9 +319,9 @@ class Redelivery:
         if repair is not None and repair.raw is None:
             counted.discarded += 1
             return
-        raw = letter.raw if repair is None else repair.raw
+        raw = repair.raw if repair is not None else None if letter.is_row else letter.raw
         try:
-            opened, made = self._converted(letter, raw, repaired=repair is not None)
+            opened, made = self._converted(letter, raw)
         except _OF_ONE_LETTER as exc:
             self._return(sink, letter, reason(exc), counted)
             return
@@ -311,8 +330,8 @@ class Redelivery:
             sent = sink.send(records)
             rejected += [replace(one, index=places[one.index]) for one in sent]
         bad = [
-            # Rows that transforms and converters reject have no bytes of their own.
-            one if one.raw is not None else BadRecord(raw, one.location, one.reason)
+            # A record with bytes keeps them, whatever rejects it now: they may be a repair.
+            one if raw is None else BadRecord(raw, one.location, one.reason)
             for one in made.bad_with(rejected)
         ]
         if bad:
@@ -327,15 +346,15 @@ class Redelivery:
         if not (len(made.records.values) or bad or made.filtered):
             self._return(sink, letter, "its bytes hold no record", counted)
 
-    def _converted(
-        self, letter: DeadLetter, raw: bytes | None, *, repaired: bool
-    ) -> tuple[Opened, ConvertedChunk]:
-        if not raw:
-            raise CorruptRecord("it has no bytes; correct the object, or run it again")
-        if letter.is_payload and not repaired:
-            raise CorruptRecord("its bytes are the value that the topic rejected, not a record")
-        opened = self.open_letter(letter)
-        return opened, opened.pipeline.convert_record(opened.extent, raw, opened.location)
+    def _converted(self, letter: DeadLetter, raw: bytes | None) -> tuple[Opened, ConvertedChunk]:
+        if raw:
+            opened = self.open_letter(letter)
+            return opened, opened.pipeline.convert_record(opened.extent, raw, opened.location)
+        if raw is None and letter.is_row:
+            opened = self.open_letter(letter)
+            chunk = self.rows.find(opened.pipeline, opened.extent, opened.location)
+            return opened, opened.pipeline.convert_chunk(opened.extent, chunk)
+        raise CorruptRecord(f"it has no bytes, because {letter.lacks_bytes}; {_REMEDY}")
 
     def _return(self, sink: Sink, letter: DeadLetter, why: str, counted: Redelivered) -> None:
         """Send a dead letter that cannot be decoded to the queue again, as it is."""

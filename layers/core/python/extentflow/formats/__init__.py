@@ -47,13 +47,15 @@ class BadRecord:
     `raw` are its bytes in the object (None where it has none of its own, as in a corrupt row
     group); `location` is its byte offset or row ordinal in the object, as the format's
     `location_unit` states; `reason` is one readable line. `payload`: `raw` is the value that was
-    to be sent, because the topic rejected the record.
+    to be sent, because the topic rejected the record. `row`: it was decoded, and rejected as a
+    row of columns, so that decoding finds it again at `location`.
     """
 
     raw: bytes | None
     location: int
     reason: str
     payload: bool = False
+    row: bool = False
 
 
 @dataclass(frozen=True, slots=True)

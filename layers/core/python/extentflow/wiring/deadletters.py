@@ -79,7 +79,8 @@ class _Opener:
             config,
             Extent(job.id, 0, config.name, job.version, 0, job.version.size, fmt),
             RangeReader(store, job.version),
-            runtime.objects.format(config, revision, job.version, job.content),
+            # Rows that would be excluded must be found, so that they count as filtered.
+            runtime.objects.format(config, revision, job.version, job.content, excludes=False),
             partitions=lambda topic: runtime.topic(topic).partitions,
             look_up=runtime.secrets,
             store=store,

@@ -128,7 +128,7 @@ class ObjectAccess:
         self._secrets = secrets
         self._open_store = open_store
         self._stores: dict[tuple[str, int, StoreOptions], ObjectStore] = {}
-        self._formats: dict[tuple[str, int, str, str, str, object, int | None], Format] = {}
+        self._formats: dict[tuple[str, int, str, str, str, object, int | None, bool], Format] = {}
         self._recognised: dict[tuple[str, int, ObjectVersion], Content] = {}
 
     def store(self, config: ConnectorConfig, revision: int) -> ObjectStore:
@@ -152,22 +152,26 @@ class ObjectAccess:
         content: Content = NOTHING_FOUND,
         *,
         window_bytes: int | None = None,
+        excludes: bool = True,
     ) -> Format:
         """Return the format that decodes this object, with its caches of schemas and footers.
 
-        `content` is what its job pins. `window_bytes` None: the usual size of reads.
+        `content` is what its job pins. `window_bytes` None: the usual size of reads. `excludes`:
+        rows that all transforms drop need not be decoded.
         """
         name = config.format_for(version.key, content.format)
         compression = config.compression_for(version.key, content)
         own = options.own_options(config, name, self._secrets)
         # Rotated secrets make another key, and so another format.
-        key = (config.name, revision, name, compression, content.facts, own, window_bytes)
+        key = (config.name, revision, name, compression, content.facts, own, window_bytes, excludes)
         if key not in self._formats:
             if len(self._formats) >= CACHED_JOBS:
                 self._formats.clear()
             chosen = options.format_options(config, name, compression, content.facts)
             if window_bytes is not None:
                 chosen = replace(chosen, window_bytes=window_bytes)
+            if not excludes:
+                chosen = replace(chosen, excludes=None)
             self._formats[key] = open_format(name, chosen, own)
         return self._formats[key]
 
