@@ -314,17 +314,15 @@ def test_a_mark_within_a_block_by_chance_changes_nothing() -> None:
 
 
 def test_a_block_within_another_one_fails_the_job() -> None:
-    """An extent that begins between them reads the planted block; the one before it fails."""
+    """A reader that begins between them reads the planted block; the owner of the outer fails."""
     inner, inner_size = block_bits(b"false\nrecord\n")
     planted = noise(1, 400) + f"{inner:0{inner_size}b}{BLOCK_MAGIC:048b}" + noise(2, 300)
     block, size, _ = block_of(planted)
     packed = stream_of([block_bits(b"first\n" * 9), (block, size), block_bits(b"last\nblock" * 9)])
     bz2.decompress(packed)
-    outer, inside = marks_in(packed)[1][0] >> 3, marks_in(packed)[2][0] >> 3
-    assert values(packed) == bz2.decompress(packed).decode("latin-1").split("\n")
+    outer = marks_in(packed)[1][0] >> 3
 
-    for cut in range(outer + 1, inside + 1):
+    for cut in range(1, len(packed) + 1):
+        owner = (0, cut) if outer < cut else (cut, len(packed))
         with pytest.raises(CorruptObject, match="holds another one, at byte"):
-            chunks_of(packed, 0, cut)
-    for cut in {*range(1, len(packed))} - {*range(outer + 1, inside + 1)}:
-        assert values(packed, cut) == values(packed)
+            chunks_of(packed, *owner)

@@ -9,8 +9,10 @@ square root of pi, which end a stream. Either can be within a block by chance. S
 lies between two such marks and decompresses to content with the stored CRC-32.
 
 The content that an extent owns begins `overlap_bytes` behind its first block and ends as many bytes
-behind the first block of the next extent. So every extent decompresses the block that the next one
-begins with, and checks that there is no other one with which it could begin.
+behind the first block of the next extent. A block within another one, which only a file that was
+made to mislead has, could be taken for one by the extent that begins between the two, and by CSV,
+which reads back. So every extent refuses the blocks that hold another one, with the one in which it
+ends.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ from numpy.typing import NDArray
 
 from extentflow.errors import CorruptObject
 from extentflow.formats.blocks import (
-    UNKNOWN_END,
     Block,
     BlockContent,
     BlockIndex,
@@ -204,11 +205,10 @@ class BlockReader:
             begin = step
         return None
 
-    def blocks(self, bit: int | None, *, until: int = UNKNOWN_END) -> Iterator[Block]:
+    def blocks(self, bit: int | None) -> Iterator[Block]:
         """Yield the blocks from the one that begins at a bit on; None: there is none.
 
-        CorruptObject if the block that begins before byte `until` and ends behind it holds another
-        one from there on.
+        CorruptObject if one of them holds another one, with which reading could begin as well.
         """
         while bit is not None:
             self._drop(bit)
@@ -216,8 +216,7 @@ class BlockReader:
             if found is None:
                 raise corrupt(self._uri, self._damage(bit))
             content, end, is_block = found
-            if bit < 8 * until < end:
-                self._refuse_misleading(8 * until, end)
+            self._refuse_misleading(bit, end)
             self._add_to_checksum(self._bits(bit + _MARK_BITS, _CRC_BITS))
             following = end if is_block else self._behind_stream(end)
             at_end = self._base + len(self._data)
@@ -249,11 +248,11 @@ class BlockReader:
 
     def _refuse_misleading(self, begin: int, end: int) -> None:
         for at, is_block in [*self._marks]:
-            if is_block and begin <= at < end and self._decode(at) is not None:
+            if is_block and begin < at < end and self._decode(at) is not None:
                 raise corrupt(
                     self._uri,
                     f"the block that ends at byte {end >> 3} holds another one, at byte {at >> 3},"
-                    " which an extent that begins between them cannot tell from it",
+                    " which a reader that begins between them cannot tell from it",
                 )
 
     def _add_to_checksum(self, checksum: int) -> None:
@@ -383,7 +382,7 @@ class Bzip2Content(BlockContent):
         self._first = first >> 3
         self.owned = OwnedBlocks(extent.end, self.index, self.overlap_bytes)
         windows = self.owned.windows(
-            reader.blocks(first, until=extent.end),
+            reader.blocks(first),
             least_bytes=window_bytes,
             most_behind=most_behind,
         )
