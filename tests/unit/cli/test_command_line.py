@@ -60,6 +60,16 @@ def test_every_problem_gets_its_line(capsys: Capture) -> None:
     assert capsys.readouterr().err == "error: one\nerror: two\n"
 
 
+def test_missing_brokers_are_reported_with_the_local_stack_as_a_way_out(capsys: Capture) -> None:
+    error = Misconfigured(["bootstrap.servers: missing; write the Kafka brokers", "another one"])
+
+    assert run_command_line(raising(error), ["go"]) == 2
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == [f"error: {problem}" for problem in error.problems]
+    assert "`extentflow up` starts the local stack" in "".join(lines[2:])
+
+
 def test_an_unexpected_error_is_one_line_that_names_debug(capsys: Capture) -> None:
     assert run_command_line(raising(ZeroDivisionError("by zero")), ["go"]) == 1
 

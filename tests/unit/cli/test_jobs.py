@@ -1,10 +1,12 @@
 """Lists of jobs; the map of a job's extents: one cell each, or the worst of several."""
 
 import pytest
+from tests.support.memory_runtime import MemoryRuntime
 
-from extentflow.cli.jobs import MAP_CELLS, _show_jobs, extent_map
+from extentflow.cli.jobs import MAP_CELLS, _show_job, _show_jobs, extent_map
 from extentflow.ledger import ClaimMark, ExtentItem
 from extentflow.model import ExtentState, JobState
+from extentflow.services.jobs import Jobs
 
 DONE, FAILED, PENDING = ExtentState.DONE, ExtentState.FAILED, ExtentState.PENDING
 MARK = ClaimMark(slot=1, epoch=1, nonce="n")
@@ -53,3 +55,18 @@ def test_a_map_never_has_more_cells_than_fit(count: int) -> None:
     cells = extent_map({}, count=count).plain.partition(" ")[0]
 
     assert 0 < len(cells) <= MAP_CELLS
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.SUPERSEDED])
+def test_status_names_the_command_that_continues_a_job(
+    state: JobState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job("c/a.txt").id
+    runtime.memory.jobs.end(job, state, "why")
+
+    _show_job(Jobs(runtime).get(job), as_json=False)
+
+    said = " ".join(capsys.readouterr().err.split())
+    assert (f"`extentflow replay {job}` continues it" in said) is (state is JobState.FAILED)

@@ -94,6 +94,24 @@ def test_a_job_whose_object_a_later_job_delivers_shows_no_cause() -> None:
     assert {one.cause for one in failed} == {"why c/open.txt", "why c/replaced.txt", ""}
 
 
+def test_a_job_that_ended_is_replayable_unless_a_later_one_delivers_its_object() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    config, revision = runtime.connectors.latest("c")
+    ended = {"again": JobState.FAILED, "failed": JobState.FAILED, "stopped": JobState.CANCELLED}
+    made = {name: runtime.job(f"c/{name}.txt").id for name in (*ended, "open")}
+    for name, state in ended.items():
+        runtime.memory.jobs.end(made[name], state, "why")
+    runtime.ticker.sleep(1)
+    version = runtime.memory_store.head(BUCKET, "c/again.txt")
+    request = runtime.request(config, revision, version, 1)
+    runtime.planner().register(request, again=runtime.ticker.read())
+
+    found = [name for name, job in made.items() if Jobs(runtime).get(job).replayable]
+
+    assert found == ["failed", "stopped"]
+
+
 @pytest.mark.parametrize("address", ["s3://shop/in/a.csv", "s3a://shop/in/a.csv"])
 def test_an_object_is_named_by_bucket_and_key(address: str) -> None:
     assert jobs._bucket_and_key(address) == ("shop", "in/a.csv")

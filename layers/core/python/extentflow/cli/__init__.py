@@ -168,8 +168,14 @@ def _reported(exc: Exception) -> int:
     if not isinstance(exc, ExtentflowError):
         output.complain(f"unexpected {type(exc).__name__}: {exc}; {DEBUG} shows where")
         return INCOMPLETE
-    for problem in exc.problems if isinstance(exc, Misconfigured) else [str(exc)]:
+    problems = exc.problems if isinstance(exc, Misconfigured) else [str(exc)]
+    for problem in problems:
         output.complain(problem)
+    if any(problem.startswith("bootstrap.servers: missing") for problem in problems):
+        output.note(
+            '`extentflow up` starts the local stack, and `eval "$(extentflow stack --env)"` sets'
+            " what this shell needs to use it"
+        )
     if isinstance(exc, Retryable) and any(host in str(exc) for host in LOOPBACK):
         output.note("that server is on this machine; `extentflow up` starts the local stack")
     return NOTHING_STARTED if isinstance(exc, (Misconfigured, Permanent)) else INCOMPLETE

@@ -201,6 +201,8 @@ def _show_job(found: JobDetail, *, as_json: bool) -> None:
     failed = (item for item in items.values() if item.state is ExtentState.FAILED)
     for item in islice(failed, SHOWN_ERRORS):
         output.complain(f"extent {item.ordinal}: {item.error}")
+    if found.replayable:
+        output.note(f"`extentflow replay {job.id}` continues it, when the cause is removed")
 
 
 def counts(job: JobReport) -> str:

@@ -22,14 +22,15 @@ STOPPING = "stopping: committing or aborting what is under way"
 class RunProgress:
     """Shows extents, records, MB/s and time left: a bar on a terminal, lines in a pipe.
 
-    A context manager. A repeated receipt counts once.
+    A context manager. A repeated receipt counts once. An extent that was not read, because its job
+    ended or another worker holds it, is neither delivered nor part of the rate.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lengths: dict[tuple[str, int], int] = {}
         self._seen: set[tuple[str, int]] = set()
-        self._records = self._bytes = self._failed = 0
+        self._records = self._bytes = self._settled_bytes = self._failed = self._unread = 0
         self._started = self._last_line = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -63,20 +64,30 @@ class RunProgress:
         if receipt.outcome in (Outcome.HANDED_BACK, Outcome.SKIPPED):
             return
         self._seen.add(extent)
-        self._bytes += self._lengths.get(extent, 0)
+        length = self._lengths.get(extent, 0)
+        self._settled_bytes += length
         self._failed += receipt.outcome is Outcome.FAILED
+        self._unread += receipt.outcome in (Outcome.BUSY, Outcome.JOB_CLOSED)
+        if receipt.outcome is Outcome.DONE:
+            self._bytes += length
+        else:
+            self._bytes += min(length, receipt.bytes_read)
         self._show()
 
     def _show(self) -> None:
         now = time.monotonic()
         seconds = max(1e-6, now - self._started)
         failed = f", {self._failed} failed" if self._failed else ""
+        failed += f", {self._unread} not read" if self._unread else ""
+        read = len(self._seen) - self._unread
         facts = (
-            f"{len(self._seen)}/{len(self._lengths)} extents{failed}, {self._records:,} records, "
+            f"{read}/{len(self._lengths)} extents{failed}, {self._records:,} records, "
             f"{size(self._bytes)} at {size(self._bytes / seconds)}/s"
         )
         total = sum(self._lengths.values())
-        self._bar.update(self._task, completed=self._bytes, total=total or None, facts=facts)
+        self._bar.update(
+            self._task, completed=self._settled_bytes, total=total or None, facts=facts
+        )
         last = len(self._seen) == len(self._lengths)
         if not self._console.is_terminal and (last or now - self._last_line >= LINE_SECONDS):
             self._last_line = now

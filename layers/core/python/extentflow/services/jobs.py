@@ -36,7 +36,7 @@ class JobDetail:
     `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
     later job delivers the object: another generation, or a newer one of the list. `get` adds its
     extents by ordinal (one without an item is PENDING), its run on EMR Serverless, why nothing is
-    delivered now, and why `after.completion` failed.
+    delivered now, why `after.completion` failed, and whether `replay` is what continues it.
     """
 
     job: Job
@@ -46,6 +46,7 @@ class JobDetail:
     run: str | None = None
     skipped: str = ""
     completion: str = ""
+    replayable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Jobs:
         job = known_job(ledger, job_id)
         items = {item.ordinal: item for item in ledger.extents.list(job.id)}
         skipped = skip_reason(ledger, job.connector) if job.state.open else ""
+        ended = job.state in (JobState.FAILED, JobState.CANCELLED)
         return JobDetail(
             job,
             report(ledger, job),
@@ -107,6 +109,7 @@ class Jobs:
             run=run_of(ledger, job.id),
             skipped=skipped,
             completion=FAILURES.read(ledger.notes, job.id) or "",
+            replayable=ended and not self.runtime.planner().is_followed(job),
         )
 
     def queue_depths(self) -> QueueDepths:
