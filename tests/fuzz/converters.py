@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -178,25 +179,37 @@ def _batch(random: Random) -> bytes:
     return pack({"converter": converter, "columns": chosen, "cut": cut}, buffer.getvalue())
 
 
-def _run_batch(data: bytes) -> str:
-    given, body = unpack(data)
-    batch = pa.ipc.open_stream(pa.BufferReader(body)).read_next_batch()
-    convert = open_converter(given["converter"], batch.schema, given["columns"])
+def converted(
+    batch: pa.RecordBatch, cut: int, convert: Callable[[pa.RecordBatch], list[bytes | None]]
+) -> list[bytes | None]:
+    """Return the converted rows: as many, the same ones of slices, and bad ones are named."""
     try:
-        values = convert(batch)
+        rows = convert(batch)
     except CorruptRecord as exc:
         assert exc.rows, "bad rows are named"
         assert all(0 <= row < batch.num_rows for row in exc.rows)
         raise
-    assert len(values) == batch.num_rows
-    values.validate(full=True)
-    cut = given["cut"]
-    parts = [convert(batch.slice(0, cut)), convert(batch.slice(cut))]
-    assert pa.chunked_array(parts).to_pylist() == values.to_pylist(), "slices give the same values"
+    assert len(rows) == batch.num_rows
+    assert convert(batch.slice(0, cut)) + convert(batch.slice(cut)) == rows, "slices are equal"
+    return rows
+
+
+def _run_batch(data: bytes) -> str:
+    given, body = unpack(data)
+    batch = pa.ipc.open_stream(pa.BufferReader(body)).read_next_batch()
+    convert = open_converter(given["converter"], batch.schema, given["columns"])
+
+    def rows_of(part: pa.RecordBatch) -> list[bytes | None]:
+        values = convert(part)
+        values.validate(full=True)
+        made: list[bytes | None] = values.to_pylist()
+        return made
+
+    rows = converted(batch, given["cut"], rows_of)
     if given["converter"] == "json":
         names = set(given["columns"] or batch.schema.names)
-        for value in values.to_pylist():
-            document = json.loads(value, parse_int=str, parse_constant=_no_constant)
+        for row in rows:
+            document = json.loads(row or b"", parse_int=str, parse_constant=_no_constant)
             assert isinstance(document, dict)
             assert set(document) == names
     return f"converted: {given['converter']}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from tests.fuzz.converters import NAMES, column
+from tests.fuzz.converters import NAMES, column, converted
 from tests.fuzz.mutations import (
     any_value,
     change_bytes,
@@ -26,7 +26,6 @@ from extentflow.converters.avro_schema import parse_schema, record_schema
 from extentflow.converters.confluent import ConfluentRegistry
 from extentflow.converters.interleave import join_rows
 from extentflow.converters.names import Names
-from extentflow.errors import CorruptRecord
 
 _NAMES = Names(scrub=True)
 _LIMITS = Limits(_NAMES, 1 << 30)
@@ -75,28 +74,20 @@ def _run(data: bytes) -> str:
         text = _settled(given["answer"])
     write = record_writer(fields, parse_schema(text), "", _LIMITS)
 
-    def rows_of(part: pa.RecordBatch) -> list[bytes]:
-        made: list[bytes] = join_rows(
+    def rows_of(part: pa.RecordBatch) -> list[bytes | None]:
+        made: list[bytes | None] = join_rows(
             write(part.columns, EVERY_ROW), part.num_rows, _LIMITS.limit_bytes
         ).to_pylist()
         return made
 
-    try:
-        rows = rows_of(batch)
-    except CorruptRecord as exc:
-        assert exc.rows, "bad rows are named"
-        assert all(0 <= row < batch.num_rows for row in exc.rows)
-        raise
-    assert len(rows) == batch.num_rows
-    cut = given["cut"]
-    assert rows_of(batch.slice(0, cut)) + rows_of(batch.slice(cut)) == rows, "slices are equal"
+    rows = converted(batch, given["cut"], rows_of)
     schema = without_logical_types(json.loads(text))
     try:
         fastavro.parse_schema(schema)
     except Exception:  # noqa: BLE001 - fastavro refuses more than the library
         assert held, "fastavro reads the library's own schemas"
         return "written, unread"
-    read = [decoded(row, schema) for row in rows]
+    read = [decoded(row or b"", schema) for row in rows]
     if not held:
         _require_values(batch, read)
     return f"written by {'a held schema' if held else 'its own schema'}"
