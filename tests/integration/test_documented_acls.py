@@ -72,3 +72,5 @@ def test_the_documented_acls_are_enough(secured: Secured, *, exactly_once: bool)
 
     (batch,) = read_committed(secured.settings("app"), topic, timeouts=QUICK)
     assert values_of(batch) == [b"a"]
+    (batch,) = broker.read_from(topic, {0: 0}, group=f"{user}.ledger.deadletters.reader")
+    assert values_of(batch) == [b"a"]

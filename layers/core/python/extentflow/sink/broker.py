@@ -156,13 +156,17 @@ class KafkaBroker:
 
         return self._with_secrets(client, fence)
 
-    def read_from(self, topic: str, begin: Mapping[int, int]) -> Iterator[list[ConsumedRecord]]:
+    def read_from(
+        self, topic: str, begin: Mapping[int, int], *, group: str
+    ) -> Iterator[list[ConsumedRecord]]:
         """Yield the committed records of the partitions of `begin`, from these offsets to the end.
 
-        Raises as `reader.read_committed`.
+        `group` begins with `app.id`, on which ACLs are granted. Raises as `reader.read_committed`.
         """
-        kafka = self._look_up(self._kafka)
-        return read_committed(kafka, topic, begin=begin, timeouts=self._timeouts, sign=self._sign)
+        kafka, timeouts = self._look_up(self._kafka), self._timeouts
+        return read_committed(
+            kafka, topic, begin=begin, group=group, timeouts=timeouts, sign=self._sign
+        )
 
     def open_job_events(self) -> Sink:
         """Return a sink for job events; it belongs to no slot, and its commit flushes.

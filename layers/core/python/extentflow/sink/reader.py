@@ -32,6 +32,7 @@ def read_committed(
     topic: str,
     *,
     begin: Mapping[int, int] | None = None,
+    group: str = "",
     idle_seconds: float = 60.0,
     timeouts: Timeouts | None = None,
     sign: Sign | None = None,
@@ -40,9 +41,10 @@ def read_committed(
 
     Starts at the oldest record, or reads the partitions of `begin` from these offsets, and ends
     when every partition was read up to its last stable offset. An open transaction holds that
-    offset back: wait for its end (at most `transaction.timeout.ms`) before reading. `sign` signs
-    tokens for brokers with IAM. Raises Misconfigured without the topic, SinkUnavailable where no
-    record arrived for `idle_seconds`.
+    offset back: wait for its end (at most `transaction.timeout.ms`) before reading. Brokers with
+    ACLs ask for Describe on `group` (empty: one of its own), in which nothing is committed. `sign`
+    signs tokens for brokers with IAM. Raises Misconfigured without the topic, SinkUnavailable where
+    no record arrived for `idle_seconds`.
     """
     timeouts = timeouts or Timeouts()
     clock = timeouts.retry.clock
@@ -50,7 +52,8 @@ def read_committed(
         count = admin.topic_facts([topic])[0].partitions
     offsets = dict.fromkeys(range(count), 0) if begin is None else dict(begin)
     unread = set(offsets)
-    consumer = Consumer({**with_tokens(_settings(kafka), sign), "logger": LOG})
+    group = group or f"extentflow.reader.{uuid.uuid4().hex}"
+    consumer = Consumer({**with_tokens(_settings(kafka, group), sign), "logger": LOG})
     try:
         consumer.assign([TopicPartition(topic, *place) for place in offsets.items()])
         last_arrival = clock.monotonic()
@@ -66,10 +69,10 @@ def read_committed(
         consumer.close()
 
 
-def _settings(kafka: Mapping[str, str]) -> dict[str, str]:
+def _settings(kafka: Mapping[str, str], group: str) -> dict[str, str]:
     return {
         **client_settings(kafka, {}),
-        "group.id": f"extentflow.reader.{uuid.uuid4().hex}",
+        "group.id": group,
         # librdkafka's default, stated because the verification depends on it.
         "isolation.level": "read_committed",
         "enable.auto.commit": "false",

@@ -203,9 +203,10 @@ class MemoryBroker:
         return self._log.read(topic, {"committed"})
 
     def read_from(
-        self, topic: str, begin: Mapping[int, int], *, batch_records: int = 2
+        self, topic: str, begin: Mapping[int, int], *, group: str = "", batch_records: int = 2
     ) -> Iterator[list[ConsumedRecord]]:
         """Yield what `read_committed` returns of partitions, from their offsets on, in batches."""
+        _ = group
         self._on_call("read_from")
         records = [
             record

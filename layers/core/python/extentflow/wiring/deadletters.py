@@ -1,5 +1,6 @@
 """Opens what the replay of a connector's dead letters needs."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -10,6 +11,7 @@ from extentflow.delivery.redelivery import DeadLetter, Opened, Redelivery
 from extentflow.errors import Misconfigured, NotOffered
 from extentflow.model import Extent, Job
 from extentflow.sink import ProducerSettings
+from extentflow.sink.reader import ConsumedRecord
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring.extents import pipeline
 from extentflow.wiring.runtime import Runtime
@@ -35,13 +37,19 @@ def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
             " do not say which records they hold; set it to true before they are sent"
         )
     opener = _Opener(runtime, config, revision)
+    identity = f"{runtime.settings.app_id}.{runtime.ledger.id}.deadletters"
+
+    def read(partition: int, offset: int) -> Iterable[list[ConsumedRecord]]:
+        begin = {partition: offset}
+        return runtime.broker.read_from(topic, begin, group=f"{identity}.reader")
+
     return Redelivery(
         connector=name,
         topic=topic,
-        identity=f"{runtime.settings.app_id}.{runtime.ledger.id}.deadletters",
+        identity=identity,
         broker=runtime.broker,
         notes=runtime.ledger.notes,
-        read=lambda partition, offset: runtime.broker.read_from(topic, {partition: offset}),
+        read=read,
         open_letter=opener.open,
     )
 
