@@ -87,7 +87,7 @@ def test_the_password_is_written_down_nowhere(path: EventPath, feed: Feed) -> No
     assert feed.ending(LINES) == Ending(records=len(LINES))
     table = boto3.client("dynamodb", endpoint_url=path.settings.ledger_endpoint)
 
-    items = table.scan(TableName=path.settings.ledger_table)["Items"]
+    items = table.scan(TableName=str(path.settings.ledger_table))["Items"]
     logs = [file.read_text() for file in path.ground.folder.rglob("*.log")]
     table.close()
 

@@ -22,7 +22,7 @@ IMPATIENT = RetryPolicy(total_seconds=0.0)
 
 
 def ledger_of(url: str, schema: str, *, retry: RetryPolicy | None = None) -> SqlLedger:
-    options = LedgerOptions("", endpoint=f"{url}?options=-csearch_path%3D{schema}")
+    options = LedgerOptions(url=f"{url}?options=-csearch_path%3D{schema}")
     return SqlLedger(options, retry=retry)
 
 
@@ -127,7 +127,7 @@ class TestOutages:
         self, world: PostgresWorld
     ) -> None:
         options = LedgerOptions(
-            "", endpoint=f"{world.url}?options=-csearch_path%3D{world.schema}", read_seconds=0.2
+            url=f"{world.url}?options=-csearch_path%3D{world.schema}", read_seconds=0.2
         )
         impatient = SqlLedger(options, retry=IMPATIENT)
         scene = Scene(world.ledger)
@@ -156,7 +156,7 @@ class TestRefusals:
 
     def test_a_server_that_refuses_connections_is_unavailable(self) -> None:
         ledger = SqlLedger(
-            LedgerOptions("", endpoint="postgresql://extentflow@127.0.0.1:1/postgres"),
+            LedgerOptions(url="postgresql://extentflow@127.0.0.1:1/postgres"),
             retry=IMPATIENT,
         )
 
@@ -167,7 +167,7 @@ class TestRefusals:
         wrong = url.replace("/postgres", "/elsewhere")
 
         with pytest.raises(Misconfigured, match="elsewhere"):
-            SqlLedger(LedgerOptions("", endpoint=wrong), retry=IMPATIENT).jobs.get("none")
+            SqlLedger(LedgerOptions(url=wrong), retry=IMPATIENT).jobs.get("none")
 
     @pytest.mark.long
     def test_a_copy_is_refused_until_it_is_adopted(self, world: PostgresWorld) -> None:

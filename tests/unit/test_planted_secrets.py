@@ -44,7 +44,7 @@ URLS = {
     "fragment": f"https://host/#{PLANTED}",
 }
 CONNECTOR_URLS = ("aws.s3.endpoint",)
-WORKER_URLS = ("ledger.endpoint", "arrivals.queue.url", "extents.queue.url")
+WORKER_URLS = ("ledger.url", "ledger.endpoint", "arrivals.queue.url", "extents.queue.url")
 
 Read = Callable[[Mapping[str, str]], object]
 
@@ -106,6 +106,11 @@ def test_an_endpoint_with_credentials_is_rejected_unseen(kind: str, name: str, u
         ("worker", {"bootstrap.servers": f"user:{PLANTED}@host:9092"}),
         ("worker", {"bootstrap.servers": f"SASL_SSL://user:{PLANTED}@host:9092"}),
         ("worker", {"kafka.sasl.pasword": PLANTED}),
+        ("worker", {"ledger.url": f"postgresql://me:{PLANTED}@db/l"}),
+        ("worker", {"ledger.url": f"postgresql://me@db/l?password={PLANTED}"}),
+        ("worker", {"ledger.url": f"postgresql://me@db/l?sslpassword={PLANTED}"}),
+        ("worker", {"ledger.url": f"acme://me:{PLANTED}@db"}),
+        ("worker", {"ledger.url": f"postgresql://db/l?passwrd={PLANTED}&x=1"}),
     ],
 )
 def test_a_secret_in_the_wrong_place_is_not_repeated(kind: str, config: dict[str, str]) -> None:

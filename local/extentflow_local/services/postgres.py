@@ -83,7 +83,7 @@ class Postgres:
 
     def environment(self, ports: Mapping[str, int]) -> dict[str, str]:
         """The ledger's URL."""
-        return {"EXTENTFLOW_LEDGER_ENDPOINT": self.endpoint(ports)}
+        return {"EXTENTFLOW_LEDGER_URL": self.endpoint(ports)}
 
     def home(self, directory: Path) -> Path:
         """Return the folder of the data: outside of `directory` where another user runs it."""

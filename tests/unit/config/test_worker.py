@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import TABLE, WorkerSettings, load, variable
 from extentflow.errors import Misconfigured, quoted
 
@@ -115,6 +116,8 @@ def test_every_setting_is_in_that_test() -> None:
         "EXTENTFLOW_LEDGER_TABLE",
         "EXTENTFLOW_LEDGER_ENDPOINT",
         "EXTENTFLOW_LEDGER_REGION",
+        "EXTENTFLOW_LEDGER_URL",
+        "EXTENTFLOW_LEDGER_PASSWORD",
         "EXTENTFLOW_EXACTLY_ONCE_SLOTS",
         "EXTENTFLOW_LEASE_SECONDS",
         "EXTENTFLOW_EXTENT_STALL_SECONDS",
@@ -265,8 +268,8 @@ def test_all_problems_are_reported_at_once_under_the_names_that_were_used() -> N
         ("ledger.endpoint", "127.0.0.1:8000"),
         ("ledger.endpoint", "localhost:8000"),
         ("ledger.endpoint", "http://"),
-        ("ledger.endpoint", "Acme!://host"),
-        ("ledger.endpoint", "acme://user:secret@host"),
+        ("ledger.endpoint", "sqlite:////var/ledger.db"),
+        ("ledger.url", "http://127.0.0.1:8000"),
         ("exactly.once.slots", "0"),
         ("exactly.once.slots", "10001"),
         ("lease.seconds", "0.5"),
@@ -303,6 +306,50 @@ def test_variables_of_the_local_stack_and_of_others_are_left_alone(name: str) ->
     assert load({**BROKERS, name: "x"}, read_text=files()).app_id == "extentflow"
 
 
+URL = {"EXTENTFLOW_LEDGER_URL": "postgresql://me@db/ledgers"}
+
+
+def test_the_ledger_comes_from_its_url_with_a_password_by_reference() -> None:
+    password = {"EXTENTFLOW_LEDGER_PASSWORD": "${env:PGPASSWORD}"}
+
+    settings = load({**BROKERS, **URL, **password}, read_text=files())
+
+    assert settings.ledger_url == LedgerAddress(URL["EXTENTFLOW_LEDGER_URL"])
+    assert settings.ledger == settings.ledger_url
+    assert settings.ledger_password == "${env:PGPASSWORD}"
+    assert WorkerSettings.from_map(settings.to_map()) == settings
+
+
+def test_settings_of_dynamodb_without_a_url_name_its_ledger() -> None:
+    own = {"EXTENTFLOW_LEDGER_ENDPOINT": "http://127.0.0.1:8000"}
+
+    settings = load({**BROKERS, **own}, read_text=files())
+
+    assert settings.ledger is not None
+    assert settings.ledger.url == "dynamodb://extentflow?endpoint=http://127.0.0.1:8000"
+    assert load(BROKERS, read_text=files()).ledger is None
+
+
+@pytest.mark.parametrize("other", ["LEDGER_TABLE", "LEDGER_ENDPOINT", "LEDGER_REGION"])
+def test_a_url_and_other_settings_of_a_ledger_contradict(other: str) -> None:
+    given = {f"EXTENTFLOW_{other}": "http://127.0.0.1:8000" if "END" in other else "orders"}
+
+    (problem,) = problems({**BROKERS, **URL, **given})
+
+    assert problem.startswith(f"EXTENTFLOW_{other}: beside EXTENTFLOW_LEDGER_URL")
+
+
+@pytest.mark.parametrize(
+    "url", [{}, {"EXTENTFLOW_LEDGER_URL": "sqlite:////l"}, {"EXTENTFLOW_LEDGER_TABLE": "orders"}]
+)
+def test_only_a_server_with_passwords_takes_one(url: dict[str, str]) -> None:
+    given = {**BROKERS, **url, "EXTENTFLOW_LEDGER_PASSWORD": "${env:SECRET}"}
+
+    (problem,) = problems(given)
+
+    assert problem.startswith("ledger.password: goes with ledger.url=postgresql://")
+
+
 def test_settings_of_spark_belong_together() -> None:
     found = problems({**BROKERS, "EXTENTFLOW_SPARK_APPLICATION_ID": "00f1cbsc6anuij25"})
 
@@ -325,7 +372,7 @@ def test_an_archive_that_spark_would_not_unpack_is_rejected() -> None:
         WorkerSettings,
         bootstrap_servers=st.sampled_from(["a:1", "a:1,b:65535"]),
         app_id=st.from_regex(r"[a-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True),
-        ledger_endpoint=st.none() | st.sampled_from(["http://127.0.0.1:18000", "acme:///var/l"]),
+        ledger_endpoint=st.none() | st.sampled_from(["http://127.0.0.1:18000", "https://db:1"]),
         ledger_region=st.none() | st.sampled_from(["eu-central-1", "local"]),
         exactly_once_slots=st.integers(1, 10_000),
         lease_seconds=st.integers(1, 10**6).map(float) | st.just(1.5),

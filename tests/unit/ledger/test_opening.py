@@ -1,8 +1,9 @@
-"""The scheme of the endpoint selects DynamoDB or the ledger of an installed package."""
+"""The scheme of the URL selects DynamoDB or the ledger of an installed package."""
 
 import pytest
 
 from extentflow import plugins
+from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 from extentflow.ledger import LEDGERS, Ledger, LedgerOptions, open_ledger
@@ -10,6 +11,7 @@ from extentflow.ledger.dynamodb import DynamoLedger
 from extentflow.plugins import EntryPoint, Registry
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime
+from extentflow.wiring.options import ledger_options
 
 
 class ToyLedger(MemoryLedger):
@@ -21,7 +23,7 @@ class ToyLedger(MemoryLedger):
 
 
 @pytest.mark.parametrize("endpoint", [None, "http://127.0.0.1:8000", "https://db.example"])
-def test_without_another_scheme_the_ledger_is_dynamodb(endpoint: str | None) -> None:
+def test_without_a_url_the_ledger_is_dynamodb(endpoint: str | None) -> None:
     assert isinstance(open_ledger(LedgerOptions("orders", endpoint)), DynamoLedger)
 
 
@@ -37,19 +39,41 @@ def test_a_scheme_opens_the_ledger_of_that_name_with_the_settings() -> None:
     LEDGERS.register("toy-of-a-test", ToyLedger)
     settings = WorkerSettings(
         bootstrap_servers="127.0.0.1:1",
-        ledger_table="orders",
-        ledger_endpoint="toy-of-a-test:///var/orders",
+        ledger_url=LedgerAddress("toy-of-a-test:///var/orders"),
         retry_timeout_seconds=2.0,
     )
 
     ledger: Ledger = Runtime(settings).ledger
 
     assert isinstance(ledger, ToyLedger)
-    assert ledger.options == LedgerOptions(
-        "orders", "toy-of-a-test:///var/orders", retry_seconds=2.0
-    )
+    assert ledger.options == LedgerOptions(url="toy-of-a-test:///var/orders", retry_seconds=2.0)
 
 
 def test_a_scheme_without_a_ledger_is_named_with_the_ledgers_there_are() -> None:
     with pytest.raises(Misconfigured, match=r"mysql://db.*no ledger 'mysql'.*dynamodb"):
-        open_ledger(LedgerOptions("orders", "mysql://db"))
+        open_ledger(LedgerOptions(url="mysql://db"))
+
+
+def test_the_settings_of_a_url_reach_dynamodb_and_a_password_is_looked_up_when_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LEDGER_SECRET", "first")
+    url = "dynamodb://orders?region=eu-central-1&endpoint=http://127.0.0.1:8000"
+    dynamodb = WorkerSettings(bootstrap_servers="a:1", ledger_url=LedgerAddress.parse(url))
+    settings = WorkerSettings(
+        bootstrap_servers="a:1",
+        ledger_url=LedgerAddress.parse("postgresql://me@db/ledgers"),
+        ledger_password="${env:LEDGER_SECRET}",
+    )
+    look_up = Runtime(settings).secrets
+
+    options = ledger_options(settings, look_up)
+    monkeypatch.setenv("LEDGER_SECRET", "rotated")
+
+    assert ledger_options(dynamodb, look_up) == LedgerOptions(
+        "orders", "http://127.0.0.1:8000", "eu-central-1"
+    )
+    assert options.url == "postgresql://me@db/ledgers"
+    assert options.password is not None
+    assert options.password() == "rotated"
+    assert "rotated" not in repr((settings, options))

@@ -16,7 +16,7 @@ from extentflow.ledger.sql import SqlLedger, file_system
 
 
 def opened(path: Path) -> SqlLedger:
-    ledger = SqlLedger(LedgerOptions("", endpoint=f"sqlite:///{path}"))
+    ledger = SqlLedger(LedgerOptions(url=f"sqlite:///{path}"))
     ledger.admin.create()
     return ledger
 
@@ -47,7 +47,7 @@ class SqliteWorld:
     numbers: Iterator[int] = field(default_factory=count)
 
     def elsewhere(self) -> SqlLedger:
-        return SqlLedger(LedgerOptions("", endpoint=f"sqlite:///{self.folder / 'ledger.db'}"))
+        return SqlLedger(LedgerOptions(url=f"sqlite:///{self.folder / 'ledger.db'}"))
 
     def another_table(self) -> SqlLedger:
         return opened(self.folder / f"{next(self.numbers)}.db")
@@ -71,7 +71,7 @@ class TestFiles:
     def test_a_path_without_a_ledger_names_the_command_that_creates_it(
         self, tmp_path: Path
     ) -> None:
-        ledger = SqlLedger(LedgerOptions("", f"sqlite:///{tmp_path / 'none.db'}"))
+        ledger = SqlLedger(LedgerOptions(url=f"sqlite:///{tmp_path / 'none.db'}"))
 
         with pytest.raises(Misconfigured, match="extentflow init"):
             ledger.jobs.get("none")
@@ -79,7 +79,7 @@ class TestFiles:
     def test_a_file_that_is_no_database_is_refused_by_name(self, tmp_path: Path) -> None:
         path = tmp_path / "orders.csv"
         path.write_text("id,name\n" * 1_000)
-        ledger = SqlLedger(LedgerOptions("", f"sqlite:///{path}"))
+        ledger = SqlLedger(LedgerOptions(url=f"sqlite:///{path}"))
 
         with pytest.raises(Misconfigured, match=r"orders\.csv.*not a database"):
             ledger.jobs.get("none")
@@ -88,14 +88,14 @@ class TestFiles:
         first = opened(tmp_path / "first.db").id
         (tmp_path / "first.db").rename(tmp_path / "second.db")
 
-        assert SqlLedger(LedgerOptions("", f"sqlite:///{tmp_path / 'second.db'}")).id == first
+        assert SqlLedger(LedgerOptions(url=f"sqlite:///{tmp_path / 'second.db'}")).id == first
 
     def test_a_copied_file_is_refused_until_it_is_adopted(self, tmp_path: Path) -> None:
         original = opened(tmp_path / "first.db")
         with sqlite3.connect(tmp_path / "first.db") as source:
             source.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
         source.close()
-        copy = SqlLedger(LedgerOptions("", f"sqlite:///{tmp_path / 'copy.db'}"))
+        copy = SqlLedger(LedgerOptions(url=f"sqlite:///{tmp_path / 'copy.db'}"))
 
         with pytest.raises(Misconfigured, match="a copy of"):
             _ = copy.id
@@ -110,7 +110,7 @@ class TestFiles:
         session.close()
 
         with pytest.raises(Misconfigured, match="layout 99"):
-            _ = SqlLedger(LedgerOptions("", f"sqlite:///{tmp_path / 'ledger.db'}")).id
+            _ = SqlLedger(LedgerOptions(url=f"sqlite:///{tmp_path / 'ledger.db'}")).id
         with pytest.raises(Misconfigured, match="layout 99"):
             ledger.admin.create()
 
@@ -134,7 +134,7 @@ def test_the_file_system_of_a_path_is_that_of_the_innermost_mount(
 
 def test_a_file_on_a_network_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql, "file_system", lambda _: "nfs4")
-    ledger = SqlLedger(LedgerOptions("", f"sqlite:///{tmp_path / 'ledger.db'}"))
+    ledger = SqlLedger(LedgerOptions(url=f"sqlite:///{tmp_path / 'ledger.db'}"))
 
     with pytest.raises(Misconfigured, match=r"nfs4.*postgresql://"):
         ledger.admin.create()

@@ -8,6 +8,7 @@ import pytest
 from tests.support.memory_delivery import Ticker
 
 from extentflow.config.connector import ConnectorConfig
+from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.slots import SlotPolicy
 from extentflow.discovery import Arrival, Dialect
@@ -30,6 +31,7 @@ from extentflow.wiring.functions import (
     open_arrival_handler,
     open_job_router,
     open_queue_worker,
+    open_reconciler,
     queue,
 )
 
@@ -410,3 +412,26 @@ def registered(made: Runtime, engine: str, secret: str | None, size: int, **more
     revision = made.ledger.connectors.put("orders", {**usual, **keys, **more}).revision
     version = ObjectVersion("shop", "a.txt", None, "etag", size)
     return Job("j", "orders", revision, version, "text", "cluster", Plan(size))
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        open_arrival_handler,
+        open_reconciler,
+        lambda runtime: open_queue_worker(
+            runtime, runtime.slots("here"), seconds_left=lambda: 60.0, margin_seconds=1.0
+        ),
+    ],
+    ids=["planner", "reconciler", "worker"],
+)
+def test_functions_refuse_the_ledger_of_one_machine(opened: Callable[[Runtime], object]) -> None:
+    ledger = LedgerAddress.parse("sqlite:////var/ledger.db")
+
+    with pytest.raises(Misconfigured) as caught:
+        opened(runtime(replace(SETTINGS, ledger_url=ledger)))
+
+    assert str(caught.value) == (
+        "functions may run on other machines than this one, whose file /var/ledger.db is the"
+        " ledger; set ledger.url=postgresql://user@host/database or dynamodb://TABLE"
+    )

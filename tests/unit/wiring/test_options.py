@@ -128,7 +128,7 @@ def test_a_formats_secret_in_a_variable_keeps_a_run_from_emr_serverless() -> Non
 def test_the_table_is_tried_no_longer_than_an_attempt_may_wait(retry: float, tried: float) -> None:
     settings = WorkerSettings(bootstrap_servers="127.0.0.1:1", retry_timeout_seconds=retry)
 
-    assert options.ledger_options(settings).retry_seconds == tried
+    assert options.ledger_options(settings, NO_SECRETS).retry_seconds == tried
 
 
 @pytest.mark.parametrize(("retry", "tried"), [(0, 10), (20, 20), (120, 60)])

@@ -10,6 +10,7 @@ import pytest
 from tests.support.memory_delivery import Ticker
 
 from extentflow.config.connector import ConnectorConfig
+from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured, SinkUnavailable
@@ -19,7 +20,7 @@ from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime, open_engine, open_worker
 from extentflow.wiring import runtime as runtime_module
-from extentflow.wiring.extents import ExtentSetup
+from extentflow.wiring.extents import ExtentSetup, is_local
 from extentflow.wiring.runtime import TOPIC_SECONDS
 
 LIMITS = {"small": 5_000, "large": 50_000}
@@ -375,6 +376,27 @@ def test_an_unknown_engine_is_named_with_those_there_are() -> None:
 def test_a_master_goes_with_spark_only() -> None:
     with pytest.raises(Misconfigured, match="--master goes with --engine spark, not with inline"):
         open_engine(Runtime(SETTINGS), "inline", master="spark://host:7077")
+
+
+ON_SQLITE = replace(SETTINGS, ledger_url=LedgerAddress.parse("sqlite:////var/ledger.db"))
+
+
+@pytest.mark.parametrize(
+    ("name", "master"),
+    [("spark", "spark://host:7077"), ("spark", "yarn"), ("spark", "k8s://host"), ("emr", None)],
+)
+def test_executors_elsewhere_refuse_the_ledger_of_this_machine(
+    name: str, master: str | None
+) -> None:
+    with pytest.raises(Misconfigured, match=r"ledger\.db is the ledger; .* --engine inline, or"):
+        open_engine(Runtime(ON_SQLITE), name, master=master)
+
+
+@pytest.mark.parametrize(
+    "master", [None, "local", "local[*]", "local[4,2]", "local-cluster[1,1,1]"]
+)
+def test_these_masters_run_executors_on_this_machine(master: str | None) -> None:
+    assert is_local(master)
 
 
 def test_missing_java_is_reported_before_spark_starts(

@@ -213,6 +213,7 @@ _SHOWN_CHARACTERS = 80
 _USER_INFORMATION = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#]*@|(?<![^\s,])[^\s/:@,]+:[^\s/,]+@"
 )
+_SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?:pass|pwd|secret)[^=&\s]*=)[^&\s]*", re.IGNORECASE)
 _HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTALL)
 
 
@@ -238,10 +239,11 @@ def quoted(text: str) -> str:
 def without_credentials(text: str) -> str:
     """Return `text` without user information, and without query and fragment of an HTTP URL.
 
-    A presigned URL has its signature in the query.
+    A presigned URL has its signature in the query. Of other URLs, parameters with secrets go.
     """
     without_user = _USER_INFORMATION.sub(lambda found: f"{found[1] or ''}(not shown)@", text)
-    return _HTTP_QUERY.sub(r"\1\2(not shown)", without_user)
+    without_secrets = _SECRET_PARAMETER.sub(r"\1(not shown)", without_user)
+    return _HTTP_QUERY.sub(r"\1\2(not shown)", without_secrets)
 
 
 def plain(name: str) -> str:

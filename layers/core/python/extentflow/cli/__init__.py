@@ -45,10 +45,10 @@ Deployed = Annotated[
 
 
 def init(*, as_json: AsJson = False) -> None:
-    """Create the ledger table and the progress topic where they are missing."""
+    """Create the ledger and the progress topic where they are missing."""
     found = initialise(Runtime.from_environment())
     facts = (
-        f"ledger table {found.table} {'created' if found.created else 'exists'} (id "
+        f"ledger {found.url} {'created' if found.created else 'exists'} (id "
         f"{found.ledger}); progress topic exists on Kafka cluster {found.cluster}"
     )
     warnings = (f"warning: {warning}" for warning in found.warnings)
@@ -58,7 +58,7 @@ def init(*, as_json: AsJson = False) -> None:
 def doctor(
     *, connector: Connector = None, deployed: Deployed = None, as_json: AsJson = False
 ) -> None:
-    """Check credentials, table, clock, broker, transactions, topics, buckets; say what to do."""
+    """Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do."""
     if deployed is not None:
         findings = list(DeployedStage(deployed).examine())
     else:

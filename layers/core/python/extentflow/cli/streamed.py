@@ -21,11 +21,13 @@ from extentflow.cli.progress import signals_stop
 from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import require_running, skip_reason
 from extentflow.wiring import Runtime
+from extentflow.wiring.extents import require_ledger_for
 
 if TYPE_CHECKING:
     from extentflow.spark.options import StreamOptions
     from extentflow.spark.query import Triggered
 
+HERE = ", or leave --master out"
 NOWHERE = "noop"  # Spark's sink that keeps nothing
 # Spark's formats that need a path.
 FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text"})
@@ -120,7 +122,9 @@ def stream(
         runtime.connectors.latest(connector)
         if once:
             require_running(runtime.ledger, connector)
+    require_ledger_for(master, asked.settings, HERE)  # before it is connected to
     with session(master, cores) as spark, TemporaryDirectory(prefix="extentflow-") as temporary:
+        require_ledger_for(spark.sparkContext.master, asked.settings)
         options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))
         folder, period = checkpoint or Path(temporary).as_uri(), None if once else every
         terms = Terms(run, folder, period, options, receipts, sink_options)

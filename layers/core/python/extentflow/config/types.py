@@ -32,9 +32,6 @@ _UNITS: dict[str, int] = {
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?i?b)?", re.IGNORECASE)
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _NO_CREDENTIALS = "an address must not contain credentials; write them to their own keys"
-_PASSWORD_ELSEWHERE = (
-    "an address must not contain a password; clients of PostgreSQL read it from PGPASSFILE"  # noqa: S105
-)
 PLACEHOLDERS = ("bucket", "prefix", "key", "extension", "topic")
 MAX_TOPIC_CHARACTERS = 249
 
@@ -106,17 +103,6 @@ def _url(text: str) -> str:
         parts.port  # noqa: B018 - reading it checks it
     except ValueError:
         raise ValueError(remedy) from None
-    return text.strip()
-
-
-def _ledger_url(text: str) -> str:
-    scheme, separator, _ = text.strip().partition("://")
-    if not separator or scheme in {"http", "https"}:
-        return _url(text)
-    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-        raise ValueError("write http(s)://host:port, or the URL of an installed ledger")
-    if ":" in urlsplit(text.strip()).netloc.rpartition("@")[0]:
-        raise ValueError(_PASSWORD_ELSEWHERE)
     return text.strip()
 
 
@@ -284,8 +270,6 @@ EXACT: Kind[str] = Kind(str)
 BOOLEAN: Kind[bool] = Kind(_boolean, lambda value: str(value).lower())
 SIZE: Kind[int] = Kind(_size, _size_text)
 URL: Kind[str] = Kind(_url)
-# Schemes other than http and https name the ledger of an installed package.
-LEDGER_URL: Kind[str] = Kind(_ledger_url)
 SERVERS: Kind[str] = Kind(_servers)
 CHARACTER: Kind[str] = Kind(_character)
 DELIMITER: Kind[str] = Kind(_delimiter, _delimiter_text)

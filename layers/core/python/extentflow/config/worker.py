@@ -1,4 +1,4 @@
-"""Worker settings: Kafka clusters, the ledger's table, and limits on concurrency, memory and time.
+"""Worker settings: Kafka clusters, the ledger, and limits on concurrency, memory and time.
 
     EXTENTFLOW_LEASE_SECONDS=30    wins over lease.seconds=30 in the file that EXTENTFLOW_CONFIG
                                    names, else in ./extentflow.yaml or ./extentflow.properties
@@ -12,11 +12,19 @@ from typing import Self
 
 from extentflow.config.files import parse_text
 from extentflow.config.kafka import CLIENT_PROPERTIES, REFUSED_CLIENT_PROPERTIES
+from extentflow.config.ledgers import (
+    DEFAULT_TABLE,
+    DYNAMODB,
+    LEDGER_URL,
+    SQLITE,
+    TABLE_NAME,
+    LedgerAddress,
+)
 from extentflow.config.table import Family, Reading, Table, declared, family, key
 from extentflow.config.types import (
     BOOLEAN,
-    LEDGER_URL,
     NAME,
+    SECRET,
     SERVERS,
     SIZE,
     TEXT,
@@ -54,27 +62,40 @@ class WorkerSettings:
         "the Kafka brokers to ask first, as EXTENTFLOW_BOOTSTRAP_SERVERS."
         " host:port, separated by commas.",
         required=True,
-        section="Clusters and tables",
+        section="Clusters and ledger",
     )
     app_id: str = key(
         NAME,
-        "Begins every transactional id and group; grant ACLs on this prefix. A ledger table"
+        "Begins every transactional id and group; grant ACLs on this prefix. A ledger"
         " belongs to the first one that used it.",
         default="extentflow",
     )
-    ledger_table: str = key(
-        matching(r"[A-Za-z0-9._-]{3,255}", "write 3 to 255 letters, digits, . _ -, for DynamoDB"),
-        "The DynamoDB table of jobs, extents, slots and connectors.",
-        default="extentflow",
+    ledger_url: LedgerAddress | None = key(
+        LEDGER_URL,
+        "Where jobs, extents, slots and connectors are recorded: `sqlite:////absolute/path` on one"
+        " machine, `postgresql://user@host/database`, `dynamodb://TABLE?region=...&endpoint=...`,"
+        " or the URL of an installed package's ledger.",
+        shown="SQLite in the user's state folder",
+    )
+    ledger_password: str | None = key(
+        SECRET,
+        "The password for PostgreSQL, or a package's ledger, as a reference only.",
+        shown="that of PGPASSFILE",
+    )
+    ledger_table: str | None = key(
+        TABLE_NAME,
+        "DynamoDB's table, in place of `ledger.url`. Each of these three selects DynamoDB.",
+        shown=f"`{DEFAULT_TABLE}`",
     )
     ledger_endpoint: str | None = key(
-        LEDGER_URL,
-        "http(s)://host:port of the DynamoDB API, where it is not the region's; or the ledger's"
-        " own address: `sqlite:///path` on one machine, `postgresql://user@host/database`, or that"
-        " of an installed package's ledger.",
+        URL,
+        "http(s)://host:port of the DynamoDB API, where it is not the region's, in place of"
+        " `ledger.url`.",
         shown="SDK's own",
     )
-    ledger_region: str | None = key(TEXT, "The table's region.", shown="SDK's own")
+    ledger_region: str | None = key(
+        TEXT, "The table's region, in place of `ledger.url`.", shown="SDK's own"
+    )
     exactly_once_slots: int = key(
         whole(1, 10_000),
         "The number of transactional ids per Kafka cluster: the most workers at once.",
@@ -173,6 +194,14 @@ class WorkerSettings:
         )
     )
 
+    @property
+    def ledger(self) -> LedgerAddress | None:
+        """Where the ledger is; None: no setting says so, and it is the user's own."""
+        if self.ledger_url is not None:
+            return self.ledger_url
+        given = (self.ledger_table, self.ledger_region, self.ledger_endpoint)
+        return LedgerAddress.dynamodb(*given) if any(given) else None
+
     def to_map(self) -> dict[str, str]:
         """Return a flat, JSON-ready map without defaults; `from_map` reads it back."""
         return TABLE.write({"": self})
@@ -260,6 +289,7 @@ def _problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
             f"extent.stall.seconds={stall:g}: must be longer than"
             f" transaction.max.seconds={commit:g}, or healthy extents lose their lease; raise it"
         )
+    yield from _ledger_problems(settings, reading)
     spark = {
         "spark.application.id": settings.spark_application_id,
         "spark.job.role.arn": settings.spark_job_role_arn,
@@ -269,6 +299,18 @@ def _problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
     missing = [name for name, value in spark.items() if value is None]
     if reading.sound(*spark) and 0 < len(missing) < len(spark):
         yield f"{', '.join(missing)}: missing beside the others of Spark; set all four or none"
+
+
+def _ledger_problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
+    url = settings.ledger_url
+    of_dynamodb = ("ledger.table", "ledger.endpoint", "ledger.region")
+    beside = [reading.spelled[name] for name in of_dynamodb if name in reading.spelled]
+    if "ledger.url" in reading.spelled and beside:
+        where = reading.spelled["ledger.url"]
+        yield f"{', '.join(beside)}: beside {where}, which says it all; keep one of the two"
+    password = settings.ledger_password is not None and reading.sound("ledger.url")
+    if password and (url is None or url.scheme in (SQLITE, DYNAMODB)):
+        yield "ledger.password: goes with ledger.url=postgresql://user@host/database"
 
 
 TABLE = Table(tuple(declared(WorkerSettings)))

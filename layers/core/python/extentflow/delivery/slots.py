@@ -137,9 +137,9 @@ def require_app(ledger: Ledger, app_id: str) -> None:
     bound = ledger.bind(app_id)
     if bound != app_id:
         raise Misconfigured(
-            f"the ledger's table belongs to app.id={bound}, but this process has app.id={app_id}: "
-            "exactly-once delivery would not hold between the two; set app.id to the table's, or "
-            "ledger.table to another table"
+            f"the ledger belongs to app.id={bound}, but this process has app.id={app_id}: "
+            "exactly-once delivery would not hold between the two; set app.id to the ledger's, or "
+            "ledger.url to another ledger"
         )
 
 

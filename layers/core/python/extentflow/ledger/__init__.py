@@ -430,36 +430,45 @@ class Ledger(Protocol):
 class LedgerOptions:
     """How to reach a ledger; `retry_seconds` bounds an operation, the others one request.
 
-    `endpoint` is the URL of the ledger, or of DynamoDB's API. None for `endpoint` and `region`
-    selects the SDK's default; `table` and `region` are DynamoDB's.
+    `url` selects the ledger; without one it is DynamoDB, for which `table`, `endpoint` (None: the
+    region's) and `region` (None: the SDK's own) are. `password` returns the current one; with
+    `refresh` it bypasses caches.
     """
 
-    table: str
+    table: str = ""
     endpoint: str | None = None
     region: str | None = None
     retry_seconds: float = 30.0
     connect_seconds: float = 3.0
     read_seconds: float = 5.0
+    url: str = ""
+    password: "Password | None" = None
 
 
-# The ledgers by name. The scheme of `ledger.endpoint` selects one; http, https and none: DynamoDB.
+class Password(Protocol):
+    """Looks up a password when a connection is opened."""
+
+    def __call__(self, *, refresh: bool = False) -> str:
+        """Return it. Raises CredentialsUnavailable, or Misconfigured where there is none."""
+
+
+# The ledgers by name. The scheme of `LedgerOptions.url` selects one.
 LEDGERS: Registry[Callable[[LedgerOptions], Ledger]] = Registry(plugins.LEDGERS, "ledger")
 DEFAULT_LEDGER = "dynamodb"
 
 
 def open_ledger(options: LedgerOptions) -> Ledger:
-    """Return the ledger of the endpoint's scheme; no request is sent before its first call.
+    """Return the ledger of the URL's scheme; no request is sent before its first call.
 
     Misconfigured: there is no ledger for the scheme, or its package cannot be loaded.
     """
-    scheme, separator, _ = (options.endpoint or "").partition("://")
-    name = DEFAULT_LEDGER if not separator or scheme in ("http", "https") else scheme
+    name = options.url.partition("://")[0] or DEFAULT_LEDGER
     try:
         return LEDGERS.get(name)(options)
     except KeyError:
         known = ", ".join(LEDGERS.names())
         raise Misconfigured(
-            f"ledger.endpoint={options.endpoint}: no ledger {name!r} is installed, only {known};"
+            f"ledger.url={options.url}: no ledger {name!r} is installed, only {known};"
             " correct the URL, or install the package that provides it"
         ) from None
 

@@ -85,8 +85,9 @@ PERMISSION_CODES = {
 }
 REMEDIES = {
     "ResourceNotFoundException": "there is no such table; `extentflow init` creates it, or correct "
-    "ledger.table",
-    "NoRegionError": "no AWS region; set ledger.region, AWS_DEFAULT_REGION or a profile's region",
+    "ledger.url, or ledger.table",
+    "NoRegionError": "no AWS region; set ledger.region, or region= in ledger.url, or"
+    " AWS_DEFAULT_REGION or a profile's region",
 }
 
 

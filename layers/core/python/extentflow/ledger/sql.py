@@ -27,8 +27,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from extentflow.errors import Misconfigured
-from extentflow.ledger import LedgerDescription, LedgerOptions
+from extentflow.errors import CredentialsUnavailable, Misconfigured
+from extentflow.ledger import LedgerDescription, LedgerOptions, Password
 from extentflow.ledger.identity import adopt, identity
 from extentflow.ledger.items import (
     EXPIRY_ATTRIBUTE,
@@ -52,7 +52,8 @@ VERSION = 1
 PAGE = 1_000
 POOL_CONNECTIONS = 16
 READS = "extentflow_reads"  # an option of SQLite's connections: no transaction
-INIT = "`extentflow init` creates it, or correct ledger.endpoint"
+INIT = "`extentflow init` creates it, or correct ledger.url"
+ONE_MACHINE = "workers on other machines need postgresql://"
 
 METADATA = sa.MetaData()
 # Sort keys and listings are compared by code points on every server, as DynamoDB compares bytes.
@@ -100,7 +101,8 @@ class SqlCalls:
         self._engines: dict[int, sa.Engine] = {}
 
     def __str__(self) -> str:
-        return f"ledger {self.url.render_as_string(hide_password=True)}"
+        shown = self.url.set(drivername=self.url.get_backend_name())
+        return f"ledger {shown.render_as_string(hide_password=True)}"
 
     @property
     def is_sqlite(self) -> bool:
@@ -127,6 +129,8 @@ class SqlCalls:
                         return work(connection)
             except (SQLAlchemyError, OSError) as error:
                 raise self._translated(subject, error) from error
+            except CredentialsUnavailable as error:
+                raise Passing(str(error)) from error
 
         return retried(self, subject, self.retry, attempt)
 
@@ -164,7 +168,7 @@ class SqlCalls:
         if any(name.startswith(each) for each in SQLITE_PASSING):
             return Passing(f"{name}: {text}")
         if "no such table" in text:
-            return Rejected(f"{self}: it does not exist; {INIT}", name)
+            return Rejected(f"{self}: it does not exist; {INIT}; {ONE_MACHINE}", name)
         return self._rejected(subject, f"{name}: {text}", name)
 
     @staticmethod
@@ -184,10 +188,10 @@ def _close(engine: sa.Engine, pid: int) -> None:
 
 def _url(options: LedgerOptions) -> sa.URL:
     try:
-        url = sa.make_url(options.endpoint or "")
+        url = sa.make_url(options.url)
     except SQLAlchemyError:
         raise Misconfigured(
-            "ledger.endpoint: write sqlite:///path or postgresql://user@host/database"
+            "ledger.url: write sqlite:////path or postgresql://user@host/database"
         ) from None
     if url.get_backend_name() == "sqlite":
         return url.set(drivername="sqlite+pysqlite")
@@ -201,7 +205,7 @@ def _engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
         return _postgresql_engine(url, options)
     except (NoSuchModuleError, ImportError) as exc:
         raise Misconfigured(
-            f"ledger.endpoint: {exc}; `pip install 'extentflow[sql]'` installs what it needs"
+            f"ledger.url: {exc}; `pip install 'extentflow[sql]'` installs what it needs"
         ) from exc
 
 
@@ -232,7 +236,7 @@ def _sqlite_engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
 def _postgresql_engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
     milliseconds = int(options.read_seconds * 1000)
     given = str(url.query.get("options", ""))
-    return sa.create_engine(
+    engine = sa.create_engine(
         url,
         connect_args={
             "connect_timeout": max(1, int(options.connect_seconds)),
@@ -247,6 +251,28 @@ def _postgresql_engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
         max_overflow=-1,
         isolation_level="READ COMMITTED",
     )
+    if options.password is not None:
+        sa.event.listen(engine, "do_connect", partial(_authenticate, options.password))
+    return engine
+
+
+def _authenticate(
+    password: Password,
+    dialect: sa.Dialect,
+    _record: object,
+    arguments: Sequence[Any],
+    parameters: dict[str, Any],
+) -> Any:  # noqa: ANN401 - the driver's connection
+    """Open a connection with the current password; a cached one may have been rotated."""
+    known = password()
+    try:
+        return dialect.connect(*arguments, **{**parameters, "password": known})
+    except dialect.loaded_dbapi.Error as error:
+        if "authentication failed" not in str(error):
+            raise
+        if (fresh := password(refresh=True)) == known:
+            raise
+    return dialect.connect(*arguments, **{**parameters, "password": fresh})
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +546,7 @@ def _check_file_system(path: Path) -> None:
     kind = file_system(path)
     if kind in NETWORK_FILE_SYSTEMS or kind.startswith("fuse."):
         raise Misconfigured(
-            f"ledger.endpoint: {path} is on a file system of type {kind}, where several machines"
+            f"ledger.url: {path} is on a file system of type {kind}, where several machines"
             " write and SQLite's locks do not hold; use a local path, or postgresql://"
         )
 

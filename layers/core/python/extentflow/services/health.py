@@ -42,9 +42,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """What is ready; `created`: the table is new; `warnings`: it is a copy, and what follows."""
+    """What is ready; `created`: the ledger is new; `warnings`: it is a copy, and what follows."""
 
-    table: str
+    url: str
     created: bool
     ledger: str
     cluster: str
@@ -52,21 +52,21 @@ class Initialised:
 
 
 def initialise(runtime: Runtime) -> Initialised:
-    """Create the ledger table and the progress topic where they are missing."""
+    """Create the ledger and the progress topic where they are missing."""
     existed = runtime.ledger.admin.exists()
     warnings = runtime.ledger.admin.create()
     runtime.require_app()
     runtime.broker.ensure_progress_topic()
-    table, ledger = runtime.settings.ledger_table, runtime.ledger.id
-    return Initialised(table, not existed, ledger, runtime.broker.cluster, warnings)
+    url, ledger = runtime.ledger_address.url, runtime.ledger.id
+    return Initialised(url, not existed, ledger, runtime.broker.cluster, warnings)
 
 
 def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]:
-    """Yield a finding per check: table, clock, broker, slots, queues; `connector` adds its own."""
-    table = _table(runtime)
-    yield table
+    """Yield a finding per check: ledger, clock, broker, slots, queues; `connector` adds its own."""
+    ledger = _ledger(runtime)
+    yield ledger
     # A check is left out where its cause is reported already.
-    if table.verdict != "problem":
+    if ledger.verdict != "problem":
         skew = time.time() - runtime.ledger.now()
         fact = f"{skew:+.0f} s against the ledger's server"
         remedy = "request signatures need a correct clock: synchronise this machine (NTP)"
@@ -82,12 +82,12 @@ def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]
         yield verification(runtime)
         wanted = runtime.settings.sink_enqueue == ARRAYS
         yield Finding("exactly-once records", "ok", explain(wanted=wanted))
-    if broker.verdict == "ok" and table.verdict != "problem":
+    if broker.verdict == "ok" and ledger.verdict != "problem":
         yield slots(runtime)
         yield retention(runtime)
     for name, queue in queues(runtime.settings):
         yield _check(name, partial(_waiting, queue))
-    if connector is not None and table.verdict != "problem":
+    if connector is not None and ledger.verdict != "problem":
         yield from _connector(runtime, connector, broker=broker.verdict == "ok")
 
 
@@ -116,17 +116,17 @@ def problem_of(check: str, exc: ExtentflowError) -> Finding:
     return Finding(check, "problem", facts, remedies)
 
 
-def _table(runtime: Runtime) -> Finding:
+def _ledger(runtime: Runtime) -> Finding:
     try:
-        fact = f"{runtime.settings.ledger_table}, id {runtime.ledger.id}"
+        fact = f"{runtime.ledger_address}, id {runtime.ledger.id}"
         table = runtime.ledger.admin.describe()
         runtime.require_app()
     except ExtentflowError as exc:
-        return problem_of("ledger table", exc)
+        return problem_of("ledger", exc)
     if table.problems:
-        return Finding("ledger table", "problem", "; ".join(table.problems), "name another table")
-    remedy = "enable point-in-time recovery: the table records what was delivered"
-    return _usable("ledger table", fact, remedy if table.recovery is False else "")
+        return Finding("ledger", "problem", "; ".join(table.problems), "name another ledger")
+    remedy = "enable point-in-time recovery: the ledger records what was delivered"
+    return _usable("ledger", fact, remedy if table.recovery is False else "")
 
 
 def _waiting(queue: Queue) -> str:

@@ -22,7 +22,8 @@ from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive
 from extentflow.services.runs import RunControl, Runs, require_reachable, unreachable_reason
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import queue, queues
+from extentflow.wiring.functions import FUNCTIONS, queue, queues
+from extentflow.wiring.options import require_shared_ledger
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 EXTENTS = ("extents_dlq_url", "extents_queue_url")
@@ -135,6 +136,7 @@ class Jobs:
         Without `connector`, every address names a single object. Nothing was sent if it raises.
         """
         require_engine(engine, connector)
+        require_shared_ledger(self.runtime.settings, FUNCTIONS)
         if connector is None:
             named = [_bucket_and_key(address) for address in addresses]
             return self._announce([_body(*one) for one in named])

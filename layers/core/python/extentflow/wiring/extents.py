@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 # Opened here and not by the registry; an entry point with one of these names is never used.
 RESERVED = ("spark", "emr")
 SUBMITTED = "submitted"
+HERE = ", or use --engine inline, or spark without --master, on this machine"
 # A run needs none of these, and its role may not use the queues. `retry.` is for functions: their
 # messages are redelivered, while a run has to wait longer for an unavailable service.
 NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
@@ -348,6 +349,7 @@ def open_engine(
 def _remote(
     runtime: Runtime, start_run: StartRun | None, cores: int | None, say: Callable[[str], object]
 ) -> SubmittedRunEngine:
+    options.require_shared_ledger(runtime.settings, "runs on EMR Serverless", HERE)
     if start_run is None:
         raise Misconfigured("--engine emr is for `run` and `replay`")
     runs = _emr_runs(runtime)
@@ -367,6 +369,8 @@ def _remote(
 def _spark(
     runtime: Runtime, spec: WorkerSpec[Worker], cores: int, master: str | None, most: int
 ) -> Engine:
+    if master != SUBMITTED:
+        require_ledger_for(master, runtime.settings, HERE)
     try:
         from extentflow.engines import spark  # noqa: PLC0415 - only Spark users need pyspark
     except ModuleNotFoundError as exc:
@@ -383,7 +387,19 @@ def _spark(
         )
     owned, given = not spark.is_running(), None if master == SUBMITTED else master
     sc = spark.local_context(cores) if master is None else spark.context(given, {})
+    require_ledger_for(sc.master, runtime.settings)  # as spark-submit chose it
     return spark.SparkEngine(spec, sc, max_tasks=most, evict=runtime.evict, owned=owned)
+
+
+def is_local(master: str | None) -> bool:
+    """Whether a Spark master runs all of its executors on this machine; None: the default does."""
+    return master is None or master == "local" or master.startswith(("local[", "local-cluster["))
+
+
+def require_ledger_for(master: str | None, settings: WorkerSettings, instead: str = "") -> None:
+    """Raise Misconfigured where executors of a Spark master cannot use the ledger."""
+    if not is_local(master):
+        options.require_shared_ledger(settings, f"executors of {master}", instead)
 
 
 def open_started(runtime: Runtime) -> SubmittedRuns | None:

@@ -38,7 +38,7 @@ from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.queue.routing import JobRouter
 from extentflow.queue.sqs import SqsQueue
 from extentflow.wiring.extents import delivery_context, open_started
-from extentflow.wiring.options import absent_elsewhere
+from extentflow.wiring.options import absent_elsewhere, require_shared_ledger
 from extentflow.wiring.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 # between: a dead worker's lease and its grace, a quarter at most, are over after 19/12 of a lease.
 # A message that is received earlier finds its extent busy and comes back: the ledger decides.
 HIDDEN_LEASES = 2
+FUNCTIONS = "functions"
 QUEUES = ("arrivals_queue_url", "arrivals_dlq_url", "extents_queue_url", "extents_dlq_url")
 # Stores that may list files which are still being written.
 SETTLING = frozenset({"localfile", "ontaps3"})
@@ -164,6 +165,7 @@ def open_arrival_handler(
     runtime: Runtime, *, late: Callable[[], bool] = lambda: False
 ) -> ArrivalHandler:
     """Return the planner function's handler; it calls `late` between pages and arrivals."""
+    require_shared_ledger(runtime.settings, FUNCTIONS)
     routing = open_job_router(runtime)
     return ArrivalHandler(
         context=RuntimeContext(runtime),
@@ -192,6 +194,7 @@ def open_queue_worker(
     job_events: JobEvents | None = None,
 ) -> QueueWorker:
     """Return a worker that hands back with less time left; the caller closes its `job_events`."""
+    require_shared_ledger(runtime.settings, FUNCTIONS)
     publish = (job_events or open_job_events(runtime)).publish_ended
     work = delivery_context(runtime, slots)
     limits = replace(work.limits, gives_up=False)  # SQS redelivers the message
@@ -210,6 +213,7 @@ def open_queue_worker(
 
 def open_reconciler(runtime: Runtime, *, late: Callable[[], bool] = lambda: False) -> Reconciler:
     """Return the reconciler function's reconciler; it calls `late` before every step."""
+    require_shared_ledger(runtime.settings, FUNCTIONS)
     routing = open_job_router(runtime)
     return Reconciler(
         context=RuntimeContext(runtime),

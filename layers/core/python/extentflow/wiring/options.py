@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from extentflow.aws.secrets import SecretsManager
 from extentflow.config.columns import LAST_MODIFIED, MessageKey
 from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, TAG, ConnectorConfig
+from extentflow.config.ledgers import DYNAMODB, LedgerAddress
 from extentflow.config.registry import RegistryOptions, registries
 from extentflow.config.secrets import environments, resolve
 from extentflow.config.table import Key, declared
@@ -31,6 +32,7 @@ from extentflow.storage import StoreOptions, described, untaggable
 from extentflow.transforms import Chain, Excluding, open_chain
 
 RAW_COLUMN = "value"
+LEDGER_PASSWORD = "ledger.password"  # noqa: S105 - the key's name
 CREDENTIALS = {
     "access_key_id": "aws.access.key.id",
     "secret_access_key": "aws.secret.access.key",
@@ -104,10 +106,36 @@ def store_options(
     )
 
 
-def ledger_options(settings: WorkerSettings, *, brief: bool = False) -> LedgerOptions:
+def ledger_address(settings: WorkerSettings) -> LedgerAddress:
+    """Return where the ledger is: what the settings say, else DynamoDB's usual table."""
+    return settings.ledger or LedgerAddress.dynamodb(None, None, None)
+
+
+def require_shared_ledger(settings: WorkerSettings, who: str, instead: str = "") -> None:
+    """Raise Misconfigured where `who`, on several machines, cannot use the ledger."""
+    where = ledger_address(settings)
+    if where.of_one_machine:
+        raise Misconfigured(
+            f"{who} may run on other machines than this one, whose file {where.path} is the ledger;"
+            f" set ledger.url=postgresql://user@host/database or dynamodb://TABLE{instead}"
+        )
+
+
+def ledger_options(
+    settings: WorkerSettings, look_up: SecretResolver, *, brief: bool = False
+) -> LedgerOptions:
     """Return how the ledger is reached; `brief` for calls that hold up the end of a command."""
+    where, secret = ledger_address(settings), settings.ledger_password
+
+    def password(*, refresh: bool = False) -> str:
+        return look_up({LEDGER_PASSWORD: secret or ""}, refresh=refresh)[LEDGER_PASSWORD]
+
     usual = LedgerOptions(
-        settings.ledger_table, endpoint=settings.ledger_endpoint, region=settings.ledger_region
+        where.table,
+        where.endpoint,
+        where.region,
+        url="" if where.scheme == DYNAMODB else where.url,
+        password=password if secret else None,
     )
     if brief:
         usual = replace(usual, connect_seconds=1.0, read_seconds=BRIEF_SECONDS)

@@ -16,6 +16,7 @@ from extentflow.background import LatestCall
 from extentflow.config import worker as worker_settings
 from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.config.files import read_if_present
+from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Permanent, Retryable, SinkUnavailable
@@ -58,12 +59,17 @@ class Runtime:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger; nothing is requested before its first call."""
-        return open_ledger(options.ledger_options(self.settings))
+        return open_ledger(options.ledger_options(self.settings, self.secrets))
+
+    @property
+    def ledger_address(self) -> LedgerAddress:
+        """Where the ledger is."""
+        return options.ledger_address(self.settings)
 
     @cached_property
     def brief_ledger(self) -> Ledger:
         """The ledger with short timeouts, for calls that hold up the end of a command."""
-        return open_ledger(options.ledger_options(self.settings, brief=True))
+        return open_ledger(options.ledger_options(self.settings, self.secrets, brief=True))
 
     @cached_property
     def broker(self) -> KafkaBroker:
