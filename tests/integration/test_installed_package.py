@@ -26,7 +26,7 @@ EXTRAS = ("", *PYPROJECT["tool"]["setuptools"]["dynamic"]["optional-dependencies
 """The empty name stands for `pip install extentflow` without an extra."""
 
 # Third-party packages of each extra; modules that import them fail only where it is missing.
-PACKAGES_OF_EXTRAS = {"spark": {"pyspark", "py4j"}, "sql": {"sqlalchemy"}}
+PACKAGES_OF_EXTRAS = {"spark": {"pyspark", "py4j"}, "sql": {"psycopg"}}
 SECONDS = 180
 
 IMPORT_EVERY_MODULE = """

@@ -52,7 +52,8 @@ class MemoryRuntime(Runtime):
     """One process's runtime. Connectors read `BUCKET`, extents are of 4 bytes."""
 
     def __init__(self, settings: WorkerSettings | None = None) -> None:
-        super().__init__(settings or WorkerSettings(bootstrap_servers="127.0.0.1:1"))
+        usual = WorkerSettings(bootstrap_servers="127.0.0.1:1", ledger_table="memory")
+        super().__init__(settings or usual)
         self.ticker = Ticker()
         self.clock = self.ticker.clock
         self.memory = MemoryLedger(clock=self.ticker.read)

@@ -83,7 +83,10 @@ def test_a_job_registered_after_a_stop_is_cancelled_at_the_end(
 def with_queue() -> MemoryRuntime:
     made = MemoryRuntime(
         WorkerSettings(
-            bootstrap_servers="127.0.0.1:1", extents_queue_url=QUEUE, extents_dlq_url=f"{QUEUE}-dlq"
+            bootstrap_servers="127.0.0.1:1",
+            ledger_table="ledger",
+            extents_queue_url=QUEUE,
+            extents_dlq_url=f"{QUEUE}-dlq",
         )
     )
     made.put_connector()

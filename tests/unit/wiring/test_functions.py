@@ -38,6 +38,7 @@ from extentflow.wiring.functions import (
 QUEUES = "https://sqs.eu-west-1.amazonaws.com/123456789012"
 SETTINGS = WorkerSettings(
     bootstrap_servers="127.0.0.1:1",
+    ledger_table="ledger",
     lease_seconds=30.0,
     extents_queue_url=f"{QUEUES}/extents",
     extents_dlq_url=f"{QUEUES}/extents-dead",
@@ -429,7 +430,7 @@ def test_functions_refuse_the_ledger_of_one_machine(opened: Callable[[Runtime], 
     ledger = LedgerAddress.parse("sqlite:////var/ledger.db")
 
     with pytest.raises(Misconfigured) as caught:
-        opened(runtime(replace(SETTINGS, ledger_url=ledger)))
+        opened(runtime(replace(SETTINGS, ledger_table=None, ledger_url=ledger)))
 
     assert str(caught.value) == (
         "functions may run on other machines than this one, whose file /var/ledger.db is the"

@@ -20,7 +20,7 @@ from extentflow.wiring.functions import (
     unless_late,
 )
 
-SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1")
+SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1", ledger_table="ledger")
 QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/extents"
 JOB = Job("1" * 20, "c", 1, ObjectVersion("shop", "in/k", None, "e", 1), "text", "k", Plan(1))
 

@@ -20,6 +20,7 @@ from extentflow.wiring.functions import RuntimeContext, open_reconciler
 QUEUES = "https://sqs.eu-west-1.amazonaws.com/123456789012"
 SETTINGS = WorkerSettings(
     bootstrap_servers="127.0.0.1:1",
+    ledger_table="ledger",
     extents_queue_url=f"{QUEUES}/extents",
     arrivals_queue_url=f"{QUEUES}/arrivals",
     arrivals_dlq_url=f"{QUEUES}/arrivals-dead",

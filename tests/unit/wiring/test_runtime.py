@@ -1,5 +1,6 @@
 """A runtime over doubles: what jobs pin, what is kept, how one extent is put together."""
 
+import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -442,3 +443,49 @@ def test_records_queued_one_by_one_use_no_library(
     _ = Runtime(replace(SETTINGS, sink_enqueue=enqueue)).broker
 
     assert given["find_library"]() == ("a library" if found else None)
+
+
+# -- the ledger of a user without settings --------------------------------------------------------
+
+
+def test_without_settings_the_ledger_is_created_at_its_first_use(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in list(os.environ):
+        if name.startswith("EXTENTFLOW_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    notes: list[str] = []
+    given = {"bootstrap.servers": "127.0.0.1:1"}
+
+    first = Runtime.from_environment(given, notify=notes.append)
+    identity = first.ledger.id
+    again = Runtime.from_environment(given, notify=notes.append)
+    worker = Runtime(WorkerSettings.from_map(first.settings.to_map()))
+
+    assert again.ledger.id == worker.ledger.id == identity
+    assert first.ledger_address.path == tmp_path / "state" / "extentflow" / "ledger.db"
+    assert notes == [
+        f"created the ledger {first.ledger_address.path}, which records what is delivered"
+    ]
+
+
+def test_a_ledger_that_a_setting_names_is_not_created(tmp_path: Path) -> None:
+    path = tmp_path / "mistyped" / "ledger.db"
+    settings = replace(SETTINGS, ledger_url=LedgerAddress.parse(f"sqlite:///{path}"))
+
+    with pytest.raises(Misconfigured, match=r"does not exist; `extentflow init` creates it"):
+        _ = Runtime(settings).ledger.id
+    assert not Runtime(settings).ledger.admin.exists()
+    assert not path.parent.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    url = LedgerAddress.parse(f"sqlite:///{tmp_path}/file/ledger.db")
+
+    with pytest.raises(
+        Misconfigured, match=r"file/ledger\.db cannot be created \(.*\); set ledger"
+    ):
+        Runtime(replace(SETTINGS, ledger_url=url)).ledger.admin.create()

@@ -29,6 +29,7 @@ from extentflow.wiring import Runtime
 __all__ = ["INCOMPLETE", "NOTHING_STARTED", "STOPPED", "app", "main", "run_alone"]
 
 DEBUG = "--debug"
+NO_BROKERS = "bootstrap.servers: missing"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 Connector = Annotated[
@@ -164,6 +165,10 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
     return code if isinstance(code, int) else 0
 
 
+def _has_local_stack() -> bool:
+    return bool(entry_points(group="extentflow.commands", name="local"))
+
+
 def _reported(exc: Exception) -> int:
     if not isinstance(exc, ExtentflowError):
         output.complain(f"unexpected {type(exc).__name__}: {exc}; {DEBUG} shows where")
@@ -171,10 +176,10 @@ def _reported(exc: Exception) -> int:
     problems = exc.problems if isinstance(exc, Misconfigured) else [str(exc)]
     for problem in problems:
         output.complain(problem)
-    if any(problem.startswith("bootstrap.servers: missing") for problem in problems):
+    if any(problem.startswith(NO_BROKERS) for problem in problems) and _has_local_stack():
         output.note(
-            '`extentflow up` starts the local stack, and `eval "$(extentflow stack --env)"` sets'
-            " what this shell needs to use it"
+            "`extentflow up` starts brokers on this machine; then "
+            '`eval "$(extentflow stack --env)"` sets their address and the ledger'
         )
     if isinstance(exc, Retryable) and any(host in str(exc) for host in LOOPBACK):
         output.note("that server is on this machine; `extentflow up` starts the local stack")

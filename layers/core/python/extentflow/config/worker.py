@@ -42,6 +42,7 @@ CONFIG_VARIABLE = "EXTENTFLOW_CONFIG"
 FOREIGN_VARIABLES = ("EXTENTFLOW_IVY_SETTINGS", CONFIG_VARIABLE)
 FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 
+OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 
 SPARK_THRESHOLD_BYTES = 20 << 30
@@ -222,11 +223,17 @@ class WorkerSettings:
         return draft
 
 
-def load(environ: Mapping[str, str], *, read_text: Callable[[str], str | None]) -> WorkerSettings:
+def load(
+    environ: Mapping[str, str],
+    *,
+    read_text: Callable[[str], str | None],
+    given: Mapping[str, str] | None = None,
+) -> WorkerSettings:
     """Return the settings that the environment and a file give together; the environment wins.
 
     `read_text` returns a file's text, None where there is no such file. A variable that is set to
-    nothing counts as not set. Raises Misconfigured with every problem at once.
+    nothing counts as not set. `given` are settings of a command's options, over all others. Without
+    a ledger, the settings name the user's own. Raises Misconfigured with every problem at once.
     """
     problems: list[str] = []
     config = _from_file(environ, read_text, problems)
@@ -243,13 +250,23 @@ def load(environ: Mapping[str, str], *, read_text: Callable[[str], str | None]) 
             labels[names[found]] = found
         else:
             problems.append(f"{plain(found)}: no such setting; {nearest(found, known)}")
+    for name, text in (given or {}).items():
+        config[name] = text
+        labels[name] = f"--{name.replace('.', '-')}"
     try:
-        settings = WorkerSettings.from_map(config, labels=labels)
+        settings = WorkerSettings.from_map(with_ledger(config, environ), labels=labels)
     except Misconfigured as exc:
         raise Misconfigured([*problems, *exc.problems]) from None
     if problems:
         raise Misconfigured(problems)
     return settings
+
+
+def with_ledger(config: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return a flat map that names a ledger: its own, else the user's, so that it may travel."""
+    if any(name in config for name in ("ledger.url", *OF_DYNAMODB)):
+        return dict(config)
+    return {**config, "ledger.url": LedgerAddress.in_state_folder(environ).url}
 
 
 def variable(name: str) -> str:
@@ -303,8 +320,7 @@ def _problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
 
 def _ledger_problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
     url = settings.ledger_url
-    of_dynamodb = ("ledger.table", "ledger.endpoint", "ledger.region")
-    beside = [reading.spelled[name] for name in of_dynamodb if name in reading.spelled]
+    beside = [reading.spelled[name] for name in OF_DYNAMODB if name in reading.spelled]
     if "ledger.url" in reading.spelled and beside:
         where = reading.spelled["ledger.url"]
         yield f"{', '.join(beside)}: beside {where}, which says it all; keep one of the two"

@@ -167,7 +167,8 @@ class SqlCalls:
         name = str(getattr(cause, "sqlite_errorname", ""))
         if any(name.startswith(each) for each in SQLITE_PASSING):
             return Passing(f"{name}: {text}")
-        if "no such table" in text:
+        missing = name == "SQLITE_CANTOPEN" and not Path(self.url.database or "").exists()
+        if "no such table" in text or missing:
             return Rejected(f"{self}: it does not exist; {INIT}; {ONE_MACHINE}", name)
         return self._rejected(subject, f"{name}: {text}", name)
 
@@ -475,12 +476,21 @@ class SqlAdmin:
         self._calls = items.calls
 
     def exists(self) -> bool:
+        # To look into a file that is missing would create it.
+        if self._calls.is_sqlite and not self._path.exists():
+            return False
         return self._calls.read("looking for it", self._has_tables)
 
     def create(self) -> tuple[str, ...]:
         if self._calls.is_sqlite:
             _check_file_system(self._path)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as exc:
+                raise Misconfigured(
+                    f"ledger.url: the folder of {self._path} cannot be created ({exc.strerror});"
+                    " set ledger.url=sqlite:////PATH to a file that can be written"
+                ) from exc
         self._calls.write("its creation", _migrate)
         place = self.place
         adopted = adopt(self._items, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from extentflow.background import BackgroundCall
-from extentflow.config.worker import WorkerSettings
+from extentflow.config.worker import WorkerSettings, with_ledger
 from extentflow.engines import Engine
 from extentflow.jobs.run import RunReport
 from extentflow.model import Receipt
@@ -27,7 +28,7 @@ class Extentflow:
     `settings` are worker keys such as `bootstrap.servers` (docs/configuration.md); without them the
     environment is read, as the command line does. Nothing is connected before the first call.
 
-        flow = Extentflow({"bootstrap.servers": "localhost:9092", "ledger.table": "extentflow"})
+        flow = Extentflow({"bootstrap.servers": "localhost:9092"})
         flow.connectors.put({"name": "orders", "topic": "orders", "aws.s3.bucket.name": "shop"})
         report = flow.deliver("s3://shop/in/", connector="orders")
         assert report.ok, report.errors
@@ -45,7 +46,7 @@ class Extentflow:
     ) -> None:
         """Use `settings`, or the environment's; tests pass a `runtime` and engine of doubles."""
         if runtime is None and settings is not None:
-            runtime = Runtime(WorkerSettings.from_map(settings))
+            runtime = Runtime(WorkerSettings.from_map(with_ledger(settings, os.environ)))
         self._runtime = runtime or Runtime.from_environment()
         self._open_engine = open_engine
 

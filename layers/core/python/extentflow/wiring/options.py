@@ -107,8 +107,8 @@ def store_options(
 
 
 def ledger_address(settings: WorkerSettings) -> LedgerAddress:
-    """Return where the ledger is: what the settings say, else DynamoDB's usual table."""
-    return settings.ledger or LedgerAddress.dynamodb(None, None, None)
+    """Return where the ledger is: what the settings say, else the user's own."""
+    return settings.ledger or LedgerAddress.in_state_folder(os.environ)
 
 
 def require_shared_ledger(settings: WorkerSettings, who: str, instead: str = "") -> None:

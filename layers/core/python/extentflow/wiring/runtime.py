@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from random import Random
@@ -42,8 +43,11 @@ TOPIC_SECONDS = REFRESH_SECONDS
 class Runtime:
     """The ledger, broker, connectors and objects of one process; each process makes its own."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(
+        self, settings: WorkerSettings, *, notify: Callable[[str], object] = log.info
+    ) -> None:
         self.settings = settings
+        self._notify = notify
         self.clock = Clock()
         self.random = Random()  # noqa: S311 - jitter and names, no secrets
         self.secrets = options.SecretResolver(SecretsManager(self.clock))
@@ -52,14 +56,26 @@ class Runtime:
         self._deliverable: set[tuple[str, int]] = set()
 
     @classmethod
-    def from_environment(cls) -> Self:
-        """Read settings from the environment and the files it names."""
-        return cls(worker_settings.load(os.environ, read_text=read_if_present))
+    def from_environment(
+        cls,
+        given: Mapping[str, str] | None = None,
+        *,
+        notify: Callable[[str], object] = log.info,
+    ) -> Self:
+        """Read settings from the environment, the files it names, and `given` over both."""
+        found = worker_settings.load(os.environ, read_text=read_if_present, given=given)
+        return cls(found, notify=notify)
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger; nothing is requested before its first call."""
-        return open_ledger(options.ledger_options(self.settings, self.secrets))
+        """The ledger; nothing is requested before its first call, but the user's own is created."""
+        opened = open_ledger(options.ledger_options(self.settings, self.secrets))
+        own = LedgerAddress.in_state_folder(os.environ)
+        # Not where a setting names a file: a mistyped path would be a ledger without any job.
+        if self.ledger_address == own and not opened.admin.exists():
+            opened.admin.create()
+            self._notify(f"created the ledger {own.path}, which records what is delivered")
+        return opened
 
     @property
     def ledger_address(self) -> LedgerAddress:
