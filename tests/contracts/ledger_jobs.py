@@ -70,6 +70,33 @@ class ConnectorContract:
 
         assert world.ledger.connectors.get(name) == latest
 
+    def test_a_connector_that_is_not_listed_has_revisions_for_jobs_only(
+        self, world: LedgerUnderTest
+    ) -> None:
+        connectors, name = world.ledger.connectors, fresh("orders")
+
+        stored = [
+            connectors.put(name, {"format": form}, listed=False) for form in ("text", "text", "csv")
+        ]
+
+        assert [version.revision for version in stored] == [1, 1, 2]
+        assert connectors.get(name) is None
+        assert name not in [one.name for one in connectors.list()]
+        assert connectors.get(name, 2) == stored[2]
+
+    def test_a_connector_is_listed_once_it_is_stored_and_stays_so(
+        self, world: LedgerUnderTest
+    ) -> None:
+        connectors, name = world.ledger.connectors, fresh("orders")
+        connectors.put(name, {"format": "text"}, listed=False)
+
+        listed = connectors.put(name, {"format": "text"})
+        connectors.put(name, {"format": "text"}, listed=False)
+        latest = connectors.put(name, {"format": "csv"}, listed=False)
+
+        assert (listed.revision, latest.revision) == (1, 2)
+        assert connectors.get(name) == latest
+
     def test_every_revision_stays_readable(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
         first = world.ledger.connectors.put(name, {"format": "text"})

@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from tests.support.delivery import Delivery, joined, numbered_lines
 
+from extentflow.sink.reader import read_committed
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -173,6 +174,30 @@ def test_the_wheel_does_not_hold_the_local_stack(environment: Environment) -> No
 
     assert not (packages / "extentflow_local").exists()
     assert "up" not in environment.run("extentflow", "--help").split()
+
+
+def test_the_first_command_delivers_with_nothing_configured(
+    environment: Environment, extra: str, stack: Stack, unique: str, tmp_path: Path
+) -> None:
+    if extra:
+        pytest.skip("the package without an extra is enough")
+    (tmp_path / "orders.csv").write_text("o_orderkey,total\n1,9.90\n2,5.00\n", encoding="utf-8")
+    topic, servers = f"orders-{unique}", stack.endpoint("kafka")
+    words = ("run", str(tmp_path / "orders.csv"), "--topic", topic)
+    kafka = ("--bootstrap-servers", servers, "--create-topic", "partitions=2")
+    home = {"HOME": str(tmp_path)}
+
+    first, second = (
+        json.loads(environment.run("extentflow", *words, *kafka, "--json", env=home))
+        for _ in range(2)
+    )
+
+    batches = read_committed({"bootstrap.servers": servers}, topic)
+    values = sorted(record.value or b"" for batch in batches for record in batch)
+    assert values == [b'{"o_orderkey":"1","total":"9.90"}', b'{"o_orderkey":"2","total":"5.00"}']
+    assert (first["records_this_run"], second["records_this_run"]) == (2, 0)
+    assert [job["delivered_before"] for job in second["jobs"]] == [True]
+    assert [path.name for path in tmp_path.rglob("ledger.db")] == ["ledger.db"]
 
 
 @pytest.fixture

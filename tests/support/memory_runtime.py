@@ -12,7 +12,7 @@ from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.runner import run_extent
 from extentflow.model import ExtentState, Job, JobState
 from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink
-from extentflow.sink.topics import TopicFacts
+from extentflow.sink.topics import NewTopics, TopicFacts
 from extentflow.storage import ObjectStore
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
@@ -32,8 +32,21 @@ class Cluster(MemoryBroker):
     def ensure_progress_topic(self) -> None:
         self.ensured += 1
 
+    # Whether the brokers create topics at their first use.
+    creates_topics = False
+
     def topics(self, names: list[str]) -> list[TopicFacts]:
-        return [TopicFacts(name, 1, 1_000_000) for name in names]
+        return [TopicFacts(name, self._partitions(name), 1_000_000) for name in names]
+
+    def create_topics(self, names: list[str], wanted: NewTopics) -> list[str]:
+        missing = [name for name in names if name not in self._log.topics]
+        for name in missing:
+            self.create_topic(name, 1 if wanted.partitions == -1 else wanted.partitions)
+        return missing
+
+    def _partitions(self, name: str) -> int:
+        found = self._log.topics.get(name)
+        return len(found.partitions) if found else 1
 
 
 class _MemoryObjects(ObjectAccess):

@@ -111,7 +111,8 @@ def test_a_command_that_returns_is_0() -> None:
     ("arguments", "message"),
     [
         (["bogus"], "No such command 'bogus'; `"),
-        (["run"], "Missing option '--connector' / '-c'; `"),
+        (["run"], "give --topic TOPIC, and the command makes a connector of the address, or --c"),
+        (["plan"], "Missing option '--connector' / '-c'; `"),
         (["run", "--bogus"], "No such option: --bogus; `"),
         (["run", "-c", "x", "--cores", "many"], "Invalid value for '--cores': "),
         (["run", "-c", "x", "--cores", "0"], "Invalid value for '--cores': "),

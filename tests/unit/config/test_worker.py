@@ -263,7 +263,7 @@ def test_all_problems_are_reported_at_once_under_the_names_that_were_used() -> N
         "EXTENTFLOW_TRANSACTION_TIMEOUT_MS='1000000': write a whole number, 1000 to 900000",
         (
             "bootstrap.servers: missing; write the Kafka brokers to ask first, as "
-            "EXTENTFLOW_BOOTSTRAP_SERVERS"
+            "EXTENTFLOW_BOOTSTRAP_SERVERS or `extentflow run --bootstrap-servers`"
         ),
     )
 

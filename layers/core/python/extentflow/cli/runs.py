@@ -1,5 +1,7 @@
 """`extentflow plan`, `run` and `replay`, and `run` for a driver that spark-submit started."""
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +19,9 @@ from extentflow.config.connector import BY_CONTENT
 from extentflow.errors import Misconfigured
 from extentflow.jobs.run import JobReport, RunReport
 from extentflow.model import JobState
+from extentflow.services.addressed import make_connector, parse_settings, store_connector
 from extentflow.services.runs import EMR, EngineChoice, ObjectPlan, RunControl, Runs
+from extentflow.sink.topics import NewTopics
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import SUBMITTED
 
@@ -30,6 +34,42 @@ ConnectorName = Annotated[str, Option("--connector", "-c", help="The connector t
 Again = Annotated[
     bool,
     Option("--again", help="Deliver objects again in full, under the connector's latest revision."),
+]
+RunAddresses = Annotated[
+    list[str] | None,
+    Argument(help="s3://bucket/key, prefix/ or glob (default: the connector's); or a file."),
+]
+RunConnector = Annotated[
+    str | None, Option("--connector", "-c", help="The stored connector to use; or give --topic.")
+]
+Topic = Annotated[
+    str | None, Option("--topic", help="Make a connector of the address, for this topic.")
+]
+Servers = Annotated[
+    str | None,
+    Option("--bootstrap-servers", help="Kafka brokers as host:port, in place of the setting."),
+]
+Settings = Annotated[
+    list[str] | None,
+    Option("--set", metavar="KEY=VALUE", help="With --topic: any key of connectors; repeatable."),
+]
+CreateTopic = Annotated[
+    list[str] | None,
+    Option(
+        "--create-topic",
+        metavar="partitions=N",
+        help="Create missing topics; also replication.factor=N and settings of topics.",
+    ),
+]
+Save = Annotated[
+    bool, Option("--save", help="With --topic: store the connector, for -c, stream and functions.")
+]
+RunEngine = Annotated[
+    str | None,
+    Option(
+        "--engine",
+        help="spark (default; inline with --topic), inline: no Spark, or emr: on EMR Serverless.",
+    ),
 ]
 JobId = Annotated[str | None, Argument(help="A job's id, or its beginning; with --dlq optional.")]
 OfConnector = Annotated[
@@ -135,18 +175,86 @@ def _plan_json(one: ObjectPlan) -> dict[str, object]:
 
 
 def run(
-    addresses: Addresses = None,
+    addresses: RunAddresses = None,
     *,
-    connector: ConnectorName,
-    engine: EngineName = "spark",
+    connector: RunConnector = None,
+    topic: Topic = None,
+    servers: Servers = None,
+    settings: Settings = None,
+    create_topic: CreateTopic = None,
+    save: Save = False,
+    engine: RunEngine = None,
     cores: Cores = None,
     master: Master = None,
     again: Again = False,
     as_json: AsJson = False,
 ) -> None:
-    """Deliver objects into Kafka; exit code 0 only when every job is DONE."""
-    choice = EngineChoice(engine, cores, master)
-    show(_runs().run(connector, addresses or (), engine=choice, again=again), as_json=as_json)
+    """Deliver objects into Kafka; exit code 0 only when every job is DONE.
+
+    With --topic the command makes a connector of the address and its options.
+    """
+    if (connector is None) == (topic is None):
+        raise Misconfigured(
+            "give --topic TOPIC, and the command makes a connector of the address, or --connector"
+            " NAME, of `extentflow connectors list`; `extentflow run --help` shows the usage"
+        )
+    given = parse_settings(settings or ())
+    topics = _new_topics(create_topic or ())
+    direct = topic is not None and master is None
+    choice = EngineChoice(engine or ("inline" if direct else "spark"), cores, master)
+    made = None if topic is None else make_connector(addresses or (), topic, given)
+    if made is None and (given or save):
+        raise Misconfigured(
+            "--set and --save go with --topic; change a stored connector's file, then `extentflow"
+            " connectors put FILE`"
+        )
+    if made is not None and choice.name == EMR and not save:
+        raise Misconfigured("--engine emr reads a stored connector: add --save to store it")
+    runs = _runs({} if servers is None else {"bootstrap.servers": servers})
+    if made is None:
+        report = runs.run(
+            connector or "", addresses or (), engine=choice, again=again, topics=topics
+        )
+        show(report, as_json=as_json)
+        return
+    made = store_connector(runs.runtime, made, save=save, notify=output.note)
+    keep = "" if made.stored else "; --save keeps it for `-c`"
+    output.note(f"connector {made.name}, revision {made.revision}{keep}: {made.shown}")
+    report = runs.run(
+        made.name,
+        made.addresses,
+        engine=choice,
+        again=again,
+        revision=made.revision,
+        topics=topics,
+    )
+    if report.ok and report.records_this_run:
+        output.note("the same command again delivers only what is new")
+    show(report, as_json=as_json)
+
+
+def _new_topics(words: Sequence[str]) -> NewTopics | None:
+    """Return what --create-topic says: NAME=VALUE, several separated by commas."""
+    found: dict[str, str] = {}
+    last = ""
+    for piece in (piece for word in words for piece in word.split(",")):
+        name, equals, text = piece.partition("=")
+        if equals:
+            last = name.strip()
+            found[last] = text.strip()
+        elif last:
+            found[last] += f",{piece.strip()}"  # a list, as of cleanup.policy
+        else:
+            raise Misconfigured(
+                f"--create-topic {piece}: write partitions=8, and more of it as"
+                " partitions=8,replication.factor=3,retention.ms=86400000"
+            )
+    if not words:
+        return None
+    counts = [found.pop(name, "-1") for name in ("partitions", "replication.factor")]
+    if any(not re.fullmatch(r"-1|[1-9][0-9]{0,5}", count) for count in counts):
+        raise Misconfigured("--create-topic: partitions and replication.factor are whole numbers")
+    return NewTopics(int(counts[0]), int(counts[1]), found)
 
 
 def replay(
@@ -222,9 +330,9 @@ def ingest(
     run(addresses, connector=connector, master=SUBMITTED, again=again, as_json=as_json)
 
 
-def _runs() -> Runs:
+def _runs(given: Mapping[str, str] | None = None) -> Runs:
     control = RunControl(lambda: RunProgress(output.err), signals_stop, output.note)
-    return Runs(Runtime.from_environment(), control)
+    return Runs(Runtime.from_environment(given, notify=output.note), control)
 
 
 def show(report: RunReport, *, as_json: bool) -> None:

@@ -60,8 +60,8 @@ class WorkerSettings:
 
     bootstrap_servers: str = key(
         SERVERS,
-        "the Kafka brokers to ask first, as EXTENTFLOW_BOOTSTRAP_SERVERS."
-        " host:port, separated by commas.",
+        "the Kafka brokers to ask first, as EXTENTFLOW_BOOTSTRAP_SERVERS or `extentflow run"
+        " --bootstrap-servers`. host:port, separated by commas.",
         required=True,
         section="Clusters and ledger",
     )

@@ -61,7 +61,7 @@ def check(
     problems: list[str] = []
     for version in versions:
         try:
-            wanted[_route(config, version, recognised)] = None
+            wanted[route(config, version, recognised)] = None
             wanted |= dict.fromkeys(config.value_topics)
         except (Misconfigured, UnsupportedFormat) as exc:
             problems.append(str(exc))
@@ -80,11 +80,12 @@ def check(
         raise Misconfigured(problems)
 
 
-def _route(
+def route(
     config: ConnectorConfig,
     version: ObjectVersion,
     recognised: Callable[[ObjectVersion], Content],
 ) -> str:
+    """Return the topic of an object, having checked its format; see `ConnectorConfig.route`."""
     # Most objects need no request.
     with suppress(UnsupportedFormat):
         return config.route(version)

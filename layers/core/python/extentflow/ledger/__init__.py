@@ -169,8 +169,12 @@ class PlanStep(TypedDict):
 class ConnectorStore(Protocol):
     """Connectors: their configuration revisions and their states."""
 
-    def put(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
-        """Store the next revision, or return the latest if it is the same; undo a deletion."""
+    def put(self, name: str, config: Mapping[str, str], *, listed: bool = True) -> ConnectorVersion:
+        """Store the next revision, or return the latest if it is the same; undo a deletion.
+
+        With `listed` False the connector is stored as a deleted one, which only jobs use; it stays
+        listed if it is.
+        """
 
     def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
         """Return a revision (None: the latest that is not deleted)."""

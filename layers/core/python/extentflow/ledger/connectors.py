@@ -26,7 +26,7 @@ class StoredConnectors:
         self._items = items
         self._revisions: dict[tuple[str, int], ConnectorVersion] = {}
 
-    def put(self, name: str, config: Mapping[str, str]) -> ConnectorVersion:
+    def put(self, name: str, config: Mapping[str, str], *, listed: bool = True) -> ConnectorVersion:
         subject = f"storing connector {name}"
 
         def attempt() -> ConnectorVersion:
@@ -34,17 +34,19 @@ class StoredConnectors:
             latest = (shown and self._latest(name, shown)) or ConnectorVersion(name, 0)
             latest_as_read = Attr("revision").eq(latest.revision)
             if shown and latest.config == config:
-                if "deleted" in shown:
+                if listed and "deleted" in shown:
                     write = Write(Key(CONNECTORS, name), latest_as_read, removes=("deleted",))
                     self._items.update(subject, write)
                 return latest
             revision = latest.revision + 1
             follows = latest_as_read if latest.revision else Attr("pk").not_exists()
             content: Attributes = {"name": name, "revision": revision, "config": {**config}}
-            writes = (
-                Write(_revision_key(name, revision), sets=content),
-                Write(Key(CONNECTORS, name), follows, {"revision": revision}, ("deleted",)),
-            )
+            pointer: Attributes = {"revision": revision}
+            if not listed and (shown is None or "deleted" in shown):
+                write = Write(Key(CONNECTORS, name), follows, {**pointer, "deleted": new_token()})
+            else:
+                write = Write(Key(CONNECTORS, name), follows, pointer, ("deleted",))
+            writes = (Write(_revision_key(name, revision), sets=content), write)
             self._items.transact(subject, writes)
             return ConnectorVersion(name, revision, dict(config))
 

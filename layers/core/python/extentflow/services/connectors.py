@@ -133,7 +133,8 @@ class Connectors:
             return Misconfigured(f"there is no revision {revision} of connector {name}; {latest}")
         if name in names:
             put = "`extentflow connectors put FILE` stores it again"
-            return Misconfigured(f"connector {name} was deleted; {put}")
+            made = "where `extentflow run --topic` made it, --save stores it"
+            return Misconfigured(f"connector {name} was deleted; {put}; {made}")
         near = nearest(name, names, "`extentflow connectors list` shows the connectors")
         return Misconfigured(f"there is no connector {name}; {near}")
 

@@ -3,24 +3,34 @@
 import hashlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from uuid import uuid4
 
-from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
+from extentflow.config.connector import LOCAL_FILE, NOTHING_FOUND, ConnectorConfig
 from extentflow.engines import Engine, RunListener
 from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
-from extentflow.errors import Conflict, CorruptRecord, Defect, Misconfigured, ObjectGone, Permanent
+from extentflow.errors import (
+    Conflict,
+    CorruptRecord,
+    Defect,
+    Misconfigured,
+    ObjectGone,
+    Permanent,
+    UnsupportedFormat,
+)
 from extentflow.jobs import preflight
 from extentflow.jobs.addresses import KeyScope, NothingMatches, match_missing, select_all
 from extentflow.jobs.planner import JobRequest, check_cluster
 from extentflow.jobs.run import JobRunner, RunReport, known_job, report
 from extentflow.ledger.notes import NoteKind
-from extentflow.model import Extent, Job, JobState, ObjectVersion, Receipt
+from extentflow.model import Content, Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue import MOST_ADDRESSES
+from extentflow.sink.topics import NewTopics
 from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import check_first_records, require_engine
@@ -207,14 +217,19 @@ class Runs:
         *,
         engine: EngineChoice = ON_SPARK,
         again: bool = False,
+        revision: int | None = None,
+        topics: NewTopics | None = None,
     ) -> RunReport:
         """Deliver the addressed objects; with `again` those that are DONE a second time.
 
-        Raises where nothing was started; later errors are part of the report.
+        `revision` is that of a connector which the command made (None: the latest of a stored
+        one). Missing topics are created as `topics` says; for a connector that the command made
+        also where the brokers create topics at their first use. Raises where nothing was started;
+        later errors are part of the report.
         """
-        runtime = self.runtime
+        runtime, made = self.runtime, revision is not None
         # Cheap checks first: all of them before an engine starts, which may take minutes.
-        config, revision = runtime.connectors.latest(connector)
+        config, revision = self._connector(connector, revision)
         preflight.require_running(runtime.ledger, connector)
         if engine.name == EMR:
             require_reachable(config, addresses)
@@ -225,6 +240,9 @@ class Runs:
         unmatched: dict[str, NothingMatches] = {}
         versions = list(self.select(config, revision, addresses, unmatched))
         recognised = partial(runtime.recognised, config, revision)
+        if made:
+            self._note_formats(config, versions, recognised)
+        self._create_topics(config, versions, recognised, topics, automatic=made)
         preflight.check(config, runtime.broker, versions, recognised)
         earlier = self._earlier(config, revision, addresses, versions)
         _require_meaning(config, unmatched, earlier)
@@ -252,7 +270,8 @@ class Runs:
             result = driver.ingest(requests, again=since, earlier=earlier)
         if again and not (result.stopped or result.left_out or result.broken):
             AGAIN.clear(runtime.ledger.notes, delivery)
-        self._note_older(result, revision)
+        note = partial(self._note_other_settings, config) if made else self._note_older
+        note(result, revision)
         if before := sum(job.delivered_before for job in result.jobs):
             self.control.notify(
                 f"{before} of {len(result.jobs)} objects were delivered before and are skipped; "
@@ -334,6 +353,60 @@ class Runs:
                 f"{len(hidden)} objects are left out because a name begins with _ or . (for example"
                 f" {scope.uri(min(hidden))}); give an object's own address to deliver it"
             )
+
+    def _connector(self, name: str, revision: int | None) -> tuple[ConnectorConfig, int]:
+        connectors = self.runtime.connectors
+        if revision is None:
+            return connectors.latest(name)
+        return connectors.revision(name, revision), revision
+
+    def _note_formats(
+        self,
+        config: ConnectorConfig,
+        versions: Sequence[ObjectVersion],
+        recognised: Callable[[ObjectVersion], Content],
+    ) -> None:
+        """Report the formats of objects, and what decides them."""
+        found: Counter[tuple[str, str]] = Counter()
+        for version in versions:
+            key = version.key
+            with suppress(UnsupportedFormat):  # the checks report it
+                content = recognised(version) if config.needs_content(key) else NOTHING_FOUND
+                name = config.format_for(key, content.format)
+                found[name, config.format_source(key)] += 1
+        for (name, source), count in found.most_common():
+            self.control.notify(
+                f"format {name}, by {source}: {count:,} object{'' if count == 1 else 's'}"
+            )
+
+    def _create_topics(
+        self,
+        config: ConnectorConfig,
+        versions: Sequence[ObjectVersion],
+        recognised: Callable[[ObjectVersion], Content],
+        wanted: NewTopics | None,
+        *,
+        automatic: bool,
+    ) -> None:
+        """Create missing topics as `wanted` says; `automatic`: as the brokers would by themselves.
+
+        Producers do not let them: transactions begin with topics that exist.
+        """
+        broker = self.runtime.broker
+        if wanted is None and automatic and broker.creates_topics:
+            wanted = NewTopics()
+        if wanted is None:
+            return
+        names = dict.fromkeys(config.value_topics)
+        for version in versions:
+            with suppress(Misconfigured, UnsupportedFormat):  # the checks report it
+                names[preflight.route(config, version, recognised)] = None
+        if config.dead_letter_topic is not None:
+            names[config.dead_letter_topic] = None
+        if created := broker.create_topics(list(names), wanted):
+            for facts in broker.topics(created):
+                many = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
+                self.control.notify(f"created topic {facts.name} with {many}")
 
     def _earlier(
         self,
@@ -499,6 +572,30 @@ class Runs:
                     f"{job.connector}, whose latest is {revision}; `run --again` starts a full "
                     "delivery under that (records already delivered are delivered twice)"
                 )
+
+    def _note_other_settings(
+        self, config: ConnectorConfig, result: RunReport, revision: int
+    ) -> None:
+        """Report objects that were delivered with other settings of the command, the address aside.
+
+        That is part of a connector, and another one for every command that names other objects.
+        """
+
+        def differs(of_job: int) -> bool:
+            try:
+                other = self.runtime.connectors.revision(config.name, of_job)
+            except Misconfigured:  # another release stored it, whose settings this one lacks
+                return True
+            return replace(other, prefix=config.prefix) != config
+
+        others = {job.revision for job in result.jobs} - {revision}
+        changed = {other for other in others if differs(other)}
+        if count := sum(job.revision in changed for job in result.jobs):
+            self.control.notify(
+                f"{count} of {len(result.jobs)} objects have jobs with other settings than these; "
+                "--again delivers them in full with these (records already delivered are "
+                "delivered twice)"
+            )
 
 
 def unreachable_reason(config: ConnectorConfig) -> str | None:

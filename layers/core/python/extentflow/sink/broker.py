@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -23,7 +24,7 @@ from extentflow.sink.settings import (
     with_tokens,
 )
 from extentflow.sink.sinks import Arrays, FlushingSink, TransactionalSink
-from extentflow.sink.topics import Admin, TopicFacts
+from extentflow.sink.topics import ONE_PARTITION, Admin, NewTopics, TopicFacts
 from extentflow.sink.transaction import (
     RetryBackoff,
     Transactions,
@@ -94,7 +95,7 @@ class KafkaBroker:
         it until the call's timeout. Raises Misconfigured where it may not be created, and
         SinkUnavailable where the broker did not answer.
         """
-        self._request(lambda admin: admin.ensure(PROGRESS_TOPIC, {}))
+        self._request(lambda admin: admin.ensure(PROGRESS_TOPIC, ONE_PARTITION))
 
     def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         """Return the facts of the topics called `names`, in that order.
@@ -103,6 +104,17 @@ class KafkaBroker:
         SinkUnavailable where the broker did not answer.
         """
         return self._request(lambda admin: admin.topic_facts(names))
+
+    def create_topics(self, names: Sequence[str], wanted: NewTopics) -> list[str]:
+        """Create the topics that do not exist; return them. Raises as `ensure_progress_topic`."""
+        return self._request(lambda admin: [one for one in names if admin.ensure(one, wanted)])
+
+    @property
+    def creates_topics(self) -> bool:
+        """Whether the brokers create a topic at its first use, as far as they say so."""
+        with suppress(Misconfigured):  # their configuration may not be read
+            return self.config().get("auto.create.topics.enable") == "true"
+        return False
 
     def config(self) -> Mapping[str, str]:
         """Return the configuration of one broker. Raises as `topics`."""
@@ -174,7 +186,8 @@ class KafkaBroker:
         `extentflow.jobs` is created unless it exists, and keeps the last event of each job for the
         cluster's retention time. Raises as `ensure_progress_topic`.
         """
-        self._request(lambda admin: admin.ensure(JOBS_TOPIC, {"cleanup.policy": "compact,delete"}))
+        wanted = replace(ONE_PARTITION, config={"cleanup.policy": "compact,delete"})
+        self._request(lambda admin: admin.ensure(JOBS_TOPIC, wanted))
         timeout_ms = round(self._timeouts.commit_seconds * 1000)
         kafka, subject = self._look_up(self._kafka), f"topic {JOBS_TOPIC}"
         settings = idempotent_settings(kafka, JOB_EVENTS, delivery_timeout_ms=timeout_ms)

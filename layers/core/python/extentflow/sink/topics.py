@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -37,6 +37,18 @@ class TopicFacts:
     partitions: int
     max_message_bytes: int
     compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopics:
+    """How missing topics are created; -1 is the cluster's default."""
+
+    partitions: int = -1
+    replication: int = -1
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+ONE_PARTITION = NewTopics(1)
 
 
 class MetadataRequests:
@@ -138,9 +150,10 @@ class Admin:
         if missing := [name for name in names if name not in partitions]:
             raise Misconfigured(
                 [
-                    f"topic {name} does not exist on {self._subject}; create it with your Kafka "
-                    f"tools, for example `kafka-topics.sh --bootstrap-server {self._servers} "
-                    f"--create --topic {name} --partitions 8`"
+                    f"topic {name} does not exist on {self._subject}; `extentflow run` with "
+                    "--create-topic partitions=8 creates it, or your Kafka tools, for example "
+                    f"`kafka-topics.sh --bootstrap-server {self._servers} --create --topic {name} "
+                    "--partitions 8`"
                     for name in missing
                 ]
             )
@@ -161,11 +174,16 @@ class Admin:
 
         return self._send(request)
 
-    def ensure(self, name: str, config: Mapping[str, str]) -> None:
-        """Create a topic with one partition unless it exists, as `KafkaBroker` documents."""
+    def ensure(self, name: str, wanted: NewTopics) -> bool:
+        """Create a topic unless it exists, as `KafkaBroker` documents; return whether it did."""
         if self._partition_count(name):
-            return
-        topic = NewTopic(name, num_partitions=1, config=dict(config))
+            return False
+        topic = NewTopic(
+            name,
+            num_partitions=wanted.partitions,
+            replication_factor=wanted.replication,
+            config=dict(wanted.config),
+        )
 
         def create(seconds: float) -> None:
             (future,) = self._client.create_topics([topic], request_timeout=seconds).values()
@@ -180,11 +198,12 @@ class Admin:
             self._send(create)
         except Misconfigured as exc:
             raise Misconfigured(
-                f"topic {name} is missing and could not be created; "
-                f"create it with one partition ({exc})"
+                f"topic {name} is missing and could not be created; create it with "
+                f"{'one partition' if wanted.partitions == 1 else 'your Kafka tools'} ({exc})"
             ) from exc
         if not self._partitions([name]):
             raise SinkUnavailable(f"topic {name} was created, but the brokers do not list it")
+        return True
 
     def require_progress_topic(self) -> None:
         """Raise Misconfigured when the progress topic does not exist."""

@@ -65,7 +65,8 @@ class ConnectorCatalogue:
             put = "`extentflow connectors put FILE` stores one"
             names = list(self._ledger.connectors.names())
             if name in names:
-                raise Misconfigured(f"connector {name} was deleted; {put} again")
+                made = "where `extentflow run --topic` made it, --save stores it"
+                raise Misconfigured(f"connector {name} was deleted; {put} again; {made}")
             raise Misconfigured(f"there is no connector {name}; {nearest(name, names, put)}")
         return self.revision(name, stored.revision), stored.revision
 

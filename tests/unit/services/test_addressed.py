@@ -1,0 +1,192 @@
+"""Connectors of a command's address and options: what they are, and how the ledger keeps them."""
+
+from pathlib import Path
+
+import pytest
+from tests.support.memory_runtime import MemoryRuntime
+
+from extentflow.errors import Misconfigured
+from extentflow.services.addressed import (
+    AddressedConnector,
+    make_connector,
+    parse_settings,
+    store_connector,
+)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "bucket", "prefix", "full"),
+    [
+        (["s3://shop/in/a.csv"], "shop", "in/", ["s3://shop/in/a.csv"]),
+        (["s3a://shop/in/"], "shop", "in/", ["s3://shop/in/"]),
+        (["s3://shop"], "shop", None, ["s3://shop/"]),
+        (["s3://shop/in"], "shop", None, ["s3://shop/in"]),
+        (["s3://shop/in/2026-*/x.csv"], "shop", "in/", ["s3://shop/in/2026-*/x.csv"]),
+        (["s3://s/a/b/1", "s3://s/a/bc/2"], None, "a/", ["s3://s/a/b/1", "s3://s/a/bc/2"]),
+        (["s3://shop/in/1", "s3://shop/out/2"], "shop", None, None),
+    ],
+)
+def test_an_address_in_a_bucket_makes_a_connector_of_its_prefix(
+    addresses: list[str], bucket: str | None, prefix: str | None, full: list[str] | None
+) -> None:
+    name = "bucket" if bucket is None else bucket
+    made = make_connector([one.replace("//s/", "//bucket/") for one in addresses], "orders", {})
+
+    assert made.name == f"orders-from-{name}"
+    assert made.config["aws.s3.bucket.name"] == name
+    assert made.config.get("aws.s3.prefix") == prefix
+    wanted = [one.replace("//s/", "//bucket/") for one in full or addresses]
+    assert list(made.addresses) == wanted
+
+
+def test_files_make_a_connector_of_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("a.csv", "b.csv", "star*.csv"):
+        (folder / name).write_text("id\n1\n")
+    monkeypatch.chdir(tmp_path)
+
+    one = make_connector(["data/a.csv"], "orders", {})
+    every = {
+        address: make_connector([address], "orders", {}).addresses
+        for address in ("data", "data/", f"file://{folder}", "data/*.csv", "data/star*.csv")
+    }
+    several = make_connector(["data/a.csv", str(folder / "b.csv")], "orders", {})
+
+    assert one.config["endpoint.type"] == "localfile"
+    assert one.config["directory"] == str(folder)
+    assert one.addresses == (f"file://{folder}/a.csv",)
+    assert every == {
+        "data": (f"file://{folder}/",),
+        "data/": (f"file://{folder}/",),
+        f"file://{folder}": (f"file://{folder}/",),
+        "data/*.csv": (f"file://{folder}/*.csv",),
+        "data/star*.csv": (f"file://{folder}/star*.csv",),
+    }
+    assert several.addresses == (f"file://{folder}/a.csv", f"file://{folder}/b.csv")
+    assert one.name.startswith("orders-from-data-")
+    assert one.name == several.name
+
+
+def test_names_tell_folders_services_and_topics_apart(tmp_path: Path) -> None:
+    for place in ("one", "other"):
+        (tmp_path / place / "data").mkdir(parents=True)
+    elsewhere = {"aws.s3.endpoint": "http://127.0.0.1:1"}
+
+    names = [
+        make_connector([str(tmp_path / "one" / "data")], "orders", {}).name,
+        make_connector([str(tmp_path / "other" / "data")], "orders", {}).name,
+        make_connector(["s3://data/"], "orders", {}).name,
+        make_connector(["s3://data/"], "orders", elsewhere).name,
+        make_connector(["s3://data/"], "{bucket}-{extension}", {}).name,
+        make_connector(["s3://b-from-c/"], "a", {}).name,
+        make_connector(["s3://c-c/"], "a-from-b", {}).name,
+        make_connector(["s3://from-b/"], "a", {}).name,
+        make_connector(["s3://b-b/"], "a-from", {}).name,
+        make_connector(["s3://data/"], "o" * 200, {}).name,
+        make_connector(["s3://data/"], "orders", {"name": "mine"}).name,
+    ]
+
+    assert len(set(names)) == len(names)
+    assert names[-1] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "settings", "said"),
+    [
+        ([], {}, "which objects? give an address"),
+        (["no-such.csv"], {}, "/no-such.csv: no such file or folder; correct the path"),
+        (["gs://shop/in/"], {}, "gs://shop/in/: write s3://BUCKET/KEY, a file or a folder"),
+        (["s3://one/", "s3://two/"], {}, "several buckets or folders"),
+        (["s3://shop/"], {"topic": "x"}, "--set topic: the address and --topic say that"),
+        (["s3://shop/"], {"aws.s3.prefix": "x"}, "--set aws.s3.prefix: the address"),
+        (["s3://shop/"], {"input.fromat": "csv"}, "did you mean input.format?"),
+        (["s3://shop/"], {"message.key": "colum:x"}, "message.key='colum:x'"),
+        (["s3://"], {}, "aws.s3.bucket.name=''"),
+    ],
+)
+def test_what_cannot_be_is_said_with_the_way_out(
+    addresses: list[str], settings: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        make_connector(addresses, "orders", settings)
+
+    assert said in str(caught.value)
+
+
+def test_settings_are_given_as_key_and_value() -> None:
+    assert parse_settings(["a=b=c", " d = ", "e="]) == {"a": "b=c", "d": " ", "e": ""}
+    with pytest.raises(Misconfigured) as caught:
+        parse_settings(["input.format", "=x", "a=1", "a=2"])
+
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == [
+        "--set input.format",
+        "--set '=x'" if "--set '=x'" in str(caught.value) else "--set =x",
+        "--set a",
+    ]
+
+
+# -- in the ledger ---------------------------------------------------------------------------------
+
+
+def made(**settings: str) -> AddressedConnector:
+    given = {key.replace("__", "."): text for key, text in settings.items()}
+    return make_connector(["s3://shop/in/"], "orders", given)
+
+
+def stored(
+    runtime: MemoryRuntime, one: AddressedConnector, *, save: bool = False
+) -> AddressedConnector:
+    return store_connector(runtime, one, save=save, notify=lambda _note: None)
+
+
+def test_a_connector_that_is_not_saved_is_there_for_jobs_only() -> None:
+    runtime = MemoryRuntime()
+
+    first = stored(runtime, made())
+    same = stored(runtime, made())
+    changed = stored(runtime, made(input__format="csv"))
+
+    assert [one.revision for one in (first, same, changed)] == [1, 1, 2]
+    assert list(runtime.memory.connectors.list()) == []
+    assert not changed.stored
+    assert runtime.connectors.revision(first.name, 2).format == "csv"
+    with pytest.raises(Misconfigured, match="where `extentflow run --topic` made it, --save"):
+        runtime.connectors.latest(first.name)
+
+
+def test_a_saved_connector_is_listed_and_used_again() -> None:
+    runtime = MemoryRuntime()
+    stored(runtime, made())
+
+    saved = stored(runtime, made(), save=True)
+    again = stored(runtime, made())
+
+    assert [one.name for one in runtime.memory.connectors.list()] == [saved.name]
+    assert (saved.stored, again.stored) == (True, True)
+    assert saved.revision == again.revision == 1
+
+
+def test_a_stored_connector_is_neither_changed_nor_hidden() -> None:
+    runtime = MemoryRuntime()
+    saved = stored(runtime, made(), save=True)
+
+    with pytest.raises(Misconfigured) as caught:
+        stored(runtime, made(input__format="csv"))
+
+    assert f"`extentflow run ADDRESS -c {saved.name}`" in str(caught.value)
+    assert stored(runtime, made(input__format="csv"), save=True).revision == 2
+    assert [one.revision for one in runtime.memory.connectors.list()] == [2]
+
+
+def test_saving_names_connectors_that_deliver_the_same_objects() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector(topic="orders", aws__s3__prefix="in/today/")
+    notes: list[str] = []
+
+    store_connector(runtime, made(), save=True, notify=notes.append)
+
+    (note,) = notes
+    assert note.startswith("connector c reads s3://shop/in/today/ into the same topic")
