@@ -19,7 +19,7 @@ from typer import Option, rich_utils
 from typer.exceptions import TyperException
 
 from extentflow import __version__
-from extentflow.cli import connectors, deadletters, jobs, output, runs, streamed
+from extentflow.cli import connectors, deadletters, jobs, output, peeks, runs, streamed
 from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED, AsJson
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 from extentflow.services.deployed import DeployedStage
@@ -93,8 +93,9 @@ app = typer.Typer(
 )
 app.add_typer(connectors.app, name="connectors")
 for _command in (
-    *(connectors.pause, connectors.resume, connectors.stop, runs.plan, runs.run, runs.replay),
-    *(streamed.stream, jobs.status, jobs.submit, deadletters.dead_letters, init, doctor),
+    *(connectors.pause, connectors.resume, connectors.stop),
+    *(peeks.peek, runs.plan, runs.run, runs.replay, streamed.stream),
+    *(jobs.status, jobs.submit, deadletters.dead_letters, init, doctor),
 ):
     app.command()(_command)
 

@@ -197,10 +197,6 @@ def check_first_records(
     `content` is what its job pins. Reads what states the columns, or SAMPLE_BYTES of lines; nothing
     is sent. `sized`: the topics exist, whose limits records may exceed.
     """
-    objects, version = runtime.objects, extent.version
-    store = objects.store(config, revision)
-    source = RangeReader(store, version, ahead=1)
-    decoder = objects.format(config, revision, version, content, window_bytes=SAMPLE_BYTES)
 
     def partitions(topic: str) -> int:
         return runtime.topic(topic).partitions
@@ -211,19 +207,35 @@ def check_first_records(
         return rejected_records(client, records)
 
     with contain_defects(extent.uri):
-        made = pipeline(
-            config,
-            extent,
-            source,
-            decoder,
-            partitions=partitions,
-            look_up=runtime.secrets,
-            store=store,
-            preview=True,
-        )
+        made = preview(runtime, config, revision, extent, content, partitions=partitions)
         bad = made.first_bad(extent, reject if sized else lambda _records: ())
     if bad is not None and config.errors_tolerance != "all":
-        raise CorruptRecord(describe(extent, bad, decoder.location_unit))
+        raise CorruptRecord(describe(extent, bad, made.format.location_unit))
+
+
+def preview(
+    runtime: Runtime,
+    config: ConnectorConfig,
+    revision: int,
+    extent: Extent,
+    content: Content,
+    *,
+    partitions: Callable[[str], int],
+) -> Pipeline:
+    """Return how an extent becomes records, for its first ones; nothing will be sent."""
+    store = runtime.objects.store(config, revision)
+    return pipeline(
+        config,
+        extent,
+        RangeReader(store, extent.version, ahead=1),
+        runtime.objects.format(
+            config, revision, extent.version, content, window_bytes=SAMPLE_BYTES
+        ),
+        partitions=partitions,
+        look_up=runtime.secrets,
+        store=store,
+        preview=True,
+    )
 
 
 def delivery_context(

@@ -1,0 +1,89 @@
+"""`extentflow peek`: schema, first records and cut of an object, without Kafka."""
+
+from base64 import b64encode
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from extentflow.cli import output
+from extentflow.cli.output import INCOMPLETE, AsJson, size
+from extentflow.cli.runs import Settings, Topic
+from extentflow.services.addressed import make_connector, parse_settings
+from extentflow.services.peeks import Peek
+from extentflow.services.peeks import peek as peek_at
+
+TOPIC = "peek"
+SHOWN_BYTES = 500
+
+Address = Annotated[list[str], Argument(help="An object, a prefix, a glob or a file.")]
+Limit = Annotated[int, Option("--limit", min=1, max=1_000, help="At most so many records.")]
+
+
+def peek(
+    addresses: Address,
+    *,
+    topic: Topic = None,
+    settings: Settings = None,
+    limit: Limit = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Show the first object's columns, first records as they would be sent, and cut.
+
+    Needs no Kafka; nothing is stored or sent.
+    """
+    made = make_connector(addresses, topic or TOPIC, parse_settings(settings or ()))
+    found = peek_at(made, limit=limit)
+    if as_json:
+        output.print_json(_json(found))
+    else:
+        _show(found)
+    for problem in found.bad:
+        output.complain(problem)
+    if found.more:
+        output.note("the address has more objects; this is the first one")
+    if found.bad:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _show(found: Peek) -> None:
+    packed = "" if found.compression == "none" else f", compression {found.compression}"
+    facts = f"; found {found.facts}" if found.facts else ""
+    output.say(
+        f"{found.version.uri}: {size(found.version.size)}, format {found.format} by "
+        f"{found.format_source}{packed}, {output.counted(len(found.extents), 'extent')}{facts}"
+    )
+    output.print_table(("column", "type"), found.columns)
+    rows = [(_text(one.key), _text(one.value)) for one in found.records]
+    output.print_table(("key", "value"), rows)
+
+
+def _text(payload: bytes | None) -> str:
+    if payload is None:
+        return "null"
+    shown = payload[:SHOWN_BYTES]
+    more = f"... ({len(payload):,} bytes)" if len(payload) > SHOWN_BYTES else ""
+    return shown.decode("utf-8", "backslashreplace") + more
+
+
+def _json(found: Peek) -> dict[str, object]:
+    facts = asdict(found)
+    del facts["version"]
+    facts["columns"] = dict(found.columns)
+    facts["records"] = [
+        {"topic": one.topic, "key": _whole(one.key), "value": _whole(one.value)}
+        for one in found.records
+    ]
+    version = found.version
+    return {"object": version.uri, "etag": version.etag, "bytes": version.size, **facts}
+
+
+def _whole(payload: bytes | None) -> str | dict[str, str] | None:
+    """Return a text as it is, and other bytes in base64."""
+    if payload is None:
+        return None
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(payload).decode()}

@@ -1,0 +1,147 @@
+"""What the first records of an object would be: without Kafka, and without a ledger that stays."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.ledgers import LedgerAddress
+from extentflow.config.worker import WorkerSettings
+from extentflow.delivery.deadletters import describe
+from extentflow.delivery.pipeline import Pipeline
+from extentflow.errors import Misconfigured, Permanent, contain_defects
+from extentflow.formats import SchemaFormat
+from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.model import Extent, ObjectVersion
+from extentflow.services.addressed import AddressedConnector, store_connector
+from extentflow.wiring import Runtime
+from extentflow.wiring.extents import preview
+from extentflow.wiring.options import job_request
+
+MOST_CHUNKS = 64
+# Never connected to.
+NO_BROKERS = "none.invalid:9092"
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedRecord:
+    """One record as it would be sent; `topic` may depend on the record."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """An object: what decides its format, its cut, its columns, its first records.
+
+    `bad` are the first bad records of the same part, in words. `more`: the address has other
+    objects.
+    """
+
+    version: ObjectVersion
+    format: str
+    format_source: str
+    compression: str
+    facts: str
+    extents: tuple[tuple[int, int], ...]
+    columns: tuple[tuple[str, str], ...]
+    records: tuple[PeekedRecord, ...]
+    bad: tuple[str, ...]
+    more: bool
+
+
+def peek(made: AddressedConnector, *, limit: int) -> Peek:
+    """Return the first object that a connector's addresses mean, with at most `limit` records.
+
+    Reads what planning reads, and the first part of the object. Raises Misconfigured where there
+    is none, else as planning and delivery do.
+    """
+    with _runtime() as runtime:
+        revision = store_connector(runtime, made, save=False, notify=str).revision
+        config = runtime.connectors.revision(made.name, revision)
+        store = runtime.objects.store(config, revision)
+        found = list(islice(select_all(store, KeyScope.of(config), made.addresses), 2))
+        if not found:
+            raise Misconfigured(f"there is no object below {made.addresses[0]}; check the address")
+        version, cores = found[0], os.cpu_count() or 1
+        content = runtime.objects.recognised(config, revision, version)
+        request = job_request(config, revision, version, "none", cores, content=content)
+        if request.unfit:
+            raise Permanent(request.unfit)
+        job, extents = runtime.planner().dry_run(request)
+        columns: tuple[tuple[str, str], ...] = ()
+        records: tuple[PeekedRecord, ...] = ()
+        bad: tuple[str, ...] = ()
+        if extents:
+            with contain_defects(version.uri):
+                first = extents[0]
+                opened = preview(
+                    runtime, config, revision, first, job.content, partitions=lambda _topic: 1
+                )
+                columns = _columns(opened, first)
+                records, bad = _first(opened, first, limit)
+        return Peek(
+            version=version,
+            format=job.format,
+            format_source=config.format_source(version.key),
+            compression=_compression(config, version, job.content.compression),
+            facts=job.plan.facts,
+            extents=tuple((extent.start, extent.end) for extent in extents),
+            columns=columns,
+            records=records,
+            bad=bad,
+            more=len(found) > 1,
+        )
+
+
+def _compression(config: ConnectorConfig, version: ObjectVersion, recognised: str) -> str:
+    return recognised or config.stated_compression(version.key)
+
+
+def _columns(opened: Pipeline, extent: Extent) -> tuple[tuple[str, str], ...]:
+    """Return names and types of the columns that are decoded."""
+    if isinstance(opened.format, SchemaFormat):
+        schema: pa.Schema | None = opened.format.schema(opened.source)
+    else:
+        decoded = opened.format.decode(opened.source, extent, 0)
+        first = next(iter(decoded), None)
+        schema = None if first is None else first.batch.schema
+    return () if schema is None else tuple((one.name, str(one.type)) for one in schema)
+
+
+def _first(
+    opened: Pipeline, extent: Extent, limit: int
+) -> tuple[tuple[PeekedRecord, ...], tuple[str, ...]]:
+    """Return the first records of an extent, and the first bad ones before them."""
+    records: list[PeekedRecord] = []
+    bad: list[str] = []
+    with closing(opened.convert(extent, 0)) as chunks:
+        # A filter may drop every record of a large object.
+        for chunk in islice(chunks, MOST_CHUNKS):
+            bad += [describe(extent, one, opened.format.location_unit) for one in chunk.bad]
+            for part, _ in chunk.by_topic():
+                keys = part.keys
+                for row in range(min(limit, len(part.values))):
+                    key = None if keys is None else keys[row].as_py()
+                    records.append(PeekedRecord(part.topic, key, part.values[row].as_py()))
+            if len(records) >= limit or bad:
+                break
+    return tuple(records[:limit]), tuple(bad[:limit])
+
+
+@contextmanager
+def _runtime() -> Iterator[Runtime]:
+    """Yield a runtime whose ledger is gone afterwards."""
+    with TemporaryDirectory(prefix="extentflow-peek-") as folder:
+        url = LedgerAddress.parse(f"sqlite:///{Path(folder).resolve() / 'ledger.db'}")
+        runtime = Runtime(WorkerSettings(bootstrap_servers=NO_BROKERS, ledger_url=url))
+        runtime.ledger.admin.create()
+        yield runtime

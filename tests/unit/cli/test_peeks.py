@@ -1,0 +1,143 @@
+"""`extentflow peek`: columns, first records and cut of local files, with nothing configured."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from extentflow.cli import app, run_command_line
+
+
+@pytest.fixture(autouse=True)
+def _nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EXTENTFLOW_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def peeked(captured: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, object]:
+    assert run_command_line(app, ["peek", *words, "--json"]) == code
+    found = json.loads(captured.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_first_records_are_shown_as_they_would_be_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orders.csv").write_text("id,total\n1,9.90\n2,5.00\n3,1.00\n")
+
+    found = peeked(capsys, "orders.csv", "--limit", "2", "--set", "message.key=column:id")
+
+    assert found["columns"] == {"id": "string", "total": "string"}
+    assert found["records"] == [
+        {"topic": "peek", "key": "1", "value": '{"id":"1","total":"9.90"}'},
+        {"topic": "peek", "key": "2", "value": '{"id":"2","total":"5.00"}'},
+    ]
+    assert (found["format"], found["format_source"]) == ("csv", "extension .csv")
+    assert found["extents"] == [[0, 30]]
+
+
+def test_columns_of_parquet_and_the_cut_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pa.table({"id": pa.array(range(400), pa.int64()), "name": ["x"] * 400})
+    pq.write_table(table, tmp_path / "data", row_group_size=100)
+
+    found = peeked(capsys, "data", "--set", "extent.bytes=1", "--limit", "1", "--topic", "orders")
+
+    assert (found["format"], found["format_source"]) == ("parquet", "content")
+    assert found["columns"] == {"id": "int64", "name": "string"}
+    assert found["records"] == [{"topic": "orders", "key": None, "value": '{"id":0,"name":"x"}'}]
+    assert isinstance(found["extents"], list)
+    assert len(found["extents"]) == 4
+
+
+def test_bytes_that_are_no_text_are_base64(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "image").write_bytes(b"\xff\x00")
+
+    found = peeked(capsys, "image", "--set", "input.format=bytes", "--set", "message.key=object")
+
+    assert found["records"] == [{"topic": "peek", "key": "image", "value": {"base64": "/wA="}}]
+
+
+def test_a_filter_that_drops_everything_shows_no_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orders.csv").write_text("id\n" + "1\n" * 100_000)
+    drop = (
+        *("transforms=drop", "transforms.drop.type=Filter", "transforms.drop.predicate=every"),
+        *("predicates=every", "predicates.every.type=TopicNameMatches"),
+        "predicates.every.pattern=peek",
+    )
+
+    found = peeked(capsys, "orders.csv", *(word for one in drop for word in ("--set", one)))
+
+    assert found["records"] == []
+
+
+def test_people_get_tables_and_a_word_about_other_objects(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b'{"id":1}\n'))
+
+    assert run_command_line(app, ["peek", "*.gz"]) == 0
+
+    out, err = capsys.readouterr()
+    assert "a.jsonl.gz: 29 B, format jsonl by extension .jsonl, compression gzip, 1 extent" in out
+    assert '{"id":1}' in out
+    assert err == "note: the address has more objects; this is the first one\n"
+
+
+def test_a_bad_record_is_reported_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orders.csv").write_text("id,total\n1,9.90\n2\n3,1.00\n")
+
+    assert run_command_line(app, ["peek", "orders.csv"]) == 1
+
+    out, err = capsys.readouterr()
+    assert '{"id":"1","total":"9.90"}' in out
+    assert "orders.csv" in err
+    assert "16" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.csv", "no such file or folder"),
+        ("notes.xyz", "set input.format"),
+        ("empty", "there is no object below"),
+    ],
+)
+def test_what_cannot_be_shown_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    (tmp_path / "notes.xyz").write_text("some words\n")
+    (tmp_path / "empty").mkdir()
+
+    assert run_command_line(app, ["peek", name]) == 2
+
+    assert said in capsys.readouterr().err
+
+
+def test_an_empty_object_has_no_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.csv").touch()
+
+    found = peeked(capsys, "empty.csv")
+
+    assert (found["records"], found["extents"]) == ([], [])
+
+
+def test_nothing_stays_behind(tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text("id\n1\n")
+
+    assert run_command_line(app, ["peek", "orders.csv"]) == 0
+
+    assert [path.name for path in tmp_path.iterdir()] == ["orders.csv"]
