@@ -201,6 +201,16 @@ def test_options_that_do_not_fit_are_refused_with_the_next_command(
     assert line.engines == []
 
 
+def test_a_failure_says_what_the_commands_need_that_it_names(line: Line) -> None:
+    line.runtime.put("c/a.parquet")
+
+    code = line.run(IN, *TOPIC, "--bootstrap-servers", "broker:9092")
+
+    assert code == 1
+    assert "`extentflow replay" in line.said
+    assert "need `export EXTENTFLOW_BOOTSTRAP_SERVERS=broker:9092`" in line.said
+
+
 def test_a_master_selects_spark(line: Line) -> None:
     line.runtime.put("c/a.txt")
 

@@ -230,6 +230,8 @@ def run(
     )
     if report.ok and report.records_this_run:
         output.note("the same command again delivers only what is new")
+    if not report.ok and servers is not None:
+        output.note(f"`status` and `replay` need `export EXTENTFLOW_BOOTSTRAP_SERVERS={servers}`")
     show(report, as_json=as_json)
 
 
