@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,11 +20,14 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from jsonschema import Draft7Validator
 from tests.integration.faultproxy import FaultProxy, Reset
 from tests.support.delivery import Delivery
 from tests.support.eventpath import EventPath, Ground
+from tests.support.protobuf import message_class, plain
+from tests.support.protobuf_values import member, seen
 from tests.support.waiting import eventually
 
 from extentflow.model import JobState
@@ -165,12 +168,39 @@ def json_reader(client: SchemaRegistryClient) -> Reader:
     return Reader(read, as_json)
 
 
+def as_protobuf(name: str, value: Any) -> Any:  # noqa: ANN401 - any value
+    """Return what Google's library makes of a value, by docs/registry.md."""
+    column = SCHEMA.field(name)
+    return member(column.type, value, nullable=column.nullable)
+
+
+def protobuf_reader(client: SchemaRegistryClient) -> Reader:
+    """Return the deserialiser of the class that a payload's schema declares."""
+
+    @lru_cache
+    def by_schema(number: int) -> ProtobufDeserializer:
+        kind = message_class(client.get_schema(number).schema_str or "")
+        made: ProtobufDeserializer = ProtobufDeserializer(kind, {"use.deprecated.format": False})
+        return made
+
+    def read(payload: bytes, context: SerializationContext) -> Any:  # noqa: ANN401 - any value
+        message = by_schema(int.from_bytes(payload[1:5], "big"))(payload, context)
+        return seen(plain(message))
+
+    return Reader(read, as_protobuf)
+
+
 READERS: Mapping[str, Callable[[SchemaRegistryClient], Reader]] = {
     "avro": avro_reader,
     "json-schema": json_reader,
+    "protobuf": protobuf_reader,
 }
 # The converter of values, and that of keys.
-PAIRS = [("avro", "json-schema"), ("json-schema", "avro")]
+PAIRS = [
+    pytest.param("avro", "protobuf", marks=pytest.mark.variant),
+    ("json-schema", "avro"),
+    ("protobuf", "json-schema"),
+]
 KEY = ("id", "name")
 
 

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.support.chains import BASE, chain, convert
 from tests.support.connect_json import read_envelope
+from tests.support.protobuf import decode, message_class
 from tests.support.registry import RegistryDouble, registry_double
 
 from extentflow.config.parsing import parse
@@ -29,9 +31,10 @@ def of(converter: str, registry: RegistryDouble) -> tuple[dict[str, str], Read]:
     part = "key.converter"
     url = {f"{part}.schema.registry.url": registry.url}
     match converter:
-        case "avro":
+        case "avro" | "protobuf":
             scrub = {f"{part}.scrub.invalid.names": "true"}
-            return {part: converter, **url, **scrub}, registry.decode
+            read = registry.decode if converter == "avro" else partial(message, registry)
+            return {part: converter, **url, **scrub}, read
         case "json-schema":
             return {part: converter, **url}, lambda data: json.loads(data[5:])
         case "envelope":
@@ -40,7 +43,15 @@ def of(converter: str, registry: RegistryDouble) -> tuple[dict[str, str], Read]:
     return {part: converter}, json.loads if converter == "json" else bytes
 
 
-RECORDS = ("json", "envelope", "avro", "json-schema")
+def message(registry: RegistryDouble, data: bytes) -> Any:  # noqa: ANN401 - any value
+    kind = message_class(registry.schema(int.from_bytes(data[1:5], "big")))
+    assert data[5] == 0
+    return decode(kind, data[6:])
+
+
+RECORDS = ("json", "envelope", "avro", "json-schema", "protobuf")
+# Those whose names of fields may have no dot.
+STRICT = {"avro", "protobuf"}
 
 
 @pytest.mark.parametrize("converter", RECORDS)
@@ -60,7 +71,7 @@ def test_keys_of_columns_are_records_with_these_columns(
 
     (made,) = convert(TABLE, {"message.key": message_key, **keys}).keys
 
-    names = {"s.a.b": "s_a_b"} if converter == "avro" else {}
+    names = {"s.a.b": "s_a_b"} if converter in STRICT else {}
     assert read(made or b"") == {names.get(name, name): one for name, one in record.items()}
 
 
@@ -72,7 +83,7 @@ def test_keys_of_lines_are_records_with_the_members_texts(
 
     (made,) = convert(LINE, {"message.key": "path:$.s.a.b", **keys}, "jsonl").keys
 
-    assert read(made or b"") == {"s_a_b" if converter == "avro" else "s.a.b": "x"}
+    assert read(made or b"") == {"s_a_b" if converter in STRICT else "s.a.b": "x"}
 
 
 @pytest.mark.parametrize(
