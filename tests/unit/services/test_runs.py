@@ -729,6 +729,25 @@ def test_a_missing_file_or_secret_of_the_producer_leaves_no_job(
     assert line.run().ok
 
 
+def test_doctor_reads_the_secrets_of_a_format(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trap: doctor found nothing, and the first run that the key of its files is missing."""
+    line.put_connector(
+        input__format="parquet", parquet__encryption__footer__key="${env:KEY_OF_FILES}"
+    )
+
+    missing = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
+    monkeypatch.setenv("KEY_OF_FILES", "hidden")
+    there = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
+
+    check = "secrets of parquet"
+    assert missing[check].verdict == "problem"
+    assert "parquet.encryption.footer.key=${env:KEY_OF_FILES}" in missing[check].fact
+    assert there[check].verdict == "ok"
+    assert there[check].fact == (
+        "this machine can read what parquet.encryption.footer.key refers to"
+    )
+
+
 def test_a_plan_accepts_bad_records_that_delivery_would_set_aside(line: Line) -> None:
     line.put_connector(errors__tolerance="all", errors__deadletterqueue__topic__name="dead")
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,t\n1,a,b\n")

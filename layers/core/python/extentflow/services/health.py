@@ -25,7 +25,7 @@ from extentflow.sink.topics import TopicFacts
 from extentflow.storage import ObjectStore, changeable, untaggable
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queues
-from extentflow.wiring.options import registry_checks
+from extentflow.wiring.options import format_checks, registry_checks
 
 CLOCK_SKEW_SECONDS = 5.0
 
@@ -240,6 +240,8 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
     yield _check("objects", lambda: _first_object(runtime, config, revision))
     if config.producer:
         yield _check("producer settings", lambda: _producer_settings(runtime, config))
+    for key, ask in format_checks(config, runtime.secrets):
+        yield _check(f"secrets of {key}", ask)
     for key, ask in registry_checks(config, runtime.secrets):
         yield _check(f"schema registry of {key}", ask)
     if config.after_completion != NONE:

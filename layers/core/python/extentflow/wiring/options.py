@@ -173,6 +173,21 @@ def own_options(config: ConnectorConfig, name: str, look_up: SecretResolver) -> 
     return _resolved(f"{name}.", config.options_of(name), look_up)
 
 
+def format_checks(
+    config: ConnectorConfig, look_up: SecretResolver
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield the formats whose options refer to secrets, and how these are read."""
+    for name, own in config.format_options.items():
+        written = {key: text for key, (_, text) in _secrets(f"{name}.", own).items()}
+        if written:
+            yield name, partial(_check_secrets, written, look_up)
+
+
+def _check_secrets(written: Mapping[str, str], look_up: SecretResolver) -> str:
+    look_up(written)
+    return f"this machine can read what {', '.join(written)} refers to"
+
+
 def _resolved(part: str, own: Any, look_up: SecretResolver, *, refresh: bool = False) -> Any:  # noqa: ANN401 - as `own_options`
     secrets = _secrets(part, own)
     if not secrets:
