@@ -151,13 +151,14 @@ def _unread(config: ConnectorConfig, layer: Path) -> Iterator[str]:
 
 def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterator[str]:
     """Yield why functions in a VPC without NAT reach neither objects nor schema registry."""
-    for name, own in registries(config.converter_options):
-        for url in own.urls:
-            if (host := urlsplit(url).hostname) not in network.reaches:
-                yield (
-                    f"{name}.schema.registry.url={url}: no path from the VPC; add {host} to"
-                    " network.reaches if a route exists, or set network.nat"
-                )
+    for key, url in _registries(config):
+        host = urlsplit(url).hostname
+        # The name that an interface endpoint of Glue has in its VPC; the grants ask for that one.
+        if host not in {f"glue.{region}.amazonaws.com", *network.reaches}:
+            yield (
+                f"{key}={url}: no path from the VPC; add {host} to"
+                " network.reaches if a route exists, or set network.nat"
+            )
     host = urlsplit(config.endpoint or "").hostname
     if host is not None and host not in network.reaches:
         yield (
@@ -169,6 +170,14 @@ def _unreached(config: ConnectorConfig, network: Network, region: str) -> Iterat
             f"aws.s3.region={config.region}: the VPC's S3 endpoint covers {region} only; set"
             " network.nat"
         )
+
+
+def _registries(config: ConnectorConfig) -> Iterator[tuple[str, str]]:
+    """Yield the addresses of schema registries that a connector names, by key."""
+    for name, own in registries(config.converter_options):
+        yield from ((f"{name}.schema.registry.url", url) for url in own.urls)
+        if own.endpoint:
+            yield f"{name}.endpoint", own.endpoint
 
 
 def _too_far(one: Declared, region: str) -> Iterator[str]:

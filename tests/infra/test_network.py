@@ -193,6 +193,14 @@ ELSEWHERE = {
     "aws.s3.bucket.name": "landing",
     "aws.s3.region": "us-east-1",
 }
+GLUE = {
+    "name": "typed",
+    "topic": "typed",
+    "aws.s3.bucket.name": "landing",
+    "value.converter": "avro",
+    "value.converter.schema.registry.type": "glue",
+    "value.converter.registry.name": "shop",
+}
 REGISTRY = {
     "name": "typed",
     "topic": "typed",
@@ -231,6 +239,34 @@ def test_routes_of_ones_own_lead_to_a_schema_registry(bench: Bench) -> None:
     bench.write("connectors/typed.yaml", yaml_of(REGISTRY))
 
     bench.stack(placed(reaches=("registry.example",)))
+
+
+def test_schemas_in_glue_need_a_path(bench: Bench) -> None:
+    bench.write("connectors/typed.yaml", yaml_of(GLUE))
+
+    found = problems(bench, IN_A_VPC)
+
+    assert {one.partition(" (")[0] for one in found} == {"function worker calls glue"}
+    assert all("add glue to network.endpoints" in one for one in found)
+    bench.stack(placed(endpoints=(*ALL, "glue")))
+
+
+def test_an_endpoint_of_glue_needs_a_path_unless_it_is_the_regions_own(bench: Bench) -> None:
+    own = {"value.converter.endpoint": "https://glue.eu-central-1.amazonaws.com"}
+    bench.write("connectors/typed.yaml", yaml_of(GLUE | own))
+    bench.stack(placed(endpoints=(*ALL, "glue")))
+    bench.write(
+        "connectors/typed.yaml",
+        yaml_of(GLUE | {"value.converter.endpoint": "https://schemas.example"}),
+    )
+
+    (problem,) = problems(bench, placed(endpoints=(*ALL, "glue")))
+
+    assert problem.startswith(
+        "typed.yaml: value.converter.endpoint=https://schemas.example: no path"
+    )
+    assert "add schemas.example to network.reaches" in problem
+    bench.stack(placed(endpoints=(*ALL, "glue"), reaches=("schemas.example",)))
 
 
 @pytest.mark.parametrize("config", [GRID, ELSEWHERE, REGISTRY])
