@@ -171,6 +171,17 @@ for service in {services!r}:
 file = io.BytesIO()
 pq.write_table(pa.table({{"a": [1, 2, 3]}}), file, compression="zstd")
 assert pc.sum(pq.ParquetFile(file).read()["a"]).as_py() == 6
+from extentflow import plugins
+for group in (plugins.FORMATS, plugins.CONVERTERS, plugins.TRANSFORMS, plugins.PREDICATES,
+              plugins.STORES):
+    adapters = plugins.Registry(group, "adapter", is_adapter=lambda found: True)
+    assert all(adapters.get(name) for name in adapters.names())
+from extentflow.formats.parquet_keys import FileKeys
+from pyarrow.parquet.encryption import create_encryption_properties
+pq.write_table(pa.table({{"a": [4]}}), file := io.BytesIO(),
+               encryption_properties=create_encryption_properties(b"of one footer.16"))
+keys = FileKeys.of("b2Ygb25lIGZvb3Rlci4xNg==", None)
+assert pq.ParquetFile(file, decryption_properties=keys.properties()).read()["a"].to_pylist() == [4]
 for handler in {handlers!r}:
     spec = importlib.util.spec_from_file_location("handler", handler)
     spec.loader.exec_module(importlib.util.module_from_spec(spec))

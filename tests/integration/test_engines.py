@@ -1,6 +1,5 @@
 """Both engines deliver every format exactly once, as independent readers confirm."""
 
-import bz2
 import csv
 import gzip
 import hashlib
@@ -21,7 +20,6 @@ import pyorc
 import pytest
 import zstandard
 from pyarrow import orc
-from pyzstd import SeekableZstdFile
 from tests.support.delivery import (
     PROGRAM,
     Counted,
@@ -31,6 +29,7 @@ from tests.support.delivery import (
     numbered_lines,
     parsed,
 )
+from tests.support.formats import in_frames, in_streams
 from tests.support.registry import registry_double
 
 from extentflow.engines import Engine
@@ -161,19 +160,6 @@ def digest_rows() -> bytes:
 
 def digest_truth() -> list[Any]:
     return sorted(csv.DictReader(io.StringIO(digest_rows().decode(), newline="")), key=json.dumps)
-
-
-def in_streams(body: bytes) -> bytes:
-    """Streams of bzip2, as parallel writers make them, with several blocks each."""
-    parts = (body[at : at + 150_000] for at in range(0, len(body), 150_000))
-    return b"".join(bz2.compress(part, 1) for part in parts)
-
-
-def in_frames(body: bytes) -> bytes:
-    packed = io.BytesIO()
-    with SeekableZstdFile(packed, "w", max_frame_content_size=20_000) as file:
-        file.write(body)
-    return packed.getvalue()
 
 
 SAMPLES = {

@@ -37,7 +37,7 @@ def played(
         moto=aws.endpoint("aws"),
     )
     with pytest.MonkeyPatch.context() as environment:
-        for name, value in scene.servers.items():
+        for name, value in {**scene.servers, **aws.environment()}.items():
             environment.setenv(name, value)
         scene.build()
         play(scene)
@@ -48,6 +48,7 @@ def play(scene: Scene) -> None:
     """Play all of it, first with workers of little time, then with enough."""
     notified = [scene.put("lines", "notified"), scene.put("versions", "notified")]
     notified.append(scene.put("ordered", "several", MANY))
+    notified.append(scene.put_sealed("narrow", "a"))
     posted = [scene.put(name, "posted") for name in ("theirs", "shared")]
     listed = [scene.put(name, "lost") for name in ("lines", "versions", "theirs")]
     replayed = scene.put("orphans", "replayed")
@@ -65,6 +66,8 @@ def play(scene: Scene) -> None:
             scene.registered(scene.put("lines", "registered")),
             scene.standing_still(scene.put("versions", "silent")),
             scene.complete_and_open(scene.put("lines", "complete")),
+            # A version of the schema beside the one of the notified object.
+            scene.registered(scene.put_sealed("wide", "a", "b")),
         ]
         scene.held_by_the_dead(scene.put("lines", "held"))
         scene.pause_before_delivery(waiting)

@@ -6,7 +6,8 @@
     reconciler  lists, resumes, sends again, closes, frees slots, publishes
 
 Objects lie in a bucket without versions, in one with versions, and in another store, which is read
-in a connector's own role, and with keys that a secret holds.
+in a connector's own role, and with keys that a secret holds. Some are encrypted with keys of a
+secret, and are written by schemas in AWS Glue.
 """
 
 import hashlib
@@ -21,11 +22,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import pyarrow as pa
+import pyarrow.parquet.encryption as pe
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from infra.config import Auth, Bucket, Cluster, Network, Receiver, Stage, Subnet
+from tests.laws.parquet_cases import written
 from tests.support.delivery import PATIENT, joined, numbered_lines
 from tests.support.deployed import synthesised
+from tests.support.parquet_keys import Wrapping, text_of
 from tests.support.past import registered_ago
 from tests.support.waiting import eventually
 
@@ -65,6 +70,7 @@ LEASE_SECONDS = 2.0
 LONG_AGO_SECONDS = 10_000.0
 # The worker's margin: every extent is handed back after its first chunk.
 HURRIED_SECONDS = 25
+MASTERS = {"files": b"a master key of ".ljust(16)}
 FEW = joined(numbered_lines("line-", 10))
 MANY = joined(numbered_lines("line-", 8_000))
 # What the template says of MSK, and is otherwise here.
@@ -107,6 +113,11 @@ class Scene:
         return f"records-{self.name}"
 
     @property
+    def registry(self) -> str:
+        """The registry of schemas."""
+        return f"schemas-{self.name}"
+
+    @property
     def missing_topic(self) -> str:
         return f"orphans-{self.name}"
 
@@ -119,7 +130,7 @@ class Scene:
             vpc_id="vpc-0a1b2c3d",
             subnets=(subnet,),
             cluster_security_group_id="sg-0a1b2c3d",
-            endpoints=("s3", "dynamodb", "sqs", "events", "sts", "secretsmanager"),
+            endpoints=("s3", "dynamodb", "sqs", "events", "sts", "secretsmanager", "glue"),
             reaches=("127.0.0.1",),
         )
         return Stage(
@@ -137,9 +148,10 @@ class Scene:
         return self._secret("sources", [{"endpoint": self.moto, "secret_path": SECRET_PATH}])
 
     def _secret(self, label: str, content: object) -> str:
-        """Keep a secret; return its ARN."""
+        """Keep a secret; return its ARN. A text is the whole secret."""
         client = boto3.client("secretsmanager", endpoint_url=self.moto)
-        made = client.create_secret(Name=self._named(label), SecretString=json.dumps(content))
+        text = content if isinstance(content, str) else json.dumps(content)
+        made = client.create_secret(Name=self._named(label), SecretString=text)
         return made["ARN"]
 
     def _named(self, label: str) -> str:
@@ -158,6 +170,13 @@ class Scene:
             "versions": {"aws.s3.bucket.name": self.kept},
             "orphaned-versions": {"aws.s3.bucket.name": self.kept, "topic": self.missing_topic},
             "empty": {"aws.s3.bucket.name": self.kept},
+            "sealed": {
+                "input.format": "parquet",
+                "parquet.encryption.key.list": f"${{secretsmanager:{self._named('files')}}}",
+                "value.converter": "protobuf",
+                "value.converter.schema.registry.type": "glue",
+                "value.converter.registry.name": self.registry,
+            },
             "theirs": {
                 "aws.s3.bucket.name": self.theirs,
                 "aws.s3.endpoint": self.moto,
@@ -191,6 +210,7 @@ class Scene:
             **self.servers,
             **ELSEWHERE,
             "AWS_ENDPOINT_URL_EVENTBRIDGE": self.moto,
+            "AWS_ENDPOINT_URL_GLUE": self.moto,
             "AWS_ENDPOINT_URL_SECRETS_MANAGER": self.moto,
             "AWS_ENDPOINT_URL_STS": self.moto,
             "RECORDED_CALLS": str(self.calls),
@@ -255,6 +275,8 @@ class Scene:
     def build(self) -> None:
         """Make what is there before the functions run, connectors by their real writer."""
         boto3.client("events", endpoint_url=self.moto).create_event_bus(Name=self.stage.event_bus)
+        boto3.client("glue", endpoint_url=self.moto).create_registry(RegistryName=self.registry)
+        self._secret("files", text_of(MASTERS))
         self._secret("keys", {"id": "theirs", "secret": "theirs-as-well"})
         for bucket in (self.landing, self.kept):
             self.s3.create_bucket(Bucket=bucket)
@@ -281,6 +303,14 @@ class Scene:
         answer = s3.put_object(Bucket=bucket, Key=key, Body=body)
         etag, version_id = answer["ETag"].strip('"'), answer.get("VersionId")
         return ObjectVersion(bucket, key, version_id, etag, len(body))
+
+    def put_sealed(self, label: str, *columns: str) -> ObjectVersion:
+        """Put a Parquet object with these columns, whose keys a master key wraps."""
+        factory = pe.CryptoFactory(lambda _: Wrapping(MASTERS))
+        configured = pe.EncryptionConfiguration(footer_key="files", uniform_encryption=True)
+        keys = factory.file_encryption_properties(pe.KmsConnectionConfig(), configured)
+        table = pa.table({name: range(10) for name in columns})
+        return self.put("sealed", label, written(table, encryption_properties=keys))
 
     def notify(self, *versions: ObjectVersion) -> None:
         """Announce objects on the arrivals queue."""

@@ -10,6 +10,7 @@ Rules of AWS that no local server enforces:
     SQS in batches                    the action of one
     TransactWriteItems                the action of each of its entries
     Query of an index                 dynamodb:Query on the index, not on the table
+    schemas of AWS Glue               the action on the registry, and on the schema
 """
 
 import json
@@ -266,6 +267,20 @@ def _role(call: Call) -> Iterator[Need]:
     yield Need("sts:AssumeRole", call.params["RoleArn"])
 
 
+def _schema(action: str) -> Callable[[Call], Iterator[Need]]:
+    def needs(call: Call) -> Iterator[Need]:
+        # A schema that is created has its name beside its registry.
+        place = call.params.get("SchemaId") or {
+            "SchemaName": call.params["SchemaName"],
+            **call.params["RegistryId"],
+        }
+        registry, schema = place["RegistryName"], place["SchemaName"]
+        for resource in (f"registry/{registry}", f"schema/{registry}/{schema}"):
+            yield Need(f"glue:{action}", f"arn:aws:glue:{REGION}:{ACCOUNT}:{resource}")
+
+    return needs
+
+
 _NEEDS: Mapping[tuple[str, str], Callable[[Call], Iterator[Need]]] = {
     ("s3", "HeadObject"): _object,
     ("s3", "GetObject"): _object,
@@ -292,4 +307,9 @@ _NEEDS: Mapping[tuple[str, str], Callable[[Call], Iterator[Need]]] = {
     ("secrets-manager", "GetSecretValue"): _secret,
     ("eventbridge", "PutEvents"): _events,
     ("sts", "AssumeRole"): _role,
+    ("glue", "GetSchema"): _schema("GetSchema"),
+    ("glue", "GetSchemaByDefinition"): _schema("GetSchemaByDefinition"),
+    ("glue", "GetSchemaVersion"): _schema("GetSchemaVersion"),
+    ("glue", "CreateSchema"): _schema("CreateSchema"),
+    ("glue", "RegisterSchemaVersion"): _schema("RegisterSchemaVersion"),
 }

@@ -2,7 +2,6 @@
 
 import base64
 import itertools
-import os
 import subprocess
 import sys
 import traceback
@@ -16,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tests.laws.laws import chunks
 from tests.laws.parquet_cases import written
+from tests.support.parquet_keys import Wrapping, text_of
 
 from extentflow.errors import (
     CorruptObject,
@@ -41,27 +41,9 @@ FLAT: dict[str, Any] = {"compression": "none", "use_dictionary": False, "data_pa
 FLAT["write_batch_size"] = 50
 
 
-def text_of(keys: dict[str, bytes]) -> str:
-    """Return keys as `parquet.encryption.key.list` has them."""
-    return ", ".join(f"{name}: {base64.b64encode(key).decode()}" for name, key in keys.items())
-
-
-class _Wrapping(pe.KmsClient):  # type: ignore[misc]
-    """Wraps keys with master keys, by an implementation of AES of its own."""
-
-    def __init__(self, masters: dict[str, bytes]) -> None:
-        super().__init__()
-        self._masters = masters
-
-    def wrap_key(self, key_bytes: bytes, name: str) -> bytes:
-        nonce = os.urandom(12)
-        sealed = AESGCM(self._masters[name]).encrypt(nonce, key_bytes, name.encode())
-        return base64.b64encode(nonce + sealed)
-
-
 def wrapped(table: pa.Table = ENCRYPTED, client: Any = None, **configured: Any) -> bytes:  # noqa: ANN401
     """Return a file whose data keys are wrapped by master keys."""
-    factory = pe.CryptoFactory(lambda _: client or _Wrapping(MASTERS))
+    factory = pe.CryptoFactory(lambda _: client or Wrapping(MASTERS))
     keys = factory.file_encryption_properties(
         pe.KmsConnectionConfig(),
         pe.EncryptionConfiguration(footer_key="footer", **configured),
@@ -246,7 +228,7 @@ def test_columns_with_keys_of_their_own_are_refused_with_the_key_of_the_footer(
     ] * 4
 
 
-class _Recording(_Wrapping):
+class _Recording(Wrapping):
     """Keeps the keys that it wraps."""
 
     def __init__(self, masters: dict[str, bytes]) -> None:
