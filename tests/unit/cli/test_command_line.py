@@ -67,7 +67,7 @@ def test_missing_brokers_are_reported_with_the_local_stack_as_a_way_out(capsys: 
 
     lines = capsys.readouterr().err.splitlines()
     assert lines[:2] == [f"error: {problem}" for problem in error.problems]
-    assert "`extentflow up` starts the local stack" in "".join(lines[2:])
+    assert "`extentflow up` starts brokers" in "".join(lines[2:])
 
 
 def test_an_unexpected_error_is_one_line_that_names_debug(capsys: Capture) -> None:
