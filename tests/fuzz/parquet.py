@@ -1,4 +1,4 @@
-"""Target `parquet`: footers and pages, damaged byte by byte and by their structure."""
+"""Target `parquet`: footers, pages and page indexes, damaged by bytes and by their structure."""
 
 import io
 from collections.abc import Iterator
@@ -99,7 +99,18 @@ def seeds() -> tuple[bytes, ...]:
         found.append(_written(table, **options))
         found.append(_written(table, compression="none", use_dictionary=False))
         found.extend(_encoded(table))
-    return (*found, *_converted())
+    return (*found, *_converted(), *indexed_seeds())
+
+
+@cache
+def indexed_seeds() -> tuple[bytes, ...]:
+    """Return small objects of columns that are not nested, with a page index and several pages."""
+    columns = {name: each for name, each in _columns().items() if not pa.types.is_nested(each.type)}
+    pages = {"write_page_index": True, "data_page_size": 1, "write_batch_size": 3}
+    return tuple(
+        _written(pa.table(chosen), compression="none", **pages)
+        for chosen in (columns, *({name: column} for name, column in columns.items()))
+    )
 
 
 def _converted() -> Iterator[bytes]:
@@ -167,6 +178,23 @@ def _with_other_page(random: Random, data: bytes) -> bytes:
     return _framed(data[:at] + header + data[end:behind], thrift.write(footer))
 
 
+def _with_other_index(random: Random) -> bytes:
+    """Change an offset index or a column index of an object that has them."""
+    data = random.choice(indexed_seeds())
+    start = _footer_start(data)
+    footer = thrift.read(data, start)[0]
+    group = dict(dict(footer)[_ROW_GROUPS][1][0][1])
+    _, chunk = random.choice(group[_COLUMNS][1])
+    number, places = random.choice((4, 6)), dict(chunk)
+    index, _ = thrift.read(data, places[number][1])
+    for _ in range(random.choice((1, 1, 2))):
+        index = thrift.change(random, index)
+    changed = thrift.write(index)
+    places |= {number: (thrift.I64, start), number + 1: (thrift.I32, len(changed))}
+    chunk[:] = sorted(places.items())
+    return _framed(data[:start] + changed, thrift.write(footer))
+
+
 _ROW_GROUPS, _COLUMNS, _METADATA, _COMPRESSED_SIZE = 4, 1, 3, 7
 
 
@@ -195,8 +223,10 @@ def _with_other_bytes(random: Random, data: bytes) -> bytes:
 def _object(random: Random) -> bytes:
     data = random.choice(seeds())
     changes = (_with_other_footer, _with_other_footer, _with_other_page, _with_other_page)
-    drawn = random.randrange(8)
-    if drawn < len(changes):
+    drawn = random.randrange(9)
+    if drawn == 8:
+        data = _with_other_index(random)
+    elif drawn < len(changes):
         data = changes[drawn](random, data)
     elif drawn < 7:
         data = _with_other_bytes(random, data)
@@ -231,7 +261,7 @@ def _run_object(data: bytes) -> str:
     options = FormatOptions(
         window_bytes=given["window"], batch_rows=given["batch"], excludes=_asks_for_ranges
     )
-    opened = Parquet(options, Footers(), readers=given["readers"])
+    opened = Parquet(options, Footers(), given["readers"], gap_bytes=0)
     return outcome_of(require_laws(lambda *_: opened, body, given))
 
 

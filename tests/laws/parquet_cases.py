@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.laws.laws import FormatCase, Sample, chunks
 
+from extentflow.config.specs import Ranges
 from extentflow.formats import BadRecord, Format, FormatOptions
 from extentflow.formats.parquet import Parquet
 from extentflow.formats.parquet_footer import Footers
@@ -74,7 +75,67 @@ LARGE = [
     sample("one-group", wide_table(6000), data_page_size=2048, data_page_version="2.0"),
 ]
 
+# -- with a filter that skips pages ----------------------------------------------------------------
+
+PAGE_ROWS = 16
+
+
+def paged_table(rows: int) -> pa.Table:
+    """Return flat columns; `page` is the ordinal of a page of 16 rows."""
+    return pa.table(
+        {
+            "page": pa.array([n // PAGE_ROWS for n in range(rows)], pa.int32()),
+            "n": pa.array([n * 7919 % 65_536 for n in range(rows)], pa.int64()),
+            "text": [None if n % 7 == 0 else f"text {n}" * (n % 5) for n in range(rows)],
+            "few": pa.array([f"value {n % 5}" for n in range(rows)]).dictionary_encode(),
+            "none": pa.nulls(rows, pa.float64()),
+            "flag": [None if n % 3 == 0 else n % 2 == 0 for n in range(rows)],
+        }
+    )
+
+
+def _is_odd_page(ranges: Ranges) -> bool:
+    known = ranges("page")
+    if known is None or known.low is None or known.low != known.high:
+        return False
+    return bool(known.low.as_py() % 2)
+
+
+def _paged(name: str, rows: int, **options: Any) -> Sample:  # noqa: ANN401
+    table = paged_table(rows)
+    # A page ends with each batch of the writer; but pages of text have several.
+    small = {"data_page_size": 200, "write_batch_size": PAGE_ROWS, "store_schema": True}
+    body = written(table, write_page_index=True, write_statistics=True, **(small | options))
+    kept = [row for row in range(rows) if row // PAGE_ROWS % 2 == 0]
+    return Sample(name, body, table.take(kept).to_pylist(), kept)
+
+
+PAGED = [
+    _paged(
+        "pages-sorted",
+        1_600,
+        row_group_size=PAGE_ROWS * 25,
+        use_dictionary=["few"],
+        data_page_size=1,
+        compression="zstd",
+        write_page_checksum=True,
+    ),
+    _paged("pages-v2", 1_000, data_page_version="2.0", data_page_size=1, compression="snappy"),
+]
+
+
+def _opened_by_pages(options: FormatOptions) -> Format:
+    return Parquet(options, Footers(), 0, gap_bytes=0)
+
+
 CASES = [
     FormatCase("parquet", _opened(readers=0), SMALL, LARGE),
     FormatCase("parquet-ahead", _opened(readers=2), [], LARGE),
+    FormatCase(
+        "parquet-pages",
+        _opened_by_pages,
+        [],
+        PAGED,
+        FormatOptions(excludes=_is_odd_page),
+    ),
 ]

@@ -34,6 +34,7 @@ from extentflow.config.parsing import parse
 from extentflow.errors import UnsupportedType
 from extentflow.formats.parquet import Parquet
 from extentflow.formats.parquet_footer import Footers
+from extentflow.formats.parquet_prefetch import LARGEST_GAP_BYTES
 from extentflow.model import Extent
 from extentflow.testing.stores import MemorySource
 from extentflow.wiring import options
@@ -57,10 +58,18 @@ def connector(condition: str, *, negate: bool = True, **more: str) -> dict[str, 
     return chain(kept=kept, p_1={"type": "Condition", "condition": condition}) | more
 
 
-def read(body: bytes, config: dict[str, str], *, prune: bool = True, position: int = 0) -> Read:
+def read(
+    body: bytes,
+    config: dict[str, str],
+    *,
+    prune: bool = True,
+    position: int = 0,
+    gap_bytes: int = LARGEST_GAP_BYTES,
+) -> Read:
     whole = parse({**BASE, "input.format": "parquet", **config})
     chosen = options.format_options(whole, "parquet", "none")
-    fmt = Parquet(chosen if prune else replace(chosen, excludes=None), Footers(), 0)
+    chosen = chosen if prune else replace(chosen, excludes=None)
+    fmt = Parquet(chosen, Footers(), 0, gap_bytes=gap_bytes)
     source = MemorySource(body)
     extent = Extent("job", 0, "c", source.version, 0, len(body), "parquet")
     made = pipeline(whole, extent, source, fmt, partitions=lambda _: 4, look_up=SECRETS, store=None)

@@ -190,6 +190,22 @@ def test_the_sizes_of_a_header_are_found_among_other_fields() -> None:
     assert page_header(found).size == len(found)
 
 
+@pytest.mark.parametrize("checksum", [None, 77])
+@pytest.mark.parametrize(("kind", "own"), [(0, 5), (2, 7), (3, 8)])
+def test_the_number_of_values_is_that_of_the_pages_own_header(
+    kind: int, own: int, checksum: int | None
+) -> None:
+    sizes = [(1, I32, kind), (2, I32, 9), (3, I32, 8)]
+    sizes += [] if checksum is None else [(4, I32, checksum)]
+    usual = header(*sizes, (own, STRUCT, [(1, (I32, 300)), (2, (I32, 0))]))
+    unusual = header(*sizes, (own, STRUCT, [(1, (I32, 300)), (2, (BINARY, b"x" * 99))]))
+    of_another_type = header(*sizes, (6, STRUCT, [(1, (I32, 300))]))
+
+    assert [page_header(each).kind for each in (usual, unusual, of_another_type)] == [kind] * 3
+    assert page_header(usual).values == page_header(unusual).values == 300
+    assert page_header(of_another_type).values is None
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -103,7 +103,11 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any], Any]] = {
 }
 WRITERS = st.fixed_dictionaries(
     {
-        "row_group_size": st.integers(1, 6),
+        "row_group_size": st.integers(1, 6) | st.just(14),
+        "write_page_index": st.booleans(),
+        "data_page_size": st.sampled_from([1, 1 << 20]),
+        "write_batch_size": st.integers(1, 4),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
         "version": st.sampled_from(["1.0", "2.4", "2.6"]),
         "store_schema": st.booleans(),
         "use_dictionary": st.booleans(),
@@ -140,7 +144,7 @@ def _cases(draw: st.DrawFn) -> tuple[bytes, str]:
 
 def _result(body: bytes, config: dict[str, str], *, prune: bool) -> object:
     try:
-        return read(body, config, prune=prune).facts
+        return read(body, config, prune=prune, gap_bytes=0).facts
     except Exception as exc:  # noqa: BLE001 - what is refused is refused alike
         return type(exc), str(exc)
 

@@ -43,9 +43,16 @@ from extentflow.formats.parquet_footer import (
     column_ranges,
     selected_leaves,
 )
+from extentflow.formats.parquet_index import PagePlan, PagePruning
 from extentflow.formats.parquet_keys import FOOTER_KEY, KEY_LIST, FileKeys
 from extentflow.formats.parquet_pages import page_limit_bytes
-from extentflow.formats.parquet_prefetch import BlockPrefetcher, RowGroupFile, RowGroupRanges
+from extentflow.formats.parquet_prefetch import (
+    LARGEST_GAP_BYTES,
+    BlockPrefetcher,
+    RowGroupFile,
+    RowGroupRanges,
+)
+from extentflow.formats.parquet_runs import FIRST_ROWS, GROWTH, PageCursor, rows_of_runs
 from extentflow.formats.parquet_statistics import column_ranges_of
 from extentflow.formats.parquet_types import (
     BadRows,
@@ -61,10 +68,6 @@ EXTENT_BYTES = 32 << 20
 # Of Arrow's stream per column, for row groups that are larger than a window.
 BUFFER_BYTES = 64 << 10
 BATCH_BYTES = 4 << 20
-# The first batch of a reader is small, as the width of its decoded rows is unknown; each further
-# one may have 16 times as many rows.
-_FIRST_ROWS = 256
-_GROWTH = 16
 # What Arrow raises for pages that it cannot decode.
 _DECODE_ERRORS = (
     pa.ArrowInvalid,
@@ -134,19 +137,53 @@ class _ColumnReader:
         self._file.open(group)
         self._group = group
 
+    def open_pages(self, plan: PagePlan, first_rows: int, batch_rows: int) -> list[PageCursor]:
+        """Return a cursor for each column, over the pages that are read of it."""
+        group, leaves = plan.group.ordinal, plan.pages
+        self._parquet, self._group = self._paged, group
+        starts = {leaf: pages.start for leaf, pages in leaves.items()}
+        self._file.open_parts(group, len(plan.parts()), starts)
+
+        def cursor(leaf: int) -> PageCursor:
+            # Each column has an iterator of its own, as its pages begin with other rows.
+            batches: list[Iterator[pa.RecordBatch]] = []
+
+            def take(rows: int) -> pa.RecordBatch:
+                if not batches:
+                    batches.append(self._iterate([leaf], rows))
+                return self._next_of(batches[0], rows)
+
+            return PageCursor(
+                take,
+                plan.kept_rows(leaf),
+                first_rows=first_rows,
+                batch_rows=batch_rows,
+                batch_bytes=BATCH_BYTES,
+            )
+
+        return [cursor(leaf) for leaf in self._leaves]
+
     def close(self) -> None:
         self._batches = None
         self._file.release_blocks()
 
     def next(self, rows: int) -> pa.RecordBatch:
+        if self._batches is None:
+            self._batches = self._iterate(self._leaves, rows)
+        return self._next_of(self._batches, rows)
+
+    def _iterate(self, leaves: Sequence[int], rows: int) -> Iterator[pa.RecordBatch]:
+        # The size of the first batch; `_next_of` changes that of the others.
+        found: Iterator[pa.RecordBatch] = self._parquet.reader.iter_batches(
+            rows, [self._group], column_indices=leaves, use_threads=False
+        )
+        return found
+
+    def _next_of(self, batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
         # Also changes the next batches of an iterator that has begun.
         self._parquet.reader.set_batch_size(rows)
-        if self._batches is None:
-            self._batches = self._parquet.reader.iter_batches(
-                rows, [self._group], column_indices=self._leaves, use_threads=False
-            )
         try:
-            batch = next(self._batches, None)
+            batch = next(batches, None)
             if batch:
                 # Lengths and offsets of nested columns contradict each other in damaged pages.
                 batch.validate()
@@ -201,6 +238,9 @@ class _RowGroupReader:
         readers: int,
         options: FormatOptions,
         int96_unit: str | None,
+        from_row: int,
+        by_pages: bool,
+        gap_bytes: int,
     ) -> None:
         metadata, window_bytes = footer.metadata, options.window_bytes
         wanted = selected_leaves(metadata, options.select)
@@ -208,16 +248,15 @@ class _RowGroupReader:
             wanted = complete_leaves(metadata, wanted)
         passes = int96_passes(metadata, wanted, int96_unit)
         limit_bytes = page_limit_bytes(options.max_record_bytes)
-        # Evaluated when the first row group is opened.
-        read = (group for group in groups if group.ordinal not in self.excluded)
-        ranges = ((group, column_ranges(metadata.row_group(group.ordinal))) for group in read)
         self._ahead = BlockPrefetcher(
             source,
-            (RowGroupRanges(group.ordinal, _needed(columns, wanted)) for group, columns in ranges),
+            # Evaluated when the first row group is opened.
+            self._ranges(groups, metadata, wanted),
             views=[leaves for leaves, _ in passes],
             window_bytes=window_bytes,
             readers=readers,
             page_limit_bytes=limit_bytes if footer.is_plain else None,
+            gap_bytes=gap_bytes,
         )
         self._readers = [
             _ColumnReader(RowGroupFile(self._ahead, view), metadata, leaves, unit)
@@ -228,20 +267,95 @@ class _RowGroupReader:
         self._limit_bytes = options.max_record_bytes
         self._batch_rows = batch_rows
         row_bytes = max((group.row_bytes for group in groups), default=1)
-        self._fitting_rows = max(1, min(_FIRST_ROWS, BATCH_BYTES // row_bytes))
+        self._fitting_rows = max(1, min(FIRST_ROWS, BATCH_BYTES // row_bytes))
         self._exact = Exact.of(self._readers[0].schema, metadata)
         self.schema = _needed_schema(self._exact.schema, metadata, wanted)
-        self.excluded: frozenset[int] = frozenset()
+        self._excluded: frozenset[int] = frozenset()
+        self._from_row = from_row
+        self._pruning: PagePruning | None = None
+        self._plans: dict[int, PagePlan | CorruptObject | None] = {}
         if (excludes := options.excludes) is not None:
             ranges_of = column_ranges_of(self.schema, metadata, footer.unreadable)
             ordinals = (group.ordinal for group in groups)
-            self.excluded = frozenset(each for each in ordinals if excludes(ranges_of(each)))
+            self._excluded = frozenset(each for each in ordinals if excludes(ranges_of(each)))
+            stored = _needed_schema(self._readers[0].schema, metadata, wanted)
+            if by_pages and _has_own_pages(stored, len(wanted), len(passes)):
+                columns = (self.schema, wanted)
+                self._pruning = PagePruning(source, footer, columns, excludes, gap_bytes)
 
     def close(self) -> None:
         self._ahead.close()
 
-    def read(self, group: RowGroup, skip: int) -> Iterator[DecodedRows]:
-        """Yield the rows of a row group from row `skip` on; UndecodableRows if Arrow fails."""
+    def _ranges(
+        self, groups: Sequence[RowGroup], metadata: pq.FileMetaData, wanted: Sequence[int]
+    ) -> Iterator[RowGroupRanges]:
+        """Yield what is fetched of the row groups that are read."""
+        for group in groups:
+            if group.ordinal in self._excluded:
+                continue
+            try:
+                plan = self.plan(group)
+            except CorruptObject:
+                # Raised again when the rows of the group are due.
+                continue
+            if plan is not None:
+                yield from plan.parts()
+                continue
+            columns = column_ranges(metadata.row_group(group.ordinal))
+            yield RowGroupRanges(group.ordinal, _needed(columns, wanted))
+
+    def plan(self, group: RowGroup) -> PagePlan | None:
+        """Return which pages of a row group are read; None: all. Raises CorruptObject."""
+        if self._pruning is None:
+            return None
+        if group.ordinal not in self._plans:
+            try:
+                self._plans[group.ordinal] = self._planned(self._pruning, group)
+            except CorruptObject as exc:
+                self._plans[group.ordinal] = exc
+        found = self._plans[group.ordinal]
+        if isinstance(found, CorruptObject):
+            raise found
+        return found
+
+    def _planned(self, pruning: PagePruning, group: RowGroup) -> PagePlan | None:
+        plan = pruning.plan(group)
+        if plan is None or self._from_row <= group.first_row:
+            return plan
+        return plan.starting_at(self._from_row - group.first_row)
+
+    def read(self, group: RowGroup, skip: int) -> Iterator[DecodedRows | int]:
+        """Yield the rows of a row group from row `skip` on, as a number where they are excluded.
+
+        Raises UndecodableRows if Arrow fails, and CorruptObject as `PagePruning.plan`.
+        """
+        if group.ordinal in self._excluded:
+            yield group.rows - skip
+        elif (plan := self.plan(group)) is not None:
+            yield from self._read_pages(group, plan, skip)
+        else:
+            yield from self._read_whole(group, skip)
+        self._plans.pop(group.ordinal, None)
+
+    def _read_pages(self, group: RowGroup, plan: PagePlan, at: int) -> Iterator[DecodedRows | int]:
+        with ExitStack() as opened:
+            cursors = []
+            if plan.runs:
+                cursors = self._readers[0].open_pages(plan, self._fitting_rows, self._batch_rows)
+                opened.callback(self._readers[0].close)
+
+            def most_rows() -> int:
+                return min(self._batch_rows, self._fitting_rows)
+
+            for row, batch in rows_of_runs(cursors, plan.runs, most_rows):
+                if at < row:
+                    yield row - at
+                at = row + batch.num_rows
+                yield self._made_exact(batch, {})
+            if at < group.rows:
+                yield group.rows - at
+
+    def _read_whole(self, group: RowGroup, skip: int) -> Iterator[DecodedRows]:
         whole = group.end - group.start <= self._window_bytes
         with ExitStack() as opened:
             for reader in self._readers:
@@ -262,13 +376,16 @@ class _RowGroupReader:
 
     def _next(self, rows: int) -> DecodedRows:
         batch = self._readers[0].next(min(self._fitting_rows, rows))
-        fitting = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
-        self._fitting_rows = max(1, min(fitting, self._fitting_rows * _GROWTH))
         bad: BadRows = {}
         # The INT96 columns are read again, in step with the first reader.
         again = [reader.next_rows(batch.num_rows) for reader in self._readers[1:]]
         if again:
             bad = bad_int96_rows(self._unit, again[0], again[1] if len(again) > 1 else None)
+        return self._made_exact(batch, bad)
+
+    def _made_exact(self, batch: pa.RecordBatch, bad: BadRows) -> DecodedRows:
+        fitting = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
+        self._fitting_rows = max(1, min(fitting, self._fitting_rows * GROWTH))
         return self._exact(batch, bad, self._limit_bytes)
 
 
@@ -297,6 +414,15 @@ def _needed_schema(
         return any(path == name or path.startswith(f"{name}.") for path in paths)
 
     return pa.schema([column for column in schema if is_read(column.name)])
+
+
+def _has_own_pages(stored: pa.Schema, leaves: int, passes: int) -> bool:
+    """Whether each column is one leaf column that is read once, so that its pages are its rows."""
+    kinds = [
+        column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
+        for column in stored
+    ]
+    return passes == 1 and len(kinds) == leaves and not any(map(pa.types.is_nested, kinds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,13 +462,15 @@ class Parquet:
     None) for all rows from the first undecodable one on; decoding continues with the next group.
 
     `readers` threads prefetch while an extent is decoded; with 0, the caller's thread reads every
-    byte when it is needed.
+    byte when it is needed. Ranges up to `gap_bytes` apart share a request; pages are
+    skipped by the page index where that saves more.
     """
 
     options: FormatOptions
     footers: Footers = field(default=_process_footers, repr=False, compare=False)
     readers: int = 6
     own: ParquetOptions = field(default=ParquetOptions(), repr=False)
+    gap_bytes: int = LARGEST_GAP_BYTES
     splittable: bool = field(default=True, init=False)
     location_unit: Literal["offset", "row"] = field(default="row", init=False)
     extent_bytes: int | None = field(default=EXTENT_BYTES, init=False)
@@ -387,11 +515,20 @@ class Parquet:
         row = first_row + position
         todo = [group for group in groups if group.end_row > row]
         if todo:
-            rows = {"row": row, "first_row": first_row, "batch_rows": self.options.batch_rows}
-            yield from self._chunks(source, footer, todo, **rows)
+            batch_rows = self.options.batch_rows
+            yield from self._chunks(
+                source, footer, todo, row=row, first_row=first_row, batch_rows=batch_rows
+            )
 
     def _reader(
-        self, source: RangeSource, footer: Footer, groups: Sequence[RowGroup], *, batch_rows: int
+        self,
+        source: RangeSource,
+        footer: Footer,
+        groups: Sequence[RowGroup],
+        *,
+        batch_rows: int,
+        row: int = 0,
+        by_pages: bool = True,
     ) -> _RowGroupReader:
         return _RowGroupReader(
             source,
@@ -401,6 +538,9 @@ class Parquet:
             readers=self.readers,
             options=self.options,
             int96_unit=self.own.int96_unit,
+            from_row=row,
+            by_pages=by_pages,
+            gap_bytes=self.gap_bytes,
         )
 
     def _chunks(
@@ -412,26 +552,39 @@ class Parquet:
         row: int,
         first_row: int,
         batch_rows: int,
+        by_pages: bool = True,
     ) -> Iterator[Chunk]:
-        # Both rows are ordinals in the object: where to start, and the extent's first row.
-        with closing(self._reader(source, footer, groups, batch_rows=batch_rows)) as reader:
+        """Yield the rows of `groups` from row `row` on; `first_row` is the extent's first row."""
+        opened = self._reader(
+            source, footer, groups, batch_rows=batch_rows, row=row, by_pages=by_pages
+        )
+        with closing(opened) as reader:
             for group in groups:
                 row = max(row, group.first_row)
-                if group.ordinal in reader.excluded:
-                    end, excluded = group.end_row - first_row, group.end_row - row
-                    yield Chunk(no_rows(reader.schema), end, range(0), excluded=excluded)
-                    continue
                 try:
                     for rows in reader.read(group, row - group.first_row):
+                        if isinstance(rows, int):
+                            row += rows
+                            nothing = no_rows(reader.schema)
+                            yield Chunk(nothing, row - first_row, range(0), excluded=rows)
+                            continue
                         yield _chunk(rows, row, first_row)
                         row += _count(rows)
                     continue
                 except UndecodableRows as exc:
                     failure = exc
-                if failure.tried > 1:
-                    places = {"row": row, "first_row": first_row}
-                    places["batch_rows"] = max(1, failure.tried // NARROWING)
-                    yield from self._chunks(source, footer, [group], **places)
+                narrows, paged = failure.tried > 1, reader.plan(group) is not None
+                if narrows or paged:
+                    # What cannot be decoded of pages is lost as it is without an index.
+                    yield from self._chunks(
+                        source,
+                        footer,
+                        [group],
+                        row=row,
+                        first_row=first_row,
+                        batch_rows=max(1, failure.tried // NARROWING) if narrows else batch_rows,
+                        by_pages=paged and narrows,
+                    )
                     continue
                 reason = (
                     f"{source.version.uri}[{group.start}-{group.end}): rows"

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.formats.parquet_keys import FOOTER_KEY, KEY_LIST, FileKeys, KeyUnavailableError
-from extentflow.formats.parquet_statistics import unreadable_statistics
+from extentflow.formats.parquet_statistics import IndexPlaces, pruning_facts
 from extentflow.formats.parquet_types import require_exact
 from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
@@ -94,13 +94,16 @@ class Footer:
     """A checked footer. `groups` are in file order, do not overlap and have at least one row.
 
     Arrow must not be asked for the statistics of the leaf columns `unreadable`. `is_plain`: neither
-    footer nor columns are encrypted.
+    footer nor columns are encrypted. `index`: where the page indexes are, between the row groups
+    and `end`, if the footer was read for pruning and is plain.
     """
 
     metadata: pq.FileMetaData
     groups: tuple[RowGroup, ...]
     unreadable: frozenset[int]
     is_plain: bool
+    end: int
+    index: IndexPlaces | None = None
 
     def owned(self, start: int, end: int) -> tuple[RowGroup, ...]:
         """Return the row groups whose first byte lies in `[start, end)`."""
@@ -182,12 +185,14 @@ def read_footer(
     reader = _open(version, file, metadata, keys=keys)
     require_exact(version, reader.schema_arrow, metadata)
     groups = tuple(_groups(version, reader, metadata, version.size - length, keys))
-    unreadable = frozenset(range(metadata.num_columns))
     is_plain = metadata.serialized_size == length and framed.endswith(MAGIC)
-    if pruning:
-        # Encrypted ones have been authenticated.
-        unreadable = unreadable_statistics(framed, metadata.schema) if is_plain else frozenset()
-    return Footer(metadata, groups, unreadable, is_plain)
+    end = version.size - length - _FRAME_BYTES
+    if pruning and is_plain:
+        facts = pruning_facts(framed, metadata)
+        return Footer(metadata, groups, facts.unreadable, is_plain, end, facts.index)
+    # Encrypted ones have been authenticated.
+    unreadable = frozenset() if pruning else frozenset(range(metadata.num_columns))
+    return Footer(metadata, groups, unreadable, is_plain, end)
 
 
 def _require_magic(source: RangeSource, tail: bytes, keys: FileKeys | None) -> None:

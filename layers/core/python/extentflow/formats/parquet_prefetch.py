@@ -10,6 +10,13 @@
 Arrow scans all column chunks of a row group side by side, each from its first byte to its last, so
 the order of need is the relative position within the chunk. At most four windows are in flight or
 held, plus one block per column in the worst case.
+
+Of a row group that is read by its page index, only some pages are fetched, in parts. Arrow reads
+them as if they were all of their column chunk:
+
+    column chunk      dictionary | page 0 | page 1 | page 2 | page 3 | page 4
+    parts             0 ^^^^^^^^            1 ^^^^^^                   2 ^^^^
+    as Arrow reads it dictionary | page 1 | page 4
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +35,8 @@ from threading import Thread
 from typing import TypeVar
 
 from extentflow.background import ExceptionRelay
-from extentflow.formats.parquet_pages import PageGuard
+from extentflow.errors import CorruptObject
+from extentflow.formats.parquet_pages import IndexContradictionError, IndexedPage, PageGuard
 from extentflow.storage import RangeSource
 
 # The blocks that are scanned side by side share three windows; the fourth is for what comes next.
@@ -45,10 +53,15 @@ LARGEST_GAP_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class RowGroupRanges:
-    """The byte ranges of one row group's column chunks, by leaf column."""
+    """The byte ranges of one row group's column chunks, by leaf column.
+
+    `part`: those of consecutive pages of it, which are `pages`, by leaf column.
+    """
 
     group: int
     ranges: Sequence[tuple[int, int]]
+    part: int = 0
+    pages: Mapping[int, Sequence[IndexedPage]] | None = None
 
     @property
     def start(self) -> int:
@@ -84,16 +97,17 @@ class ColumnChunk:
     end: int
     group: int
     column: int
+    part: int = 0
 
 
 _Range = TypeVar("_Range", RowGroupRanges, ColumnChunk)
 
 
-def _packed(ranges: Iterable[_Range], limit_bytes: int) -> Iterator[list[_Range]]:
+def _packed(ranges: Iterable[_Range], limit_bytes: int, gap_bytes: int) -> Iterator[list[_Range]]:
     """Yield consecutive ranges that fit into `limit_bytes` together; larger ones alone."""
     pack: list[_Range] = []
     for each in ranges:
-        far = pack and each.start - pack[-1].end > LARGEST_GAP_BYTES
+        far = pack and each.start - pack[-1].end > gap_bytes
         if far or (pack and each.end - pack[0].start > limit_bytes):
             yield pack
             pack = []
@@ -103,7 +117,7 @@ def _packed(ranges: Iterable[_Range], limit_bytes: int) -> Iterator[list[_Range]
 
 
 def cut_blocks(
-    run: Sequence[RowGroupRanges], window_bytes: int
+    run: Sequence[RowGroupRanges], window_bytes: int, gap_bytes: int = LARGEST_GAP_BYTES
 ) -> tuple[list[Block], list[tuple[ColumnChunk, list[Block]]]]:
     """Return the blocks of a run in order of need, and its column chunks with their blocks."""
     share = window_bytes
@@ -111,14 +125,14 @@ def cut_blocks(
         fair = SCAN_WINDOWS * window_bytes // len(run[0].ranges)
         share = max(1, window_bytes // SMALLEST_SHARE, min(fair, window_bytes))
     chunks = sorted(
-        ColumnChunk(start, end, group.group, column)
+        ColumnChunk(start, end, group.group, column, group.part)
         for group in run
         for column, (start, end) in enumerate(group.ranges)
         if start < end
     )
     order: list[tuple[float, int, Block]] = []
     chunk_blocks: list[tuple[ColumnChunk, list[Block]]] = []
-    for pack in _packed(chunks, share):
+    for pack in _packed(chunks, share, gap_bytes):
         start, end = pack[0].start, max(chunk.end for chunk in pack)
         count = -(-(end - start) // share)
         cuts = [start + (end - start) * i // count for i in range(count + 1)]
@@ -132,12 +146,26 @@ def cut_blocks(
 
 @dataclass(slots=True, eq=False)
 class ColumnScan:
-    """One pass of Arrow through one column chunk; `blocks` are those not yet passed."""
+    """One pass of Arrow through (a part of) a column chunk; `blocks` are those not yet passed."""
 
+    column: int
     position: int
     end: int
     blocks: deque[Block]
     guard: PageGuard | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _ScannedColumn:
+    """A column chunk from its first byte on, as Arrow reads it: `scans`, one after the other.
+
+    `position`: how far Arrow has come, as if nothing were between the scans. `is_whole`: all of
+    the chunk is read.
+    """
+
+    position: int
+    scans: deque[ColumnScan]
+    is_whole: bool = True
 
 
 class _FetchThreads:
@@ -180,7 +208,8 @@ class BlockPrefetcher:
 
     Used by one thread (Arrow's); only `source.read` runs on others. `views` are the sets of leaf
     columns that are scanned, each by a `RowGroupFile` of its own. Groups must be scanned in order.
-    With `page_limit_bytes`, each page is checked; without it, none, as encrypted ones have to.
+    Ranges up to `gap_bytes` apart share a request. With `page_limit_bytes`, each page is checked;
+    without it, none, as encrypted ones have to.
     """
 
     def __init__(
@@ -192,13 +221,15 @@ class BlockPrefetcher:
         window_bytes: int,
         readers: int,
         page_limit_bytes: int | None = None,
+        gap_bytes: int = LARGEST_GAP_BYTES,
     ) -> None:
         self.source = source
         self._page_limit_bytes = page_limit_bytes
-        self._runs = _packed(groups, window_bytes)
+        self._runs = _packed(groups, window_bytes, gap_bytes)
+        self._gap_bytes = gap_bytes
         self._views = views
         self._window_bytes = window_bytes
-        self._scans: dict[tuple[int, int], list[ColumnScan]] = {}
+        self._scans: dict[tuple[int, int, int], list[ColumnScan]] = {}
         self._queue: deque[Block] = deque()
         self._held_bytes = 0
         self._readers = _FetchThreads(source, readers) if readers else None
@@ -208,13 +239,13 @@ class BlockPrefetcher:
         if self._readers is not None:
             self._readers.close()
 
-    def scans(self, view: int, group: int) -> list[ColumnScan]:
+    def scans(self, view: int, group: int, part: int = 0) -> list[ColumnScan]:
         """Return the scans of a view through a row group by first byte, and start fetching."""
         # Runs are added in order, so the group is in this run or in a later one.
-        while (view, group) not in self._scans:
+        while (view, group, part) not in self._scans:
             self._add_run(next(self._runs))
         self._fetch()
-        return self._scans.pop((view, group))
+        return self._scans.pop((view, group, part))
 
     def data(self, block: Block) -> bytes:
         """Return the bytes of a block: prefetched, or read now if no thread has started."""
@@ -237,18 +268,22 @@ class BlockPrefetcher:
         self._fetch()
 
     def _add_run(self, run: Sequence[RowGroupRanges]) -> None:
-        blocks, chunk_blocks = cut_blocks(run, self._window_bytes)
+        blocks, chunk_blocks = cut_blocks(run, self._window_bytes, self._gap_bytes)
         self._queue.extend(blocks)
+        pages = {(each.group, each.part): each.pages for each in run if each.pages is not None}
         for view, columns in enumerate(self._views):
             for group in run:
-                self._scans[view, group.group] = []
+                self._scans[view, group.group, group.part] = []
             for chunk, blocks_of_chunk in chunk_blocks:
                 if chunk.column in columns:
                     limit, guard = self._page_limit_bytes, None
                     if limit is not None:
-                        guard = PageGuard(chunk.start, chunk.end, limit)
-                    scan = ColumnScan(chunk.start, chunk.end, deque(blocks_of_chunk), guard)
-                    self._scans[view, chunk.group].append(scan)
+                        indexed = pages.get((chunk.group, chunk.part), {}).get(chunk.column)
+                        guard = PageGuard(chunk.start, chunk.end, limit, indexed)
+                    scan = ColumnScan(
+                        chunk.column, chunk.start, chunk.end, deque(blocks_of_chunk), guard
+                    )
+                    self._scans[view, chunk.group, chunk.part].append(scan)
                     for block in blocks_of_chunk:
                         block.users += 1
 
@@ -295,22 +330,40 @@ class RowGroupFile(io.IOBase):
         self._view = view
         self._size = ahead.source.version.size
         self._first_error = _FirstError()
-        self._scans: list[ColumnScan] = []
+        self._columns: list[_ScannedColumn] = []
         self._starts: list[int] = []
         self._position = 0
 
     def open(self, group: int) -> None:
         """Move to a row group; releases the blocks of the previous one."""
         self.release_blocks()
-        self._scans = self._ahead.scans(self._view, group)
-        self._starts = [scan.position for scan in self._scans]
+        scans = self._ahead.scans(self._view, group)
+        self._columns = [_ScannedColumn(scan.position, deque([scan])) for scan in scans]
+        self._starts = [scan.position for scan in scans]
+
+    def open_parts(self, group: int, parts: int, starts: Mapping[int, int]) -> None:
+        """Move to a row group of which `parts` are read, as `open`.
+
+        `starts` are the first bytes of the column chunks, by leaf column.
+        """
+        self.release_blocks()
+        scans: dict[int, deque[ColumnScan]] = {column: deque() for column in starts}
+        for part in range(parts):
+            for scan in self._ahead.scans(self._view, group, part):
+                scans[scan.column].append(scan)
+        self._columns = [
+            _ScannedColumn(start, scans[column], is_whole=False)
+            for column, start in sorted(starts.items(), key=itemgetter(1))
+        ]
+        self._starts = [column.position for column in self._columns]
 
     def release_blocks(self) -> None:
         """Release the blocks of the row group."""
-        for scan in self._scans:
-            while scan.blocks:
-                self._ahead.release(scan.blocks.popleft())
-        self._scans, self._starts = [], []
+        for column in self._columns:
+            for scan in column.scans:
+                while scan.blocks:
+                    self._ahead.release(scan.blocks.popleft())
+        self._columns, self._starts = [], []
 
     def check(self) -> None:
         """Raise the exception of a read, if any."""
@@ -320,7 +373,8 @@ class RowGroupFile(io.IOBase):
     @property
     def refused(self) -> str:
         """Why a page of the row group did not reach Arrow, if one did not."""
-        reasons = (each.guard.refused for each in self._scans if each.guard)
+        scans = (scan for column in self._columns for scan in column.scans)
+        reasons = (each.guard.refused for each in scans if each.guard)
         return next(filter(None, reasons), "")
 
     def readable(self) -> bool:
@@ -338,26 +392,51 @@ class RowGroupFile(io.IOBase):
         pieces: list[bytes | memoryview] = []
         with self._first_error:
             index = bisect_right(self._starts, self._position) - 1
-            scan = self._scans[index] if index >= 0 else None
-            while scan is not None and scan.position == self._position < min(end, scan.end):
-                block = scan.blocks[0]
-                stop = min(end, block.end, scan.end)
-                data = memoryview(self._ahead.data(block))
-                piece: bytes | memoryview = data[scan.position - block.start : stop - block.start]
-                if scan.guard is None:
+            column = self._columns[index] if index >= 0 else None
+            if column is not None and column.position == self._position:
+                for piece in self._pieces(column, end - self._position):
                     pieces.append(piece)
-                else:
-                    pieces.append(
-                        scan.guard.passed(scan.position, piece, partial(self._ahead_of, scan))
-                    )
-                scan.position = self._position = stop
-                if stop in (block.end, scan.end):
-                    self._ahead.release(scan.blocks.popleft())
+                    column.position += len(piece)
+                self._position = column.position
             # Arrow reads up to 100 bytes beyond a chunk of an old parquet-mr (PARQUET-816).
-            if self._position < end:
+            if self._position < end and (column is None or column.is_whole):
                 pieces.append(self._ahead.source.read(self._position, end))
                 self._position = end
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _pieces(self, column: _ScannedColumn, size: int) -> Iterator[bytes | memoryview]:
+        """Yield the next `size` bytes of a column; fewer only at its end."""
+        while size and column.scans:
+            scan = column.scans[0]
+            if scan.position == scan.end:
+                if len(column.scans) == 1:
+                    # The last one stays: it may have been refused.
+                    return
+                column.scans.popleft()
+                continue
+            block = scan.blocks[0]
+            stop = min(scan.position + size, block.end, scan.end)
+            data = memoryview(self._ahead.data(block))
+            piece: bytes | memoryview = data[scan.position - block.start : stop - block.start]
+            if scan.guard is not None:
+                piece = self._guarded(scan, scan.guard, piece)
+            scan.position = stop
+            size -= len(piece)
+            if stop in (block.end, scan.end):
+                self._ahead.release(scan.blocks.popleft())
+            yield piece
+
+    def _guarded(
+        self, scan: ColumnScan, guard: PageGuard, piece: bytes | memoryview
+    ) -> bytes | memoryview:
+        try:
+            return guard.passed(scan.position, piece, partial(self._ahead_of, scan))
+        except IndexContradictionError as exc:
+            uri = self._ahead.source.version.uri
+            raise CorruptObject(
+                f"{uri}[{scan.position}-{scan.end}) contradicts its page index: {exc};"
+                " upload it again"
+            ) from exc
 
     def _ahead_of(self, scan: ColumnScan, start: int, size: int) -> bytes | memoryview:
         """Return bytes of a scan that it has not passed, fewer than `size` at its end."""

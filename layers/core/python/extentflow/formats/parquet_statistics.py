@@ -4,13 +4,18 @@ Arrow reads statistics that are shorter than a value of their type with a C++ ex
 the process. So the footer's own bytes are checked first.
 
     FileMetaData   4 row groups > 1 chunks > 3 metadata > 12 statistics > 1, 2, 5, 6 bounds
+                                           > 4 to 7 offsets and lengths of the page index
+                   7 orders of columns > 1 that of their type
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -18,62 +23,143 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from extentflow.config.specs import ColumnRange, Ranges
-from extentflow.formats.parquet_thrift import BINARY, LIST, STRUCT, CompactWalk
+from extentflow.formats.parquet_thrift import BINARY, I32, I64, LIST, STRUCT, CompactWalk
 from extentflow.formats.parquet_types import is_text_or_bytes
 
 _TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
-# -- which statistics Arrow may read ---------------------------------------------------------------
+# -- the footer's own bytes ------------------------------------------------------------------------
 
-_VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 # The fields that lead to a chunk's statistics, and in these the least and the greatest value.
-_ROW_GROUPS, _CHUNKS, _METADATA, _STATISTICS = (4, LIST), (1, LIST), (3, STRUCT), (12, STRUCT)
+_ROW_GROUPS, _ORDERS, _CHUNKS, _METADATA, _STATISTICS = (4, LIST), (7, LIST), (1, LIST), 3, 12
 _VALUES = frozenset({1, 2, 5, 6})
+# Of a column chunk: offset and length of its offset index, and of its column index.
+_PLACES = {4: 0, 5: 1, 6: 2, 7: 3}
 
 
-def unreadable_statistics(footer: bytes, schema: pq.ParquetSchema) -> frozenset[int]:
-    """Return the leaf columns with a least or greatest value that is no value of their type.
+# An offset in the object, and a length in bytes; 0, 0: there is none.
+Place: TypeAlias = tuple[int, int]
 
-    `footer` begins with one that Arrow has parsed. All leaves, if it cannot be followed.
+
+class ChunkIndexes(NamedTuple):
+    """Where the offset index and the column index of a column chunk are."""
+
+    pages: Place
+    bounds: Place
+
+
+class IndexPlaces:
+    """Where the page indexes of a file are, as its footer states; 32 bytes per column chunk.
+
+    `ordered` are the leaf columns whose bounds are in the order of their type.
     """
-    columns = [schema.column(leaf) for leaf in range(len(schema))]
+
+    def __init__(self, groups: int, leaves: int) -> None:
+        self._leaves = leaves
+        self._places = array("q", bytes(groups * leaves * 8 * len(_PLACES)))
+        self.ordered: frozenset[int] = frozenset()
+
+    def of(self, group: int, leaf: int) -> ChunkIndexes:
+        """Return where the indexes of a column chunk are."""
+        at = (group * self._leaves + leaf) * len(_PLACES)
+        pages, pages_length, bounds, bounds_length = self._places[at : at + len(_PLACES)]
+        return ChunkIndexes((pages, pages_length), (bounds, bounds_length))
+
+    def set(self, group: int, leaf: int, which: int, value: int) -> None:
+        """Set a number by its ordinal among the four of a column chunk."""
+        self._places[(group * self._leaves + leaf) * len(_PLACES) + which] = value
+
+
+@dataclass(frozen=True, slots=True)
+class PruningFacts:
+    """What pruning needs of a footer's own bytes.
+
+    `unreadable`: leaf columns with a least or greatest value that is no value of their type.
+    """
+
+    unreadable: frozenset[int]
+    index: IndexPlaces | None
+
+
+def pruning_facts(footer: bytes, metadata: pq.FileMetaData) -> PruningFacts:
+    """Return the facts of a footer; all leaves are unreadable if it cannot be followed.
+
+    `footer` begins with one that Arrow has parsed.
+    """
+    columns = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
     sizes = [
         column.length
         if column.physical_type == "FIXED_LEN_BYTE_ARRAY"
-        else _VALUE_BYTES.get(column.physical_type)
+        else VALUE_BYTES.get(column.physical_type)
         for column in columns
     ]
-    walk = _FooterWalk(footer, sizes)
+    walk = _FooterWalk(footer, sizes, metadata.num_row_groups)
     try:
         walk.file()
     except (IndexError, ValueError):
-        return frozenset(range(len(sizes)))
-    return frozenset(walk.unreadable)
+        return PruningFacts(frozenset(range(len(sizes))), None)
+    return PruningFacts(frozenset(walk.unreadable), walk.index)
 
 
 class _FooterWalk:
     """Walks through a footer; `sizes` are the bytes of values by leaf column, None: any number."""
 
-    def __init__(self, data: bytes, sizes: Sequence[int | None]) -> None:
+    def __init__(self, data: bytes, sizes: Sequence[int | None], groups: int) -> None:
         self._walk = CompactWalk(data)
         self._sizes = sizes
+        self._groups = groups
         self.unreadable: set[int] = set()
+        self.index = IndexPlaces(groups, len(sizes))
 
     def file(self) -> None:
         """Walk through all row groups. Raises IndexError and ValueError."""
-        self._walk.fields(0, _ROW_GROUPS, lambda at, _: self._walk.each(at, self._row_group))
+        walk = self._walk
+        at = number = 0
+        while head := walk.data[at]:
+            number, at = walk.number(number, head, at + 1)
+            if (number, head & 15) == _ROW_GROUPS:
+                at = walk.each(at, self._row_group)
+            elif (number, head & 15) == _ORDERS:
+                ordered: set[int] = set()
+                at = walk.each(at, partial(self._order, ordered))
+                self.index.ordered = frozenset(ordered)
+            else:
+                at = walk.behind(head & 15, at)
 
-    def _row_group(self, at: int, _: int) -> int:
-        return self._walk.fields(at, _CHUNKS, lambda at, _: self._walk.each(at, self._chunk))
+    def _order(self, ordered: set[int], at: int, leaf: int) -> int:
+        def of_type(at: int, _: int) -> int:
+            ordered.add(leaf)
+            return self._walk.behind(STRUCT, at)
 
-    def _chunk(self, at: int, leaf: int) -> int:
+        return self._walk.fields(at, (1, STRUCT), of_type)
+
+    def _row_group(self, at: int, group: int) -> int:
+        def chunk(at: int, leaf: int) -> int:
+            return self._chunk(at, group, leaf)
+
+        return self._walk.fields(at, _CHUNKS, lambda at, _: self._walk.each(at, chunk))
+
+    def _chunk(self, at: int, group: int, leaf: int) -> int:
         def statistics(at: int, _: int) -> int:
             return self._values(at, leaf)
 
-        def metadata(at: int, _: int) -> int:
-            return self._walk.fields(at, _STATISTICS, statistics)
+        walk, number = self._walk, 0
+        while head := walk.data[at]:
+            number, at = walk.number(number, head, at + 1)
+            kind = head & 15
+            if (number, kind) == (_METADATA, STRUCT):
+                at = walk.fields(at, (_STATISTICS, STRUCT), statistics)
+            elif number in _PLACES and kind in (I32, I64) and self._is_known(group, leaf):
+                value, at = walk.i64(at)
+                self.index.set(group, leaf, _PLACES[number], value)
+            else:
+                at = walk.behind(kind, at)
+        return at + 1
 
-        return self._walk.fields(at, _METADATA, metadata)
+    def _is_known(self, group: int, leaf: int) -> bool:
+        # A list that is repeated counts as Arrow reads it, the last one.
+        return group < self._groups and leaf < len(self._sizes)
 
     def _values(self, at: int, leaf: int) -> int:
         size, walk = self._sizes[leaf], self._walk
@@ -94,6 +180,18 @@ class _FooterWalk:
 # -- ranges ----------------------------------------------------------------------------------------
 
 
+def comparable_leaves(metadata: pq.FileMetaData, unreadable: frozenset[int]) -> dict[str, int]:
+    """Return the leaf columns about which something may be known, by their paths."""
+    columns = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
+    uses = Counter(column.path for column in columns)
+    # Writers may count empty lists as nulls, so that nothing is known about a repeated field.
+    return {
+        column.path: leaf
+        for leaf, column in enumerate(columns)
+        if uses[column.path] == 1 and not column.max_repetition_level and leaf not in unreadable
+    }
+
+
 def column_ranges_of(
     schema: pa.Schema, metadata: pq.FileMetaData, unreadable: frozenset[int]
 ) -> Callable[[int], Ranges]:
@@ -104,13 +202,7 @@ def column_ranges_of(
     and about `unreadable` leaf columns. Text may be cut off: it is no value, but still a bound.
     """
     columns = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
-    uses = Counter(column.path for column in columns)
-    # Writers may count empty lists as nulls, so that nothing is known about a repeated field.
-    leaves = {
-        column.path: leaf
-        for leaf, column in enumerate(columns)
-        if uses[column.path] == 1 and not column.max_repetition_level and leaf not in unreadable
-    }
+    leaves = comparable_leaves(metadata, unreadable)
 
     def of_group(group: int) -> Ranges:
         row_group = metadata.row_group(group)
@@ -141,11 +233,18 @@ def column_ranges_of(
 
 def _bounds(data_type: pa.DataType, leaf: Any, statistics: Any) -> tuple[Any, Any]:  # noqa: ANN401
     """Return the least and the greatest value as scalars; None if these are unknown."""
-    data_type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
-    if not statistics.has_min_max or leaf.physical_type == "INT96":
+    if not statistics.has_min_max:
         return None, None
+
+    def values() -> list[Any]:
+        return [statistics.min, statistics.max]
+
+    def raw() -> list[Any]:
+        # As stored: Python's dates hold neither all years nor nanoseconds.
+        return [statistics.min_raw, statistics.max_raw]
+
     try:
-        found = _stated_bounds(data_type, leaf, statistics)
+        found = typed_bounds(data_type, leaf, values, raw)
     except (UnicodeDecodeError, pa.ArrowInvalid):
         return None, None
     # Neither NaN nor what is in another order than that of values.
@@ -154,24 +253,34 @@ def _bounds(data_type: pa.DataType, leaf: Any, statistics: Any) -> tuple[Any, An
     return found[0], found[1]
 
 
-def _stated_bounds(data_type: pa.DataType, leaf: Any, statistics: Any) -> pa.Array | None:  # noqa: ANN401
+def typed_bounds(
+    data_type: pa.DataType,
+    leaf: Any,  # noqa: ANN401
+    values: Callable[[], list[Any]],
+    raw: Callable[[], list[Any]],
+) -> pa.Array | None:
+    """Return bounds of a column as an array of its type; None if their order is not certain.
+
+    `values` returns them as text or floats, `raw` as they are stored. Raises ArrowInvalid for
+    bounds that the type does not hold.
+    """
+    data_type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
     if is_text_or_bytes(data_type) and leaf.logical_type.type == "STRING":
-        return pa.array([statistics.min, statistics.max], pa.string())
+        return pa.array(values(), pa.string())
     if pa.types.is_floating(data_type) and not pa.types.is_float16(data_type):
-        return pa.array([statistics.min, statistics.max], data_type)
+        return pa.array(values(), data_type)
     if pa.types.is_timestamp(data_type) and not _is_stored_as(data_type, leaf):
         return None
     stored = {"BOOLEAN": pa.bool_(), "INT32": pa.int32(), "INT64": pa.int64()}
     if leaf.physical_type not in stored:
         return None
-    # As stored: Python's dates hold neither all years nor nanoseconds.
-    raw = pa.array([statistics.min_raw, statistics.max_raw], stored[leaf.physical_type])
+    array = pa.array(raw(), stored[leaf.physical_type])
     if pa.types.is_date32(data_type) or pa.types.is_timestamp(data_type):
-        return raw.view(data_type)
+        return array.view(data_type)
     if pa.types.is_unsigned_integer(data_type):
-        raw = raw.view(pa.uint32() if leaf.physical_type == "INT32" else pa.uint64())
+        array = array.view(pa.uint32() if leaf.physical_type == "INT32" else pa.uint64())
     is_read = pa.types.is_integer(data_type) or pa.types.is_boolean(data_type)
-    return raw.cast(data_type) if is_read else None
+    return array.cast(data_type) if is_read else None
 
 
 def _is_stored_as(data_type: pa.TimestampType, leaf: Any) -> bool:  # noqa: ANN401

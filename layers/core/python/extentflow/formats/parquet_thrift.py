@@ -1,4 +1,4 @@
-"""Walk through Thrift's compact protocol, in which Parquet's footers and page headers are written.
+"""Walk through Thrift's compact protocol, in which Parquet's metadata and page headers are written.
 
 Nothing is kept. Numbers wrap as in Arrow's reader, so that both find the same fields. Source:
 thrift-compact-protocol.md of Apache Thrift.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-BYTE, I32, I64, DOUBLE, BINARY, LIST, SET, STRUCT = 3, 5, 6, 7, 8, 9, 10, 12
+TRUE, FALSE, BYTE, I32, I64, DOUBLE, BINARY, LIST, SET, STRUCT = 1, 2, 3, 5, 6, 7, 8, 9, 10, 12
 DEEPEST = 64
 # Of booleans in structures, a byte, and a double.
 _FIXED_BYTES = {0: 0, 1: 0, 2: 0, BYTE: 1, DOUBLE: 8}
@@ -41,12 +41,17 @@ class CompactWalk:
 
     def each(self, at: int, inner: Inner) -> int:
         """Walk through the elements of a list of structures by `inner`; return its end."""
-        kind, count, at = self._list(at)
-        if kind != STRUCT:
-            raise ValueError(f"elements of type {kind}")
+        count, at = self.elements(at, STRUCT)
         for ordinal in range(count):
             at = inner(at, ordinal)
         return at
+
+    def elements(self, at: int, *kinds: int) -> tuple[int, int]:
+        """Return how many elements a list of such a type has, and the place of the first one."""
+        kind, count, at = self._list(at)
+        if count and kind not in kinds:
+            raise ValueError(f"elements of type {kind}")
+        return count, at
 
     def number(self, before: int, head: int, at: int) -> tuple[int, int]:
         """Return the number of a field, of 16 bits, and the place behind it."""
@@ -73,6 +78,18 @@ class CompactWalk:
         """Return a number of 32 bits with its sign, and the place behind it."""
         value, at = self.varint(at)
         return _unzigzagged(value & 0xFFFFFFFF), at
+
+    def i64(self, at: int) -> tuple[int, int]:
+        """Return a number of 64 bits with its sign, and the place behind it."""
+        value, at = self.varint(at)
+        return _unzigzagged(value & 0xFFFFFFFFFFFFFFFF), at
+
+    def binary(self, at: int) -> tuple[bytes, int]:
+        """Return bytes, and the place behind them."""
+        length, at = self.varint(at)
+        if at + length > len(self.data):
+            raise IndexError(at + length)
+        return bytes(self.data[at : at + length]), at + length
 
     def behind(self, kind: int, at: int, depth: int = DEEPEST) -> int:
         """Return the place behind a value."""

@@ -202,7 +202,7 @@ class _Parser:
         negated = self._take("NOT")
         if self._take("IN"):
             literals = self._list()
-            found = _Test(partial(_is_in, name, literals), partial(_in_outcomes, name, literals))
+            found = _Test(partial(_is_in, name, literals), _in_outcomes(name, literals))
         elif self._take("LIKE"):
             found = _Test(partial(_is_like, name, self._literal()), partial(_some_outcomes, name))
         elif negated is None and (sign := self._take(*_COMPARE)):
@@ -313,9 +313,38 @@ def _some_outcomes(name: str, ranges: Ranges) -> Outcomes:
     return _ANY if known is None or known.has_values else frozenset({None})
 
 
-def _in_outcomes(name: str, literals: list[Literal], ranges: Ranges) -> Outcomes:
-    found = (_compared_outcomes(name, "=", literal, ranges) for literal in literals)
-    return _combined(found, decisive=True)
+def _in_outcomes(name: str, literals: list[Literal]) -> Callable[[Ranges], Outcomes]:
+    # Formats ask for every page: literals become scalars once.
+    arrays: dict[pa.DataType, pa.Array | None] = {}
+
+    def outcomes(ranges: Ranges) -> Outcomes:
+        known = _range(name, ranges)
+        if known is None or (known.has_values and (known.low is None or known.high is None)):
+            return _ANY
+        if not known.has_values:
+            return frozenset([None] * known.has_nulls)
+        data_type = known.low.type
+        if data_type not in arrays:
+            arrays[data_type] = _one_array([_scalar(name, each, data_type) for each in literals])
+        values = arrays[data_type]
+        if values is None:
+            found = (_compared_outcomes(name, "=", literal, ranges) for literal in literals)
+            return _combined(found, decisive=True)
+        from_low = pc.less_equal(known.low, values)
+        to_high = pc.greater_equal(known.high, values)
+        is_all = pc.and_(pc.equal(known.low, values), pc.equal(known.high, values))
+        is_certain = pc.any(is_all).as_py() and not types.is_floating(data_type)
+        is_possible = [True] * bool(pc.any(pc.and_(from_low, to_high)).as_py())
+        return frozenset([*is_possible, *[False] * (not is_certain), *[None] * known.has_nulls])
+
+    return outcomes
+
+
+def _one_array(scalars: list[pa.Scalar]) -> pa.Array | None:
+    """Return scalars of one type as an array; None if their types differ."""
+    if len({str(scalar.type) for scalar in scalars}) > 1:
+        return None
+    return pa.concat_arrays([pa.repeat(scalar, 1) for scalar in scalars])
 
 
 def _compared_outcomes(name: str, sign: str, literal: Literal, ranges: Ranges) -> Outcomes:
