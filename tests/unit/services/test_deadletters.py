@@ -284,7 +284,7 @@ def test_a_record_that_is_too_large_for_the_queue_stays_in_it_without_its_bytes(
 CAST = {"transforms": "n", "transforms__n__type": "Cast", "transforms__n__spec": "id:int64"}
 
 
-def test_trap_rows_that_transforms_rejected_are_read_from_the_object_again() -> None:
+def test_rows_that_transforms_rejected_are_read_from_the_object_again() -> None:
     runtime = runtime_with(CSV, **CAST)
     assert [one["record"] for one in letters(runtime)] == [None, None, "5,f,g", None]
     delivered = values(runtime)
@@ -369,7 +369,7 @@ def test_what_the_topic_rejected_is_read_from_the_object_again() -> None:
     assert values(runtime) == [b'{"id":"1"}']
 
 
-def test_trap_no_row_is_read_where_no_record_begins_any_more() -> None:
+def test_no_row_is_read_where_no_record_begins_any_more() -> None:
     body = HEAD + b'1,"d\ne",2\n'
     runtime = runtime_with(body, **CAST, csv__quote__char="'")
     assert [one["location"] for one in letters(runtime)] == ["13"]
