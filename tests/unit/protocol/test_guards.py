@@ -102,7 +102,15 @@ GUARDS: dict[str, Remove] = {
 }
 
 
-@pytest.mark.parametrize("remove", GUARDS.values(), ids=GUARDS)
+# Found by few schedules only.
+RARE = {"the epoch of the proof", "a claim needs a free extent as it was read"}
+REMOVED = [
+    pytest.param(remove, id=name, marks=[pytest.mark.exhaustive] if name in RARE else [])
+    for name, remove in GUARDS.items()
+]
+
+
+@pytest.mark.parametrize("remove", REMOVED)
 def test_removing_a_guard_is_found(remove: Remove, monkeypatch: pytest.MonkeyPatch) -> None:
     remove(monkeypatch)
 
@@ -121,6 +129,7 @@ def finds() -> bool:
     return False
 
 
+@pytest.mark.exhaustive
 def test_with_all_guards_nothing_is_found() -> None:
     """The control: the same schedules break nothing."""
     for scenario in RANDOM_SCENARIOS.values():

@@ -65,6 +65,7 @@ ONE_EXTENT = b"abc"
             Scenario(ENDS, most=2, body=ONE_EXTENT, workers=3, slots=1),
             800,
             id="three workers and one slot",
+            marks=EXHAUSTIVE,
         ),
         pytest.param(
             Scenario(UNREST, most=2, body=ONE_EXTENT, workers=3, slots=1),
@@ -76,6 +77,7 @@ ONE_EXTENT = b"abc"
             Scenario({STOP: 1, **ENDS}, most=2, body=ONE_EXTENT),
             900,
             id="a worker is asked to stop",
+            marks=EXHAUSTIVE,
         ),
         pytest.param(
             Scenario({STOP: 1, **ENDS}, most=2),
