@@ -129,7 +129,7 @@ def test_a_repeated_map_key_makes_a_bad_row() -> None:
         pa.DictionaryArray.from_arrays([0, 3, 0, 0, 1, 2], ["a", "b", "c", None]),
     ],
 )
-def test_trap_a_null_key_hides_no_repeated_key(keys: pa.Array) -> None:
+def test_a_null_key_hides_no_repeated_key(keys: pa.Array) -> None:
     entries = pa.StructArray.from_arrays(
         [keys, pa.array(range(6))],
         fields=[pa.field("key", keys.type), pa.field("value", pa.int64())],
@@ -142,7 +142,7 @@ def test_trap_a_null_key_hides_no_repeated_key(keys: pa.Array) -> None:
     assert caught.value.rows == {0: "a key is null", 1: "a key is there twice"}
 
 
-def test_trap_a_key_without_a_value_hides_no_repeated_key() -> None:
+def test_a_key_without_a_value_hides_no_repeated_key() -> None:
     values = [[(float("nan"), 1), (1.0, 2)], [(2.0, 1), (2.0, 2)], [(2.0, 1)], [(1.0, 2)]]
     lists = map_entries(pa.array(values, pa.map_(pa.float64(), pa.int64())))
 

@@ -98,7 +98,7 @@ def test_a_damaged_value_is_a_bad_record_and_the_others_are_delivered() -> None:
     assert all("VARIANT" in record.reason for record in bad)
 
 
-def test_trap_a_member_of_a_variant_is_no_column() -> None:
+def test_a_member_of_a_variant_is_no_column() -> None:
     result, bad = read_rows(variant([b"\x0c\x05"]), select=("v.value",))
 
     assert result.column("v").to_pylist() == ["5"]
@@ -108,7 +108,7 @@ def test_trap_a_member_of_a_variant_is_no_column() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("s.x", 7), ("s.e", "red")])
-def test_trap_a_member_beside_an_enum_is_selected(name: str, value: object) -> None:
+def test_a_member_beside_an_enum_is_selected(name: str, value: object) -> None:
     elements = [
         Element("s", OPTIONAL, children=2),
         Element("x", REQUIRED, INT32),

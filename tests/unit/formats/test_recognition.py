@@ -70,7 +70,7 @@ LINES = '{"a": "é"}\n{"a": 2}\n'
         (LINES.encode(), "UTF-16", "jsonl"),
     ],
 )
-def test_trap_a_format_is_recognised_in_the_configured_character_set(
+def test_a_format_is_recognised_in_the_configured_character_set(
     body: bytes, charset: str | None, name: str | None
 ) -> None:
     assert recognised_format(body[: 64 << 10], body[-4:], charset=charset) == name
