@@ -491,6 +491,18 @@ def test_a_damaged_index_is_refused_or_changes_nothing_but_what_may_pass(seed: i
     assert refused > 5
 
 
+@pytest.mark.parametrize("window_bytes", [500, 1 << 20])
+def test_threads_that_prefetch_parts_change_nothing(window_bytes: int) -> None:
+    options = FormatOptions(excludes=_is_odd, window_bytes=window_bytes, batch_rows=50)
+    for sample in PAGED:
+        source = MemorySource(sample.body)
+
+        found = decoded(Parquet(options, Footers(), 3, gap_bytes=0), source, (0, len(sample.body)))
+
+        assert found.rows == list(sample.rows)
+        assert found.locations == list(sample.locations or ())
+
+
 def test_the_files_of_these_tests_have_pages() -> None:
     assert GROUP_ROWS < ROWS
     for sample in PAGED:
