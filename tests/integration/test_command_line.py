@@ -174,7 +174,7 @@ def alone(line: CommandLine) -> CommandLine:
                 "errors__deadletterqueue__topic__name": "no-such-queue",
             },
             ["topic no-such-queue", "topic no-such-topic"],
-            "create it with your Kafka tools",
+            "--create-topic partitions=8 creates it",
             id="topics",
         ),
         pytest.param(
@@ -749,8 +749,9 @@ def test_status_lists_jobs_and_shows_one_with_its_map_and_errors(alone: CommandL
     assert "█" * 1 in one.out
     assert one.out.count("x") >= 1
     assert f"{bad.extents - 1} done, 1 failed of {bad.extents}" in one.out
-    (error,) = one.errors
+    error, note = one.err.splitlines()
     assert "bad record at offset" in error
+    assert f"extentflow replay {bad.job}" in note
     assert plain["job"]["state"] == "FAILED"
     assert len(plain["extents"]) == bad.extents
     assert [item["state"] for item in plain["extents"]].count("FAILED") == 1

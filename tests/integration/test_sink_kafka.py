@@ -243,8 +243,9 @@ def test_all_missing_topics_are_named_at_once(cluster: KafkaCluster) -> None:
     ]
     remedies = [problem.partition("; ")[2] for problem in caught.value.problems]
     assert remedies[1] == (
-        "create it with your Kafka tools, for example `kafka-topics.sh --bootstrap-server"
-        f" {cluster.bootstrap_servers} --create --topic nor.this --partitions 8`"
+        "`extentflow run` with --create-topic partitions=8 creates it, or your Kafka tools, for"
+        f" example `kafka-topics.sh --bootstrap-server {cluster.bootstrap_servers}"
+        " --create --topic nor.this --partitions 8`"
     )
 
 
