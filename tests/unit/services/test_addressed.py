@@ -94,6 +94,55 @@ def test_names_tell_folders_services_and_topics_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "variable"),
+    [
+        ({"aws.s3.endpoint": "http://minio:9000"}, ""),
+        ({"s3.url": "http://minio:9000"}, ""),
+        ({"aws.s3.endpoint": "HTTP://MinIO:9000/"}, ""),
+        ({}, "AWS_ENDPOINT_URL"),
+        ({}, "AWS_ENDPOINT_URL_S3"),
+    ],
+)
+def test_every_spelling_of_a_service_makes_one_name(
+    given: dict[str, str], variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An alias once gave two services one name, so that the second one's objects were skipped."""
+    name = make_connector(["s3://shop/"], "orders", {"s3.url": "http://minio:9000"}).name
+    of_aws = make_connector(["s3://shop/"], "orders", {}).name
+    elsewhere = make_connector(["s3://shop/"], "orders", {"s3.url": "http://other:9000"}).name
+    if variable:
+        monkeypatch.setenv(variable, "http://minio:9000/")
+
+    made = make_connector(["s3://shop/"], "orders", given)
+
+    assert made.name == name
+    assert len({name, of_aws, elsewhere}) == 3
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "https://s3.amazonaws.com",
+        "https://s3.eu-central-1.amazonaws.com/",
+        "https://s3.dualstack.us-east-1.amazonaws.com:443",
+    ],
+)
+def test_an_endpoint_of_aws_is_its_usual_service(endpoint: str) -> None:
+    made = make_connector(["s3://shop/"], "orders", {"aws.s3.endpoint": endpoint})
+
+    assert made.name == "orders-from-shop"
+
+
+def test_variables_of_endpoints_that_the_sdk_ignores_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
+    monkeypatch.setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")
+
+    assert make_connector(["s3://shop/"], "orders", {}).name == "orders-from-shop"
+
+
+@pytest.mark.parametrize(
     ("addresses", "settings", "said"),
     [
         ([], {}, "which objects? give an address"),

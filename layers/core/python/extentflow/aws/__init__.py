@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import boto3.session
 import botocore.session
 from botocore.config import Config
+from botocore.configprovider import ConfiguredEndpointProvider
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -50,6 +51,23 @@ def new_botocore_session() -> botocore.session.Session:
     session = botocore.session.Session()
     session.register_component("data_loader", _SERVICE_DESCRIPTIONS)
     return session
+
+
+def configured_endpoint(service: str) -> str | None:
+    """Return the endpoint that variables or the profile set for a service, as clients use it.
+
+    Misconfigured: `AWS_PROFILE` names no profile.
+    """
+    session = new_botocore_session()
+    try:
+        if session.get_config_variable("ignore_configured_endpoint_urls"):
+            return None
+        found: str | None = ConfiguredEndpointProvider(
+            session.full_config, session.get_scoped_config(), service
+        ).provide()
+    except BotoCoreError as exc:
+        raise Misconfigured(describe_sdk_error(exc)) from exc
+    return found
 
 
 def open_client(service: str) -> Any:  # noqa: ANN401 - boto3 makes clients at run time

@@ -16,16 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from extentflow.config.connector import LOCAL_FILE
+from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.errors import Misconfigured, plain, without_credentials
 from extentflow.jobs.addresses import GLOB_CHARACTERS
-from extentflow.services.connectors import Connectors
+from extentflow.services.connectors import Connectors, service_of
 from extentflow.wiring import Runtime, check_connector
 
 S3_SCHEMES = ("s3://", "s3a://")
 FILE_SCHEME = "file://"
 NAME_CHARACTERS = 90
 DIGEST_CHARACTERS = 8
+UNNAMED = "unnamed"
 # Settings that the address and the topic make, which `--set` must not contradict.
 MADE = ("topic", "aws.s3.bucket.name", "s3.bucket.name", "aws.s3.prefix", "directory")
 
@@ -66,9 +67,10 @@ def make_connector(
             f"--set {', '.join(clashing)}: the address and --topic say that; leave it out"
         )
     source, full = _source(addresses)
-    name = settings.get("name") or _name(topic, source, settings)
-    config = {**source, **settings, "name": name, "topic": topic}
-    check_connector(config)
+    config = {**source, **settings, "topic": topic}
+    checked = check_connector({"name": UNNAMED, **config})
+    name = settings.get("name") or _name(checked)
+    config["name"] = name
     return AddressedConnector(name, config, full)
 
 
@@ -176,16 +178,15 @@ def _literal(pattern: str) -> str:
     return re.split(f"[{re.escape(GLOB_CHARACTERS)}]", pattern, maxsplit=1)[0]
 
 
-def _name(topic: str, source: Mapping[str, str], settings: Mapping[str, str]) -> str:
-    bucket, folder = source.get("aws.s3.bucket.name"), source.get("directory", "")
-    service = settings.get("aws.s3.endpoint", "")
-    readable = f"{topic}-from-{bucket or Path(folder).name or 'root'}"
+def _name(config: ConnectorConfig) -> str:
+    topic, bucket, service = config.topic, config.bucket, service_of(config)
+    readable = f"{topic}-from-{Path(bucket).name or 'root'}"
     legal = re.sub(r"[^A-Za-z0-9._-]+", "-", readable).lstrip("._-")[:NAME_CHARACTERS]
-    ambiguous = "from" in topic or "from" in (bucket or "")
-    if bucket and not service and legal == readable and not ambiguous:
+    ambiguous = "from" in topic or "from" in bucket
+    if not service and legal == readable and not ambiguous:
         return legal
     # Folders of one name differ, as do buckets of several services. Of one name for two topics, the
     # second would get nothing, because its objects were delivered.
-    identity = "\n".join((topic, bucket or folder, service))
+    identity = f"{topic}\n{bucket}\n{service}"
     digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{legal}-{digest[:DIGEST_CHARACTERS]}"

@@ -1,17 +1,23 @@
 """Connectors: validate, put, list, show, delete, pause, resume and stop."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
+from urllib.parse import urlsplit
 
-from extentflow.config.connector import ConnectorConfig
+from extentflow.aws import configured_endpoint
+from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured, nearest
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
 from extentflow.model import JobState
 from extentflow.wiring import check_connector
 
+DEFAULT_PORTS = {"http": 80, "https": 443}
+# Buckets of AWS have one owner in all regions of a partition; others than the usual one stay apart.
+AWS_HOST = re.compile(r"s3([.-](?!us-gov|us-iso|cn-)[a-z0-9-]+)*\.amazonaws\.com")
 # Bounds the requests that `resume` makes for a number in a note.
 COUNTED_JOBS = 1_000
 
@@ -143,6 +149,22 @@ class Connectors:
         return Connector(version.name, version.revision, state, version.config)
 
 
+def service_of(config: ConnectorConfig) -> str:
+    """Return which service holds a connector's bucket, whatever its spelling; "" is AWS."""
+    if config.endpoint_type == LOCAL_FILE:
+        return LOCAL_FILE
+    endpoint = config.endpoint or configured_endpoint("s3")
+    if not endpoint:
+        return ""
+    parts = urlsplit(endpoint)
+    host = (parts.hostname or "").rstrip(".")
+    if AWS_HOST.fullmatch(host):
+        return ""
+    shown = f"[{host}]" if ":" in host else host
+    port = parts.port or DEFAULT_PORTS.get(parts.scheme)
+    return f"{parts.scheme}://{shown}:{port}{parts.path.rstrip('/')}"
+
+
 def _overlapping(
     config: ConnectorConfig, stored: Iterable[ConnectorVersion]
 ) -> Iterator[ConnectorVersion]:
@@ -155,6 +177,6 @@ def _overlapping(
         except Misconfigured:  # stored by another version; commands that use it report the problem
             continue
         nested = other.prefix.startswith(config.prefix) or config.prefix.startswith(other.prefix)
-        target = attrgetter("topic", "bucket", "endpoint")
-        if nested and target(other) == target(config):
+        target = attrgetter("topic", "bucket")
+        if nested and target(other) == target(config) and service_of(other) == service_of(config):
             yield version
