@@ -72,6 +72,17 @@ def test_a_url_says_where_the_ledger_is(url: str, address: LedgerAddress) -> Non
         ("postgresql://me@db/l?password=secret", "ledger.password says where it is kept"),
         ("postgresql://me@db/l?sslmod=require", "did you mean sslmode?"),
         ("acme://me:secret@host", "ledger.password says where it is kept"),
+        ("acme://me:1/secret@host", "ledger.password says where it is kept"),
+        ("postgresql://me:1/secret@db/l", "ledger.password says where it is kept"),
+        ("postgresql://me:1#secret@db/l", "ledger.password says where it is kept"),
+        ("postgresql://me:1?secret@db/l", "ledger.password says where it is kept"),
+        ("postgresql://db/l?host=me:secret@x", "ledger.password says where it is kept"),
+        ("postgresql://db/l?host=me%3Asecret%40x", "ledger.password says where it is kept"),
+        ("postgresql://db/l#me:secret@x", "ledger.password says where it is kept"),
+        ("dynamodb://t?endpoint=http://me:secret@h:1", "ledger.password says where it is kept"),
+        ("postgresql://me@secret@db/l", "@ after the user only; write %40"),
+        ("postgresql://db/secret@l", "@ after the user only; write %40"),
+        ("sqlite:////a@b/l.db", "@ after the user only; write %40"),
     ],
 )
 def test_another_url_is_refused_with_the_remedy(url: str, remedy: str) -> None:

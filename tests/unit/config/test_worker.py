@@ -281,7 +281,6 @@ def test_all_problems_are_reported_at_once_under_the_names_that_were_used() -> N
         ("ledger.endpoint", "localhost:8000"),
         ("ledger.endpoint", "http://"),
         ("ledger.endpoint", "sqlite:////var/ledger.db"),
-        ("ledger.url", "http://127.0.0.1:8000"),
         ("exactly.once.slots", "0"),
         ("exactly.once.slots", "10001"),
         ("lease.seconds", "0.5"),
@@ -330,6 +329,27 @@ def test_the_ledger_comes_from_its_url_with_a_password_by_reference() -> None:
     assert settings.ledger == settings.ledger_url
     assert settings.ledger_password == "${env:PGPASSWORD}"
     assert WorkerSettings.from_map(settings.to_map()) == settings
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:secret@db/l",
+        "postgresql://me:1/secret@db/l",
+        "postgresql://me:1#secret@db/l",
+        "postgresql://db/l?host=me:secret@x",
+        "http://127.0.0.1:8000/secret",
+        "postgresql:me:secret@db",
+        "postgresql://me:secret/l",
+        "x://me:1/secret@h",
+        "dynamodb://secret!",
+    ],
+)
+def test_a_refused_url_of_a_ledger_is_never_shown(url: str) -> None:
+    (problem,) = problems({**BROKERS, "EXTENTFLOW_LEDGER_URL": url})
+
+    assert problem.startswith("EXTENTFLOW_LEDGER_URL=(not shown): ")
+    assert "secret" not in problem
 
 
 def test_settings_of_dynamodb_without_a_url_name_its_ledger() -> None:

@@ -50,7 +50,7 @@ def test_a_scheme_opens_the_ledger_of_that_name_with_the_settings() -> None:
 
 
 def test_a_scheme_without_a_ledger_is_named_with_the_ledgers_there_are() -> None:
-    with pytest.raises(Misconfigured, match=r"mysql://db.*no ledger 'mysql'.*dynamodb"):
+    with pytest.raises(Misconfigured, match=r"ledger.url: no ledger 'mysql'.*dynamodb"):
         open_ledger(LedgerOptions(url="mysql://db"))
 
 

@@ -6,7 +6,9 @@ from typing import Any, cast
 import pytest
 import sqlalchemy as sa
 
-from extentflow.ledger.sql import _authenticate
+from extentflow.errors import Misconfigured
+from extentflow.ledger import LedgerOptions
+from extentflow.ledger.sql import SqlLedger, _authenticate
 
 
 class DriverError(Exception):
@@ -73,3 +75,10 @@ def test_another_error_or_the_same_password_is_not_tried_again(said: str, tries:
         connect(server, Kept("first", "first"))
 
     assert len(server.given) == tries
+
+
+def test_a_password_that_only_this_parser_finds_is_refused_and_not_shown() -> None:
+    with pytest.raises(Misconfigured, match=r"^ledger\.url: a URL must not contain") as caught:
+        SqlLedger(LedgerOptions(url="postgresql://me:secret@db/l"))
+
+    assert "secret" not in str(caught.value)

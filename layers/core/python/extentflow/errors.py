@@ -209,9 +209,12 @@ def reason(error: ExtentflowError) -> str:
 # -- wording ---------------------------------------------------------------------------------------
 
 _SHOWN_CHARACTERS = 80
-# `scheme://user:password@`, or `user:password@` where the scheme is left out.
+# `scheme://user:password@`, or `user:password@` where the scheme is left out, or in a query. A
+# password may hold what ends a host, and an `@`.
 _USER_INFORMATION = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#]*@|(?<![^\s,])[^\s/:@,]+:[^\s/,]+@"
+    r"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/?#@:]*:\S*|[^\s/?#]*)@"
+    r"|(?<![^\s,])[^\s/:@,]+:(?!//)[^\s,]+@"
+    r"|(?<=[?&#=])[^\s/:@?&#=]+:(?!//)[^\s&]+@"
 )
 _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?:pass|pwd|secret)[^=&\s]*=)[^&\s]*", re.IGNORECASE)
 _HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTALL)

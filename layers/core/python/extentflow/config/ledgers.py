@@ -59,14 +59,13 @@ class LedgerAddress:
         if meant := _SPELLINGS.get(scheme):
             raise ValueError(f"write {meant}://")
         parts = _split(text)
+        _require_no_password(parts, text)
         if parts.fragment:
             raise ValueError("a URL of a ledger has no fragment; remove # and what follows")
         if scheme == DYNAMODB:
             return cls(text, **_dynamodb(parts))
         if scheme == SQLITE:
             _check_sqlite(parts)
-        elif ":" in parts.netloc.rpartition("@")[0]:
-            raise ValueError(_PASSWORD)
         elif scheme == POSTGRESQL:
             _check_postgresql(parts)
         return cls(text)
@@ -134,6 +133,17 @@ def _split(text: str) -> SplitResult:
     return parts
 
 
+def _require_no_password(parts: SplitResult, text: str) -> None:
+    """Raise ValueError for a password, wherever it stands: it may hold what ends a host."""
+    if parts.scheme == DYNAMODB and "@" in parts.netloc:
+        raise ValueError("write dynamodb://TABLE; credentials come from the AWS SDK's chain")
+    written = [text.partition("://")[2], *(one for _, one in parse_qsl(parts.query))]
+    if any(":" in one.rpartition("@")[0] for one in written):
+        raise ValueError(_PASSWORD)
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}" or parts.netloc.count("@") > 1:
+        raise ValueError("a URL has @ after the user only; write %40 for another one")
+
+
 def _parameters(parts: SplitResult, known: frozenset[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, text in parse_qsl(parts.query, keep_blank_values=True):
@@ -150,8 +160,8 @@ def _parameters(parts: SplitResult, known: frozenset[str]) -> dict[str, str]:
 
 
 def _dynamodb(parts: SplitResult) -> dict[str, str]:
-    if "@" in parts.netloc or parts.path.strip("/"):
-        raise ValueError("write dynamodb://TABLE; credentials come from the AWS SDK's chain")
+    if parts.path.strip("/"):
+        raise ValueError("write dynamodb://TABLE")
     found = _parameters(parts, frozenset({"region", "endpoint"}))
     if "endpoint" in found:
         URL.read(found["endpoint"])
@@ -178,4 +188,5 @@ def _forms() -> str:
     return either(forms)
 
 
-LEDGER_URL: Kind[LedgerAddress] = Kind(LedgerAddress.parse)
+# A value that is refused may hold a password.
+LEDGER_URL: Kind[LedgerAddress] = Kind(LedgerAddress.parse, secret=True)

@@ -255,7 +255,7 @@ def _take(reading: Reading, label: str, text: str, key: Key, alias: Alias | None
         reading.values[key.name] = key.kind.read(meant)
     except ValueError as exc:
         reading.failed.add(key.name)
-        reading.problems.append(_complaint(label, text, exc, secret=key.kind is SECRET))
+        reading.problems.append(_complaint(label, text, exc, secret=key.kind.secret))
 
 
 def _take_member(reading: Reading, label: str, text: str, family: Family, name: str) -> None:

@@ -51,10 +51,14 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """How text becomes a value and back: `read(write(value)) == value`."""
+    """How text becomes a value and back: `read(write(value)) == value`.
+
+    Messages do not show what was written for a `secret` kind.
+    """
 
     read: Callable[[str], T]
     write: Callable[[T], str] = str
+    secret: bool = False
 
 
 def matching(pattern: str, remedy: str) -> Kind[str]:
@@ -274,7 +278,7 @@ SERVERS: Kind[str] = Kind(_servers)
 CHARACTER: Kind[str] = Kind(_character)
 DELIMITER: Kind[str] = Kind(_delimiter, _delimiter_text)
 CHARSET: Kind[str] = Kind(_charset)
-SECRET: Kind[str] = Kind(_secret)
+SECRET: Kind[str] = Kind(_secret, secret=True)
 REFERABLE: Kind[str] = Kind(_referable)
 TOPIC_TEMPLATE: Kind[str] = Kind(_template)
 

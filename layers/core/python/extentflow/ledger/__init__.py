@@ -472,7 +472,7 @@ def open_ledger(options: LedgerOptions) -> Ledger:
     except KeyError:
         known = ", ".join(LEDGERS.names())
         raise Misconfigured(
-            f"ledger.url={options.url}: no ledger {name!r} is installed, only {known};"
+            f"ledger.url: no ledger {name!r} is installed, only {known};"
             " correct the URL, or install the package that provides it"
         ) from None
 

@@ -194,6 +194,11 @@ def _url(options: LedgerOptions) -> sa.URL:
         raise Misconfigured(
             "ledger.url: write sqlite:////path or postgresql://user@host/database"
         ) from None
+    # What one parser takes for a path may be a password for another.
+    if url.password is not None:
+        raise Misconfigured(
+            "ledger.url: a URL must not contain a password; ledger.password says where it is kept"
+        )
     if url.get_backend_name() == "sqlite":
         return url.set(drivername="sqlite+pysqlite")
     return url.set(drivername="postgresql+psycopg")
