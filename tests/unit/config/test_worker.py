@@ -37,6 +37,11 @@ def test_one_variable_is_enough() -> None:
     assert settings == WorkerSettings(
         bootstrap_servers="127.0.0.1:19092", ledger_url=LedgerAddress.in_state_folder(home)
     )
+    assert settings.ledger is not None
+    assert not settings.ledger.chosen
+    named = load({**BROKERS, "EXTENTFLOW_LEDGER_URL": settings.ledger.url}, read_text=files())
+    assert named.ledger is not None
+    assert named.ledger.chosen
 
 
 def test_options_of_a_command_win_and_are_named_in_messages() -> None:

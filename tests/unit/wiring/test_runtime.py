@@ -2,9 +2,12 @@
 
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -448,14 +451,21 @@ def test_records_queued_one_by_one_use_no_library(
 # -- the ledger of a user without settings --------------------------------------------------------
 
 
-def test_without_settings_the_ledger_is_created_at_its_first_use(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+@pytest.fixture
+def own_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Take all settings of ledgers and of AWS away; return where the user's own ledger would be."""
     for name in list(os.environ):
-        if name.startswith("EXTENTFLOW_"):
+        if name.startswith(("EXTENTFLOW_", "AWS_")):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.chdir(tmp_path)
+    return tmp_path / "state" / "extentflow" / "ledger.db"
+
+
+@pytest.mark.usefixtures("own_ledger")
+def test_without_settings_the_ledger_is_created_at_its_first_use(tmp_path: Path) -> None:
     notes: list[str] = []
     given = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -469,6 +479,114 @@ def test_without_settings_the_ledger_is_created_at_its_first_use(
     assert notes == [
         f"created the ledger {first.ledger_address.path}, which records what is delivered"
     ]
+
+
+def test_a_command_that_only_reads_creates_no_ledger(own_ledger: Path) -> None:
+    given = {"bootstrap.servers": "127.0.0.1:1"}
+
+    with pytest.raises(Misconfigured, match=r"there is no ledger yet: .*ledger\.db is created"):
+        _ = Runtime.from_environment(given, creates=False).ledger
+
+    assert not own_ledger.parent.exists()
+
+
+def test_the_users_file_is_not_created_where_a_setting_names_it(own_ledger: Path) -> None:
+    given = {"bootstrap.servers": "127.0.0.1:1", "ledger.url": f"sqlite:///{own_ledger}"}
+
+    with pytest.raises(Misconfigured, match=r"does not exist; `extentflow init` creates it"):
+        _ = Runtime.from_environment(given).ledger.id
+
+
+class Tables(BaseHTTPRequestHandler):
+    """DynamoDB's DescribeTable; `answers` of its server are status and body."""
+
+    server: "TableServer"
+
+    def do_POST(self) -> None:
+        """Answer one request."""
+        self.server.asked.append(self.rfile.read(int(self.headers["Content-Length"])))
+        status, body = self.server.answer
+        self.send_response(status)
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+
+class TableServer(ThreadingHTTPServer):
+    """A server with one answer."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Tables)
+        self.asked: list[bytes] = []
+        self.answer = (HTTPStatus.OK, b'{"Table": {"TableName": "extentflow"}}')
+
+
+@pytest.fixture
+def tables(own_ledger: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableServer]:
+    """DynamoDB in a configured environment, beside a user's ledger that does not exist."""
+    assert not own_ledger.exists()
+    with TableServer() as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+        serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        yield server
+        server.shutdown()
+        serving.join()
+
+
+@pytest.mark.parametrize("creates", [True, False])
+def test_no_empty_ledger_is_created_beside_the_table_of_earlier_deliveries(
+    tables: TableServer,
+    own_ledger: Path,
+    *,
+    creates: bool,
+) -> None:
+    """A user of DynamoDB who set nothing once got an empty ledger, and every record twice."""
+    given = {"bootstrap.servers": "127.0.0.1:1"}
+
+    with pytest.raises(Misconfigured) as caught:
+        _ = Runtime.from_environment(given, creates=creates).ledger
+
+    assert tables.asked == [b'{"TableName": "extentflow"}']
+    assert "EXTENTFLOW_LEDGER_TABLE=extentflow uses it" in str(caught.value)
+    assert f"EXTENTFLOW_LEDGER_URL=sqlite:///{own_ledger}, with `extentflow init`" in str(
+        caught.value
+    )
+    assert not own_ledger.exists()
+
+
+@pytest.mark.parametrize(
+    "code", ["ResourceNotFoundException", "AccessDeniedException", "UnrecognizedClientException"]
+)
+def test_a_table_that_is_not_there_or_cannot_be_seen_is_no_obstacle(
+    tables: TableServer, own_ledger: Path, code: str
+) -> None:
+    body = f'{{"__type": "com.amazonaws.dynamodb.v20120810#{code}", "message": "no"}}'
+    tables.answer = (HTTPStatus.BAD_REQUEST, body.encode())
+
+    assert Runtime.from_environment({"bootstrap.servers": "127.0.0.1:1"}).ledger.id
+
+    assert len(tables.asked) == 1
+    assert own_ledger.exists()
+
+
+@pytest.mark.parametrize("missing", ["AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID"])
+def test_no_request_is_sent_where_aws_is_not_configured(
+    tables: TableServer, own_ledger: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.delenv(missing)
+
+    assert Runtime.from_environment({"bootstrap.servers": "127.0.0.1:1"}).ledger.id
+
+    assert tables.asked == []
+    assert own_ledger.exists()
 
 
 def test_a_ledger_that_a_setting_names_is_not_created(tmp_path: Path) -> None:

@@ -70,6 +70,20 @@ def configured_endpoint(service: str) -> str | None:
     return found
 
 
+def is_configured() -> bool:
+    """Return whether variables and files give a region and credentials; sends no request."""
+    session = new_botocore_session()
+    try:
+        if not session.get_config_variable("region"):
+            return False
+        chain = session.get_component("credential_provider")
+        for name in ASKING_PROVIDERS:
+            chain.remove(name)
+        return chain.load_credentials() is not None
+    except BotoCoreError:  # a profile that does not exist, or half of a key
+        return False
+
+
 def open_client(service: str) -> Any:  # noqa: ANN401 - boto3 makes clients at run time
     """Return a client of any service with short timeouts, for a person who waits for it."""
     config = Config(
@@ -79,6 +93,8 @@ def open_client(service: str) -> Any:  # noqa: ANN401 - boto3 makes clients at r
     return session.client(service, config=config)
 
 
+# The SDK's sources of credentials that send requests, or run programs, before they have any.
+ASKING_PROVIDERS = ("container-role", "iam-role", "custom-process")
 SERVER_ERROR = 500  # the first status of the class in which the server is at fault
 
 NO_ANSWER = (BotoConnectionError, CredentialRetrievalError, HTTPClientError, ResponseParserError)

@@ -47,7 +47,7 @@ Deployed = Annotated[
 
 def init(*, as_json: AsJson = False) -> None:
     """Create the ledger and the progress topic where they are missing."""
-    found = initialise(Runtime.from_environment())
+    found = initialise(Runtime.from_environment(notify=output.note))
     facts = (
         f"ledger {found.url} {'created' if found.created else 'exists'} (id "
         f"{found.ledger}); progress topic exists on Kafka cluster {found.cluster}"
@@ -63,7 +63,7 @@ def doctor(
     if deployed is not None:
         findings = list(DeployedStage(deployed).examine())
     else:
-        findings = list(examine(Runtime.from_environment(), connector))
+        findings = list(examine(Runtime.from_environment(notify=output.note), connector))
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
     else:

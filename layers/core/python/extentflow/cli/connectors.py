@@ -54,7 +54,7 @@ def put(file: File, *, as_json: AsJson = False) -> None:
 @app.command("list")
 def list_all(*, as_json: AsJson = False) -> None:
     """List the connectors."""
-    found = _connectors().list()
+    found = _connectors(creates=False).list()
     if as_json:
         output.print_json([asdict(one) for one in found])
         return
@@ -65,7 +65,7 @@ def list_all(*, as_json: AsJson = False) -> None:
 @app.command()
 def show(name: Name, *, revision: Revision = None, as_json: AsJson = False) -> None:
     """Show a connector's configuration as it was stored (secrets are references)."""
-    found = _connectors().get(name, revision)
+    found = _connectors(creates=False).get(name, revision)
     lines = [f"# {found.name}, revision {found.revision}, {found.state}"]
     lines += [f"{key}={value}" for key, value in sorted(found.config.items())]
     output.show(asdict(found), *lines, as_json=as_json)
@@ -105,8 +105,8 @@ def stop(connector: Name, *, as_json: AsJson = False) -> None:
         output.say(f"{output.counted(len(change.cancelled), 'open job')} cancelled")
 
 
-def _connectors() -> Connectors:
-    return Connectors(Runtime.from_environment().ledger)
+def _connectors(*, creates: bool = True) -> Connectors:
+    return Connectors(Runtime.from_environment(notify=output.note, creates=creates).ledger)
 
 
 def _show_change(change: ConnectorChange, *, as_json: bool, **more: object) -> None:

@@ -37,7 +37,8 @@ def dead_letters(
 
     The JSON lines, with corrected records, are what `replay --dead-letters --repairs` takes.
     """
-    letters = DeadLetterQueue(Runtime.from_environment(), connector).list(everything=everything)
+    runtime = Runtime.from_environment(notify=output.note, creates=False)
+    letters = DeadLetterQueue(runtime, connector).list(everything=everything)
     found = list(islice(letters, limit + 1))
     shown = found[:limit]
     if as_json:
@@ -70,7 +71,7 @@ def replay_letters(
     connector: str, repairs: Path | None, *, accept_duplicates: bool, as_json: bool
 ) -> None:
     """Deliver what a connector's dead letters hold; exit code 0 only when all of it arrived."""
-    queue = DeadLetterQueue(Runtime.from_environment(), connector)
+    queue = DeadLetterQueue(Runtime.from_environment(notify=output.note), connector)
     found = queue.replay(repairs, accept_duplicates=accept_duplicates)
     if as_json:
         output.print_json(asdict(found))

@@ -65,7 +65,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, newest first; or one job with the map of its extents and its errors."""
-    runtime = Runtime.from_environment()
+    runtime = Runtime.from_environment(notify=output.note, creates=False)
     jobs = Jobs(runtime)
     if job is not None:
         _show_job(jobs.get(job), as_json=as_json)
@@ -100,7 +100,7 @@ def submit(
     require_engine(engine, connector)
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
-    jobs = Jobs(Runtime.from_environment())
+    jobs = Jobs(Runtime.from_environment(notify=output.note))
     if event is not None and connector is None:
         sent = jobs.submit_event(event.read_text(encoding="utf-8"), name=str(event))
     else:
@@ -127,7 +127,8 @@ def submit(
 
 def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Send messages of the dead letter queues to the functions again, or only show them."""
-    found = Jobs(Runtime.from_environment()).redrive(job, since=since, dry_run=dry_run)
+    runtime = Runtime.from_environment(notify=output.note)
+    found = Jobs(runtime).redrive(job, since=since, dry_run=dry_run)
     if as_json:
         moved = [{"job": job_of(one), "reason": one.reason} for one in found.moved]
         output.print_json({"dry_run": dry_run, "moved": moved, "left": found.left})

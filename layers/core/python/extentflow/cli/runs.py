@@ -121,7 +121,7 @@ def plan(
 
     Nothing is written. An existing job keeps the plan of its own revision.
     """
-    found = _runs().plan(connector, addresses or (), cores=cores)
+    found = _runs(creates=False).plan(connector, addresses or (), cores=cores)
     if as_json:
         output.print_json([_plan_json(one) for one in found.objects])
     elif found.objects:
@@ -211,6 +211,9 @@ def run(
     if made is not None and choice.name == EMR and not save:
         raise Misconfigured("--engine emr reads a stored connector: add --save to store it")
     runs = _runs({} if servers is None else {"bootstrap.servers": servers})
+    where = runs.runtime.ledger_address
+    if not where.chosen and where.path.exists():  # else its creation is reported
+        output.note(f"ledger {where.path}, because no setting names one")
     if made is None:
         report = runs.run(
             connector or "", addresses or (), engine=choice, again=again, topics=topics
@@ -332,9 +335,9 @@ def ingest(
     run(addresses, connector=connector, master=SUBMITTED, again=again, as_json=as_json)
 
 
-def _runs(given: Mapping[str, str] | None = None) -> Runs:
+def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> Runs:
     control = RunControl(lambda: RunProgress(output.err), signals_stop, output.note)
-    return Runs(Runtime.from_environment(given, notify=output.note), control)
+    return Runs(Runtime.from_environment(given, notify=output.note, creates=creates), control)
 
 
 def show(report: RunReport, *, as_json: bool) -> None:

@@ -115,7 +115,7 @@ def stream(
     options = {name: str(value) for name, value in given if value is not None}
     sink_options = _sink_options(receipts, receipts_option or [])
     asked = StreamOptions.read({**options, "run": run}, labels=WRITTEN)
-    runtime = Runtime(asked.settings)
+    runtime = Runtime(asked.settings, notify=output.note)
     # Spark takes its time to start: a table or connector that is missing is reported before.
     runtime.require_app()
     if connector is not None:

@@ -11,7 +11,7 @@ Without any setting it is SQLite in the user's state folder.
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
@@ -38,12 +38,16 @@ _SPELLINGS = {"postgres": POSTGRESQL, "postgresql+psycopg": POSTGRESQL, "sqlite3
 
 @dataclass(frozen=True, slots=True)
 class LedgerAddress:
-    """A ledger's URL, and what it says; `table`, `region` and `endpoint` are DynamoDB's."""
+    """A ledger's URL, and what it says; `table`, `region` and `endpoint` are DynamoDB's.
+
+    `chosen` is False where no setting says so, in the process that read the settings.
+    """
 
     url: str
     table: str = ""
     region: str | None = None
     endpoint: str | None = None
+    chosen: bool = field(default=True, compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -63,7 +67,8 @@ class LedgerAddress:
         if parts.fragment:
             raise ValueError("a URL of a ledger has no fragment; remove # and what follows")
         if scheme == DYNAMODB:
-            return cls(text, **_dynamodb(parts))
+            found = _dynamodb(parts)
+            return cls(text, found["table"], found.get("region"), found.get("endpoint"))
         if scheme == SQLITE:
             _check_sqlite(parts)
         elif scheme == POSTGRESQL:
@@ -81,7 +86,8 @@ class LedgerAddress:
     @classmethod
     def in_state_folder(cls, environ: Mapping[str, str], platform: str = sys.platform) -> Self:
         """Return the user's own ledger: a file of SQLite, created at its first use."""
-        return cls(f"{SQLITE}:///{quote(str(state_folder(environ, platform) / 'ledger.db'))}")
+        path = state_folder(environ, platform) / "ledger.db"
+        return cls(f"{SQLITE}:///{quote(str(path))}", chosen=False)
 
     @property
     def scheme(self) -> str:

@@ -7,7 +7,7 @@ The environment is passed in, so that tests and functions give their own.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from extentflow.config.files import parse_text
@@ -254,7 +254,7 @@ def load(
         config[name] = text
         labels[name] = f"--{name.replace('.', '-')}"
     try:
-        settings = WorkerSettings.from_map(with_ledger(config, environ), labels=labels)
+        settings = with_ledger(WorkerSettings.from_map(config, labels=labels), environ)
     except Misconfigured as exc:
         raise Misconfigured([*problems, *exc.problems]) from None
     if problems:
@@ -262,11 +262,11 @@ def load(
     return settings
 
 
-def with_ledger(config: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return a flat map that names a ledger: its own, else the user's, so that it may travel."""
-    if any(name in config for name in ("ledger.url", *OF_DYNAMODB)):
-        return dict(config)
-    return {**config, "ledger.url": LedgerAddress.in_state_folder(environ).url}
+def with_ledger(settings: WorkerSettings, environ: Mapping[str, str]) -> WorkerSettings:
+    """Return settings that name a ledger: their own, else the user's, so that they may travel."""
+    if settings.ledger is not None:
+        return settings
+    return replace(settings, ledger_url=LedgerAddress.in_state_folder(environ))
 
 
 def variable(name: str) -> str:

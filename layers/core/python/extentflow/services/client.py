@@ -46,7 +46,7 @@ class Extentflow:
     ) -> None:
         """Use `settings`, or the environment's; tests pass a `runtime` and engine of doubles."""
         if runtime is None and settings is not None:
-            runtime = Runtime(WorkerSettings.from_map(with_ledger(settings, os.environ)))
+            runtime = Runtime(with_ledger(WorkerSettings.from_map(settings), os.environ))
         self._runtime = runtime or Runtime.from_environment()
         self._open_engine = open_engine
 

@@ -11,18 +11,19 @@ from functools import cached_property
 from random import Random
 from typing import Self
 
+from extentflow import aws
 from extentflow.aws.msk import TokenSigner
 from extentflow.aws.secrets import SecretsManager
 from extentflow.background import LatestCall
 from extentflow.config import worker as worker_settings
 from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.config.files import read_if_present
-from extentflow.config.ledgers import LedgerAddress
+from extentflow.config.ledgers import DEFAULT_TABLE, LedgerAddress
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Permanent, Retryable, SinkUnavailable
 from extentflow.jobs.planner import JobRequest, Planner
-from extentflow.ledger import Ledger, open_ledger
+from extentflow.ledger import Ledger, LedgerOptions, open_ledger
 from extentflow.model import Content, Job, ObjectVersion
 from extentflow.retry import Clock
 from extentflow.sink import Sink
@@ -38,16 +39,24 @@ log = logging.getLogger(__name__)
 
 # As long as producers wait before they ask for a topic's partitions again.
 TOPIC_SECONDS = REFRESH_SECONDS
+# Of one request, at the creation of a ledger.
+TABLE_SECONDS = 1.0
 
 
 class Runtime:
     """The ledger, broker, connectors and objects of one process; each process makes its own."""
 
     def __init__(
-        self, settings: WorkerSettings, *, notify: Callable[[str], object] = log.info
+        self,
+        settings: WorkerSettings,
+        *,
+        notify: Callable[[str], object] = log.info,
+        creates: bool = True,
     ) -> None:
+        """Use settings; `creates` False: a missing ledger of the user is an error."""
         self.settings = settings
         self._notify = notify
+        self._creates = creates
         self.clock = Clock()
         self.random = Random()  # noqa: S311 - jitter and names, no secrets
         self.secrets = options.SecretResolver(SecretsManager(self.clock))
@@ -61,20 +70,27 @@ class Runtime:
         given: Mapping[str, str] | None = None,
         *,
         notify: Callable[[str], object] = log.info,
+        creates: bool = True,
     ) -> Self:
         """Read settings from the environment, the files it names, and `given` over both."""
         found = worker_settings.load(os.environ, read_text=read_if_present, given=given)
-        return cls(found, notify=notify)
+        return cls(found, notify=notify, creates=creates)
 
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger; nothing is requested before its first call, but the user's own is created."""
         opened = open_ledger(options.ledger_options(self.settings, self.secrets))
-        own = LedgerAddress.in_state_folder(os.environ)
+        where = self.ledger_address
         # Not where a setting names a file: a mistyped path would be a ledger without any job.
-        if self.ledger_address == own and not opened.admin.exists():
+        if not where.chosen and not opened.admin.exists():
+            _require_no_table(where)
+            if not self._creates:
+                raise Misconfigured(
+                    f"there is no ledger yet: {where.path} is created with the first connector or"
+                    " delivery; set ledger.url where another one records them"
+                )
             opened.admin.create()
-            self._notify(f"created the ledger {own.path}, which records what is delivered")
+            self._notify(f"created the ledger {where.path}, which records what is delivered")
         return opened
 
     @property
@@ -222,4 +238,31 @@ class Runtime:
             look_up=self.secrets,
             sign=self._sign,
             find_library=lambda: trusted_library() if settings.sink_enqueue == ARRAYS else None,
+        )
+
+
+def _require_no_table(own: LedgerAddress) -> None:
+    """Raise Misconfigured where DynamoDB has the table that was the ledger of unset settings.
+
+    An empty ledger beside it would deliver everything again. Sends a request only where AWS is
+    configured; without a usable response there is no such table.
+    """
+    if not aws.is_configured():
+        return
+    table = LedgerOptions(
+        DEFAULT_TABLE,
+        retry_seconds=TABLE_SECONDS,
+        connect_seconds=TABLE_SECONDS,
+        read_seconds=TABLE_SECONDS,
+    )
+    try:
+        exists = open_ledger(table).admin.exists()
+    except (Misconfigured, Retryable):  # no permission to see it, no network
+        return
+    if exists:
+        raise Misconfigured(
+            f"no setting names a ledger, and DynamoDB has the table {DEFAULT_TABLE}:"
+            f" EXTENTFLOW_LEDGER_TABLE={DEFAULT_TABLE} uses it; EXTENTFLOW_LEDGER_URL={own}, with"
+            " `extentflow init`, begins a ledger on this machine, under which everything is"
+            " delivered again"
         )
