@@ -6,6 +6,7 @@ import pytest
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.errors import Misconfigured
+from extentflow.model import ObjectVersion
 from extentflow.services.addressed import (
     AddressedConnector,
     make_connector,
@@ -239,3 +240,84 @@ def test_saving_names_connectors_that_deliver_the_same_objects() -> None:
 
     (note,) = notes
     assert note.startswith("connector c reads s3://shop/in/today/ into the same topic")
+
+
+def notes_of(runtime: MemoryRuntime, one: AddressedConnector) -> list[str]:
+    notes: list[str] = []
+    store_connector(runtime, one, save=False, notify=notes.append)
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("address", "read"),
+    [
+        ("s3://shop/in/", True),
+        ("s3://shop/", True),
+        ("s3://shop/in/today/a.csv", True),
+        ("s3://shop/in/today", True),
+        ("s3://shop/in/*.csv", True),
+        ("s3://shop/in/today2/", False),
+        ("s3://shop/in/today2", False),
+        ("s3://shop/in/to", False),
+        ("s3://shop/in/x*.csv", False),
+        ("s3://other/in/today/", False),
+    ],
+)
+def test_a_stored_connector_of_the_same_objects_is_named_before_they_are_delivered(
+    address: str,
+    *,
+    read: bool,
+) -> None:
+    """A run without --save once delivered them a second time without a word."""
+    runtime = MemoryRuntime()
+    runtime.put_connector(topic="orders", aws__s3__prefix="in/today/")
+
+    notes = notes_of(runtime, make_connector([address], "orders", {}))
+
+    assert len(notes) == read
+    if read:
+        assert "connector c reads s3://shop/in/today/ into the same topic" in notes[0]
+        assert "`extentflow run ADDRESS -c c` delivers with that one" in notes[0]
+    assert notes_of(runtime, make_connector([address], "others", {})) == []
+
+
+def test_another_spelling_of_the_service_is_the_same_service() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector(topic="orders", s3__url="http://minio:9000/")
+
+    minio = make_connector(["s3://shop/c/"], "orders", {"aws.s3.endpoint": "http://MINIO:9000"})
+
+    assert len(notes_of(runtime, minio)) == 1
+    assert notes_of(runtime, make_connector(["s3://shop/c/"], "orders", {})) == []
+
+
+def test_a_connector_of_a_parent_folder_that_delivered_is_named(tmp_path: Path) -> None:
+    runtime = MemoryRuntime()
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    parent = stored(runtime, make_connector([str(tmp_path / "in")], "orders", {}))
+    child = make_connector([str(tmp_path / "link" / "sub")], "orders", {})
+    idle = notes_of(runtime, child)
+    config = runtime.connectors.revision(parent.name, 1)
+    version = ObjectVersion(config.bucket, "sub/a.csv", None, "etag", 4)
+    runtime.planner().register(runtime.request(config, 1, version, 1))
+
+    notes = notes_of(runtime, child)
+
+    assert idle == []
+    (note,) = notes
+    assert note.startswith(f"connector {parent.name}, of an earlier command, read {tmp_path}/in")
+    assert note.endswith("give addresses that leave them out")
+
+
+def test_a_link_to_a_folder_makes_the_folders_connector(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+
+    whole, one = (
+        make_connector([str(tmp_path / "link" / name)], "orders", {}) for name in ("", "a.csv")
+    )
+
+    assert whole.config["directory"] == str((tmp_path / "in").resolve())
+    assert one.name == whole.name == make_connector([str(tmp_path / "in")], "orders", {}).name

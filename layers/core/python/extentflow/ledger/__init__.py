@@ -179,8 +179,8 @@ class ConnectorStore(Protocol):
     def get(self, name: str, revision: int | None = None) -> ConnectorVersion | None:
         """Return a revision (None: the latest that is not deleted)."""
 
-    def list(self) -> Iterator[ConnectorVersion]:
-        """Yield the latest revision of every connector that is not deleted, by name."""
+    def list(self, *, deleted: bool = False) -> Iterator[ConnectorVersion]:
+        """Yield the latest revision of every connector, by name; also `deleted` ones if asked."""
 
     def names(self) -> Iterator[str]:
         """Yield the names of all connectors; a deleted one may have open jobs."""

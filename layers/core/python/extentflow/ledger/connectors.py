@@ -58,9 +58,11 @@ class StoredConnectors:
         shown = self._items.get(Key(CONNECTORS, name))
         return self._latest(name, shown) if shown and "deleted" not in shown else None
 
-    def list(self) -> Iterator[ConnectorVersion]:
+    def list(self, *, deleted: bool = False) -> Iterator[ConnectorVersion]:
         for shown in self._items.query(CONNECTORS):
-            if "deleted" not in shown and (latest := self._latest(shown["sk"], shown)):
+            if not deleted and "deleted" in shown:
+                continue
+            if latest := self._latest(shown["sk"], shown):
                 yield latest
 
     def names(self) -> Iterator[str]:

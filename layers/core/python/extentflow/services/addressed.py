@@ -11,15 +11,16 @@ bucket share it, and an object that one of them delivered is known to the others
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
+from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured, plain, without_credentials
 from extentflow.jobs.addresses import GLOB_CHARACTERS
-from extentflow.services.connectors import Connectors, service_of
+from extentflow.services.connectors import Connectors, overlapping, service_of
 from extentflow.wiring import Runtime, check_connector
 
 S3_SCHEMES = ("s3://", "s3a://")
@@ -84,13 +85,10 @@ def store_connector(
     """
     connectors = runtime.ledger.connectors
     listed = connectors.get(made.name)
+    for line in _overlaps(runtime, made, whole=save):
+        notify(line)
     if save:
         stored = Connectors(runtime.ledger).put(made.config)
-        for other in stored.overlapping:
-            notify(
-                f"connector {other.name} reads {other.source} into the same topic: objects that "
-                "both read are delivered twice"
-            )
         return replace(made, revision=stored.revision, stored=True)
     if listed is not None and listed.config != made.config:
         raise Misconfigured(
@@ -102,6 +100,39 @@ def store_connector(
         return replace(made, revision=listed.revision, stored=True)
     hidden = connectors.put(made.name, made.config, listed=False)
     return replace(made, revision=hidden.revision)
+
+
+def _overlaps(runtime: Runtime, made: AddressedConnector, *, whole: bool) -> Iterator[str]:
+    """Yield a line for each connector through which the same records reach the same topic.
+
+    `whole`: through all that the connector reads, instead of its addresses.
+    """
+    ledger, config = runtime.ledger, parse(made.config)
+    places = () if whole else tuple(map(_begins, made.addresses))
+    for other in overlapping(config, ledger.connectors.list(deleted=True), places):
+        twice = "into the same topic: objects that both read are delivered twice"
+        if ledger.connectors.get(other.name) is not None:
+            source = Connectors(ledger).get(other.name).source
+            yield (
+                f"connector {other.name} reads {source} {twice}; `extentflow run ADDRESS -c"
+                f" {other.name}` delivers with that one"
+            )
+        # One that is not listed delivers nothing by itself; what it delivered counts.
+        elif next(iter(ledger.jobs.list(other.name)), None) is not None:
+            theirs = parse(other.config).bucket
+            way_out = (
+                f"--set name={other.name} continues that one"
+                if theirs == config.bucket
+                else "give addresses that leave them out"
+            )
+            yield f"connector {other.name}, of an earlier command, read {theirs} {twice}; {way_out}"
+
+
+def _begins(address: str) -> str:
+    """Return what the objects of an address begin with, without the scheme."""
+    text = address.partition("://")[2]
+    literal = _literal(text)
+    return literal if literal != text or text.endswith("/") else f"{text}/"
 
 
 def parse_settings(words: Iterable[str]) -> dict[str, str]:
@@ -170,7 +201,8 @@ def _in_folder(address: str) -> _Place:
     else:
         folder = _literal(path).rpartition("/")[0]
         key = path[len(folder) + 1 :]
-    return _Place(folder or "/", key)
+    # One folder has one connector, whatever link leads to it.
+    return _Place(os.path.realpath(folder or "/"), key)
 
 
 def _literal(pattern: str) -> str:

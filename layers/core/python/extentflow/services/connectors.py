@@ -1,10 +1,10 @@
 """Connectors: validate, put, list, show, delete, pause, resume and stop."""
 
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from operator import attrgetter
 from urllib.parse import urlsplit
 
 from extentflow.aws import configured_endpoint
@@ -84,7 +84,7 @@ class Connectors:
         """
         checked = check_connector(config)
         stored = self._ledger.connectors.put(checked.name, config)
-        others = map(self._described, _overlapping(checked, self._ledger.connectors.list()))
+        others = map(self._described, overlapping(checked, self._ledger.connectors.list()))
         return StoredConnector(stored.name, stored.revision, tuple(others))
 
     def list(self) -> list[Connector]:
@@ -165,10 +165,15 @@ def service_of(config: ConnectorConfig) -> str:
     return f"{parts.scheme}://{shown}:{port}{parts.path.rstrip('/')}"
 
 
-def _overlapping(
-    config: ConnectorConfig, stored: Iterable[ConnectorVersion]
+def overlapping(
+    config: ConnectorConfig, stored: Iterable[ConnectorVersion], places: Collection[str] = ()
 ) -> Iterator[ConnectorVersion]:
-    """Yield other connectors that read some of the same objects into the same topic."""
+    """Yield other connectors that read some of the same objects into the same topic.
+
+    `places` are what the objects' addresses begin with, without a scheme; without any, all that
+    `config` reads.
+    """
+    places = places or (_place(config),)
     for version in stored:
         if version.name == config.name:
             continue
@@ -176,7 +181,14 @@ def _overlapping(
             other = parse(version.config)
         except Misconfigured:  # stored by another version; commands that use it report the problem
             continue
-        nested = other.prefix.startswith(config.prefix) or config.prefix.startswith(other.prefix)
-        target = attrgetter("topic", "bucket")
-        if nested and target(other) == target(config) and service_of(other) == service_of(config):
+        theirs = _place(other)
+        nested = any(theirs.startswith(one) or one.startswith(theirs) for one in places)
+        if nested and other.topic == config.topic and service_of(other) == service_of(config):
             yield version
+
+
+def _place(config: ConnectorConfig) -> str:
+    """Return what the addresses of a connector's objects begin with, without the scheme."""
+    if config.endpoint_type == LOCAL_FILE:
+        return f"{os.path.realpath(config.bucket).rstrip('/')}/"
+    return f"{config.bucket}/{config.prefix}"
