@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,6 +40,18 @@ def test_first_records_are_shown_as_they_would_be_sent(
     ]
     assert (found["format"], found["format_source"]) == ("csv", "extension .csv")
     assert found["extents"] == [[0, 30]]
+
+
+def test_a_folder_of_temporary_files_may_have_any_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "orders.csv").write_text("id\n1\n")
+    folder = tmp_path / "a b%41:#?@"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+    assert peeked(capsys, "orders.csv")["columns"] == {"id": "string"}
+    assert list(tmp_path.rglob("*.db")) == list(folder.iterdir()) == []
 
 
 def test_columns_of_parquet_and_the_cut_are_shown(

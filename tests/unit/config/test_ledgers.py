@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from extentflow.config.ledgers import LEDGER_URL, LedgerAddress, state_folder
+from extentflow.errors import Misconfigured
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,11 @@ def test_state_is_kept_where_the_platform_keeps_it(
     found = state_folder(environ, platform)
 
     assert found == Path(folder or "/home/me/.local/state/extentflow")
+
+
+def test_a_relative_home_is_named() -> None:
+    with pytest.raises(Misconfigured, match=r"^HOME=relative: write an absolute path, or set"):
+        state_folder({"HOME": "relative"}, "linux")
 
 
 def test_the_users_own_ledger_is_a_file_below_the_state_folder() -> None:

@@ -52,7 +52,10 @@ def test_files_make_a_connector_of_their_folder(
     one = make_connector(["data/a.csv"], "orders", {})
     every = {
         address: make_connector([address], "orders", {}).addresses
-        for address in ("data", "data/", f"file://{folder}", "data/*.csv", "data/star*.csv")
+        for address in (
+            *("data", "data/", f"file://{folder}", f"file://localhost{folder}"),
+            *("data/*.csv", "data/star*.csv"),
+        )
     }
     several = make_connector(["data/a.csv", str(folder / "b.csv")], "orders", {})
 
@@ -63,6 +66,7 @@ def test_files_make_a_connector_of_their_folder(
         "data": (f"file://{folder}/",),
         "data/": (f"file://{folder}/",),
         f"file://{folder}": (f"file://{folder}/",),
+        f"file://localhost{folder}": (f"file://{folder}/",),
         "data/*.csv": (f"file://{folder}/*.csv",),
         "data/star*.csv": (f"file://{folder}/star*.csv",),
     }
@@ -148,6 +152,8 @@ def test_variables_of_endpoints_that_the_sdk_ignores_do_not_count(
     [
         ([], {}, "which objects? give an address"),
         (["no-such.csv"], {}, "/no-such.csv: no such file or folder; correct the path"),
+        (["a" * 300], {}, "File name too long; correct the path"),
+        (["file://elsewhere/in/"], {}, "file://elsewhere/in/: write file:///absolute/path"),
         (["gs://shop/in/"], {}, "gs://shop/in/: write s3://BUCKET/KEY, a file or a folder"),
         (["s3://one/", "s3://two/"], {}, "several buckets or folders"),
         (["s3://shop/"], {"topic": "x"}, "--set topic: the address and --topic say that"),
@@ -240,6 +246,31 @@ def test_saving_names_connectors_that_deliver_the_same_objects() -> None:
 
     (note,) = notes
     assert note.startswith("connector c reads s3://shop/in/today/ into the same topic")
+
+
+@pytest.mark.parametrize("save", [False, True])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"topic": "others"},
+        {"aws.s3.bucket.name": "other"},
+        {"aws.s3.endpoint": "http://minio:9000"},
+        {"input.format": "gone"},
+    ],
+)
+def test_a_deleted_connector_of_other_objects_does_not_give_its_name(
+    changed: dict[str, str], *, save: bool
+) -> None:
+    """Its jobs once counted for the new topic: nothing was delivered."""
+    runtime = MemoryRuntime()
+    one = made()
+    runtime.memory.connectors.put(one.name, {**one.config, **changed})
+    runtime.memory.connectors.delete(one.name)
+
+    with pytest.raises(Misconfigured, match=r"was deleted, and may have .* --set name=NAME"):
+        stored(runtime, one, save=save)
+
+    assert stored(runtime, made(name="mine"), save=save).name == "mine"
 
 
 def notes_of(runtime: MemoryRuntime, one: AddressedConnector) -> list[str]:

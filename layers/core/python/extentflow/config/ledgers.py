@@ -11,7 +11,7 @@ Without any setting it is SQLite in the user's state folder.
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
@@ -86,8 +86,12 @@ class LedgerAddress:
     @classmethod
     def in_state_folder(cls, environ: Mapping[str, str], platform: str = sys.platform) -> Self:
         """Return the user's own ledger: a file of SQLite, created at its first use."""
-        path = state_folder(environ, platform) / "ledger.db"
-        return cls(f"{SQLITE}:///{quote(str(path))}", chosen=False)
+        return replace(cls.of_file(state_folder(environ, platform) / "ledger.db"), chosen=False)
+
+    @classmethod
+    def of_file(cls, path: Path) -> Self:
+        """Return the address of a file of SQLite, by its absolute path."""
+        return cls(f"{SQLITE}:///{quote(str(path))}")
 
     @property
     def scheme(self) -> str:
@@ -116,6 +120,10 @@ def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Pa
     base = environ.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):  # a relative one is to be ignored
         home = environ.get("HOME") or _home()
+        if not home.startswith("/"):
+            raise Misconfigured(
+                f"HOME={plain(home)}: write an absolute path, or set ledger.url={_forms()}"
+            )
         where = "Library/Application Support" if platform == "darwin" else ".local/state"
         base = f"{home}/{where}"
     return Path(base) / "extentflow"

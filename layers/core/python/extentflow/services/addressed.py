@@ -11,6 +11,7 @@ bucket share it, and an object that one of them delivered is known to the others
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,6 +86,8 @@ def store_connector(
     """
     connectors = runtime.ledger.connectors
     listed = connectors.get(made.name)
+    if listed is None:
+        _require_same_objects(runtime, made)
     for line in _overlaps(runtime, made, whole=save):
         notify(line)
     if save:
@@ -100,6 +103,31 @@ def store_connector(
         return replace(made, revision=listed.revision, stored=True)
     hidden = connectors.put(made.name, made.config, listed=False)
     return replace(made, revision=hidden.revision)
+
+
+def _require_same_objects(runtime: Runtime, made: AddressedConnector) -> None:
+    """Raise Misconfigured where jobs of a deleted connector of that name are of other objects.
+
+    What it delivered, from elsewhere or to another topic, would count as delivered.
+    """
+    versions = runtime.ledger.connectors.list(deleted=True)
+    before = next((one for one in versions if one.name == made.name), None)
+    if before is None:
+        return
+    try:
+        old = parse(before.config)
+    except Misconfigured:  # stored by another version; its jobs cannot be compared
+        old = None
+    new = parse(made.config)
+    same = old is not None and (
+        (old.topic, old.bucket, service_of(old)) == (new.topic, new.bucket, service_of(new))
+    )
+    if not same:
+        raise Misconfigured(
+            f"connector {made.name} was deleted, and may have delivered other objects, or to"
+            f" another topic (`extentflow status -c {made.name}`); --set name=NAME makes a"
+            " connector of its own"
+        )
 
 
 def _overlaps(runtime: Runtime, made: AddressedConnector, *, whole: bool) -> Iterator[str]:
@@ -184,25 +212,44 @@ def _in_bucket(address: str) -> _Place:
 
 
 def _in_folder(address: str) -> _Place:
-    text = address.removeprefix(FILE_SCHEME)
+    text = address
+    if address.startswith(FILE_SCHEME):
+        text = re.sub(r"^localhost(?=/)", "", address.removeprefix(FILE_SCHEME))
+        if not text.startswith("/"):
+            raise Misconfigured(
+                f"{without_credentials(address)}: write file:///absolute/path, or a path alone"
+            )
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
         raise Misconfigured(
             f"{without_credentials(address)}: write s3://BUCKET/KEY, a file or a folder"
         )
     path = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 - keeps a `*`
-    if Path(path).is_dir():
+    glob = any(one in text for one in GLOB_CHARACTERS)
+    mode = _mode(path, may_be_absent=glob)
+    if stat.S_ISDIR(mode):
         folder, key = path, ""
-    elif Path(path).exists() or not any(one in text for one in GLOB_CHARACTERS):
+    elif mode or not glob:
         folder, _, key = path.rpartition("/")
-        if not Path(path).exists():
-            raise Misconfigured(
-                f"{path}: no such file or folder; correct the path, or write s3://BUCKET/KEY"
-            )
     else:
         folder = _literal(path).rpartition("/")[0]
         key = path[len(folder) + 1 :]
     # One folder has one connector, whatever link leads to it.
     return _Place(os.path.realpath(folder or "/"), key)
+
+
+def _mode(path: str, *, may_be_absent: bool) -> int:
+    """Return a file's mode, 0 without a file where it may be absent, else raise Misconfigured."""
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 - a text that may be a glob
+    except (OSError, ValueError) as exc:
+        if may_be_absent:
+            return 0
+        why = "no such file or folder"
+        if isinstance(exc, OSError) and not isinstance(exc, FileNotFoundError):
+            why = exc.strerror or why
+        raise Misconfigured(
+            f"{plain(path)}: {why}; correct the path, or write s3://BUCKET/KEY"
+        ) from exc
 
 
 def _literal(pattern: str) -> str:

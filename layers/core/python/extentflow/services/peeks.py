@@ -141,7 +141,7 @@ def _first(
 def _runtime() -> Iterator[Runtime]:
     """Yield a runtime whose ledger is gone afterwards."""
     with TemporaryDirectory(prefix="extentflow-peek-") as folder:
-        url = LedgerAddress.parse(f"sqlite:///{Path(folder).resolve() / 'ledger.db'}")
+        url = LedgerAddress.of_file(Path(folder).resolve() / "ledger.db")
         runtime = Runtime(WorkerSettings(bootstrap_servers=NO_BROKERS, ledger_url=url))
         runtime.ledger.admin.create()
         yield runtime
