@@ -63,6 +63,29 @@ def test_a_location_between_rows_is_none() -> None:
     assert fmt.begun == 1
 
 
+class EmptyAtTheEnd(Counted):
+    """Rows at 0 and 10, and a last chunk without any."""
+
+    def decode(self, *_: object) -> Iterator[Chunk]:
+        self.begun += 1
+        yield Chunk(pa.record_batch({"value": ["0", "10"]}), 20, [0, 10])
+        yield Chunk(pa.record_batch({"value": pa.array([], pa.string())}), 30, [])
+
+
+def test_rows_before_an_empty_last_chunk_are_found_after_it_was_read() -> None:
+    fmt, finder = EmptyAtTheEnd(), RowFinder()
+    with pytest.raises(CorruptRecord, match="no record begins at offset 25"):
+        found(finder, fmt, 25)
+
+    row = found(finder, fmt, 10)
+
+    assert row.batch.column(0).to_pylist() == ["10"]
+    assert fmt.begun == 2
+    with pytest.raises(CorruptRecord, match="no record begins at offset 25"):
+        found(finder, fmt, 25)
+    assert fmt.begun == 2
+
+
 def test_a_row_that_is_bad_now_stays_one_and_keeps_its_bytes() -> None:
     fmt = Counted({10: BadRecord(None, 10, "lost"), 20: BadRecord(b"x", 20, "bad")})
     finder = RowFinder()

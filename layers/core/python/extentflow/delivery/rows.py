@@ -68,21 +68,27 @@ class RowFinder:
 
 @dataclass(slots=True)
 class _OpenExtent:
-    """An extent that is decoded up to `chunk`; None before the first one."""
+    """An extent that is decoded up to `chunk`; None before the first one.
+
+    `passed` is the highest location before that chunk, which itself may have none.
+    """
 
     chunks: Generator[Chunk]
     chunk: Chunk | None = None
+    passed: int = -1
 
     def has_ahead(self, location: int) -> bool:
         """Whether the location is not before the current chunk."""
-        return self.chunk is None or location >= min(_locations(self.chunk), default=0)
+        return location > self.passed
 
     def find(self, location: int) -> Chunk | None:
         """Return the row at a location, or what is bad there, as a chunk; None: neither."""
-        while self.chunk is None or max(_locations(self.chunk), default=-1) < location:
+        while self.chunk is None or (last := max(_locations(self.chunk), default=-1)) < location:
             following = next(self.chunks, None)
             if following is None:
                 return None
+            if self.chunk is not None:
+                self.passed = max(self.passed, last)
             self.chunk = following
         chunk, rows = self.chunk, self.chunk.locations
         row = bisect_left(rows, location)
