@@ -12,10 +12,12 @@ import pytest
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
+from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.redelivery import MOST_REASONS, Redelivered
 from extentflow.errors import Misconfigured, ProgressUnknown, SinkUnavailable, UnsupportedType
 from extentflow.services.deadletters import DeadLetterQueue, read_repairs, repair_line
 from extentflow.sink import ProducerSettings, Records
+from extentflow.wiring.objects import ConnectorCatalogue
 
 DEAD = "dead"
 HEAD = b"id,name\n"
@@ -369,17 +371,69 @@ def test_what_the_topic_rejected_is_read_from_the_object_again() -> None:
     assert values(runtime) == [b'{"id":"1"}']
 
 
-def test_no_row_is_read_where_no_record_begins_any_more() -> None:
-    body = HEAD + b'1,"d\ne",2\n'
-    runtime = runtime_with(body, **CAST, csv__quote__char="'")
-    assert [one["location"] for one in letters(runtime)] == ["13"]
+HALF = HEAD + b'1,a\ny,"d\nq,e"\nz,h\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "first", "then", "named"),
+    [
+        # Under it a record begins at the same byte, and ends within the one of before.
+        (HALF, {}, {"csv__quote__char": "^"}, "csv.quote.char"),
+        (HALF, {}, {"csv__header": "false", **RIGHT}, "csv.header, csv.schema"),
+        (HALF, {}, {"csv__separator__char": ";", **RIGHT}, "csv.separator.char, csv.schema"),
+        (HALF, {}, {"input__format": "text"}, "input.format"),
+        (HALF, {}, {"input__format": "bytes"}, "input.format"),
+        (HALF, {}, {"character__set": "cp1252"}, "character.set"),
+        (HALF, {}, {"file__compression__type": "gzip"}, "file.compression.type"),
+        (HALF, {}, {"record__max__bytes": "5"}, "record.max.bytes"),
+        (HEAD + b'1,"d\ne",2\n', {"csv__quote__char": "'"}, {}, "csv.quote.char"),
+    ],
+)
+def test_no_row_is_read_where_the_connector_decodes_otherwise_than_the_job(
+    body: bytes, first: dict[str, str], then: dict[str, str], named: str
+) -> None:
+    runtime = runtime_with(body, **CAST, **first)
+    rows = sum(one["record"] is None for one in letters(runtime))
+    assert rows
     before = values(runtime)
-    runtime.put_connector(**tolerant())
+    runtime.put_connector(**tolerant(**then))
 
     found = replay(runtime)
 
-    assert (found.records, found.bad, found.left) == (0, 0, 1)
-    assert "no record begins at offset 13 under the connector's config" in found.reasons[0]
+    assert (found.records, found.left) == (0, rows)
+    expected = (
+        f"decodes records otherwise than its revision 1, which the job pins: {named}; restore"
+    )
+    assert expected in found.reasons[0]
+    assert (
+        "--repairs, or deliver the object again with `extentflow run --again`" in found.reasons[0]
+    )
+    assert values(runtime) == before
+
+    runtime.put_connector(**tolerant(**first))
+    again = replay(runtime)
+
+    assert (again.records, again.left) == (rows, 0), again.reasons
+
+
+class Forgetful(ConnectorCatalogue):
+    """Connectors whose ledger lacks the first revision."""
+
+    def revision(self, name: str, revision: int) -> ConnectorConfig:
+        return super().revision(name, 99 if revision == 1 else revision)
+
+
+def test_no_row_is_read_without_the_revision_that_its_job_pins() -> None:
+    runtime = runtime_with(CSV, **CAST)
+    before = values(runtime)
+    runtime.put_connector(**tolerant())
+    runtime.__dict__["connectors"] = Forgetful(runtime.ledger)
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (0, 1, 3)
+    assert "no revision 99 of connector c, which a job pins; restore" in found.reasons[0]
+    assert "--repairs" in found.reasons[0]
     assert values(runtime) == before
 
 

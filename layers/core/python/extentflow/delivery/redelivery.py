@@ -5,7 +5,7 @@
            one transaction: these, and the offset behind the last dead letter read
 
 A dead letter without the bytes of its record states where its row is: it is decoded again from the
-pinned version of its object.
+pinned version of its object, as long as the connector still decodes it as its job did.
 
 Each partition of the dead letter queue has a transactional id and a group of its own, as slots
 have: fencing ends an earlier replay, and the group's offset is the only progress that counts. Kafka
@@ -134,13 +134,17 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What one dead letter's record is decoded with."""
+    """What one dead letter's record is decoded with.
+
+    `unreadable`: why its row cannot be read from the object again; empty where it can.
+    """
 
     extent: Extent
     location: int
     pipeline: Pipeline
     queue: DeadLetters
     client: ProducerSettings
+    unreadable: str = ""
 
 
 @dataclass(slots=True)
@@ -352,6 +356,8 @@ class Redelivery:
             return opened, opened.pipeline.convert_record(opened.extent, raw, opened.location)
         if raw is None and letter.is_row:
             opened = self.open_letter(letter)
+            if opened.unreadable:
+                raise NotOffered(opened.unreadable)
             chunk = self.rows.find(opened.pipeline, opened.extent, opened.location)
             return opened, opened.pipeline.convert_chunk(opened.extent, chunk)
         raise CorruptRecord(f"it has no bytes, because {letter.lacks_bytes}; {_REMEDY}")

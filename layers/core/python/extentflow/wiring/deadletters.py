@@ -1,10 +1,11 @@
 """Opens what the replay of a connector's dead letters needs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 from extentflow.config.connector import ConnectorConfig
+from extentflow.config.table import Key, declared
 from extentflow.delivery.deadletters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.redelivery import DeadLetter, Opened, Redelivery
@@ -17,6 +18,10 @@ from extentflow.wiring.extents import pipeline
 from extentflow.wiring.runtime import Runtime
 
 CACHED_JOBS = 64
+_OTHERWISE = (
+    "state its record in a file for --repairs, or deliver the object again with"
+    " `extentflow run --again`"
+)
 
 
 def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
@@ -74,7 +79,26 @@ class _Opener:
         extent = Extent(job.id, ordinal, self._config.name, job.version, start, end, fmt)
         made = self._pipeline(job.id)
         unit = made.format.location_unit
-        return Opened(extent, location, made, self._queue(job, unit), self._client(job))
+        unreadable = self._unreadable(job) if letter.is_row else ""
+        queue, client = self._queue(job, unit), self._client(job)
+        return Opened(extent, location, made, queue, client, unreadable)
+
+    def _unreadable(self, job: Job) -> str:
+        """Return why rows of a job's object cannot be read again; empty where they can.
+
+        A location may begin another record, or a part of one, where the object is decoded otherwise
+        than the revision does that the job pins.
+        """
+        try:
+            pinned = self._runtime.connectors.revision(job.connector, job.revision)
+        except Misconfigured as exc:
+            return f"{'; '.join(exc.problems)}; or {_OTHERWISE}"
+        if not (changed := ", ".join(_changed(pinned, self._config, job))):
+            return ""
+        return (
+            f"{job.version.uri}: connector {job.connector} decodes records otherwise than its"
+            f" revision {job.revision}, which the job pins: {changed}; restore it, or {_OTHERWISE}"
+        )
 
     def _open(self, job_id: str) -> Pipeline:
         job = self._runtime.ledger.jobs.get(job_id)
@@ -119,3 +143,23 @@ class _Opener:
 
     def _limit(self, topic: str) -> int:
         return self._runtime.topic(topic).max_message_bytes
+
+
+def _changed(pinned: ConnectorConfig, latest: ConnectorConfig, job: Job) -> Iterator[str]:
+    """Yield the keys in which two revisions differ of those that say what the records are."""
+    key, content = job.version.key, job.content
+    name = latest.format_for(key, content.format)
+    if name != job.format:
+        yield "input.format"
+        return
+    if pinned.compression_for(key, content) != latest.compression_for(key, content):
+        yield "file.compression.type"
+    if pinned.charset != latest.charset:
+        yield "character.set"
+    if pinned.record_max_bytes != latest.record_max_bytes:
+        yield "record.max.bytes"
+    before, now = pinned.options_of(name), latest.options_of(name)
+    if before != now:
+        keys = (one for one in declared(type(now), part=f"{name}.") if isinstance(one, Key))
+        found = [one.name for one in keys if getattr(before, one.field) != getattr(now, one.field)]
+        yield from found or [f"{name}.*"]
