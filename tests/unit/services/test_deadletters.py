@@ -437,6 +437,20 @@ def test_no_row_is_read_without_the_revision_that_its_job_pins() -> None:
     assert values(runtime) == before
 
 
+def test_a_location_counts_what_its_format_counts(tmp_path: Path) -> None:
+    runtime = runtime_with(parquet_of(["x", "y"]), "c/a.parquet", input__format="parquet", **CAST)
+    first, _ = letters(runtime)
+    before = values(runtime)
+    runtime.put_connector(**tolerant(input__format="text"))
+
+    # One is repaired: the record would be sent as if it stood at the byte 0.
+    found = replay(runtime, repaired(tmp_path / "r.jsonl", first | {"record": "x"}))
+
+    assert (found.records, found.left) == (0, 2)
+    assert "row 0 of parquet, is none of text, which counts by offset" in found.reasons[0]
+    assert values(runtime) == before
+
+
 def test_a_row_of_an_object_that_was_replaced_stays_in_the_queue() -> None:
     runtime = runtime_with(CSV, **CAST)
     runtime.memory_store.put(BUCKET, "c/a.csv", CSV.replace(b"x", b"7"))

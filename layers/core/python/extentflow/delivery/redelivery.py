@@ -95,6 +95,11 @@ class DeadLetter:
         return ordinal, int(start), int(end), int(where)
 
     @property
+    def unit(self) -> str:
+        """What its location counts: `offset` or `row`."""
+        return "offset" if self.text("extentflow.offset") else "row"
+
+    @property
     def reason(self) -> str:
         """Why the record is bad."""
         return self.text("extentflow.reason")

@@ -79,6 +79,12 @@ class _Opener:
         extent = Extent(job.id, ordinal, self._config.name, job.version, start, end, fmt)
         made = self._pipeline(job.id)
         unit = made.format.location_unit
+        if unit != letter.unit:
+            raise NotOffered(
+                f"{extent.uri}: its location, {letter.unit} {location} of {job.format}, is none of"
+                f" {fmt}, which counts by {unit}; restore input.format, or deliver the object again"
+                " with `extentflow run --again`"
+            )
         unreadable = self._unreadable(job) if letter.is_row else ""
         queue, client = self._queue(job, unit), self._client(job)
         return Opened(extent, location, made, queue, client, unreadable)
