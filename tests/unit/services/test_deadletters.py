@@ -451,6 +451,19 @@ def test_a_location_counts_what_its_format_counts(tmp_path: Path) -> None:
     assert values(runtime) == before
 
 
+@pytest.mark.parametrize("fmt", ["text", "csv"])
+def test_a_record_of_no_bytes_stays_with_this_reason(tmp_path: Path, fmt: str) -> None:
+    body = b"a\n\xff\nb"
+    runtime = runtime_with(body, "c/a", input__format=fmt)
+    (letter,) = letters(runtime)
+    line = {"partition": letter["partition"], "offset": letter["offset"], "base64": ""}
+
+    found = replay(runtime, repaired(tmp_path / "r.jsonl", line))
+
+    assert (found.records, found.left) == (0, 1)
+    assert "its bytes hold no record, as there are none; state" in found.reasons[0]
+
+
 def test_a_row_of_an_object_that_was_replaced_stays_in_the_queue() -> None:
     runtime = runtime_with(CSV, **CAST)
     runtime.memory_store.put(BUCKET, "c/a.csv", CSV.replace(b"x", b"7"))

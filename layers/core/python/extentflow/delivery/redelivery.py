@@ -359,6 +359,8 @@ class Redelivery:
         if raw:
             opened = self.open_letter(letter)
             return opened, opened.pipeline.convert_record(opened.extent, raw, opened.location)
+        if raw == b"":
+            raise CorruptRecord(f"its bytes hold no record, as there are none; {_REMEDY}")
         if raw is None and letter.is_row:
             opened = self.open_letter(letter)
             if opened.unreadable:
