@@ -139,6 +139,8 @@ def test_corrected_records_are_delivered_and_others_discarded(tmp_path: Path) ->
         ('{"partition":0,"record":"a"}', "no repair"),
         ('{"partition":0,"offset":1}', "neither record nor base64 is a text"),
         ('{"partition":0,"offset":1,"base64":"?"}', "no repair"),
+        ('{"partition":0,"offset":1,"record":null,"row":false}', "neither record nor base64"),
+        ('{"partition":0,"offset":1,"record":1,"row":true}', "neither record nor base64"),
         ('{"partition":0,"offset":7,"record":"a"}', "is there twice"),
         ("[" * 100_000, "no repair"),
     ],
@@ -462,6 +464,31 @@ def test_a_record_of_no_bytes_stays_with_this_reason(tmp_path: Path, fmt: str) -
 
     assert (found.records, found.left) == (0, 1)
     assert "its bytes hold no record, as there are none; state" in found.reasons[0]
+
+
+def test_a_listing_tells_rows_from_records_that_are_lost(tmp_path: Path) -> None:
+    runtime = runtime_with(CSV, **CAST)
+    listed = letters(runtime)
+    assert [one["row"] for one in listed] == [True, True, False, True]
+    runtime.put_connector(**tolerant())
+
+    lines = [one | ({} if one["row"] else {"record": "5,fg"}) for one in listed]
+    found = replay(runtime, repaired(tmp_path / "r.jsonl", *lines))
+
+    assert (found.records, found.bad, found.left) == (4, 0, 0), found.reasons
+
+
+def test_a_value_that_the_topic_rejected_is_not_listed_as_a_record(tmp_path: Path) -> None:
+    runtime = runtime_with(
+        HEAD + b"1," + b"x" * 600_000, **RIGHT, headers="a=text:" + "y" * 500_000
+    )
+    (letter,) = letters(runtime)
+    assert (letter["record"], letter["row"]) == (None, True)
+    runtime.put_connector(**tolerant(**RIGHT))
+
+    found = replay(runtime, repaired(tmp_path / "r.jsonl", letter))
+
+    assert (found.records, found.bad, found.left) == (1, 0, 0), found.reasons
 
 
 def test_a_row_of_an_object_that_was_replaced_stays_in_the_queue() -> None:

@@ -75,17 +75,23 @@ class DeadLetterQueue:
 
 
 def repair_line(letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter as one line of a repair file: correct `record`, or `base64`."""
+    """Return a dead letter as one line of a repair file: correct `record`, or `base64`.
+
+    With `row`, a replay reads its record from the object, and the line need not state it. Then
+    `record` is null: the bytes of the dead letter, if any, are those of a value.
+    """
     line: dict[str, Any] = {"partition": letter.partition, "offset": letter.offset}
+    raw = None if letter.is_row else letter.raw
     try:
-        line["record"] = None if letter.raw is None else letter.raw.decode()
+        line["record"] = None if raw is None else raw.decode()
     except UnicodeDecodeError:
-        line["base64"] = b64encode(letter.raw or b"").decode()
+        line["base64"] = b64encode(raw or b"").decode()
     where = letter.text("extentflow.offset") or letter.text("extentflow.row")
     return line | {
         "object": letter.text("extentflow.object"),
         "version": letter.text("extentflow.version"),
         "location": where,
+        "row": letter.is_row,
         "reason": letter.reason,
         "attempt": letter.attempt,
         "job": letter.job,
@@ -95,7 +101,8 @@ def repair_line(letter: DeadLetter) -> dict[str, Any]:
 def read_repairs(path: Path) -> dict[tuple[int, int], Repair]:
     """Return the repairs of a file by partition and offset. Raises Misconfigured with all problems.
 
-    A line has `partition`, `offset`, and one of `record` (text), `base64`, or `discard`: true.
+    A line has `partition`, `offset`, and one of `record` (text), `base64`, or `discard`: true. One
+    with `row`: true may have none of these, and is no repair.
     """
     try:
         if path.stat().st_size > MOST_REPAIR_BYTES:
@@ -109,12 +116,15 @@ def read_repairs(path: Path) -> dict[tuple[int, int], Repair]:
         if not line.strip():
             continue
         try:
-            place, repair = _repair(json.loads(line))
+            stated = _repair(json.loads(line))
         except (KeyError, RecursionError, TypeError, ValueError) as exc:
             problems.append(
                 f"{path}:{number}: no repair ({exc}); write partition, offset and record"
             )
             continue
+        if stated is None:
+            continue
+        place, repair = stated
         if place in found:
             problems.append(
                 f"{path}:{number}: partition {place[0]}, offset {place[1]} is there twice"
@@ -125,7 +135,7 @@ def read_repairs(path: Path) -> dict[tuple[int, int], Repair]:
     return found
 
 
-def _repair(line: Any) -> tuple[tuple[int, int], Repair]:  # noqa: ANN401 - of JSON
+def _repair(line: Any) -> tuple[tuple[int, int], Repair] | None:  # noqa: ANN401 - of JSON
     place = line["partition"], line["offset"]
     if not all(type(number) is int for number in place):
         raise ValueError("partition and offset are numbers")
@@ -135,4 +145,6 @@ def _repair(line: Any) -> tuple[tuple[int, int], Repair]:  # noqa: ANN401 - of J
         return place, Repair(text.encode())
     if isinstance(text := line.get("base64"), str):
         return place, Repair(b64decode(text, validate=True))
+    if line.get("row") is True and line.get("record") is None and "base64" not in line:
+        return None
     raise ValueError("neither record nor base64 is a text")
