@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.redelivery import MOST_REASONS, Redelivered
 from extentflow.errors import Misconfigured, ProgressUnknown, SinkUnavailable, UnsupportedType
+from extentflow.model import ObjectVersion
 from extentflow.services.deadletters import DeadLetterQueue, read_repairs, repair_line
 from extentflow.sink import ProducerSettings, Records
+from extentflow.storage import ObjectStore
+from extentflow.wiring.deadletters import open_redelivery
 from extentflow.wiring.objects import ConnectorCatalogue
 
 DEAD = "dead"
@@ -500,6 +503,108 @@ def test_a_row_of_an_object_that_was_replaced_stays_in_the_queue() -> None:
 
     assert (found.records, found.left) == (0, 4)
     assert values(runtime) == before
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Watched:
+    """A store that notes whether a transaction was open at its reads, and each may take long."""
+
+    store: ObjectStore
+    cluster: Cluster
+    open: bool = False
+    reads: int = 0
+    within: int = 0
+    commits: int = 0
+    begun: int = 0
+
+    def __post_init__(self) -> None:
+        listen(self.cluster, self.note)
+
+    def note(self, name: str) -> None:
+        self.begun += name == "send" and not self.open
+        self.commits += name == "commit"
+        self.open = (self.open or name == "send") and name != "commit"
+
+    def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
+        self.reads += 1
+        self.within += self.open
+        return self.store.read(version, start, end)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the rest of the store
+        return getattr(self.store, name)
+
+
+EXTENTS, EACH = 6, 4
+
+
+def interleaved() -> MemoryRuntime:
+    """A runtime with dead letters of six objects, which take turns in the queue."""
+    runtime = runtime_with(HEAD, "c/none.csv", **CAST)
+    for number in range(EXTENTS):
+        deliver(
+            runtime,
+            f"c/{number}.csv",
+            HEAD + b"".join(b"x%d,%d\n" % (number, at) for at in range(EACH)),
+        )
+    records = list(runtime.cluster.read_committed(DEAD))
+    runtime.cluster.create_topic(DEAD)
+    for at in range(EACH):
+        for one in records[at::EACH]:
+            send(runtime, Records(DEAD, pa.nulls(1, pa.binary()), headers=[list(one.headers)]))
+    runtime.put_connector(**tolerant())
+    return runtime
+
+
+def test_each_extent_is_decoded_once_and_before_any_transaction() -> None:
+    runtime = interleaved()
+    before = len(values(runtime))
+    runtime.reads = store = Watched(runtime.memory_store, runtime.cluster)
+
+    found = replay(runtime)
+
+    assert (found.records, found.left) == (EXTENTS * EACH, 0), found.reasons
+    assert [json.loads(one or b"")["name"] for one in values(runtime)[before:]] == [
+        str(at) for at in range(EACH) for _ in range(EXTENTS)
+    ]
+    assert (store.within, store.commits) == (0, 1)
+    assert store.reads <= 3 * EXTENTS  # the header, the extent, and what follows it
+
+
+@pytest.mark.parametrize(("letters_ahead", "bytes_ahead"), [(5, 1_000), (24, 60), (24, 1)])
+def test_decoded_letters_are_bounded_and_sent_in_their_order(
+    letters_ahead: int, bytes_ahead: int
+) -> None:
+    runtime = interleaved()
+    before = len(values(runtime))
+    runtime.reads = store = Watched(runtime.memory_store, runtime.cluster)
+    found = Redelivered()
+
+    opened = open_redelivery(runtime, "c")
+    replace(opened, letters_ahead=letters_ahead, bytes_ahead=bytes_ahead).run(0, {}, found)
+
+    assert (found.records, found.left) == (EXTENTS * EACH, 0), found.reasons
+    assert [json.loads(one or b"")["name"] for one in values(runtime)[before:]] == [
+        str(at) for at in range(EACH) for _ in range(EXTENTS)
+    ]
+    assert store.within == 0
+    assert store.commits >= EXTENTS * EACH // 5
+
+
+def test_a_transaction_ends_when_its_time_is_over() -> None:
+    runtime = interleaved()
+    store = Watched(runtime.memory_store, runtime.cluster)
+
+    def slow(name: str) -> None:
+        store.note(name)
+        runtime.ticker.now += 4 * (name == "send")  # transaction.max.seconds is 10
+
+    listen(runtime.cluster, slow)
+    found = replay(runtime)
+
+    assert (found.records, store.commits) == (EXTENTS * EACH, EXTENTS * EACH // 3)
 
 
 def letter_headers(runtime: MemoryRuntime) -> list[tuple[str, bytes | None]]:

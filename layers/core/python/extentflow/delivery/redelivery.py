@@ -4,6 +4,9 @@
                   └──> rows of objects ──^    │
            one transaction: these, and the offset behind the last dead letter read
 
+Many dead letters are decoded before any of them is sent, in the order of their objects: no
+transaction is open while objects are read, and each extent is decoded once for all of them.
+
 A dead letter without the bytes of its record states where its row is: it is decoded again from the
 pinned version of its object, as long as the connector still decodes it as its job did.
 
@@ -15,6 +18,7 @@ deletes offsets of groups that are idle for long, so that the ledger notes wheth
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -35,11 +39,14 @@ from extentflow.errors import (
 from extentflow.formats import BadRecord
 from extentflow.ledger.notes import NoteKind, NoteStore
 from extentflow.model import Extent
+from extentflow.retry import Clock
 from extentflow.sink import Broker, ProducerSettings, Records, Sink, SlotProgress
 from extentflow.sink.headers import by_name
 from extentflow.sink.reader import ConsumedRecord
 
 LETTERS_PER_TRANSACTION = 500
+# What is decoded at once: more pass an extent less often, and need more memory.
+LETTERS_AHEAD, BYTES_AHEAD = 2_000, 32 << 20
 MOST_REASONS = 20
 _REMEDY = (
     "state its record in a file for --repairs, or correct the object and deliver it again with"
@@ -184,12 +191,31 @@ NOTED: NoteKind[_Noted] = NoteKind(
 
 
 @dataclass(frozen=True, slots=True)
+class _Decoded:
+    """What one dead letter's record became, and what it becomes if it is bad."""
+
+    extent: Extent
+    queue: DeadLetters
+    made: ConvertedChunk
+
+    @property
+    def size_bytes(self) -> int:
+        bad = sum(len(one.raw or b"") for one in self.made.bad)
+        return self.made.payload_bytes + bad
+
+
+# None: it is discarded. A text says why it stays.
+_Outcome: TypeAlias = _Decoded | str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Redelivery:
     """The replay of one connector's dead letters.
 
     `identity` begins the transactional ids. `read` yields the committed records of a partition from
     an offset to its end. `open_letter` returns what a dead letter's record is decoded with, or
-    raises Permanent. `rows` reads records from objects again.
+    raises Permanent. `rows` reads records from objects again. A transaction ends with the first
+    dead letter that is sent after `transaction_seconds`.
     """
 
     connector: str
@@ -200,6 +226,10 @@ class Redelivery:
     read: Callable[[int, int], Iterable[list[ConsumedRecord]]]
     open_letter: Callable[[DeadLetter], Opened]
     rows: RowFinder = field(default_factory=RowFinder)
+    clock: Clock = field(default_factory=Clock)
+    transaction_seconds: float = 10.0
+    letters_ahead: int = LETTERS_AHEAD
+    bytes_ahead: int = BYTES_AHEAD
 
     def identity_of(self, partition: int) -> str:
         """Return the transactional id and group of a partition."""
@@ -289,18 +319,72 @@ class Redelivery:
         letters_per_transaction: int,
     ) -> int:
         """Deliver the rest of the partition; return the offset behind it."""
-        (partition, position), pending = place, 0
+        (partition, position), pending, begun = place, 0, 0.0
         counted = replace(found, reasons=[*found.reasons])
-        letters = self._letters(partition, position)
-        for letter in letters:
-            self._send(sink, letter, repairs.get((partition, letter.offset)), counted)
-            position, pending = letter.offset + 1, pending + 1
-            if pending == letters_per_transaction:
+        for decoded in self._batches(partition, position, repairs):
+            for letter, outcome in decoded:
+                if not pending:
+                    begun = self.clock.monotonic()
+                self._send(sink, letter, repairs.get((partition, letter.offset)), outcome, counted)
+                position, pending = letter.offset + 1, pending + 1
+                late = self.clock.monotonic() - begun >= self.transaction_seconds
+                if late or pending == letters_per_transaction:
+                    self._commit(sink, partition, position, counted, found)
+                    pending = 0
+            if pending:  # before objects are read again
                 self._commit(sink, partition, position, counted, found)
                 pending = 0
-        if pending:
-            self._commit(sink, partition, position, counted, found)
         return position
+
+    def _batches(
+        self, partition: int, position: int, repairs: Mapping[tuple[int, int], Repair]
+    ) -> Generator[list[tuple[DeadLetter, _Outcome]], None, None]:
+        """Yield the rest of the partition in order, decoded; no more at once than memory takes."""
+        with closing(self._letters(partition, position)) as letters:
+            waiting: list[DeadLetter] = []
+            ended = False
+            while True:
+                held = sum(len(one.raw or b"") for one in waiting)
+                while not ended and len(waiting) < self.letters_ahead and held < self.bytes_ahead:
+                    following = next(letters, None)
+                    if following is None:
+                        ended = True
+                    else:
+                        waiting.append(following)
+                        held += len(following.raw or b"")
+                if not waiting:
+                    return
+                decoded = self._decoded(waiting, repairs)
+                waiting = waiting[len(decoded) :]
+                yield decoded
+
+    def _decoded(
+        self, letters: list[DeadLetter], repairs: Mapping[tuple[int, int], Repair]
+    ) -> list[tuple[DeadLetter, _Outcome]]:
+        """Return the first of the letters, decoded: all of them, unless they are too large."""
+        outcomes: dict[int, _Outcome] = {}
+        size, count = 0, len(letters)
+        for place in sorted(range(count), key=lambda at: _in_object(letters[at])):
+            if place >= count:
+                continue
+            letter = letters[place]
+            outcome = self._outcome(letter, repairs.get((letter.partition, letter.offset)))
+            outcomes[place] = outcome
+            size += _size(outcome)
+            while size > self.bytes_ahead and count > 1:
+                count = (count + 1) // 2
+                outcomes = {at: one for at, one in outcomes.items() if at < count}
+                size = sum(map(_size, outcomes.values()))
+        return [(letters[at], outcomes[at]) for at in range(count)]
+
+    def _outcome(self, letter: DeadLetter, repair: Repair | None) -> _Outcome:
+        if repair is not None and repair.raw is None:
+            return None
+        try:
+            opened, made = self._converted(letter, _bytes_of(letter, repair))
+        except _OF_ONE_LETTER as exc:
+            return reason(exc)
+        return _Decoded(opened.extent, replace(opened.queue, attempt=letter.attempt + 1), made)
 
     def _progress(self, partition: int, position: int, found: Redelivered) -> SlotProgress:
         what = f"dead letters of {self.connector}"
@@ -322,18 +406,21 @@ class Redelivery:
         found.left, found.reasons = counted.left, [*counted.reasons]
 
     def _send(
-        self, sink: Sink, letter: DeadLetter, repair: Repair | None, counted: Redelivered
+        self,
+        sink: Sink,
+        letter: DeadLetter,
+        repair: Repair | None,
+        outcome: _Outcome,
+        counted: Redelivered,
     ) -> None:
         """Send what one dead letter holds, in the open transaction."""
-        if repair is not None and repair.raw is None:
+        if outcome is None:
             counted.discarded += 1
             return
-        raw = repair.raw if repair is not None else None if letter.is_row else letter.raw
-        try:
-            opened, made = self._converted(letter, raw)
-        except _OF_ONE_LETTER as exc:
-            self._return(sink, letter, reason(exc), counted)
+        if isinstance(outcome, str):
+            self._return(sink, letter, outcome, counted)
             return
+        made, raw = outcome.made, _bytes_of(letter, repair)
         rejected = []
         for records, places in made.by_topic():
             sent = sink.send(records)
@@ -344,10 +431,9 @@ class Redelivery:
             for one in made.bad_with(rejected)
         ]
         if bad:
-            queue = replace(opened.queue, attempt=letter.attempt + 1)
-            queue.report(opened.extent, bad)
+            outcome.queue.report(outcome.extent, bad)
             for whole in (True, False):
-                if not sink.send(queue.records(opened.extent, bad, raw=whole)):
+                if not sink.send(outcome.queue.records(outcome.extent, bad, raw=whole)):
                     break
         counted.records += len(made.records.values) - len(rejected)
         counted.filtered += made.filtered
@@ -361,7 +447,7 @@ class Redelivery:
             return opened, opened.pipeline.convert_record(opened.extent, raw, opened.location)
         if raw == b"":
             raise CorruptRecord(f"its bytes hold no record, as there are none; {_REMEDY}")
-        if raw is None and letter.is_row:
+        if letter.is_row:
             opened = self.open_letter(letter)
             if opened.unreadable:
                 raise NotOffered(opened.unreadable)
@@ -381,3 +467,22 @@ class Redelivery:
                 f"{letter} of topic {self.topic}: the topic's max.message.bytes is too small for it"
                 " now; raise it, or discard the dead letter"
             )
+
+
+def _bytes_of(letter: DeadLetter, repair: Repair | None) -> bytes | None:
+    """Return the bytes of a dead letter's record; None: it has none, or is read from its object."""
+    if repair is not None:
+        return repair.raw
+    return None if letter.is_row else letter.raw
+
+
+def _in_object(letter: DeadLetter) -> tuple[str, int, int, int, int]:
+    """Return the key that sorts dead letters as their objects hold them."""
+    try:
+        return letter.job, *letter.place
+    except ValueError:
+        return letter.job, -1, 0, 0, 0
+
+
+def _size(outcome: _Outcome) -> int:
+    return outcome.size_bytes if isinstance(outcome, _Decoded) else 0

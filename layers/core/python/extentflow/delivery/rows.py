@@ -12,10 +12,13 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+import numpy as np
+
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import CorruptRecord
 from extentflow.formats import Chunk
 from extentflow.model import Extent
+from extentflow.transforms import take_rows
 
 MOST_OPEN = 4
 
@@ -93,7 +96,8 @@ class _OpenExtent:
         chunk, rows = self.chunk, self.chunk.locations
         row = bisect_left(rows, location)
         if row < len(rows) and rows[row] == location:
-            batch = chunk.batch.slice(row, 1)
+            # A copy, because a slice would keep the whole chunk in memory.
+            batch = take_rows(chunk.batch, np.array([row], np.int64))
             return replace(chunk, batch=batch, locations=[location], bad=(), excluded=0)
         bad = next((one for one in chunk.bad if one.location == location), None)
         if bad is None:

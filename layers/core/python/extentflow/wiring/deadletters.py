@@ -56,6 +56,8 @@ def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
         notes=runtime.ledger.notes,
         read=read,
         open_letter=opener.open,
+        clock=runtime.clock,
+        transaction_seconds=runtime.settings.transaction_max_seconds,
     )
 
 
