@@ -78,8 +78,8 @@ def replay_letters(
     else:
         output.say(
             f"{output.counted(found.records, 'record')} delivered, {found.filtered} filtered,"
-            f" {found.discarded} discarded; {found.bad} still bad, {found.left} not decoded: these"
-            " are in the queue again"
+            f" {found.discarded} discarded; {found.bad} still bad, {found.left} not decoded"
+            + (": these are in the queue again" if found.bad or found.left else "")
         )
     for line in found.reasons:
         output.complain(line)

@@ -51,7 +51,11 @@ Servers = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    Option("--set", metavar="KEY=VALUE", help="With --topic: any key of connectors; repeatable."),
+    Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any key of connectors, for one made with --topic; repeatable.",
+    ),
 ]
 CreateTopic = Annotated[
     list[str] | None,
@@ -233,7 +237,7 @@ def run(
     )
     if report.ok and report.records_this_run:
         output.note("the same command again delivers only what is new")
-    if not report.ok and servers is not None:
+    if servers is not None and (report.records_this_run or not report.ok):
         output.note(f"`status` and `replay` need `export EXTENTFLOW_BOOTSTRAP_SERVERS={servers}`")
     show(report, as_json=as_json)
 

@@ -479,7 +479,7 @@ class _Cutter:
 def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:
     """Return the lines that are no text in the object's character set, with their reasons."""
     data = block.data
-    if not len(block) or data.max() < ASCII_END:
+    if not len(block) or data.max(initial=0) < ASCII_END:
         return {}
     # Arrow validates in a cast, without creating Python text of the whole block.
     buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)]
