@@ -98,7 +98,11 @@ class CompactWalk:
         if kind == BINARY:
             length, at = self.varint(at)
             return at + length
-        return at + _FIXED_BYTES[kind] if kind <= DOUBLE else self._behind_nested(kind, at, depth)
+        if kind > DOUBLE:
+            return self._behind_nested(kind, at, depth)
+        if (end := at + _FIXED_BYTES[kind]) > len(self.data):
+            raise IndexError(end)
+        return end
 
     def _behind_nested(self, kind: int, at: int, depth: int) -> int:
         if not depth:
@@ -118,10 +122,13 @@ class CompactWalk:
 
     def _list(self, at: int) -> tuple[int, int, int]:
         head = self.data[at]
-        if head >> 4 < 15:  # noqa: PLR2004 - otherwise, the count follows
-            return head & 15, head >> 4, at + 1
-        count, at = self.varint(at + 1)
-        return head & 15, count, at
+        kind, count, at = head & 15, head >> 4, at + 1
+        if count == 15:  # noqa: PLR2004 - the count follows
+            count, at = self.varint(at)
+        # Every element has a byte at least: what is stated alone must not make a loop long.
+        if (end := at + count * (_FIXED_BYTES[DOUBLE] if kind == DOUBLE else 1)) > len(self.data):
+            raise IndexError(end)
+        return kind, count, at
 
     def _element(self, kind: int, at: int, depth: int) -> int:
         # Booleans in lists have a byte, those of structures have none.
