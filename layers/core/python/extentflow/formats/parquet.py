@@ -11,6 +11,7 @@ turns out to be damaged while it is decoded, its batch is lost with the rest of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ from extentflow.formats.parquet_pages import page_limit_bytes
 from extentflow.formats.parquet_prefetch import (
     LARGEST_GAP_BYTES,
     BlockPrefetcher,
+    PageContradiction,
     RowGroupFile,
     RowGroupRanges,
 )
@@ -64,6 +66,7 @@ from extentflow.formats.parquet_types import (
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
+log = logging.getLogger(__name__)
 EXTENT_BYTES = 32 << 20
 # Of Arrow's stream per column, for row groups that are larger than a window.
 BUFFER_BYTES = 64 << 10
@@ -273,7 +276,7 @@ class _RowGroupReader:
         self._excluded: frozenset[int] = frozenset()
         self._from_row = from_row
         self._pruning: PagePruning | None = None
-        self._plans: dict[int, PagePlan | CorruptObject | None] = {}
+        self._plans: dict[int, PagePlan | None] = {}
         if (excludes := options.excludes) is not None:
             ranges_of = column_ranges_of(self.schema, metadata, footer.unreadable)
             ordinals = (group.ordinal for group in groups)
@@ -293,30 +296,19 @@ class _RowGroupReader:
         for group in groups:
             if group.ordinal in self._excluded:
                 continue
-            try:
-                plan = self.plan(group)
-            except CorruptObject:
-                # Raised again when the rows of the group are due.
-                continue
-            if plan is not None:
+            if (plan := self.plan(group)) is not None:
                 yield from plan.parts()
                 continue
             columns = column_ranges(metadata.row_group(group.ordinal))
             yield RowGroupRanges(group.ordinal, _needed(columns, wanted))
 
     def plan(self, group: RowGroup) -> PagePlan | None:
-        """Return which pages of a row group are read; None: all. Raises CorruptObject."""
+        """Return which pages of a row group are read; None: all."""
         if self._pruning is None:
             return None
         if group.ordinal not in self._plans:
-            try:
-                self._plans[group.ordinal] = self._planned(self._pruning, group)
-            except CorruptObject as exc:
-                self._plans[group.ordinal] = exc
-        found = self._plans[group.ordinal]
-        if isinstance(found, CorruptObject):
-            raise found
-        return found
+            self._plans[group.ordinal] = self._planned(self._pruning, group)
+        return self._plans[group.ordinal]
 
     def _planned(self, pruning: PagePruning, group: RowGroup) -> PagePlan | None:
         plan = pruning.plan(group)
@@ -327,7 +319,8 @@ class _RowGroupReader:
     def read(self, group: RowGroup, skip: int) -> Iterator[DecodedRows | int]:
         """Yield the rows of a row group from row `skip` on, as a number where they are excluded.
 
-        Raises UndecodableRows if Arrow fails, and CorruptObject as `PagePruning.plan`.
+        Raises UndecodableRows if Arrow fails, and PageContradiction if a page is not the one in
+        the index.
         """
         if group.ordinal in self._excluded:
             yield group.rows - skip
@@ -573,6 +566,24 @@ class Parquet:
                     continue
                 except UndecodableRows as exc:
                     failure = exc
+                except PageContradiction as exc:
+                    # Rows that were delivered or skipped by a wrong index cannot be taken back.
+                    if row > group.first_row:
+                        raise
+                    if footer.index is not None and footer.index.is_first_contradiction():
+                        why = f"row group {group.ordinal} is read as a whole: {exc.__cause__}"
+                        log.warning("%s: %s", source.version.uri, why)
+                    yield from self._chunks(
+                        source,
+                        footer,
+                        [group],
+                        row=row,
+                        first_row=first_row,
+                        batch_rows=batch_rows,
+                        by_pages=False,
+                    )
+                    row = group.end_row
+                    continue
                 narrows, paged = failure.tried > 1, reader.plan(group) is not None
                 if narrows or paged:
                     # What cannot be decoded of pages is lost as it is without an index.

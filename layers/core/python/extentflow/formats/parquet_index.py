@@ -8,12 +8,15 @@
     runs                        [ may pass  )                      of all columns together
     column b       | page 0  | page 1  | page 2  | page 3  |       pages 1 and 2 are read
 
-An index that contradicts itself, the footer or a page that is read is refused. One that lies within
-these limits loses rows, as statistics in the footer do.
+An index that contradicts itself or the footer is not used: its row group is read as a whole. Known
+writers make such ones. A page that contradicts it while it is read shows that rows before it may
+have been skipped wrongly. An index that is wrong within these limits loses rows, as statistics in
+the footer do.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
@@ -27,7 +30,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from extentflow.config.specs import ColumnRange, Ranges
-from extentflow.errors import CorruptObject
 from extentflow.formats.parquet_footer import MAGIC, Footer, RowGroup, column_ranges
 from extentflow.formats.parquet_pages import IndexedPage
 from extentflow.formats.parquet_prefetch import RowGroupRanges
@@ -51,6 +53,7 @@ from extentflow.formats.parquet_thrift import (
 )
 from extentflow.storage import RangeSource
 
+log = logging.getLogger(__name__)
 # Of a column chunk. A page has 20,000 rows or 1 MiB: these are enough for 32 GiB.
 MOST_PAGES = 32_768
 # Of all columns of a row group: about 600,000 pages.
@@ -70,7 +73,7 @@ class _ManyPagesError(Exception):
 
 
 class _ContradictionError(Exception):
-    """An index contradicts itself or the footer."""
+    """An index contradicts itself or the footer, or cannot be read."""
 
 
 # -- one offset index ------------------------------------------------------------------------------
@@ -130,8 +133,10 @@ def read_pages(data: bytes, chunk: tuple[int, int], rows: int) -> Pages:
         if not row < first_row < rows or (row < 0) != (first_row == 0):
             raise _ContradictionError(f"a page begins at row {first_row}, behind row {row}")
         reached, row = offset + size, first_row
-    if reached > chunk[1]:
-        raise _ContradictionError(f"a page ends at byte {reached}, behind its column chunk")
+    if reached != chunk[1]:
+        raise _ContradictionError(
+            f"its pages end at byte {reached}, its column chunk at {chunk[1]}"
+        )
     offsets = array("q", (offset for offset, _, _ in places))
     first_rows = array("q", (first for _, _, first in places))
     offsets.append(reached)
@@ -440,9 +445,10 @@ class PagePruning:
         }
 
     def plan(self, group: RowGroup) -> PagePlan | None:
-        """Return how a row group is read; None: as a whole, because skipping saves too little.
+        """Return how a row group is read; None: as a whole.
 
-        Raises CorruptObject for an index that contradicts itself or the footer.
+        That is so where skipping saves too little, and where an index contradicts itself or the
+        footer, which is logged once for an object.
         """
         metadata = self._footer.metadata
         all_chunks = column_ranges(metadata.row_group(group.ordinal))
@@ -470,6 +476,10 @@ class PagePruning:
                 pages |= reading.pages(others, places)
                 runs = self._merged(runs, pages.values())
         except _ManyPagesError:
+            return None
+        except _ContradictionError as exc:
+            if self._footer.index is not None and self._footer.index.is_first_contradiction():
+                log.warning("%s; the row group is read as a whole, as others like it are", exc)
             return None
         kept = sum(each.bytes_read(runs) for each in pages.values()) if runs else 0
         if runs == [(0, group.rows)] or size - kept < least:
@@ -524,7 +534,7 @@ class PagePruning:
 class _IndexReading:
     """Reads indexes of one row group, whose column chunks are `chunks` by leaf column.
 
-    Raises _ManyPagesError, and CorruptObject where an index contradicts itself or the footer.
+    Raises _ManyPagesError, and _ContradictionError with the place of the index.
     """
 
     source: RangeSource
@@ -579,9 +589,9 @@ class _IndexReading:
             offset, length = place
             if length <= 0 or offset < len(MAGIC) or offset + length > self.footer.end:
                 where = f"[{offset}-{offset + length})"
-                raise CorruptObject(
+                raise _ContradictionError(
                     f"{self.source.version.uri}[0-{self.source.version.size}) has a page index at"
-                    f" {where}, outside [{len(MAGIC)}-{self.footer.end}); upload it again"
+                    f" {where}, outside [{len(MAGIC)}-{self.footer.end})"
                 )
             is_far = offset > reached + self.gap_bytes
             if near and (is_far or offset + length > near[0][0] + LARGEST_INDEX_BYTES):
@@ -603,7 +613,7 @@ class _IndexReading:
         except (_ContradictionError, IndexError, ValueError, KeyError, RecursionError) as exc:
             where = f"{self.source.version.uri}[{place[0]}-{sum(place)})"
             reason = str(exc) if isinstance(exc, _ContradictionError) else "it cannot be read"
-            raise CorruptObject(
+            raise _ContradictionError(
                 f"{where}: the {what} of column {path!r} in row group {self.group.ordinal} is"
-                f" damaged: {reason}; upload the object again"
+                f" not used: {reason}"
             ) from exc

@@ -305,6 +305,10 @@ class BlockPrefetcher:
             self._queue.popleft()
 
 
+class PageContradiction(CorruptObject):
+    """A page that is read is not the one in the page index, by which others were skipped."""
+
+
 class _FirstError:
     """Keeps the exception raised inside, which Arrow may wrap or replace."""
 
@@ -364,6 +368,9 @@ class RowGroupFile(io.IOBase):
                 while scan.blocks:
                     self._ahead.release(scan.blocks.popleft())
         self._columns, self._starts = [], []
+        # It concerns this row group alone.
+        if isinstance(self._first_error.raised, PageContradiction):
+            self._first_error.raised = None
 
     def check(self) -> None:
         """Raise the exception of a read, if any."""
@@ -433,7 +440,7 @@ class RowGroupFile(io.IOBase):
             return guard.passed(scan.position, piece, partial(self._ahead_of, scan))
         except IndexContradictionError as exc:
             uri = self._ahead.source.version.uri
-            raise CorruptObject(
+            raise PageContradiction(
                 f"{uri}[{scan.position}-{scan.end}) contradicts its page index: {exc};"
                 " upload it again"
             ) from exc

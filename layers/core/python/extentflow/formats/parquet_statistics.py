@@ -59,6 +59,12 @@ class IndexPlaces:
         self._leaves = leaves
         self._places = array("q", bytes(groups * leaves * 8 * len(_PLACES)))
         self.ordered: frozenset[int] = frozenset()
+        self._contradicted: dict[str, object] = {}
+
+    def is_first_contradiction(self) -> bool:
+        """Whether this is the first call, of any thread."""
+        mine = object()
+        return self._contradicted.setdefault("", mine) is mine
 
     def of(self, group: int, leaf: int) -> ChunkIndexes:
         """Return where the indexes of a column chunk are."""
