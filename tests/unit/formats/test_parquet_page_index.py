@@ -151,6 +151,26 @@ def test_small_row_groups_are_not_worth_a_request_for_their_index() -> None:
     assert found.reads == read(BODY, config, prune=False).reads
 
 
+@pytest.mark.parametrize(("rows_per_page", "evaluations"), [(2, 2), (100, 2), (2_000, 20)])
+def test_tiny_pages_are_not_looked_at(rows_per_page: int, evaluations: int) -> None:
+    """Trap: looking at a page of two rows takes longer than reading it."""
+    table = pa.table({name: pa.array(range(40_000), pa.int64()) for name in "nxy"})
+    options = {"data_page_size": 1, "use_dictionary": False, "write_statistics": True}
+    body = written(table, write_page_index=True, write_batch_size=rows_per_page, **options)
+    asked: list[object] = []
+
+    def excludes(ranges: Ranges) -> bool:
+        asked.append(ranges("n"))
+        return _is_below(30_000)(ranges)
+
+    fmt = Parquet(FormatOptions(excludes=excludes), Footers(), 0)
+    found = list(chunks(fmt, MemorySource(body), 0, len(body)))
+
+    # Of the file and of the row group, then of its pages.
+    assert evaluations <= len(asked) <= evaluations + 2
+    assert (sum(each.excluded for each in found) > 0) == (evaluations > 2)
+
+
 def test_nested_columns_are_read_as_a_whole() -> None:
     table = WIDE.append_column("list", pa.array([[n] for n in range(20_000)]))
     body = written(table, write_page_index=True, use_dictionary=["few"], **PAGES)

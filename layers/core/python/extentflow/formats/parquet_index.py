@@ -62,6 +62,9 @@ LARGEST_INDEX_BYTES = 8 << 20
 MOST_LOOKUPS = 1 << 20
 # Reading by pages costs more per byte: it must save at least this part of a row group's bytes.
 LEAST_SAVED_SHARE = 8
+# Planning takes as long for a page as reading some KiB: on average, pages of the columns that are
+# read must have this part of `gap_bytes` (4 KiB of 256), and the indexes this part of the bytes.
+PLANNED_SHARE = 64
 _UNORDERED, _ASCENDING, _DESCENDING = range(3)
 _UNPACKED = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 
@@ -69,7 +72,7 @@ Run: TypeAlias = tuple[int, int]
 
 
 class _ManyPagesError(Exception):
-    """A column chunk has more pages than are looked at."""
+    """There are more pages than are looked at."""
 
 
 class _ContradictionError(Exception):
@@ -90,6 +93,9 @@ class Pages:
     start: int
     offsets: array[int]
     rows: array[int]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
 
     def holding(self, run: Run) -> Run:
         """Return the first page that holds rows of a run, and the one behind the last."""
@@ -170,8 +176,8 @@ def _locations(data: bytes) -> list[tuple[int, int, int]]:
     return places
 
 
-def _require_few(count: int) -> None:
-    if count > MOST_PAGES:
+def _require_few(count: int, most: int = MOST_PAGES) -> None:
+    if count > most:
         raise _ManyPagesError
 
 
@@ -341,10 +347,10 @@ def _require_order(order: int, lows: pa.Array, highs: pa.Array, is_known: Sequen
 # -- all indexes of a row group --------------------------------------------------------------------
 
 
-def _is_small(places: Mapping[int, ChunkIndexes], compared: Iterable[int]) -> bool:
+def _is_small(places: Mapping[int, ChunkIndexes], compared: Iterable[int], most_bytes: int) -> bool:
     lengths = [each.pages[1] for each in places.values()]
     lengths += [places[leaf].bounds[1] for leaf in compared]
-    return sum(max(0, length) for length in lengths) <= LARGEST_INDEX_BYTES
+    return sum(max(0, length) for length in lengths) <= min(most_bytes, LARGEST_INDEX_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,13 +467,16 @@ class PagePruning:
             for name, leaf in self._compared.items()
             if places and places[leaf].bounds != (0, 0)
         }
-        if not compared or not _is_small(places, compared.values()):
+        most_bytes = size // PLANNED_SHARE if self._gap_bytes else LARGEST_INDEX_BYTES
+        if not compared or not _is_small(places, compared.values(), most_bytes):
             return None
+        most_pages = PLANNED_SHARE * size // self._gap_bytes if self._gap_bytes else size
         reading = _IndexReading(
             self._source, self._footer, self._schema, group, chunks, self._gap_bytes
         )
         try:
             pages, ranges = reading.compared(compared, places)
+            _require_few(sum(map(len, pages.values())), most_pages)
             runs = self._passing(group, {name: pages[compared[name]] for name in compared}, ranges)
             if len(runs) * len(self._wanted) > MOST_LOOKUPS:
                 return None
