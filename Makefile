@@ -52,12 +52,12 @@ demo-events: setup ## Uploads through the event path: deliver, fail, fix, replay
 demo-spark-stream: setup ## Uploads through a streaming query on a Spark cluster that loses a machine (SCALE=1)
 	@$(BIN)/python -m demo.spark_stream --scale $(SCALE)
 
-test: setup ## Lint, types, import contracts, unit, laws, infra, integration; ten minutes on two cores
+test: setup ## Lint, types, import contracts, unit, laws, infra, integration; a quarter of an hour on two cores
 	@started=$$SECONDS; \
 	$(MAKE) --no-print-directory lint unit infra integration; code=$$?; \
 	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
 
-test-all: test rest ## Everything: `test`, then what it leaves out (archives, chaos, clusters, fuzzing, outages, variants)
+test-all: test rest ## Everything: `test`, then what it leaves out (archives, chaos, clusters, fuzzing, outages, long tests, variants)
 
 lint: setup ## Ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
@@ -68,7 +68,7 @@ unit: setup ## Tests without network: unit tests, laws
 integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(PYTEST) loadfile --no-loadscope-reorder tests/integration
 
-rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about fifteen minutes
+rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about three quarters of an hour
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "$(LEFT_OUT)" tests
 
 exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0
