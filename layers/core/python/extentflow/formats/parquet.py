@@ -554,6 +554,7 @@ class Parquet:
         with closing(opened) as reader:
             for group in groups:
                 row = max(row, group.first_row)
+                failure: UndecodableRows | PageContradiction
                 try:
                     for rows in reader.read(group, row - group.first_row):
                         if isinstance(rows, int):
@@ -565,7 +566,11 @@ class Parquet:
                         row += _count(rows)
                     continue
                 except UndecodableRows as exc:
-                    failure = exc
+                    failure, paged = exc, reader.plan(group) is not None
+                    narrows = exc.tried > 1
+                    again = narrows or paged
+                    by_pages = paged and narrows
+                    fewer = max(1, exc.tried // NARROWING) if narrows else batch_rows
                 except PageContradiction as exc:
                     # Rows that were delivered or skipped by a wrong index cannot be taken back.
                     if row > group.first_row:
@@ -573,19 +578,8 @@ class Parquet:
                     if footer.index is not None and footer.index.is_first_contradiction():
                         why = f"row group {group.ordinal} is read as a whole: {exc.__cause__}"
                         log.warning("%s: %s", source.version.uri, why)
-                    yield from self._chunks(
-                        source,
-                        footer,
-                        [group],
-                        row=row,
-                        first_row=first_row,
-                        batch_rows=batch_rows,
-                        by_pages=False,
-                    )
-                    row = group.end_row
-                    continue
-                narrows, paged = failure.tried > 1, reader.plan(group) is not None
-                if narrows or paged:
+                    failure, again, by_pages, fewer = exc, True, False, batch_rows
+                if again:
                     # What cannot be decoded of pages is lost as it is without an index.
                     yield from self._chunks(
                         source,
@@ -593,8 +587,8 @@ class Parquet:
                         [group],
                         row=row,
                         first_row=first_row,
-                        batch_rows=max(1, failure.tried // NARROWING) if narrows else batch_rows,
-                        by_pages=paged and narrows,
+                        batch_rows=fewer,
+                        by_pages=by_pages,
                     )
                     continue
                 reason = (
