@@ -304,6 +304,7 @@ def test_a_transaction_timeout_beyond_the_brokers_limit_is_a_mistake(
 
 def test_nothing_stays_behind_what_is_closed_or_has_failed(cluster: KafkaCluster) -> None:
     identity, topic = cluster.identity(), cluster.topic()
+    running_seconds()  # its thread starts with the first call, and stays
     before = psutil.Process().num_threads()
 
     assert cluster.broker.cluster

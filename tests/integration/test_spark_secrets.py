@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tests.laws.parquet_cases import written
 from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.spark import MARKS
+from tests.support.waiting import eventually
 
 from extentflow.engines import spark as engine
 from extentflow.spark import register
@@ -30,6 +31,7 @@ pytestmark = MARKS
 LINES = numbered_lines("line-", 2_000)
 KAFKA_PASSWORD = "planted-9f2c-of-kafka"
 FILE_KEY = base64.b64encode(b"planted-of-files").decode()
+EXPECTED = ("/jobs/job/?id=0", "/stages/stage/?id=0", "/SQL/execution/?id=0", "sql?details")
 PAGES = ("jobs/", "stages/", "storage/", "environment/", "executors/", "SQL/")
 
 
@@ -91,19 +93,25 @@ def test_no_page_and_no_file_of_spark_has_a_secret(
 
     receipts = read.options(**delivery.settings.to_map()).load(delivery.address).collect()
 
-    pages = crawled(session.sparkContext)
+    pages: dict[str, str] = eventually(
+        "the pages of the job", lambda: complete(crawled(session.sparkContext))
+    )
     session.stop()
     out, err = capfd.readouterr()
     files = {str(file): file.read_text() for file in events.rglob("*") if file.is_file()}
     ledger = repr((delivery.jobs(), delivery.items(), delivery.slots()))
     seen = {**pages, **files, "output": out, "errors": err, "ledger": ledger}
     assert sum(row.records for row in receipts) == len(LINES) + 50
-    for part in ("/jobs/job/?id=0", "/stages/stage/?id=0", "/SQL/execution/?id=0", "sql?details"):
-        assert any(part in address for address in pages)
     assert "lines.txt" in ledger
     assert any("SparkListenerTaskEnd" in text for text in files.values())
     for secret in (SECRET_KEY, KAFKA_PASSWORD, FILE_KEY):
         assert [place for place, text in seen.items() if secret in text] == []
+
+
+def complete(pages: dict[str, str]) -> dict[str, str]:
+    """Return the pages, or none before Spark's UI shows the job: it does so after a while."""
+    shown = all(any(part in address for address in pages) for part in EXPECTED)
+    return pages if shown else {}
 
 
 def crawled(context: SparkContext) -> dict[str, str]:
