@@ -30,6 +30,8 @@ _MOST_BYTES = 4_000
 _SMALL_WINDOW_BYTES = 150
 _LARGE_BYTES = 1_000
 _MANY = 2_000
+# Verified only where one extent reads a whole stream of bzip2, from its start.
+_STREAM_CHECKSUM = "bzip2: the checksum of the stream"
 
 
 class ManyChunksError(Exception):
@@ -51,8 +53,9 @@ class Delivered:
 
     def require_same(self, other: "Delivered", what: str) -> None:
         """Require equal records; where both fail, equal ones as far as both got."""
-        assert (self.error is None) == (other.error is None), f"{what} fail alike"
-        if self.error is None:
+        is_alike = (self.error is None) == (other.error is None)
+        assert is_alike or _STREAM_CHECKSUM in str(other.error), f"{what} fail alike"
+        if other.error is None:
             assert self.values == other.values, f"{what} yield the same records"
             assert self.bad == other.bad, f"{what} have the same bad records"
             assert self.filtered == other.filtered, f"{what} drop as many"
