@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ARENAS = 1
-LARGEST_POOLED_BYTES = 4 << 20
+LARGEST_POOLED_BYTES = 16 << 20
 MOST_KEPT_BYTES = 64 << 20
 
 # malloc.h of glibc
@@ -39,8 +39,9 @@ def tune_allocator() -> bool:
     """
     # By default glibc creates up to eight pools per core and reuses memory only within a pool.
     # Records are allocated by one thread and freed by another, so memory would grow in a long run.
-    # Blocks below LARGEST_POOLED_BYTES (the columns of a batch) come from the pool instead of fresh
-    # pages, which the kernel clears; free memory at its end beyond MOST_KEPT_BYTES is returned.
+    # Blocks below LARGEST_POOLED_BYTES (windows of an object, columns) come from the pool, not from
+    # fresh pages, which the kernel clears. Free memory at the pool's end beyond MOST_KEPT_BYTES is
+    # returned.
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -11,7 +11,6 @@ turns out to be damaged while it is decoded, its batch is lost with the rest of 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -66,7 +65,6 @@ from extentflow.formats.parquet_types import (
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
-log = logging.getLogger(__name__)
 EXTENT_BYTES = 32 << 20
 # Of Arrow's stream per column, for row groups that are larger than a window.
 BUFFER_BYTES = 64 << 10
@@ -575,9 +573,9 @@ class Parquet:
                     # Rows that were delivered or skipped by a wrong index cannot be taken back.
                     if row > group.first_row:
                         raise
-                    if footer.index is not None and footer.index.is_first_contradiction():
-                        why = f"row group {group.ordinal} is read as a whole: {exc.__cause__}"
-                        log.warning("%s: %s", source.version.uri, why)
+                    if footer.index is not None:
+                        why = f"row group {group.ordinal}: {exc.__cause__}"
+                        footer.index.report_contradiction(f"{source.version.uri}: {why}")
                     failure, again, by_pages, fewer = exc, True, False, batch_rows
                 if again:
                     # What cannot be decoded of pages is lost as it is without an index.

@@ -16,7 +16,6 @@ the footer do.
 
 from __future__ import annotations
 
-import logging
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
@@ -53,7 +52,6 @@ from extentflow.formats.parquet_thrift import (
 )
 from extentflow.storage import RangeSource
 
-log = logging.getLogger(__name__)
 # Of a column chunk. A page has 20,000 rows or 1 MiB: these are enough for 32 GiB.
 MOST_PAGES = 32_768
 # Of all columns of a row group: about 600,000 pages.
@@ -487,8 +485,8 @@ class PagePruning:
         except _ManyPagesError:
             return None
         except _ContradictionError as exc:
-            if self._footer.index is not None and self._footer.index.is_first_contradiction():
-                log.warning("%s; the row group is read as a whole, as others like it are", exc)
+            if self._footer.index is not None:
+                self._footer.index.report_contradiction(exc)
             return None
         kept = sum(each.bytes_read(runs) for each in pages.values()) if runs else 0
         if runs == [(0, group.rows)] or size - kept < least:

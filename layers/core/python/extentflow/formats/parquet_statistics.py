@@ -10,6 +10,7 @@ the process. So the footer's own bytes are checked first.
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ import pyarrow.parquet as pq
 from extentflow.config.specs import ColumnRange, Ranges
 from extentflow.formats.parquet_thrift import BINARY, I32, I64, LIST, STRUCT, CompactWalk
 from extentflow.formats.parquet_types import is_text_or_bytes
+
+log = logging.getLogger(__name__)
 
 _TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
@@ -61,10 +64,11 @@ class IndexPlaces:
         self.ordered: frozenset[int] = frozenset()
         self._contradicted: dict[str, object] = {}
 
-    def is_first_contradiction(self) -> bool:
-        """Whether this is the first call, of any thread."""
+    def report_contradiction(self, why: object) -> None:
+        """Log that a row group is read as a whole; only the first call of all threads does."""
         mine = object()
-        return self._contradicted.setdefault("", mine) is mine
+        if self._contradicted.setdefault("", mine) is mine:
+            log.warning("%s; the row group is read as a whole, as others like it are", why)
 
     def of(self, group: int, leaf: int) -> ChunkIndexes:
         """Return where the indexes of a column chunk are."""
