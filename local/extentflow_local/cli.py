@@ -4,7 +4,7 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -14,7 +14,9 @@ from extentflow.cli import output
 from extentflow_local.errors import ServiceFailed
 from extentflow_local.serve import queues_of, serve
 from extentflow_local.settings import LocalSettings
-from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from extentflow_local.stack import Stack
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -109,14 +111,16 @@ def _nothing_runs(directory: Path | None) -> str:
     )
 
 
-def _stack(directory: Path | None, ports: dict[str, int], notes: Console) -> Stack:
+def _stack(directory: Path | None, ports: dict[str, int], notes: Console) -> "Stack":
+    from extentflow_local.stack import Stack
+
     settings = LocalSettings.from_environment()
     if directory is not None:
         settings = replace(settings, root=directory.resolve())
     return Stack(settings.root, ports, settings=settings, notify=notes.print)
 
 
-def _table(stack: Stack) -> Table:
+def _table(stack: "Stack") -> Table:
     table = Table(box=None, header_style="bold")
     for heading in ("service", "state", "endpoint", "pid"):
         table.add_column(heading, no_wrap=True)
@@ -128,16 +132,16 @@ def _table(stack: Stack) -> Table:
     return table
 
 
-def _print_environment(stack: Stack) -> None:
+def _print_environment(stack: "Stack") -> None:
     for name, value in _environment(stack).items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 
 
-def _print_json(stack: Stack) -> None:
+def _print_json(stack: "Stack") -> None:
     typer.echo(json.dumps({**stack.summary(), "environment": _environment(stack)}, indent=2))
 
 
-def _environment(stack: Stack) -> dict[str, str]:
+def _environment(stack: "Stack") -> dict[str, str]:
     return stack.environment() | queues_of(stack)
 
 

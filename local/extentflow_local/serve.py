@@ -10,19 +10,18 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from extentflow_local.errors import ServiceFailed
-from extentflow_local.event_path import SECRET_PATH, SOURCES, LocalEventPath
-from extentflow_local.event_source.delivery import Delivery
-from extentflow_local.event_source.source import GRACE_SECONDS
-from extentflow_local.project import Project
-from extentflow_local.services import ACCESS_KEY
 from extentflow_local.settings import LocalSettings, ledger
-from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from extentflow_local.event_path import LocalEventPath
+    from extentflow_local.event_source.delivery import Delivery
+    from extentflow_local.stack import Stack
 
 _QUEUES = "queues.json"
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -73,6 +72,11 @@ def serve(
     as_json: _Json = False,
 ) -> None:
     """Run the functions on this machine: uploads and posted notifications become records."""
+    from extentflow_local.event_path import SOURCES, LocalEventPath
+    from extentflow_local.event_source.source import GRACE_SECONDS
+    from extentflow_local.project import Project
+    from extentflow_local.stack import Stack
+
     notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     settings = LocalSettings.from_environment()
     if directory is not None:
@@ -125,7 +129,7 @@ def serve(
         )
 
 
-def queues_of(stack: Stack) -> dict[str, str]:
+def queues_of(stack: "Stack") -> dict[str, str]:
     """Return the settings of the queues that exist in the running SQS server."""
     endpoint = stack.endpoints().get("sqs")
     file = _place(stack) / _QUEUES
@@ -135,17 +139,17 @@ def queues_of(stack: Stack) -> dict[str, str]:
     return {name: url for name, url in found.items() if url.startswith(f"{endpoint}/")}
 
 
-def _place(stack: Stack) -> Path:
+def _place(stack: "Stack") -> Path:
     return stack.settings.root / "var" / "functions"
 
 
-def _remember(path: LocalEventPath) -> None:
+def _remember(path: "LocalEventPath") -> None:
     fresh = path.directory / f"{_QUEUES}.new"
     fresh.write_text(json.dumps(path.queues), encoding="utf-8")
     fresh.rename(path.directory / _QUEUES)
 
 
-def _initialise(path: LocalEventPath) -> None:
+def _initialise(path: "LocalEventPath") -> None:
     """Create the ledger's table and the progress topic, as `extentflow init` does."""
     command = [str(Path(sysconfig.get_path("scripts"), "extentflow")), "init"]
     environment = {**os.environ, **path.stack.environment(), **path.settings}
@@ -154,7 +158,10 @@ def _initialise(path: LocalEventPath) -> None:
         raise ServiceFailed(f"`extentflow init` ended with {done.returncode}\n{done.stdout}")
 
 
-def _explain(path: LocalEventPath, url: str | None, notes: Console, *, own: bool) -> None:
+def _explain(path: "LocalEventPath", url: str | None, notes: Console, *, own: bool) -> None:
+    from extentflow_local.event_path import SECRET_PATH
+    from extentflow_local.services import ACCESS_KEY
+
     if url is not None and own:
         notes.print(f"post notifications as JSON to {url}/{SECRET_PATH}, or, to {url}, signed for")
         notes.print(f"    SNS with the access key {ACCESS_KEY} and its secret")
@@ -167,7 +174,7 @@ def _listed(buckets: list[str] | None) -> str:
     return ", ".join(buckets) if buckets else "any bucket"
 
 
-def _line(delivery: Delivery) -> str:
+def _line(delivery: "Delivery") -> str:
     """Return one line about an invocation; failures are logged too."""
     outcome = delivery.outcome
     count = len(delivery.received)

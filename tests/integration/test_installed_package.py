@@ -52,7 +52,7 @@ from extentflow.cli import app, main
 def command_lines(command, words):
     yield words
     for name, child in getattr(command, "commands", {}).items():
-        yield from command_lines(child, [*words, name])
+        yield from command_lines(getattr(child, "imported", child), [*words, name])
 
 shown = {}
 for words in command_lines(get_command(app), []):

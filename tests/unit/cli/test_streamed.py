@@ -1,10 +1,9 @@
 """`extentflow stream`: wrong options are reported before Spark starts."""
 
 import pytest
-import typer
 
-from extentflow.cli import run_command_line
-from extentflow.cli.streamed import WRITTEN, stream
+from extentflow.cli import app, run_command_line
+from extentflow.cli.streamed import WRITTEN
 from extentflow.spark.options import STREAM
 
 NOT_SET = "is not set, which --work=queue needs; give the queue's URL, or --work=listing"
@@ -12,9 +11,7 @@ ALL_OR_NONE = "the queue holds every connector's extents, and none of them may b
 
 
 def run(*arguments: str) -> int:
-    app = typer.Typer(add_completion=False)
-    app.command()(stream)
-    return run_command_line(app, arguments)
+    return run_command_line(app, ["stream", *arguments])
 
 
 @pytest.fixture(autouse=True)

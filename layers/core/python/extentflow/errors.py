@@ -228,6 +228,15 @@ def nearest(
     return f"did you mean {found[0]}?" if found else otherwise
 
 
+def format_bytes(count: float) -> str:
+    """Return bytes with a binary unit: 12 B, 3.4 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:  # noqa: PLR2004 - binary units
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
 def either(words: Iterable[str]) -> str:
     """Return words as a choice: `a, b or c`."""
     *others, last = words

@@ -26,6 +26,7 @@ LEDGERS = "extentflow.ledgers"
 ENGINES = "extentflow.engines"
 TRANSFORMS = "extentflow.transforms"
 PREDICATES = "extentflow.predicates"
+COMMANDS = "extentflow.commands"
 
 # The library's own entry points, as `module:object`. They stand here and not in pyproject.toml
 # because the library also runs where it has no package metadata: as a Lambda layer and as an

@@ -11,20 +11,20 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from importlib.metadata import entry_points
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Option, rich_utils
+from typer import Option
 from typer.exceptions import TyperException
 
 from extentflow import __version__
-from extentflow.cli import connectors, deadletters, jobs, output, peeks, runs, streamed
+from extentflow.cli import output
+from extentflow.cli.commands import PACKAGES, CommandLine
 from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED, AsJson
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
-from extentflow.services.deployed import DeployedStage
-from extentflow.services.health import Finding, examine, initialise
-from extentflow.wiring import Runtime
+
+if TYPE_CHECKING:
+    from extentflow.services.health import Finding
 
 __all__ = ["INCOMPLETE", "NOTHING_STARTED", "STOPPED", "app", "main", "run_alone"]
 
@@ -47,6 +47,9 @@ Deployed = Annotated[
 
 def init(*, as_json: AsJson = False) -> None:
     """Create the ledger and the progress topic where they are missing."""
+    from extentflow.services.health import initialise
+    from extentflow.wiring import Runtime
+
     found = initialise(Runtime.from_environment(notify=output.note))
     facts = (
         f"ledger {found.url} {'created' if found.created else 'exists'} (id "
@@ -60,6 +63,10 @@ def doctor(
     *, connector: Connector = None, deployed: Deployed = None, as_json: AsJson = False
 ) -> None:
     """Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do."""
+    from extentflow.services.deployed import DeployedStage
+    from extentflow.services.health import examine
+    from extentflow.wiring import Runtime
+
     if deployed is not None:
         findings = list(DeployedStage(deployed).examine())
     else:
@@ -72,7 +79,7 @@ def doctor(
         raise typer.Exit(INCOMPLETE)
 
 
-def show_findings(findings: Sequence[Finding], *, terminal: bool) -> None:
+def show_findings(findings: "Sequence[Finding]", *, terminal: bool) -> None:
     """Print findings: as a table on a terminal, elsewhere one line per check."""
     if terminal:
         rows = [(f.check, f.verdict, f.fact, f.remedy) for f in findings]
@@ -85,19 +92,13 @@ def show_findings(findings: Sequence[Finding], *, terminal: bool) -> None:
 
 app = typer.Typer(
     name="extentflow",
+    cls=CommandLine,
     help="Streams S3 objects of any size into Kafka, exactly once.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 120},
 )
-app.add_typer(connectors.app, name="connectors")
-for _command in (
-    *(connectors.pause, connectors.resume, connectors.stop),
-    *(peeks.peek, runs.plan, runs.run, runs.replay, streamed.stream),
-    *(jobs.status, jobs.submit, deadletters.dead_letters, init, doctor),
-):
-    app.command()(_command)
 
 
 def _show_version(asked: object) -> None:
@@ -124,14 +125,12 @@ def main() -> None:
         # caller may have replaced a stream by one that cannot be reconfigured.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    for package in entry_points(group="extentflow.commands"):
-        app.registered_commands += package.load().registered_commands
     sys.exit(run_command_line(app))
 
 
 def run_alone(command: Callable[..., None]) -> None:
     """Run a command without its name, for spark-submit, and exit."""
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     alone.command()(command)
     sys.exit(run_command_line(alone))
 
@@ -145,17 +144,15 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
     given = sys.argv[1:] if arguments is None else arguments
     debug = DEBUG in given
     output.show_logs(debug=debug)
-    # Help in a pipe is wide, so that no option name is cut.
-    if not sys.stdout.isatty() and rich_utils.MAX_WIDTH is None:
-        rich_utils.MAX_WIDTH = 160
     try:
         code = application([word for word in given if word != DEBUG], standalone_mode=False)
     except TyperException as exc:
-        message = exc.format_message().rstrip(".")
-        if message:  # a request for help has none
-            context = getattr(exc, "ctx", None)
+        message, context = exc.format_message(), getattr(exc, "ctx", None)
+        if context is not None and message == context.get_help():  # a group without its command
+            output.say(message)
+        else:
             command = "extentflow" if context is None else context.command_path
-            output.complain(f"{message}; `{command} --help` shows the usage")
+            output.complain(f"{message.rstrip('.')}; `{command} --help` shows the usage")
         code = NOTHING_STARTED
     except (typer.Abort, KeyboardInterrupt):
         code = STOPPED
@@ -167,7 +164,7 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
 
 
 def _has_local_stack() -> bool:
-    return bool(entry_points(group="extentflow.commands", name="local"))
+    return "local" in PACKAGES.names()
 
 
 def _reported(exc: Exception) -> int:

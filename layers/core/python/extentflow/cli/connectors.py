@@ -2,17 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.output import NOTHING_STARTED, AsJson
-from extentflow.config.files import load
 from extentflow.errors import Misconfigured
-from extentflow.services.connectors import COUNTED_JOBS, ConnectorChange, Connectors
-from extentflow.wiring import Runtime, check_connector
+
+if TYPE_CHECKING:
+    from extentflow.services.connectors import ConnectorChange, Connectors
 
 app = typer.Typer(help="Declare which objects go to which topic, and how.", no_args_is_help=True)
 
@@ -24,6 +24,9 @@ Revision = Annotated[int | None, Option("--revision", min=1, help="This revision
 @app.command()
 def validate(file: File, *, as_json: AsJson = False) -> None:
     """Check a connector's file without storing it; all problems are shown at once."""
+    from extentflow.config.files import load
+    from extentflow.wiring import check_connector
+
     try:
         config = check_connector(load(file))
     except Misconfigured as exc:
@@ -38,6 +41,9 @@ def validate(file: File, *, as_json: AsJson = False) -> None:
 @app.command()
 def put(file: File, *, as_json: AsJson = False) -> None:
     """Store a connector; jobs already planned keep their revision."""
+    from extentflow.config.files import load
+    from extentflow.wiring import check_connector
+
     config = load(file)
     check_connector(config)  # before the ledger is reached
     stored = _connectors().put(config)
@@ -85,6 +91,8 @@ def pause(connector: Name, *, as_json: AsJson = False) -> None:
 
 def resume(connector: Name, *, as_json: AsJson = False) -> None:
     """Continue a paused or stopped connector; jobs that `stop` cancelled stay cancelled."""
+    from extentflow.services.connectors import COUNTED_JOBS
+
     change = _connectors().resume(connector)
     _show_change(change, as_json=as_json)
     if change.cancelled_before:
@@ -105,11 +113,14 @@ def stop(connector: Name, *, as_json: AsJson = False) -> None:
         output.say(f"{output.counted(len(change.cancelled), 'open job')} cancelled")
 
 
-def _connectors(*, creates: bool = True) -> Connectors:
+def _connectors(*, creates: bool = True) -> "Connectors":
+    from extentflow.services.connectors import Connectors
+    from extentflow.wiring import Runtime
+
     return Connectors(Runtime.from_environment(notify=output.note, creates=creates).ledger)
 
 
-def _show_change(change: ConnectorChange, *, as_json: bool, **more: object) -> None:
+def _show_change(change: "ConnectorChange", *, as_json: bool, **more: object) -> None:
     said = f"connector {change.name} is {change.state}"
     if change.deleted:
         said += "; it is deleted: only jobs that it planned before are concerned"

@@ -4,7 +4,7 @@ import sys
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -12,9 +12,9 @@ from typer import Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson
-from extentflow.delivery.redelivery import DeadLetter
-from extentflow.services.deadletters import DeadLetterQueue, repair_line
-from extentflow.wiring import Runtime
+
+if TYPE_CHECKING:
+    from extentflow.delivery.redelivery import DeadLetter
 
 SHOWN_BYTES = 60
 
@@ -37,6 +37,9 @@ def dead_letters(
 
     The JSON lines, with corrected records, are what `replay --dead-letters --repairs` takes.
     """
+    from extentflow.services.deadletters import DeadLetterQueue, repair_line
+    from extentflow.wiring import Runtime
+
     runtime = Runtime.from_environment(notify=output.note, creates=False)
     letters = DeadLetterQueue(runtime, connector).list(everything=everything)
     found = list(islice(letters, limit + 1))
@@ -61,7 +64,7 @@ def dead_letters(
         output.note(f"there are more than {limit}; --limit shows more")
 
 
-def _shown(letter: DeadLetter) -> str:
+def _shown(letter: "DeadLetter") -> str:
     if letter.raw is None:
         return "in the object" if letter.is_row else ""
     return ascii(letter.raw[:SHOWN_BYTES])[2:-1]
@@ -71,6 +74,9 @@ def replay_letters(
     connector: str, repairs: Path | None, *, accept_duplicates: bool, as_json: bool
 ) -> None:
     """Deliver what a connector's dead letters hold; exit code 0 only when all of it arrived."""
+    from extentflow.services.deadletters import DeadLetterQueue
+    from extentflow.wiring import Runtime
+
     queue = DeadLetterQueue(Runtime.from_environment(notify=output.note), connector)
     found = queue.replay(repairs, accept_duplicates=accept_duplicates)
     if as_json:

@@ -2,7 +2,7 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -10,15 +10,13 @@ from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson
-from extentflow.config.connector import AUTO
 from extentflow.errors import Misconfigured
-from extentflow.jobs.preflight import skip_reason
-from extentflow.jobs.run import JobReport
-from extentflow.ledger import ExtentItem
 from extentflow.model import ExtentState, JobState
-from extentflow.services.jobs import JobDetail, Jobs, job_of, require_engine
-from extentflow.services.runs import RunControl
-from extentflow.wiring import Runtime
+
+if TYPE_CHECKING:
+    from extentflow.jobs.run import JobReport
+    from extentflow.ledger import ExtentItem
+    from extentflow.services.jobs import JobDetail
 
 MAP_CELLS = 400
 SHOWN_ERRORS = 20
@@ -65,6 +63,10 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, newest first; or one job with the map of its extents and its errors."""
+    from extentflow.jobs.preflight import skip_reason
+    from extentflow.services.jobs import Jobs
+    from extentflow.wiring import Runtime
+
     runtime = Runtime.from_environment(notify=output.note, creates=False)
     jobs = Jobs(runtime)
     if job is not None:
@@ -93,10 +95,14 @@ def submit(
     *,
     connector: ExpandedBy = None,
     event: Event = None,
-    engine: Engine = AUTO,
+    engine: Engine = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Announce objects to the planner, as a notification would; or give all to one run of Spark."""
+    from extentflow.services.jobs import Jobs, require_engine
+    from extentflow.services.runs import RunControl
+    from extentflow.wiring import Runtime
+
     require_engine(engine, connector)
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
@@ -127,6 +133,9 @@ def submit(
 
 def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Send messages of the dead letter queues to the functions again, or only show them."""
+    from extentflow.services.jobs import Jobs, job_of
+    from extentflow.wiring import Runtime
+
     runtime = Runtime.from_environment(notify=output.note)
     found = Jobs(runtime).redrive(job, since=since, dry_run=dry_run)
     if as_json:
@@ -140,7 +149,7 @@ def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool)
     output.say(f"{output.counted(len(found.moved), 'message')} {what}, {found.left} left")
 
 
-def _show_jobs(jobs: list[JobDetail], state: JobState | None) -> None:
+def _show_jobs(jobs: "list[JobDetail]", state: JobState | None) -> None:
     if not jobs:
         output.note(
             "there are no jobs; `extentflow run` starts them"
@@ -170,7 +179,7 @@ def _show_jobs(jobs: list[JobDetail], state: JobState | None) -> None:
         output.note(f"{one.job.id}: {one.cause}")
 
 
-def _show_job(found: JobDetail, *, as_json: bool) -> None:
+def _show_job(found: "JobDetail", *, as_json: bool) -> None:
     job, report, items = found.job, found.report, found.extents
     if as_json:
         output.print_json(
@@ -206,19 +215,19 @@ def _show_job(found: JobDetail, *, as_json: bool) -> None:
         output.note(f"`extentflow replay {job.id}` continues it, when the cause is removed")
 
 
-def counts(job: JobReport) -> str:
+def counts(job: "JobReport") -> str:
     """Return what became of the records of a job."""
     filtered = f", {job.filtered:,} filtered" if job.filtered else ""
     return f"{job.records:,} and {job.bad:,} bad{filtered}"
 
 
-def extents(job: JobReport) -> str:
+def extents(job: "JobReport") -> str:
     """Return how many of a job's extents are done, as `done/all`, and how many failed."""
     failed = f", {job.failed} failed" if job.failed else ""
     return f"{job.done}/{job.extents}{failed}"
 
 
-def extent_map(items: dict[int, ExtentItem], count: int) -> Text:
+def extent_map(items: "dict[int, ExtentItem]", count: int) -> Text:
     """Return one cell per extent, or per range of extents where there are many."""
     text = Text()
     step = max(1, -(-count // MAP_CELLS))

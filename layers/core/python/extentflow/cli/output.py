@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 from typer import Option
 
-from extentflow.services.health import format_bytes
+from extentflow.errors import format_bytes
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON for programs.")]
 Cores = Annotated[

@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -10,9 +10,9 @@ from typer import Argument, Option
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson, size
 from extentflow.cli.runs import Settings, Topic
-from extentflow.services.addressed import make_connector, parse_settings
-from extentflow.services.peeks import Peek
-from extentflow.services.peeks import peek as peek_at
+
+if TYPE_CHECKING:
+    from extentflow.services.peeks import Peek
 
 TOPIC = "peek"
 SHOWN_BYTES = 500
@@ -33,6 +33,9 @@ def peek(
 
     Needs no Kafka; nothing is stored or sent.
     """
+    from extentflow.services.addressed import make_connector, parse_settings
+    from extentflow.services.peeks import peek as peek_at
+
     made = make_connector(addresses, topic or TOPIC, parse_settings(settings or ()))
     found = peek_at(made, limit=limit)
     if as_json:
@@ -47,7 +50,7 @@ def peek(
         raise typer.Exit(INCOMPLETE)
 
 
-def _show(found: Peek) -> None:
+def _show(found: "Peek") -> None:
     packed = "" if found.compression == "none" else f", compression {found.compression}"
     facts = f"; found {found.facts}" if found.facts else ""
     output.say(
@@ -67,7 +70,7 @@ def _text(payload: bytes | None) -> str:
     return shown.decode("utf-8", "backslashreplace") + more
 
 
-def _json(found: Peek) -> dict[str, object]:
+def _json(found: "Peek") -> dict[str, object]:
     facts = asdict(found)
     del facts["version"]
     facts["columns"] = dict(found.columns)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -14,16 +14,13 @@ from extentflow.cli import output
 from extentflow.cli.deadletters import replay_letters
 from extentflow.cli.jobs import extents, redrive
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, EngineName, Master, size
-from extentflow.cli.progress import RunProgress, signals_stop
-from extentflow.config.connector import BY_CONTENT
 from extentflow.errors import Misconfigured
-from extentflow.jobs.run import JobReport, RunReport
 from extentflow.model import JobState
-from extentflow.services.addressed import make_connector, parse_settings, store_connector
-from extentflow.services.runs import EMR, EngineChoice, ObjectPlan, RunControl, Runs
-from extentflow.sink.topics import NewTopics
-from extentflow.wiring import Runtime
-from extentflow.wiring.extents import SUBMITTED
+
+if TYPE_CHECKING:
+    from extentflow.jobs.run import JobReport, RunReport
+    from extentflow.services.runs import ObjectPlan, Runs
+    from extentflow.sink.topics import NewTopics
 
 SHOWN_ERRORS = 8
 
@@ -166,12 +163,14 @@ def plan(
         raise typer.Exit(INCOMPLETE)
 
 
-def _compression(one: ObjectPlan) -> str:
+def _compression(one: "ObjectPlan") -> str:
+    from extentflow.config.connector import BY_CONTENT
+
     by_content = one.compression_source == BY_CONTENT
     return f"{one.compression} (by {BY_CONTENT})" if by_content else one.compression
 
 
-def _plan_json(one: ObjectPlan) -> dict[str, object]:
+def _plan_json(one: "ObjectPlan") -> dict[str, object]:
     facts = asdict(one)
     del facts["version"]
     version = one.version
@@ -197,6 +196,9 @@ def run(
 
     With --topic the command makes a connector of the address and its options.
     """
+    from extentflow.services.addressed import make_connector, parse_settings, store_connector
+    from extentflow.services.runs import EMR, EngineChoice
+
     if (connector is None) == (topic is None):
         raise Misconfigured(
             "give --topic TOPIC, and the command makes a connector of the address, or --connector"
@@ -242,8 +244,10 @@ def run(
     show(report, as_json=as_json)
 
 
-def _new_topics(words: Sequence[str]) -> NewTopics | None:
+def _new_topics(words: Sequence[str]) -> "NewTopics | None":
     """Return what --create-topic says: NAME=VALUE, several separated by commas."""
+    from extentflow.sink.topics import NewTopics
+
     found: dict[str, str] = {}
     last = ""
     for piece in (piece for word in words for piece in word.split(",")):
@@ -283,6 +287,8 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector."""
+    from extentflow.services.runs import EMR, EngineChoice
+
     if repairs is not None and not dead_letters:
         raise Misconfigured("--repairs goes with --dead-letters")
     if dead_letters:
@@ -327,6 +333,9 @@ def ingest(
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka on the executors of the submitted application."""
+    from extentflow.services.runs import EngineChoice
+    from extentflow.wiring.extents import SUBMITTED
+
     if job is not None:
         if addresses or connector or again:
             raise Misconfigured("--job goes without addresses, --connector and --again")
@@ -339,12 +348,16 @@ def ingest(
     run(addresses, connector=connector, master=SUBMITTED, again=again, as_json=as_json)
 
 
-def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> Runs:
+def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> "Runs":
+    from extentflow.cli.progress import RunProgress, signals_stop
+    from extentflow.services.runs import RunControl, Runs
+    from extentflow.wiring import Runtime
+
     control = RunControl(lambda: RunProgress(output.err), signals_stop, output.note)
     return Runs(Runtime.from_environment(given, notify=output.note, creates=creates), control)
 
 
-def show(report: RunReport, *, as_json: bool) -> None:
+def show(report: "RunReport", *, as_json: bool) -> None:
     """Print a report; end the command with another exit code than 0 unless every job is DONE."""
     if as_json:
         output.print_json(report.to_json())
@@ -378,7 +391,7 @@ def show(report: RunReport, *, as_json: bool) -> None:
         raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
 
 
-def _remedy(job: JobReport) -> str:
+def _remedy(job: "JobReport") -> str:
     cause = job.reason.removeprefix(f"{job.uri}: ")
     why = f"{job.uri}: job {job.job} is {job.state}{f': {cause}' if cause else ''}"
     if job.state == JobState.SUPERSEDED:

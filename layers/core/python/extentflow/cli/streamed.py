@@ -19,9 +19,6 @@ from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, Master
 from extentflow.cli.progress import signals_stop
 from extentflow.errors import Misconfigured
-from extentflow.jobs.preflight import require_running, skip_reason
-from extentflow.wiring import Runtime
-from extentflow.wiring.extents import require_ledger_for
 
 if TYPE_CHECKING:
     from extentflow.spark.options import StreamOptions
@@ -102,9 +99,13 @@ def stream(
 
     Exit code 0 when it was stopped; with --once when all waiting work is DONE.
     """
+    from extentflow.jobs.preflight import require_running, skip_reason
+    from extentflow.wiring import Runtime
+    from extentflow.wiring.extents import require_ledger_for
+
     try:
-        from extentflow.spark.options import StreamOptions  # noqa: PLC0415 - needs pyspark
-        from extentflow.spark.query import Service, Terms, session  # noqa: PLC0415
+        from extentflow.spark.options import StreamOptions
+        from extentflow.spark.query import Service, Terms, session
     except ModuleNotFoundError as exc:
         raise Misconfigured(
             f"`extentflow stream` needs {exc.name}; install extentflow[spark]"

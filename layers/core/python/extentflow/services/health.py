@@ -14,6 +14,7 @@ from extentflow.errors import (
     Misconfigured,
     NotOffered,
     Retryable,
+    format_bytes,
 )
 from extentflow.jobs.preflight import dead_letters_refused, records_refused
 from extentflow.ledger import ConnectorState
@@ -314,12 +315,3 @@ def _topic(
         return _usable(check, fact)
     remedy = "Kafka keeps only the last record of each key; to keep all, set cleanup.policy=delete"
     return _usable(check, f"{fact}, compacted", remedy)
-
-
-def format_bytes(count: float) -> str:
-    """Return bytes with a binary unit: 12 B, 3.4 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:  # noqa: PLR2004 - binary units
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

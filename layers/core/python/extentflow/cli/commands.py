@@ -1,0 +1,178 @@
+"""The commands by name; the module of one is imported when it is used.
+
+    extentflow --help           lists names and summaries of `COMMANDS`, and imports no command
+    extentflow run --help       imports `extentflow.cli.runs`, which declares arguments and options
+    extentflow run ...          calls `run`, which imports the services that it needs
+
+So help and shell completion import neither Arrow nor a client of a service.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+from extentflow import plugins
+from extentflow.errors import Misconfigured
+from extentflow.plugins import Registry
+
+if TYPE_CHECKING:
+    # Typer's own copy of click, which it does not export.
+    from typer._click import Command, Context
+
+PACKAGES: Registry[typer.Typer] = Registry(
+    plugins.COMMANDS, "command line", is_adapter=lambda found: isinstance(found, typer.Typer)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command of the library: a function or a typer application, as `module:name`.
+
+    `summary` is the first paragraph of its help, which the list of commands shows.
+    """
+
+    reference: str
+    summary: str
+
+
+COMMANDS = {
+    "run": CommandEntry(
+        "extentflow.cli.runs:run",
+        "Deliver objects into Kafka; exit code 0 only when every job is DONE.",
+    ),
+    "peek": CommandEntry(
+        "extentflow.cli.peeks:peek",
+        "Show the first object's columns, first records as they would be sent, and cut.",
+    ),
+    "plan": CommandEntry(
+        "extentflow.cli.runs:plan",
+        "Show which objects there are, their jobs, and how the connector cuts them now.",
+    ),
+    "status": CommandEntry(
+        "extentflow.cli.jobs:status",
+        "Show jobs, newest first; or one job with the map of its extents and its errors.",
+    ),
+    "replay": CommandEntry(
+        "extentflow.cli.runs:replay",
+        "Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector.",
+    ),
+    "dead-letters": CommandEntry(
+        "extentflow.cli.deadletters:dead_letters",
+        "Show a connector's dead letters: place, reason, first bytes; with --json as JSON lines.",
+    ),
+    "connectors": CommandEntry(
+        "extentflow.cli.connectors:app",
+        "Declare which objects go to which topic, and how.",
+    ),
+    "pause": CommandEntry(
+        "extentflow.cli.connectors:pause",
+        "Pause a connector: no new extents start; messages stay queued.",
+    ),
+    "resume": CommandEntry(
+        "extentflow.cli.connectors:resume",
+        "Continue a paused or stopped connector; jobs that `stop` cancelled stay cancelled.",
+    ),
+    "stop": CommandEntry(
+        "extentflow.cli.connectors:stop",
+        "Cancel a connector's open jobs; committed records stay, new objects are ignored.",
+    ),
+    "init": CommandEntry(
+        "extentflow.cli:init",
+        "Create the ledger and the progress topic where they are missing.",
+    ),
+    "doctor": CommandEntry(
+        "extentflow.cli:doctor",
+        "Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do.",
+    ),
+    "stream": CommandEntry(
+        "extentflow.cli.streamed:stream",
+        "Deliver continuously on Spark; SIGTERM ends it within five seconds.",
+    ),
+    "submit": CommandEntry(
+        "extentflow.cli.jobs:submit",
+        "Announce objects to the planner, as a notification would; or give all to one run of "
+        "Spark.",
+    ),
+}
+
+
+class DeferredCommand(TyperCommand):
+    """A command that is listed by its summary, and imported when it is given."""
+
+    def __init__(self, name: str, entry: CommandEntry) -> None:
+        super().__init__(name, short_help=entry.summary)
+        self._reference = entry.reference
+
+    @cached_property
+    def imported(self) -> "Command":
+        """The command itself, with its options; a group of commands where it is one."""
+        module, _, attribute = self._reference.partition(":")
+        defined: Any = getattr(import_module(module), attribute)
+        if isinstance(defined, typer.Typer):
+            command: Command = get_group(defined)
+        else:
+            alone = typer.Typer(add_completion=False)
+            alone.command()(defined)
+            command = get_command(alone)
+        command.name = self.name
+        return _as_listed(command)
+
+    def make_context(self, *given: Any, **extra: Any) -> "Context":  # noqa: ANN401 - typer's
+        """Parse the arguments of the command itself, which the returned context names."""
+        return self.imported.make_context(*given, **extra)
+
+
+class CommandLine(TyperGroup):
+    """The commands of the library, then those of installed packages.
+
+    Packages are imported for the list of commands, and for a name that the library does not have.
+    """
+
+    def __init__(
+        self,
+        *,
+        packages: Registry[typer.Typer] = PACKAGES,
+        **attributes: Any,  # noqa: ANN401 - typer's
+    ) -> None:
+        super().__init__(**attributes)
+        self._packages = packages
+        self._defined_by: dict[str, str] = {}
+        for name, entry in COMMANDS.items():
+            self.add_command(DeferredCommand(name, entry))
+
+    def list_commands(self, ctx: "Context") -> list[str]:
+        """Return the names in the order of the help."""
+        self._add_packages()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
+        """Return the command of a name, or None; one of the library is a `DeferredCommand`."""
+        if cmd_name not in self.commands:
+            self._add_packages()
+        return super().get_command(ctx, cmd_name)
+
+    def _add_packages(self) -> None:
+        for package, application in self._packages.items():
+            for name, command in get_group(application).commands.items():
+                if self._defined_by.setdefault(name, package) != package or name in COMMANDS:
+                    raise Misconfigured(
+                        f"command {name!r} of the entry point {package!r} of {plugins.COMMANDS} has"
+                        " the name of another one; rename it, or uninstall its package"
+                    )
+                self.add_command(_as_listed(command), name)
+
+
+def _as_listed(command: "Command") -> "Command":
+    """Let lists show a whole summary, and help be text: rich's boxes double the time of help."""
+    command.short_help = command.short_help or (command.help or "").partition("\n\n")[0]
+    if isinstance(command, (TyperCommand, TyperGroup)):
+        command.rich_markup_mode = None
+    if isinstance(command, TyperGroup):
+        for one in command.commands.values():
+            _as_listed(one)
+    return command
