@@ -117,6 +117,13 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
             most=1.5,
         ),
     ),
+    "start": (
+        Bar(
+            "ratios.help_to_python",
+            "CPU time of `extentflow --help`, against `python -c pass`",
+            most=9,
+        ),
+    ),
 }
 
 

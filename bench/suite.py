@@ -90,6 +90,13 @@ CASES: Mapping[str, Case] = {
             "`extentflow run`.",
         ),
         Case(
+            "start",
+            "bench.start",
+            1,
+            "From the start of a process to its end: `extentflow --help`, `--version` and "
+            "`run --help`, against `python -c pass`.",
+        ),
+        Case(
             "memory",
             "bench.memory",
             0.1,
