@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import venv
+from collections.abc import Sequence
 from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,11 +24,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-EXTRAS = ("", *PYPROJECT["tool"]["setuptools"]["dynamic"]["optional-dependencies"])
-"""The empty name stands for `pip install extentflow` without an extra."""
+EXTRAS = tuple(PYPROJECT["tool"]["setuptools"]["dynamic"]["optional-dependencies"])
 
-# Third-party packages of each extra; modules that import them fail only where it is missing.
-PACKAGES_OF_EXTRAS = {"spark": {"pyspark", "py4j"}, "sql": {"psycopg"}}
+# Imported by modules that are for users of Spark only; other extras are imported when needed.
+OF_SPARK = {"pyspark", "py4j"}
 SECONDS = 180
 
 IMPORT_EVERY_MODULE = """
@@ -66,16 +66,41 @@ print(json.dumps(shown))
 """
 
 
+# What needs an extra, each tried where there is none; in one process.
+MISSING_EXTRAS = """
+import json
+from typer.main import get_command
+from extentflow.aws.msk import TokenSigner
+from extentflow.cli import app
+from extentflow.errors import Misconfigured
+from extentflow.ledger import LedgerOptions, open_ledger
+
+database = LedgerOptions(url="postgresql://localhost/ledger")
+tried = {
+    "postgres": lambda: open_ledger(database).admin.exists(),
+    "aws": lambda: TokenSigner()("eu-central-1"),
+    "spark": lambda: get_command(app)(["stream"], standalone_mode=False),
+}
+reported = {}
+for extra, use in tried.items():
+    try:
+        use()
+    except Misconfigured as error:
+        reported[extra] = str(error)
+print(json.dumps(reported))
+"""
+
+
 class Environment:
     """A virtual environment with the wheel, its requirements and nothing else."""
 
-    def __init__(self, folder: Path, wheel: Path, extra: str) -> None:
+    def __init__(self, folder: Path, wheel: Path, extras: Sequence[str]) -> None:
         self.folder = folder
         venv.create(folder, with_pip=False, symlinks=True)
         self._pip_install(wheel)
         (self._packages,) = (folder / "lib").glob("python*/site-packages")
         (metadata,) = self._packages.glob("extentflow-*.dist-info")
-        for required in required_distributions(PathDistribution(metadata), extra):
+        for required in required_distributions(PathDistribution(metadata), extras):
             self._link(required)
 
     def run(self, *words: str, env: dict[str, str] | None = None) -> str:
@@ -105,10 +130,10 @@ class Environment:
                 link.symlink_to(Path(str(required.locate_file(name))))
 
 
-def required_distributions(root: Distribution, extra: str) -> list[Distribution]:
+def required_distributions(root: Distribution, extras: Sequence[str]) -> list[Distribution]:
     """Return the distributions that pip would install with `root`, from this environment."""
     found: dict[tuple[str, str], Distribution] = {}
-    pending = [(root, extra)]
+    pending = [(root, extra) for extra in ("", *extras)]
     while pending:
         requiring, for_extra = pending.pop()
         for requirement in map(Requirement, requiring.requires or ()):
@@ -138,24 +163,46 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-@pytest.fixture(scope="module", params=EXTRAS, ids=lambda extra: extra or "no extra")
-def extra(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(scope="module", params=[(), EXTRAS], ids=["no extra", "every extra"])
+def extras(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    found: tuple[str, ...] = request.param
+    return found
+
+
+without_extras = pytest.mark.parametrize("extras", [()], ids=["no extra"], indirect=True)
 
 
 @pytest.fixture(scope="module")
-def environment(extra: str, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment(tmp_path_factory.mktemp("environment") / "venv", wheel, extra)
+def environment(
+    extras: tuple[str, ...], wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Environment:
+    return Environment(tmp_path_factory.mktemp("environment") / "venv", wheel, extras)
 
 
 def test_every_import_of_the_wheel_is_a_declared_requirement(
-    environment: Environment, extra: str
+    environment: Environment, extras: tuple[str, ...]
 ) -> None:
     report = json.loads(environment.run("python", "-c", IMPORT_EVERY_MODULE))
 
-    others = (packages for name, packages in PACKAGES_OF_EXTRAS.items() if name != extra)
     assert Path(report["file"]).is_relative_to(environment.folder)
-    assert set(report["missing"].values()) <= set[str]().union(*others)
+    assert set(report["missing"].values()) <= (set() if extras else OF_SPARK)
+
+
+@without_extras
+def test_what_an_extra_is_missing_for_names_the_command_that_installs_it(
+    environment: Environment,
+) -> None:
+    reported = json.loads(environment.run("python", "-c", MISSING_EXTRAS))
+
+    assert set(reported) == set(EXTRAS)
+    assert all(f"pip install 'extentflow[{name}]'" in reported[name] for name in EXTRAS)
+
+
+def test_the_command_and_the_module_are_one_program(environment: Environment) -> None:
+    version = f"extentflow {PYPROJECT['project']['version']}\n"
+
+    assert environment.run("extentflow", "--version") == version
+    assert environment.run("python", "-m", "extentflow", "--version") == version
 
 
 @pytest.mark.long
@@ -176,11 +223,10 @@ def test_the_wheel_does_not_hold_the_local_stack(environment: Environment) -> No
     assert "up" not in environment.run("extentflow", "--help").split()
 
 
+@without_extras
 def test_the_first_command_delivers_with_nothing_configured(
-    environment: Environment, extra: str, stack: Stack, unique: str, tmp_path: Path
+    environment: Environment, stack: Stack, unique: str, tmp_path: Path
 ) -> None:
-    if extra:
-        pytest.skip("the package without an extra is enough")
     (tmp_path / "orders.csv").write_text("o_orderkey,total\n1,9.90\n2,5.00\n", encoding="utf-8")
     topic, servers = f"orders-{unique}", stack.endpoint("kafka")
     words = ("run", str(tmp_path / "orders.csv"), "--topic", topic)
@@ -208,9 +254,9 @@ def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery
 @pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.variant)])
 @pytest.mark.long
 def test_the_wheel_delivers_an_object(
-    environment: Environment, extra: str, engine: str, delivery: Delivery
+    environment: Environment, extras: tuple[str, ...], engine: str, delivery: Delivery
 ) -> None:
-    if engine not in {"inline", extra}:
+    if engine not in {"inline", *extras}:
         pytest.skip(f"the engine {engine} needs the extra of its name")
     lines = numbered_lines("line ", 2_000)
     delivery.put("lines.txt", joined(lines))

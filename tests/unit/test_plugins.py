@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from extentflow.errors import Misconfigured
-from extentflow.plugins import BUILT_IN, FORMATS, EntryPoint, Registry, installed_entry_points
+from extentflow.plugins import (
+    BUILT_IN,
+    FORMATS,
+    EntryPoint,
+    Registry,
+    from_extra,
+    installed_entry_points,
+)
 
 ACME = EntryPoint("acme", "collections:OrderedDict", "extentflow-acme 1.0")
 
@@ -117,3 +124,20 @@ def test_installed_entry_points_name_their_packages() -> None:
 
     assert found["xdist"].package.startswith("pytest-xdist ")
     assert found["xdist"].reference == "xdist.plugin"
+
+
+def test_a_missing_package_of_an_extra_is_named_with_the_command_that_installs_it() -> None:
+    with (
+        pytest.raises(
+            Misconfigured,
+            match=r"^--x needs no_such; `pip install 'extentflow\[spark\]'` installs it, or y$",
+        ),
+        from_extra("spark", "--x", ", or y"),
+    ):
+        raise ModuleNotFoundError(name="no_such.part")
+
+
+@pytest.mark.parametrize("name", ["extentflow.no_such", None])
+def test_a_missing_module_of_the_library_is_a_defect_and_no_extra(name: str | None) -> None:
+    with pytest.raises(ModuleNotFoundError), from_extra("spark", "--engine x"):
+        raise ModuleNotFoundError(name=name)

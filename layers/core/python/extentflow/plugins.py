@@ -11,6 +11,7 @@ in the environment of every process that uses it.
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Any, Generic, TypeVar
@@ -101,6 +102,24 @@ class EntryPoint:
     def __str__(self) -> str:
         """Return the entry point as error messages name it."""
         return f"{self.name} = {self.reference} of package {self.package}"
+
+
+@contextmanager
+def from_extra(extra: str, needed_by: str, otherwise: str = "") -> Iterator[None]:
+    """Import packages that only an extra of extentflow installs; `needed_by` begins the message.
+
+    Raises Misconfigured where one is missing, with the command that installs it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "extentflow").partition(".")[0]
+        if package == "extentflow":
+            raise
+        raise Misconfigured(
+            f"{needed_by} needs {package}; `pip install 'extentflow[{extra}]'` installs it"
+            f"{otherwise}"
+        ) from exc
 
 
 @functools.cache

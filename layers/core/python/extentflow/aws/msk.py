@@ -4,12 +4,12 @@ import os
 from functools import cached_property
 
 import boto3
-from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from botocore.credentials import CredentialProvider, Credentials
 from botocore.exceptions import BotoCoreError, NoCredentialsError, NoRegionError
 
 from extentflow.aws import NO_ANSWER, describe_sdk_error, new_session
 from extentflow.errors import CredentialsUnavailable, Misconfigured
+from extentflow.plugins import from_extra
 
 
 class TokenSigner:
@@ -23,8 +23,11 @@ class TokenSigner:
         """Return a token for brokers in `region`, and its expiry in seconds since 1970.
 
         Where `region` is None, the region of this process is used. Raises CredentialsUnavailable
-        where credentials could not be refreshed; Misconfigured without credentials or region.
+        where credentials could not be refreshed; Misconfigured without credentials, region or the
+        signer, which the extra `aws` installs.
         """
+        with from_extra("aws", "sasl.mechanism=AWS_MSK_IAM"):
+            from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415
         failed = "a token for the Kafka brokers cannot be signed"
         region = region or os.environ.get("AWS_REGION") or self._session.region_name
         try:

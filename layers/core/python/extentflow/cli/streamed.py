@@ -19,6 +19,7 @@ from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, Master
 from extentflow.cli.progress import signals_stop
 from extentflow.errors import Misconfigured
+from extentflow.plugins import from_extra
 
 if TYPE_CHECKING:
     from extentflow.spark.options import StreamOptions
@@ -103,13 +104,9 @@ def stream(
     from extentflow.wiring import Runtime
     from extentflow.wiring.extents import require_ledger_for
 
-    try:
+    with from_extra("spark", "`extentflow stream`"):
         from extentflow.spark.options import StreamOptions
         from extentflow.spark.query import Service, Terms, session
-    except ModuleNotFoundError as exc:
-        raise Misconfigured(
-            f"`extentflow stream` needs {exc.name}; install extentflow[spark]"
-        ) from exc
     run = f"stream-{uuid4().hex[:12]}"
     values = (work, connector, max_extents, max_seconds, listing_interval, cores)
     given = zip(WRITTEN, values, strict=True)

@@ -211,7 +211,7 @@ def _engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
         return _postgresql_engine(url, options)
     except (NoSuchModuleError, ImportError) as exc:
         raise Misconfigured(
-            f"ledger.url: {exc}; `pip install 'extentflow[sql]'` installs what it needs"
+            f"ledger.url: {exc}; `pip install 'extentflow[postgres]'` installs what it needs"
         ) from exc
 
 

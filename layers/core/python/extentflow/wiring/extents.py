@@ -30,6 +30,7 @@ from extentflow.formats import Format
 from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.model import Content, Extent, Receipt
+from extentflow.plugins import from_extra
 from extentflow.sink import ProducerSettings, Records, RejectedRecord
 from extentflow.sink.sinks import rejected_records
 from extentflow.storage import RangeSource
@@ -383,12 +384,8 @@ def _spark(
 ) -> Engine:
     if master != SUBMITTED:
         require_ledger_for(master, runtime.settings, HERE)
-    try:
+    with from_extra("spark", "--engine spark", "; --engine inline needs no Spark"):
         from extentflow.engines import spark  # noqa: PLC0415 - only Spark users need pyspark
-    except ModuleNotFoundError as exc:
-        raise Misconfigured(
-            f"--engine spark needs {exc.name}; install extentflow[spark], or use --engine inline"
-        ) from exc
     home = os.environ.get("JAVA_HOME")
     if master != SUBMITTED and shutil.which("java", path=f"{home}/bin" if home else None) is None:
         # Spark would only say that its gateway ended.
