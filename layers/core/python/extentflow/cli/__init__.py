@@ -1,6 +1,8 @@
 """The command line `extentflow`: parses arguments, calls a service, renders what it returns.
 
-What commands do is the responsibility of `extentflow.services`.
+What commands do is the responsibility of `extentflow.services`. `commands` lists them. A command's
+module declares arguments and options; its functions import the services that they call, so that
+help and completion of shells import none.
 
 Exit codes: 0 every job is DONE; 1 some job is not, or a service is unavailable; 2 nothing was
 started, because something is missing or wrong; 130 stopped by a signal.
