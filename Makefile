@@ -9,6 +9,8 @@ SEED ?= 0
 MINUTES ?= 10
 INPUTS ?= 1000000
 BROKERS ?= 1
+LEDGER ?= dynamodb
+KILLS ?= 0
 # Processes that share the tests of a suite. More than cores: each starts its own servers, and many tests wait.
 PROCESSES ?= 3
 BIN := .venv/bin
@@ -74,8 +76,8 @@ rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about three quart
 exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0
 	@$(BIN)/python -m tests.support.exhaustive --states $(STATES) --seed $(SEED)
 
-chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n BROKERS=1)
-	@$(BIN)/python -m tests.faults --minutes $(MINUTES) --brokers $(BROKERS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
+chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n BROKERS=1 LEDGER=sqlite|postgresql KILLS=n)
+	@$(BIN)/python -m tests.faults --minutes $(MINUTES) --brokers $(BROKERS) --ledger $(LEDGER) --kills $(KILLS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
 
 fuzz: setup ## Try INPUTS=1000000 damaged and hostile inputs of every kind, or DECODES=n of each format (SEED=n)
 	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(DECODES),--decodes $(DECODES)) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))

@@ -3,11 +3,14 @@
 import argparse
 import json
 import logging
+import signal
 import sys
 import time
 from pathlib import Path
 
 from tests.faults.campaign import Campaign, write_report
+from tests.faults.ledgers import LEDGERS
+from tests.faults.rounds import FAULT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,6 +21,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
+    parser.add_argument("--ledger", choices=LEDGERS, default="dynamodb")
+    parser.add_argument("--kills", type=int, default=0, help="end after so many, more frequent")
+    parser.add_argument("--fault-seconds", type=float, default=FAULT_SECONDS)
     parser.add_argument("--report", type=Path, default=ROOT / "var" / "chaos.json")
     parser.add_argument("--folder", type=Path, help="artefacts; default: var/chaos/<seed>-<time>")
     parser.add_argument(
@@ -29,7 +35,19 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     # What the event source reports of every killed function.
     logging.basicConfig(filename=folder / "harness.log", level=logging.INFO)
-    campaign = Campaign(given.seed, given.minutes, folder, brokers=given.brokers, keep=given.keep)
+    campaign = Campaign(
+        given.seed,
+        given.minutes,
+        folder,
+        brokers=given.brokers,
+        ledger=given.ledger,
+        kills=given.kills,
+        fault_seconds=given.fault_seconds,
+        keep=given.keep,
+    )
+    # In the background, too: the servers end with the campaign.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     sys.stdout.write(f"seed {given.seed}, {given.minutes:g} minutes, artefacts in {folder}\n")
     ok = campaign.run()
     report = campaign.report()

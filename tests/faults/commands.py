@@ -66,7 +66,7 @@ class Operator:
         """Run until the campaign's faults are over and the lane is settled, or until `deadline`."""
         while time.monotonic() < deadline and not self.given_up.is_set():
             over = self.over.is_set()
-            code = self.run("run", self.lane.feed.delivery.address, "--connector")
+            code = self.run("run", self.lane.delivery.address, "--connector")
             if over and not self.lane.unsettled():
                 return
             if code != 0 or over:
@@ -99,7 +99,7 @@ class Operator:
     def _start(
         self, words: Sequence[str], output: IO[str], errors: IO[str]
     ) -> "subprocess.Popen[str]":
-        return self.lane.feed.delivery.start(
+        return self.lane.delivery.start(
             self.engine, *words, output=output, errors=errors, environment=self.environment
         )
 

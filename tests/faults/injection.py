@@ -4,7 +4,7 @@ kill, freeze   commands, workers of both engines, functions; also while they sta
                driver, executors, workers and machines of the standing query
 broker         killed, restarted, paused; connections reset, slow; topic denied, missing
 store          500, 503, resets, cut and short bodies, wrong ETags, 200 for a range, slow, late
-ledger         throttled, 500, conflicts, lost answers, resets, slow, late
+ledger         throttled, 500, conflicts, lost answers, resets, slow, late; of SQL see `ledgers`
 queues         lost answers, 500, resets, slow; messages doubled, reordered, visible early
 objects        replaced, deleted
 """
@@ -30,8 +30,9 @@ from confluent_kafka.admin._acl import (
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from tests.faults.commands import Operator
 from tests.faults.lanes import Lane, Version, next_object
+from tests.faults.ledgers import FAST
 from tests.faults.objects import Numbers
-from tests.faults.servers import FAST, Broker, Servers
+from tests.faults.servers import Broker, Servers
 from tests.faults.standing import StandingQuery
 from tests.integration.faultproxy import (
     Answer,
@@ -47,7 +48,7 @@ from tests.integration.faultproxy import (
     ShortBody,
 )
 from tests.support.delivery import LEASE_SECONDS
-from tests.support.eventpath import announcement
+from tests.support.eventpath import EventPath, announcement
 from tests.support.slow_link import SlowLink
 
 from extentflow.errors import ExtentflowError
@@ -171,6 +172,8 @@ class Injector:
     random: Random
     joined: Event
     standing: StandingQuery | None = None
+    kill_weight: float = 1.0
+    most_objects: int = MOST_OBJECTS
     counts: Counter[str] = field(default_factory=Counter)
     hits: int = 0
     rules: list[tuple[str, FaultProxy, Rule]] = field(default_factory=list)
@@ -189,28 +192,24 @@ class Injector:
             "kill inline worker": (4, self._worker("inline", signal.SIGKILL)),
             "kill Spark worker": (4, self._worker("spark", signal.SIGKILL)),
             "kill Spark JVM": (1.5, self._jvm(signal.SIGKILL)),
-            "kill worker function": (4, self._function("worker", signal.SIGKILL)),
-            "kill planner function": (2, self._function("planner", signal.SIGKILL)),
-            "kill reconciler function": (0.7, self._function("reconciler", signal.SIGKILL)),
             "kill broker": (0.6, self._kill_broker),
             "freeze starting command": (0.5, self._starting(signal.SIGSTOP)),
             "freeze command": (0.6, self._command(signal.SIGSTOP)),
             "freeze inline worker": (1.5, self._worker("inline", signal.SIGSTOP)),
             "freeze Spark worker": (1, self._worker("spark", signal.SIGSTOP)),
             "freeze Spark JVM": (0.4, self._jvm(signal.SIGSTOP)),
-            "freeze worker function": (1.5, self._function("worker", signal.SIGSTOP)),
-            "freeze planner function": (0.7, self._function("planner", signal.SIGSTOP)),
-            "idle functions suspended": (0.7, self._suspend_idle),
             "broker restarted": (0.4, self._restart_broker),
             "broker paused": (0.7, self._pause_broker),
             "broker connections reset": (2, self._hang_up),
             "broker link slow": (1, self._slow_link),
             "topic denied": (0.8, self._deny_topic),
-            "messages doubled and reordered": (2, self._double_extents),
-            "notifications doubled and reordered": (1.5, self._double_arrivals),
             "object replaced": (1.5, self._replace),
             "object deleted": (0.7, self._delete),
         }
+        if (path := self.servers.path) is not None:
+            kinds |= self._of_functions(path)
+        if (ledger := self.servers.ledger) is not None:
+            kinds |= ledger.faults(self.random)
         if (query := self.standing) is not None:
             for number, verb in ((signal.SIGKILL, KILLS), (signal.SIGSTOP, FREEZES)):
                 share = 1.0 if verb == KILLS else 0.3
@@ -226,18 +225,34 @@ class Injector:
         for proxy, faults, weight in (
             (self.servers.store, STORE, 10.0),
             (self.servers.table, TABLE, 8.0),
-            (self.servers.path.proxy, QUEUES, 4.0),
+            (None if path is None else path.proxy, QUEUES, 4.0),
         ):
-            for name, fault, when in faults:
+            for name, fault, when in faults if proxy is not None else ():
                 act = partial(self._inject, name, proxy, fault, when)
                 kinds[name] = (weight / len(faults), act)
         return kinds
+
+    def _of_functions(self, path: EventPath) -> dict[str, tuple[float, Callable[[], bool]]]:
+        return {
+            "kill worker function": (4, self._function(path, "worker", signal.SIGKILL)),
+            "kill planner function": (2, self._function(path, "planner", signal.SIGKILL)),
+            "kill reconciler function": (0.7, self._function(path, "reconciler", signal.SIGKILL)),
+            "freeze worker function": (1.5, self._function(path, "worker", signal.SIGSTOP)),
+            "freeze planner function": (0.7, self._function(path, "planner", signal.SIGSTOP)),
+            "idle functions suspended": (0.7, partial(_suspend_idle, path)),
+            "messages doubled and reordered": (2, partial(self._double_extents, path)),
+            "notifications doubled and reordered": (1.5, partial(self._double_arrivals, path)),
+        }
 
     def run(self, seconds: float) -> None:
         """Let faults happen, one after the other, and objects arrive."""
         end = time.monotonic() + seconds
         kinds = self.kinds()
-        names, weights = list(kinds), [weight for weight, _ in kinds.values()]
+        names = list(kinds)
+        weights = [
+            weight * (self.kill_weight if name.startswith(KILLS) else 1.0)
+            for name, (weight, _) in kinds.items()
+        ]
         while time.monotonic() < end:
             (name,) = self.random.choices(names, weights)
             if _took_place(kinds[name][1]):
@@ -270,6 +285,8 @@ class Injector:
         if self.starting is not None:
             self.starting.join()
         self._bring_back()
+        if self.servers.ledger is not None:
+            self.hits += self.servers.ledger.heal()
         while self.later or self.frozen:
             self._tick(everything=True)
         for one in self.servers.brokers:
@@ -288,6 +305,8 @@ class Injector:
             if everything or due[0] <= now:
                 self.later.remove(due)
                 due[1]()
+        if self.servers.ledger is not None:
+            self.servers.ledger.tick()
 
     # -- processes ------------------------------------------------------------------------------
 
@@ -334,10 +353,10 @@ class Injector:
 
         return act
 
-    def _function(self, name: str, number: signal.Signals) -> Callable[[], bool]:
+    def _function(self, path: EventPath, name: str, number: signal.Signals) -> Callable[[], bool]:
         def act() -> bool:
             found = []
-            for pid in self.servers.path.source.pids(name):
+            for pid in path.source.pids(name):
                 try:
                     found.append(psutil.Process(pid))
                 except psutil.NoSuchProcess:
@@ -345,11 +364,6 @@ class Injector:
             return self._strike(found, number)
 
         return act
-
-    def _suspend_idle(self) -> bool:
-        """Suspend the idle functions until their next invocation, as Lambda does."""
-        source = self.servers.path.source
-        return bool(source.freeze("planner") + source.freeze("worker"))
 
     def _query(
         self,
@@ -383,7 +397,8 @@ class Injector:
     def _restart_broker(self) -> bool:
         if self.down is not None:
             return False
-        self.servers.stack.restart(self._leader().name)
+        down = self.down = self._leader()
+        self._on_thread(partial(self.servers.stack.down, [down.name]))
         return True
 
     def _pause_broker(self) -> bool:
@@ -400,8 +415,16 @@ class Injector:
         return found or self.servers.brokers[0]
 
     def _start_broker(self) -> None:
-        """Start the broker on a thread, so that other faults happen meanwhile."""
-        self.starting = Thread(target=self._bring_back)
+        self._on_thread(lambda: None)
+
+    def _on_thread(self, before: Callable[[], object]) -> None:
+        """Start the broker after `before`; other faults happen meanwhile."""
+
+        def work() -> None:
+            before()
+            self._bring_back()
+
+        self.starting = Thread(target=work)
         self.starting.start()
 
     def _when_up(self, act: Callable[[], object]) -> Callable[[], None]:
@@ -469,7 +492,7 @@ class Injector:
 
     # -- messages and objects -------------------------------------------------------------------
 
-    def _double_extents(self) -> bool:
+    def _double_extents(self, path: EventPath) -> bool:
         """Send extents of an open job again, in another order."""
         direct = self.servers.direct
         jobs = [job for lane in self.lanes for job in lane.jobs() if job.state is JobState.RUNNING]
@@ -481,20 +504,20 @@ class Injector:
             return False
         chosen = self.random.sample(extents, min(len(extents), 8))
         self.joined.set()
-        queue = self.servers.path.deployment.queue_of("worker")
+        queue = path.deployment.queue_of("worker")
         self.lanes[0].feed.send(queue, map(body_of, chosen))
         return bool(chosen)
 
-    def _double_arrivals(self) -> bool:
+    def _double_arrivals(self, path: EventPath) -> bool:
         versions = [one for lane in self.lanes if lane.queued for one in list(lane.versions)]
         chosen = self.random.sample(versions, min(len(versions), 5))
-        queue = self.servers.path.deployment.queue_of("planner")
+        queue = path.deployment.queue_of("planner")
         self.lanes[0].feed.send(queue, (announcement(one.upload) for one in chosen))
         return bool(chosen)
 
     def _arrive(self) -> None:
         lane = self.random.choice(self.lanes)
-        if len(lane.versions) >= MOST_OBJECTS + lane.kind.begin:
+        if len(lane.versions) >= self.most_objects + lane.kind.begin:
             return
         self._announce(lane, lane.put(next_object(lane, self.numbers, self.random)))
 
@@ -538,6 +561,12 @@ class Injector:
                 if job is None or job.state.open:
                     return lane, version
         return None
+
+
+def _suspend_idle(path: EventPath) -> bool:
+    """Suspend the idle functions until their next invocation, as Lambda does."""
+    source = path.source
+    return bool(source.freeze("planner") + source.freeze("worker"))
 
 
 def _took_place(act: Callable[[], object]) -> bool:

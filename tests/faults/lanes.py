@@ -11,7 +11,8 @@ from demo.eventpath import Upload
 from tests.faults.comparison import OBJECT_KEY, Expectation, Source
 from tests.faults.objects import CSV_SCHEMA, Numbers, Written
 from tests.faults.servers import Servers
-from tests.support.eventpath import Feed
+from tests.support.delivery import Delivery
+from tests.support.eventpath import Feed, put_version
 
 from extentflow.ledger import committed
 from extentflow.model import Job, JobState
@@ -89,25 +90,30 @@ class Lane:
 
     kind: Kind
     route: Route
-    feed: Feed
+    delivery: Delivery
     servers: Servers
     versions: list[Version] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
     @property
+    def feed(self) -> Feed:
+        """Its notifications, where functions run."""
+        return Feed(self.servers.functions, self.delivery)
+
+    @property
     def topic(self) -> str:
         """Where its records go."""
-        return self.feed.delivery.topic
+        return self.delivery.topic
 
     @property
     def dead_topic(self) -> str | None:
         """Where its bad records go."""
-        return f"{DEAD}-{self.feed.delivery.name}" if self.kind.tolerant else None
+        return f"{DEAD}-{self.delivery.name}" if self.kind.tolerant else None
 
     @property
     def connector(self) -> str:
         """The connector's name."""
-        return self.feed.delivery.connector_name
+        return self.delivery.connector_name
 
     @property
     def queued(self) -> bool:
@@ -130,9 +136,9 @@ class Lane:
         label = f"{written.rows.label}.{written.format}"
         if over is not None:
             key = over.upload.version.key
-            label = key.removeprefix(self.feed.delivery.prefix)
+            label = key.removeprefix(self.delivery.prefix)
         with self.lock:
-            version = Version(written, self.feed.put(label, written.body))
+            version = Version(written, put_version(self.delivery, label, written.body))
             if over is not None:
                 over.gone = True
             self.versions.append(version)
@@ -197,8 +203,11 @@ class Lane:
         )
 
 
-def draw_routes(random: Random, *, spark: bool) -> list[Route]:
+def draw_routes(random: Random, *, spark: bool, functions: bool = True) -> list[Route]:
     """Return a way of delivery per kind of lane: functions and commands are both among them."""
+    if not functions:
+        rest: list[Route] = ["inline", "inline", "two inline", "two inline"]
+        return random.sample([*rest, "spark" if spark else "inline"], len(KINDS))
     some: Sequence[Route] = ("two inline", "queue and inline", "queue")
     routes: list[Route] = ["queue", "queue", "inline", random.choice(some)]
     routes.append("spark" if spark else random.choice(("inline", "queue and inline", "queue")))
@@ -208,12 +217,11 @@ def draw_routes(random: Random, *, spark: bool) -> list[Route]:
 
 def open_lane(kind: Kind, route: Route, servers: Servers, *, topic: bool = True) -> Lane:
     """Create a lane's topics and connector; without its `topic`, `Lane.topic` is still missing."""
-    delivery = servers.path.delivery(f"feed-{uuid4().hex[:8]}")
+    delivery = servers.delivery(f"feed-{uuid4().hex[:8]}")
     delivery.runtime = servers.direct
     if not topic:
         delivery.topic = f"records-{delivery.name}"
-    feed = Feed(servers.path, delivery)
-    lane = Lane(kind, route, feed, servers)
+    lane = Lane(kind, route, delivery, servers)
     dead = {}
     if kind.tolerant:
         dead = {"errors.deadletterqueue.topic.name": delivery.make_topic(DEAD)}

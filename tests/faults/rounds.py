@@ -4,6 +4,7 @@ upload ──> deliver ──faults──> heal ──> deliver until every job 
 """
 
 import json
+import math
 import os
 import signal
 import threading
@@ -20,7 +21,7 @@ from confluent_kafka import KafkaException
 from tests.faults.commands import Findings, Operator
 from tests.faults.comparison import Verdict, compare
 from tests.faults.console import Console, ConsoleFailedError
-from tests.faults.injection import FREEZES, KILLS, Injector
+from tests.faults.injection import FREEZES, KILLS, MOST_OBJECTS, Injector
 from tests.faults.lanes import KINDS, Lane, draw_routes, next_object, open_lane
 from tests.faults.objects import Numbers
 from tests.faults.servers import Servers
@@ -109,6 +110,7 @@ class Round:
     spark: bool = False
     standing: StandingQuery | None = None
     fault_seconds: float = FAULT_SECONDS
+    kill_weight: float = 1.0
     lanes: list[Lane] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
@@ -132,11 +134,13 @@ class Round:
             self.random,
             self.joined,
             self.standing,
+            self.kill_weight,
+            math.ceil(MOST_OBJECTS * self.fault_seconds / FAULT_SECONDS),
         )
         if self.topicless is not None:
             injector.miss_topic(self.topicless)
         slow = self._slow_down()
-        reconcile = self.random.random() < 0.5
+        reconcile = self.random.random() < 0.5 and self.servers.path is not None
         deadline = began + self.fault_seconds + FINISH_SECONDS
         with ThreadPoolExecutor(len(self.operators) + 1) as pool:
             going = [pool.submit(one.go, deadline) for one in self.operators]
@@ -148,7 +152,7 @@ class Round:
             except BaseException:  # the campaign ends: nothing of it may stay
                 self.given_up.set()
                 for lane in self.lanes:
-                    lane.feed.delivery.kill_started()
+                    lane.delivery.kill_started()
                 raise
             finally:
                 injector.heal()
@@ -194,8 +198,9 @@ class Round:
     def _open(self, result: Result) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         late = self.random.choice([*KINDS, *[None] * 10])
-        routes = draw_routes(self.random, spark=self.spark)
-        environment = {"AWS_ENDPOINT_URL_SQS": self.servers.path.proxy.endpoint}
+        path = self.servers.path
+        routes = draw_routes(self.random, spark=self.spark, functions=path is not None)
+        environment = {} if path is None else {"AWS_ENDPOINT_URL_SQS": path.proxy.endpoint}
         for kind, route in zip(KINDS, routes, strict=True):
             lane = open_lane(kind, route, self.servers, topic=kind is not late)
             if kind is late:
@@ -225,6 +230,8 @@ class Round:
         """Delay reads and writes a little, so that work lasts and kills fall between writes."""
         store, table = self.servers.store, self.servers.table
         reads = store.inject(Delay(0.4), when=self._every(2), times=None)
+        if table is None:
+            return [lambda: store.withdraw(reads)]
         writes = table.inject(Delay(0.1), when=self._every(3), times=None)
         return [lambda: store.withdraw(reads), lambda: table.withdraw(writes)]
 
@@ -234,7 +241,7 @@ class Round:
 
     def _reconcile_often(self) -> None:
         while not self.over.wait(2.0):
-            self.servers.path.source.trigger("reconciler")
+            self.servers.functions.source.trigger("reconciler")
 
     # -- end ------------------------------------------------------------------------------------
 
@@ -259,7 +266,7 @@ class Round:
 
     def _reconcile(self) -> None:
         """Let the deployed reconciler run, and once more as if minutes had passed."""
-        self.servers.path.source.trigger("reconciler")
+        self.servers.functions.source.trigger("reconciler")
         try:
             replace(open_reconciler(self.servers.direct), thresholds=SOON).run()
         except ExtentflowError as exc:
@@ -267,7 +274,7 @@ class Round:
                 log.write(f"{exc}\n")
 
     def _redrive(self, queued: list[Lane]) -> None:
-        if self.servers.path.dead():
+        if self.servers.functions.dead():
             self._command(queued[0], "replay", "--dlq", "--json")
 
     def _replay(self, queued: list[Lane]) -> None:
@@ -280,7 +287,7 @@ class Round:
         with (self.folder / "operations.log").open("a") as log:
             log.write(f"{json.dumps(words)}\n")
             log.flush()
-            with lane.feed.delivery.start("inline", *words, output=log) as process:
+            with lane.delivery.start("inline", *words, output=log) as process:
                 process.wait()
 
     def _compared(self, lane: Lane, console: Console) -> Verdict:
@@ -308,7 +315,7 @@ class Round:
 def _survivors(operator: Operator) -> list[str]:
     """Return processes of ended commands, and end them."""
     found = []
-    for started in operator.lane.feed.delivery.started:
+    for started in operator.lane.delivery.started:
         for process in psutil.process_iter(["pid"]):
             try:
                 if process.status() == psutil.STATUS_ZOMBIE or process.pid == started.pid:

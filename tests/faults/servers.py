@@ -4,31 +4,40 @@ broker <── link (TCP) ──┐
 S3     <── store        ├── commands, workers, functions, Spark       harness ──> servers directly
 ledger <── table        │
 queues <── path.proxy ──┘
+
+Functions and queues run where the ledger is DynamoDB Local, which `table` is before; `ledger` is
+another one.
 """
 
 import os
 import random
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import boto3
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from demo.eventpath import synthesise
+from tests.faults.ledgers import FAST, LedgerName, LedgerServer, PostgresServer, SqliteFile
 from tests.integration.faultproxy import FaultProxy
-from tests.support.eventpath import EventPath, Ground
+from tests.support.delivery import Delivery
+from tests.support.eventpath import SHORT, EventPath, Ground
 from tests.support.slow_link import SlowLink, slow_link
 
+from extentflow.config.worker import WorkerSettings
 from extentflow.wiring import Runtime
 from extentflow_local.ports import HOST, free_run
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka, new_id
+from extentflow_local.services.postgres import Postgres
 from extentflow_local.services.s3 import SeaweedS3
 from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.stack import Stack
@@ -36,7 +45,6 @@ from extentflow_local.stack import Stack
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-FAST = 1e9
 CONNECTIONS = 512
 SETTINGS = {
     "exactly.once.slots": "48",
@@ -97,9 +105,23 @@ class Servers:
     stack: Stack
     brokers: tuple[Broker, ...]
     store: FaultProxy
-    table: FaultProxy
-    path: EventPath
+    table: FaultProxy | None
+    path: EventPath | None
+    ledger: LedgerServer | None
+    settings: WorkerSettings
+    bucket: str
     s3: "S3Client"
+
+    @property
+    def functions(self) -> EventPath:
+        """The event path, where there is one."""
+        assert self.path is not None, "no functions run with this ledger"
+        return self.path
+
+    def delivery(self, name: str) -> Delivery:
+        """Return a delivery with a unique name in the campaign's ledger."""
+        same = {one.name: getattr(self.settings, one.name) for one in fields(self.settings)}
+        return Delivery(self.stack, self.s3, self.bucket, name, same)
 
     @property
     def bootstrap(self) -> str:
@@ -109,13 +131,10 @@ class Servers:
     @cached_property
     def direct(self) -> Runtime:
         """The product's clients past the proxies, for the harness."""
-        return Runtime(
-            replace(
-                self.path.settings,
-                bootstrap_servers=self.bootstrap,
-                ledger_endpoint=self.stack.endpoint("dynamodb"),
-            )
-        )
+        settings = replace(self.settings, bootstrap_servers=self.bootstrap)
+        if self.ledger is not None:
+            return Runtime(replace(settings, ledger_url=self.ledger.direct))
+        return Runtime(replace(settings, ledger_endpoint=self.stack.endpoint("dynamodb")))
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -144,8 +163,10 @@ class Servers:
 
 
 @contextmanager
-def open_servers(folder: Path, *, brokers: int = 1) -> Iterator[Servers]:
-    """Start the servers and the event path below `folder`; stop all at the end."""
+def open_servers(
+    folder: Path, *, brokers: int = 1, ledger: LedgerName = "dynamodb"
+) -> Iterator[Servers]:
+    """Start the servers, and the functions where they run, below `folder`; stop all at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.update(CREDENTIALS)
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
@@ -166,29 +187,74 @@ def open_servers(folder: Path, *, brokers: int = 1) -> Iterator[Servers]:
         stack = Stack(
             folder / "stack",
             ports={one.name: one.port for one in nodes},
-            services=[*_kafka(nodes), SeaweedS3(), DynamoDbLocal(), ElasticMq(durable=False)],
+            services=[*_kafka(nodes), SeaweedS3(), *SERVICES[ledger]],
             free_ports=True,
         )
         opened.enter_context(stack)
         stack.up()
         store = opened.enter_context(FaultProxy(stack.endpoint("s3"), connections=CONNECTIONS))
-        table = opened.enter_context(
-            FaultProxy(stack.endpoint("dynamodb"), connections=CONNECTIONS)
-        )
-        os.environ["AWS_ENDPOINT_URL_SQS"] = stack.endpoint("sqs")
-        ground = Ground(stack, stack, _template(folder), folder / "functions")
-        path = opened.enter_context(
-            ground.open(
-                settings=SETTINGS,
-                environment={
-                    "EXTENTFLOW_BOOTSTRAP_SERVERS": ",".join(one.linked for one in nodes),
-                    "EXTENTFLOW_LEDGER_ENDPOINT": table.endpoint,
-                },
-            )
-        )
         s3 = boto3.client("s3", endpoint_url=stack.endpoint("s3"))
         opened.callback(s3.close)
-        yield Servers(folder, stack, nodes, store, table, path, s3)
+        linked = ",".join(one.linked for one in nodes)
+        if ledger == "dynamodb":
+            table = opened.enter_context(
+                FaultProxy(stack.endpoint("dynamodb"), connections=CONNECTIONS)
+            )
+            path = opened.enter_context(_functions(folder, stack, linked, table))
+            yield Servers(
+                folder, stack, nodes, store, table, path, None, path.settings, path.bucket, s3
+            )
+            return
+        server = opened.enter_context(_ledger(ledger, folder, stack))
+        settings = WorkerSettings.from_map(
+            {
+                **SHORT,
+                **SETTINGS,
+                "bootstrap.servers": linked,
+                "ledger.url": server.address.url,
+            }
+        )
+        bucket = f"campaign-{uuid4().hex[:8]}"
+        s3.create_bucket(Bucket=bucket)
+        servers = Servers(folder, stack, nodes, store, None, None, server, settings, bucket, s3)
+        servers.direct.ledger.admin.create()
+        servers.direct.broker.ensure_progress_topic()
+        server.prepare()
+        yield servers
+
+
+SERVICES: Mapping[LedgerName, Sequence[Service]] = {
+    "dynamodb": (DynamoDbLocal(), ElasticMq(durable=False)),
+    "sqlite": (),
+    "postgresql": (Postgres(),),
+}
+
+
+@contextmanager
+def _functions(
+    folder: Path, stack: Stack, bootstrap: str, table: FaultProxy
+) -> Iterator[EventPath]:
+    os.environ["AWS_ENDPOINT_URL_SQS"] = stack.endpoint("sqs")
+    ground = Ground(stack, stack, _template(folder), folder / "functions")
+    environment = {
+        "EXTENTFLOW_BOOTSTRAP_SERVERS": bootstrap,
+        "EXTENTFLOW_LEDGER_ENDPOINT": table.endpoint,
+    }
+    with ground.open(settings=SETTINGS, environment=environment) as path:
+        yield path
+
+
+@contextmanager
+def _ledger(name: LedgerName, folder: Path, stack: Stack) -> Iterator[LedgerServer]:
+    if name == "sqlite":
+        yield SqliteFile(folder / "ledger.db")
+        return
+    service = Postgres()
+    with slow_link(FAST) as link:
+        link.target = int(stack.endpoint("postgres").rpartition(":")[2].partition("/")[0])
+        yield PostgresServer(stack, link)
+    stack.down(["postgres"])
+    shutil.rmtree(service.home(folder / "stack" / "var" / "postgres"), ignore_errors=True)
 
 
 def _kafka(nodes: tuple[Broker, ...]) -> list[Kafka]:

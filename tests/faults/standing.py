@@ -1,6 +1,7 @@
 """The standing query of a campaign: `extentflow stream` on a Spark cluster of two machines.
 
-It drains the extents queue beside the worker functions. A query that has ended, killed or by
+It drains the extents queue beside the worker functions; without functions it lists objects beside
+the commands. A query that has ended, killed or by
 itself, is submitted again at the next round that wants one.
 """
 
@@ -25,7 +26,7 @@ HOSTS = ("127.0.0.1", "127.0.0.2")
 # A stop may wait for one retry of an unavailable server, on a machine that others use.
 STOP_SECONDS = 120.0
 START_SECONDS = 120.0
-BEGIN = "draining "
+BEGIN = ("draining ", "listing ")
 
 
 @dataclass
@@ -55,7 +56,8 @@ class StandingQuery:
         with self._log().open("w") as output:
             self._submission = self._opened().submit(
                 JOB,
-                *("--work", "queue", "--every", "0.5", "--json", "--checkpoint"),
+                *self._work(),
+                *("--every", "0.5", "--json", "--checkpoint"),
                 (self.folder / f"checkpoint-{self.submissions}").as_uri(),
                 output=output,
             )
@@ -127,16 +129,22 @@ class StandingQuery:
                 self._cluster.start_worker(index, HOSTS[index])
         self._lost.clear()
 
+    def _work(self) -> tuple[str, ...]:
+        if self.servers.path is not None:
+            return ("--work", "queue")
+        return ("--work", "listing", "--listing-interval-seconds", "3")
+
     def _opened(self) -> Submitter:
         if self._submitter is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._cluster = SparkCluster(self.folder / "cluster", hosts=HOSTS)
             self._cluster.start()
             environment = {
-                **self.servers.path.delivery("stream").environment,
+                **self.servers.delivery("stream").environment,
                 **surroundings(clean_python(self.folder)),
-                "AWS_ENDPOINT_URL_SQS": self.servers.path.proxy.endpoint,
             }
+            if self.servers.path is not None:
+                environment["AWS_ENDPOINT_URL_SQS"] = self.servers.path.proxy.endpoint
             library = library_zip(LAYER, self.folder)
             self._submitter = Submitter(self._cluster.master_url, library, environment)
         return self._submitter
@@ -153,7 +161,8 @@ class StandingQuery:
 
     def _began(self) -> bool:
         """Return whether the query reported that it drains the queue."""
-        return BEGIN in self._log().read_text(errors="replace")
+        said = self._log().read_text(errors="replace")
+        return any(begin in said for begin in BEGIN)
 
     def _log(self) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -108,8 +108,6 @@ class Delivery:
         """Short leases and small transactions, overridden by `changes`."""
         usual: dict[str, Any] = {
             "bootstrap_servers": self.stack.endpoint("kafka"),
-            "ledger_table": f"delivery-{self.name}",
-            "ledger_endpoint": self.stack.endpoint("dynamodb"),
             "exactly_once_slots": 16,
             "lease_seconds": LEASE_SECONDS,
             "transaction_max_bytes": 64 << 10,
@@ -117,6 +115,9 @@ class Delivery:
             "transaction_timeout_ms": 10_000,
             "retry_timeout_seconds": 30.0,
         }
+        if not self.changes.get("ledger_url"):
+            usual["ledger_table"] = f"delivery-{self.name}"
+            usual["ledger_endpoint"] = self.stack.endpoint("dynamodb")
         return WorkerSettings(**{**usual, **self.changes})
 
     @property

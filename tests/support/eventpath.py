@@ -284,16 +284,7 @@ class Feed:
 
     def put(self, label: str, body: bytes) -> Upload:
         """Put an object; return it with the id of its job."""
-        key = f"{self.delivery.prefix}{label}"
-        answer = self.path.s3.put_object(Bucket=self.delivery.bucket, Key=key, Body=body)
-        version = ObjectVersion(
-            bucket=self.delivery.bucket,
-            key=key,
-            version_id=answer.get("VersionId"),
-            etag=answer["ETag"].strip('"'),
-            size=len(body),
-        )
-        return Upload(version, job_id(self.delivery.connector_name, version))
+        return put_version(self.delivery, label, body)
 
     def announce(self, *uploads: Upload) -> None:
         """Send the notification of each, as S3 would, in one batch of at most ten."""
@@ -352,6 +343,20 @@ class Feed:
         """Return the receipts of the connector's extents in the worker's log, in order."""
         ours = {job.id for job in self.jobs()}
         return [line for line in self.path.log("worker") if line.get("job") in ours]
+
+
+def put_version(delivery: Delivery, label: str, body: bytes) -> Upload:
+    """Put an object of a delivery; return it with the id of its job."""
+    key = f"{delivery.prefix}{label}"
+    answer = delivery.s3.put_object(Bucket=delivery.bucket, Key=key, Body=body)
+    version = ObjectVersion(
+        bucket=delivery.bucket,
+        key=key,
+        version_id=answer.get("VersionId"),
+        etag=answer["ETag"].strip('"'),
+        size=len(body),
+    )
+    return Upload(version, job_id(delivery.connector_name, version))
 
 
 def announcement(upload: Upload) -> str:

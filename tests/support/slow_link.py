@@ -15,13 +15,15 @@ PIECE_BYTES = 16 << 10
 class SlowLink:
     """Passes connections on to `target`; `bytes_per_second` bounds what clients send.
 
-    `passed_bytes` is what they have sent so far.
+    `passed_bytes` is what they have sent so far. The next `losses` answers that contain `lost` are
+    lost, each with its connection.
     """
 
     def __init__(self, bytes_per_second: float) -> None:
         self.bytes_per_second = bytes_per_second
         self.target = 0
         self.passed_bytes = 0
+        self.lost, self.losses = b"", 0
         self._lock = threading.Lock()
         self._free_at = 0.0
         self._listener = socket.create_server((HOST, 0))
@@ -77,8 +79,19 @@ class SlowLink:
             while piece := source.recv(PIECE_BYTES):
                 if slow:
                     self._wait(len(piece))
+                elif self._loses(piece):
+                    source.shutdown(socket.SHUT_RDWR)
+                    sink.shutdown(socket.SHUT_RDWR)
+                    return
                 sink.sendall(piece)
             sink.shutdown(socket.SHUT_WR)
+
+    def _loses(self, piece: bytes) -> bool:
+        with self._lock:
+            if not self.losses or self.lost not in piece:
+                return False
+            self.losses -= 1
+        return True
 
     def _wait(self, size: int) -> None:
         with self._lock:
