@@ -73,8 +73,8 @@ integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about three quarters of an hour
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "$(LEFT_OUT)" tests
 
-exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0
-	@$(BIN)/python -m tests.support.exhaustive --states $(STATES) --seed $(SEED)
+exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0 (LEDGER=sqlite|postgresql)
+	@$(BIN)/python -m tests.support.exhaustive --states $(STATES) --seed $(SEED) --ledger $(LEDGER:dynamodb=memory)
 
 chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n BROKERS=1 LEDGER=sqlite|postgresql KILLS=n)
 	@$(BIN)/python -m tests.faults --minutes $(MINUTES) --brokers $(BROKERS) --ledger $(LEDGER) --kills $(KILLS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))

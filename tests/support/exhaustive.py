@@ -1,5 +1,7 @@
 """`make exhaustive`: drives Slots and run_extent through random schedules until enough states.
 
+With LEDGER=sqlite or postgresql the ledger's items are in that database, otherwise in memory.
+
 A state is a point at which an event may happen, reached by a sequence of answers that no earlier
 schedule of the same task gave. Any broken promise ends the exploration with the schedule.
 """
@@ -7,20 +9,29 @@ schedule of the same task gave. Any broken promise ends the exploration with the
 import argparse
 import logging
 import os
+import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from tests.support.explore import Dice, Event
-from tests.support.explore_world import Findings, Scenario, explore_with
+from tests.support.explore_world import Findings, NewItems, Scenario, explore_with
 from tests.support.scenarios import RANDOM_SCENARIOS
+from tests.support.sql_items import SqlWorld
+
+from extentflow_local.services.postgres import Postgres
+from extentflow_local.stack import Stack
 
 PROBABILITIES = (0.02, 0.05, 0.1, 0.2, 0.4)
 SCHEDULES_PER_TASK = 250
+LEDGERS = ("memory", "sqlite", "postgresql")
 
 
 @dataclass(slots=True)
@@ -37,7 +48,9 @@ class Counting(Dice):
         return answer
 
 
-def explore(scenario: Scenario, first_seed: int) -> tuple[int, Findings]:
+def explore(
+    scenario: Scenario, first_seed: int, items: NewItems | None = None
+) -> tuple[int, Findings]:
     """Run one task's schedules; return how many states they reached, and what happened."""
     logging.disable(logging.ERROR)  # thousands of injected outages
     seen: set[int] = set()
@@ -45,7 +58,7 @@ def explore(scenario: Scenario, first_seed: int) -> tuple[int, Findings]:
         Counting(Random(seed), PROBABILITIES[seed % len(PROBABILITIES)], seed, seen)
         for seed in range(first_seed, first_seed + SCHEDULES_PER_TASK)
     )
-    findings = explore_with(scenario, dice)
+    findings = explore_with(scenario, dice, items)
     return len(seen), findings
 
 
@@ -61,7 +74,30 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=10_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--ledger", choices=LEDGERS, default="memory")
     wanted = parser.parse_args()
+    with opened(wanted.ledger) as items:
+        return _explore(wanted, items)
+
+
+@contextmanager
+def opened(name: str) -> Iterator[NewItems | None]:
+    """Yield where the ledgers' items are: in memory, or in a database that ends with this."""
+    if name == "memory":
+        yield None
+        return
+    with TemporaryDirectory(prefix="explored-") as folder:
+        if name == "sqlite":
+            yield SqlWorld(folder)
+            return
+        service = Postgres()
+        with Stack(Path(folder), services=[service], free_ports=True) as stack:
+            stack.up()
+            yield SqlWorld(stack.endpoint("postgres"))
+        shutil.rmtree(service.home(Path(folder) / "var" / "postgres"), ignore_errors=True)
+
+
+def _explore(wanted: argparse.Namespace, items: NewItems | None) -> int:
     started = time.monotonic()
     states, schedules = 0, 0
     events: Counter[str] = Counter()
@@ -69,7 +105,7 @@ def main() -> int:
     tasks = _tasks(wanted.seed * 1_000_000_000)
     with ProcessPoolExecutor(wanted.processes) as pool:
         while states < wanted.states:
-            wave = [pool.submit(explore, *next(tasks)) for _ in range(4 * wanted.processes)]
+            wave = [pool.submit(explore, *next(tasks), items) for _ in range(4 * wanted.processes)]
             for task in wave:
                 reached, findings = task.result()
                 states, schedules = states + reached, schedules + findings.schedules

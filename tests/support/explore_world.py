@@ -42,6 +42,7 @@ from extentflow.errors import (
 )
 from extentflow.formats import ResumePoints
 from extentflow.ledger import ExtentItem, JobProgress
+from extentflow.ledger.items import Items
 from extentflow.model import Extent, ExtentState, JobState, Outcome
 from extentflow.sink import SlotProgress
 from extentflow.storage.ranges import RangeReader
@@ -97,6 +98,9 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     OUTAGE: frozenset(("chunk",)),
 }
 
+# Returns the items of an empty ledger, whose clock it is given.
+NewItems = Callable[[Callable[[], float]], Items]
+
 _prepared: dict[tuple[str, int, int], ConvertedChunk] = {}
 
 
@@ -126,8 +130,10 @@ class HeldUpError(Exception):
 class SlowLedger(MemoryLedger):
     """A ledger whose writes can be held up: `on_call` raises HeldUpError, the caller gives up."""
 
-    def __init__(self, identity: str, *, clock: Callable[[], float]) -> None:
-        super().__init__(identity, clock=clock)
+    def __init__(
+        self, identity: str, *, clock: Callable[[], float], items: Items | None = None
+    ) -> None:
+        super().__init__(identity, clock=clock, items=items)
         self.under_way: list[Callable[[], object]] = []
         for store, name in product((self.extents, self.slots), _WRITES):
             if hasattr(store, name):
@@ -148,13 +154,14 @@ class SlowLedger(MemoryLedger):
 
 @dataclass
 class RehearsedWorld(World):
-    """A world with explored pipelines and a ledger that may be slow."""
+    """A world with explored pipelines and a ledger that may be slow, over `items`."""
 
     on_chunk: Callable[[], None] = lambda: None
+    items: Items | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.ledger = SlowLedger("ledger", clock=self.ticker.read)
+        self.ledger = SlowLedger("ledger", clock=self.ticker.read, items=self.items)
 
     def _pipeline(self, extent: Extent) -> Pipeline:
         source = RangeReader(self.store, extent.version)
@@ -199,21 +206,32 @@ class Findings:
         self.outcomes.update(item.state for item in trial.items())
 
 
-def explore_all(scenario: Scenario) -> Findings:
+def explore_all(scenario: Scenario, items: NewItems | None = None) -> Findings:
     """Run every schedule within the scenario's rations."""
-    return explore_with(scenario, depth_first())
+    return explore_with(scenario, depth_first(), items)
 
 
-def explore_some(scenario: Scenario, seeds: Iterable[int], probability: float) -> Findings:
+def explore_some(
+    scenario: Scenario,
+    seeds: Iterable[int],
+    probability: float,
+    items: NewItems | None = None,
+) -> Findings:
     """Run one random schedule per seed."""
-    return explore_with(scenario, (Dice(Random(seed), probability, seed) for seed in seeds))
+    dice = (Dice(Random(seed), probability, seed) for seed in seeds)
+    return explore_with(scenario, dice, items)
 
 
-def explore_with(scenario: Scenario, choosers: Iterable[Chooser]) -> Findings:
-    """Run one schedule per chooser; an error gets the schedule as a note."""
+def explore_with(
+    scenario: Scenario, choosers: Iterable[Chooser], items: NewItems | None = None
+) -> Findings:
+    """Run one schedule per chooser; an error gets the schedule as a note.
+
+    `items` returns an empty ledger's at a time that the schedule tells; by default in memory.
+    """
     findings = Findings()
     for chooser in choosers:
-        trial = Trial(scenario, chooser)
+        trial = Trial(scenario, chooser, items)
         try:
             trial.run()
         except Exception as exc:
@@ -226,7 +244,7 @@ def explore_with(scenario: Scenario, choosers: Iterable[Chooser]) -> Findings:
 class Trial:
     """One schedule of a scenario, from an empty ledger to the verdict."""
 
-    def __init__(self, scenario: Scenario, chooser: Chooser) -> None:
+    def __init__(self, scenario: Scenario, chooser: Chooser, items: NewItems | None = None) -> None:
         self.stage = Stage(chooser, self, scenario.rations, scenario.most)
         self._scenario = scenario
         self._rationed = frozenset(scenario.rations)
@@ -237,6 +255,7 @@ class Trial:
             format=Bytewise(1),
             limits=TransactionLimits(TRANSACTION_BYTES, attempts=1_000, retry_seconds=1e9),
             exactly_once=scenario.exactly_once,
+            items=None if items is None else items(self.stage.read),
         )
         assert isinstance(self._world.ledger, SlowLedger)
         self._ledger, self._broker = self._world.ledger, self._world.broker

@@ -107,14 +107,24 @@ class _Admin:
 
 
 class MemoryLedger:
-    """A `Ledger` over `items`, with atomic operations and injected failures."""
+    """A `Ledger` over `items`, with atomic operations and injected failures.
 
-    def __init__(self, identity: str = "", *, clock: Callable[[], float] = time.time) -> None:
+    `items` are new ones in memory, unless a test gives those of a database.
+    """
+
+    def __init__(
+        self,
+        identity: str = "",
+        *,
+        clock: Callable[[], float] = time.time,
+        items: Items | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
         self.on_call: Callable[[str], None] = lambda _: None
         self.on_answer: Callable[[str], None] = lambda _: None
         self._refused, self._lost = Counter[str](), Counter[str]()
         self.id = identity or secrets.token_hex(6)
-        self.items = MemoryItems(clock)
+        self.items: Items = MemoryItems(clock) if items is None else items
         self.admin = _Admin()
         stores = stores_over(self.items, self._hooked_slots)
         self.notes: NoteStore = self._hooked(NoteStore, stores.notes)
@@ -161,7 +171,7 @@ class MemoryLedger:
         return cast("Answer", answer)
 
     def _spend(self, faults: Counter[str], name: str, what: str) -> None:
-        with self.items.lock:
+        with self._lock:
             left = faults[name]
             faults[name] = max(left - 1, 0)
         if left:
