@@ -1,5 +1,7 @@
 """The scheme of the URL selects DynamoDB or the ledger of an installed package."""
 
+import sys
+
 import pytest
 
 from extentflow import plugins
@@ -77,3 +79,21 @@ def test_the_settings_of_a_url_reach_dynamodb_and_a_password_is_looked_up_when_n
     assert options.password is not None
     assert options.password() == "rotated"
     assert "rotated" not in repr((settings, options))
+
+
+def test_a_package_that_a_ledger_lacks_is_named_with_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LEDGERS, "_loaded", {})
+    monkeypatch.delitem(sys.modules, "extentflow.ledger.sql", raising=False)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+
+    with pytest.raises(Misconfigured, match=r"postgresql:// needs sqlalchemy; .*extentflow\[sql\]"):
+        open_ledger(LedgerOptions(url="postgresql://me@db/ledgers"))
+
+
+def test_a_driver_that_is_missing_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+    with pytest.raises(Misconfigured, match=r"psycopg.*requirements/plugins\.in"):
+        open_ledger(LedgerOptions(url="postgresql://me@db/ledgers")).jobs.get("none")

@@ -1,6 +1,9 @@
 """What a batch query finds of a job that was planned: extents, or why there are none."""
 
+import pickle
+
 import pytest
+from pyspark import cloudpickle
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.errors import Misconfigured
@@ -8,8 +11,8 @@ from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.spark.options import ReadOptions
-from extentflow.spark.receipts import describe_undelivered
-from extentflow.spark.source import Plan, _pending, plan
+from extentflow.spark.receipts import COLUMNS, describe_undelivered
+from extentflow.spark.source import ExtentflowSource, Plan, _pending, plan
 from extentflow.spark.tasks import QueryWorker
 from extentflow.testing.stores import Fault, FaultyStore
 
@@ -151,3 +154,32 @@ def test_an_open_job_with_an_unusable_revision_is_a_row_with_the_reason(
         f"s3://shop/c/old.txt: RUNNING: {row.reason}"
     ]
     assert old.id in found.jobs
+
+
+SQLITE = {
+    "connector": "orders",
+    "bootstrap.servers": "127.0.0.1:1",
+    "ledger.url": "sqlite:////var/lib/ledger.db",
+}
+BATCH = {**SQLITE, "path": "s3://shop/in/"}
+
+
+def source(master: str | None, options: dict[str, str]) -> ExtentflowSource:
+    """Return the source as a process that plans has it: a copy of the driver's class."""
+    copied = cloudpickle.dumps(ExtentflowSource.of(master))
+    found: ExtentflowSource = pickle.loads(copied)(options)  # noqa: S301 - our own class
+    return found
+
+
+def test_a_session_on_other_machines_refuses_the_ledger_of_one() -> None:
+    refused = r"executors of spark://host:7077 .*ledger\.db is the ledger; .*postgresql://"
+
+    with pytest.raises(Misconfigured, match=refused):
+        source("spark://host:7077", BATCH).reader(COLUMNS)
+    with pytest.raises(Misconfigured, match=refused):
+        source("spark://host:7077", SQLITE).streamReader(COLUMNS)
+
+
+@pytest.mark.parametrize("master", [None, "local[2]"])
+def test_a_session_on_this_machine_uses_its_ledger(master: str | None) -> None:
+    assert source(master, BATCH).reader(COLUMNS) is not None

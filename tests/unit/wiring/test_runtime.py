@@ -8,6 +8,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
+from extentflow.engines import spark
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.model import Content, Extent, Job, ObjectVersion
 from extentflow.sink.topics import TopicFacts
@@ -24,7 +26,7 @@ from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime, open_engine, open_worker
 from extentflow.wiring import runtime as runtime_module
-from extentflow.wiring.extents import ExtentSetup, is_local
+from extentflow.wiring.extents import SUBMITTED, ExtentSetup, is_local
 from extentflow.wiring.runtime import TOPIC_SECONDS
 
 LIMITS = {"small": 5_000, "large": 50_000}
@@ -394,6 +396,27 @@ def test_executors_elsewhere_refuse_the_ledger_of_this_machine(
 ) -> None:
     with pytest.raises(Misconfigured, match=r"ledger\.db is the ledger; .* --engine inline, or"):
         open_engine(Runtime(ON_SQLITE), name, master=master)
+
+
+def test_a_master_that_spark_submit_chose_refuses_the_ledger_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = SimpleNamespace(master="spark://host:7077")
+    monkeypatch.setattr(spark, "context", lambda *_: context)
+
+    with pytest.raises(Misconfigured, match=r"executors of spark://host:7077 .*postgresql://"):
+        open_engine(Runtime(ON_SQLITE), "spark", master=SUBMITTED)
+
+
+def test_a_run_elsewhere_refuses_a_password_in_a_variable_of_this_machine() -> None:
+    settings = replace(
+        SETTINGS,
+        ledger_url=LedgerAddress.parse("postgresql://me@db/ledgers"),
+        ledger_password="${env:LEDGER_SECRET}",
+    )
+
+    with pytest.raises(Misconfigured, match=r"ledger\.password=\$\{env:LEDGER_SECRET\}: a run of"):
+        open_engine(Runtime(settings), "emr", start_run=lambda *_: "")
 
 
 @pytest.mark.parametrize(

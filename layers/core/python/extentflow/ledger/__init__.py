@@ -459,6 +459,10 @@ class Password(Protocol):
 # The ledgers by name. The scheme of `LedgerOptions.url` selects one.
 LEDGERS: Registry[Callable[[LedgerOptions], Ledger]] = Registry(plugins.LEDGERS, "ledger")
 DEFAULT_LEDGER = "dynamodb"
+EXTRA = (
+    "`pip install 'extentflow[postgres]'` installs it; for functions and EMR Serverless add what"
+    " requirements/ledger.in and postgres.in list to requirements/plugins.in (docs/extending.md)"
+)
 
 
 def open_ledger(options: LedgerOptions) -> Ledger:
@@ -469,6 +473,10 @@ def open_ledger(options: LedgerOptions) -> Ledger:
     name = options.url.partition("://")[0] or DEFAULT_LEDGER
     try:
         return LEDGERS.get(name)(options)
+    except Misconfigured as exc:
+        if not (LEDGERS.is_built_in(name) and isinstance(exc.__cause__, ModuleNotFoundError)):
+            raise
+        raise Misconfigured(f"ledger.url: {name}:// needs {exc.__cause__.name}; {EXTRA}") from exc
     except KeyError:
         known = ", ".join(LEDGERS.names())
         raise Misconfigured(

@@ -44,7 +44,7 @@ def register(spark: SparkSession) -> None:
         ) from exc
     with suppress(PySparkAttributeError):  # Spark Connect has none, and ships files by itself
         _share_with_streams(spark.sparkContext)
-    spark.dataSource.register(ExtentflowSource)
+    spark.dataSource.register(ExtentflowSource.of(spark.conf.get("spark.master", None)))
 
 
 def _share_with_streams(sc: SparkContext) -> None:

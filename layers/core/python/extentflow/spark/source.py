@@ -37,6 +37,7 @@ from extentflow.spark.receipts import COLUMNS, Row
 from extentflow.spark.streaming import StreamReader
 from extentflow.spark.tasks import open_query_worker
 from extentflow.wiring import Runtime
+from extentflow.wiring.extents import require_ledger_for
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +49,23 @@ RUN = "source"
 
 
 class ExtentflowSource(DataSource):
-    """See `register`. Spark makes one per `load`, and of it readers, one for each scan planned."""
+    """See `register`. Spark makes one per `load`, and of it readers, one for each scan planned.
+
+    `master` is the session's; None: not known.
+    """
+
+    master: str | None = None
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         reduce_task_overhead()
         # The same in every process that Spark copies this one to.
         self._run = f"stream-{uuid4().hex[:12]}"
+
+    @classmethod
+    def of(cls, master: str | None) -> type[ExtentflowSource]:
+        """Return the source of a session; Spark copies its class to the processes that plan."""
+        return type(cls.__name__, (cls,), {"master": master})
 
     @classmethod
     def name(cls) -> str:
@@ -65,11 +76,15 @@ class ExtentflowSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         _require_ours(schema)
-        return BatchReader(ReadOptions.read(self.options))
+        options = ReadOptions.read(self.options)
+        require_ledger_for(self.master, options.settings)
+        return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's
         _require_ours(schema)
-        return StreamReader(StreamOptions.read({"run": self._run, **self.options}))
+        options = StreamOptions.read({"run": self._run, **self.options})
+        require_ledger_for(self.master, options.settings)
+        return StreamReader(options)
 
 
 def _require_ours(schema: StructType) -> None:

@@ -363,6 +363,7 @@ def _remote(
     runtime: Runtime, start_run: StartRun | None, cores: int | None, say: Callable[[str], object]
 ) -> SubmittedRunEngine:
     options.require_shared_ledger(runtime.settings, "runs on EMR Serverless", HERE)
+    options.require_password_elsewhere(runtime.settings, "a run of EMR Serverless")
     if start_run is None:
         raise Misconfigured("--engine emr is for `run` and `replay`")
     runs = _emr_runs(runtime)

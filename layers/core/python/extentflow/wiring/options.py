@@ -121,6 +121,16 @@ def require_shared_ledger(settings: WorkerSettings, who: str, instead: str = "")
         )
 
 
+def require_password_elsewhere(settings: WorkerSettings, who: str) -> None:
+    """Raise Misconfigured where `who` has not the variable that the ledger's password is in."""
+    written = {LEDGER_PASSWORD: settings.ledger_password or ""}
+    if found := environments(written):
+        raise Misconfigured(
+            f"{', '.join(found)}: {who} has no such variable; refer to a secret by"
+            " ${secretsmanager:name:key}"
+        )
+
+
 def ledger_options(
     settings: WorkerSettings, look_up: SecretResolver, *, brief: bool = False
 ) -> LedgerOptions:
