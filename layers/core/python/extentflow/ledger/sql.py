@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from extentflow.errors import CredentialsUnavailable, Misconfigured
-from extentflow.ledger import LedgerDescription, LedgerOptions, Password
+from extentflow.ledger import EXTRA, LedgerDescription, LedgerOptions, Password
 from extentflow.ledger.identity import adopt, identity
 from extentflow.ledger.items import (
     EXPIRY_ATTRIBUTE,
@@ -47,8 +47,6 @@ from extentflow.retry import RetryPolicy
 
 Answer = TypeVar("Answer")
 
-# Of the table's layout; `create` migrates a ledger of an earlier one.
-VERSION = 1
 PAGE = 1_000
 POOL_CONNECTIONS = 16
 READS = "extentflow_reads"  # an option of SQLite's connections: no transaction
@@ -71,8 +69,20 @@ ITEMS = sa.Table(
     sa.Index("extentflow_jobs", "listing", "created", "pk"),
     sa.Index("extentflow_expiry", EXPIRY_ATTRIBUTE),
 )
+# One row: how many of MIGRATIONS were applied.
 LAYOUT = sa.Table("extentflow_layout", METADATA, sa.Column("version", sa.Integer, nullable=False))
 SEARCHED = ("listing", "created", EXPIRY_ATTRIBUTE)
+
+
+def _first_layout(connection: sa.Connection) -> None:
+    METADATA.create_all(connection)
+    connection.execute(sa.insert(LAYOUT).values(version=0))
+
+
+# Each brings a ledger to the next layout, in the transaction of `create`; those of a release stay
+# as they are. What a later one needs is stated in its own statements, not in ITEMS.
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first_layout,)
+VERSION = len(MIGRATIONS)
 
 # PostgreSQL's error codes, by class and code (its manual, appendix A).
 PASSING_CLASSES = {
@@ -86,6 +96,7 @@ PASSING_CLASSES = {
 }
 MISSING = {"42P01", "3F000"}  # no such table, no such schema
 PERMISSION_CLASSES = {"28", "42501"}
+DISK_FULL = "53100"
 # SQLite's primary result codes.
 SQLITE_PASSING = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_PROTOCOL"}
 
@@ -159,18 +170,27 @@ class SqlCalls:
             return Rejected(f"{self}: it does not exist; {INIT}", code)
         # psycopg states no code when the connection broke or was never made.
         if code[:2] in PASSING_CLASSES or code in PASSING_CLASSES or self._broke(error, code):
-            return Passing(f"{code}: {text}".removeprefix(": "))
+            remedy = " - free space on the database server's disk" if code == DISK_FULL else ""
+            return Passing(f"{code}: {text}{remedy}".removeprefix(": "))
         remedy = " - check user and grants" if {code[:2], code} & PERMISSION_CLASSES else ""
         return self._rejected(subject, f"{code}: {text}{remedy}", code)
 
     def _translated_sqlite(self, subject: str, cause: object, text: str) -> Exception:
         name = str(getattr(cause, "sqlite_errorname", ""))
+        path = self.url.database
         if any(name.startswith(each) for each in SQLITE_PASSING):
-            return Passing(f"{name}: {text}")
-        missing = name == "SQLITE_CANTOPEN" and not Path(self.url.database or "").exists()
+            remedy = f" - free space on the file system of {path}" if name == "SQLITE_FULL" else ""
+            return Passing(f"{name}: {text}{remedy}")
+        missing = name == "SQLITE_CANTOPEN" and not Path(path or "").exists()
         if "no such table" in text or missing:
             return Rejected(f"{self}: it does not exist; {INIT}; {ONE_MACHINE}", name)
-        return self._rejected(subject, f"{name}: {text}", name)
+        remedies = {
+            "SQLITE_READONLY": f" - {path}, its -wal and -shm and their folder must be writable",
+            "SQLITE_CANTOPEN": f" - the folder of {path} must be writable",
+            "SQLITE_CORRUPT": f" - restore {path} from a backup (docs/operations.md)",
+        }
+        found = (text_ for prefix, text_ in remedies.items() if name.startswith(prefix))
+        return self._rejected(subject, f"{name}: {text}{next(found, '')}", name)
 
     @staticmethod
     def _broke(error: DBAPIError, code: str) -> bool:
@@ -211,11 +231,12 @@ def _engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
         return _postgresql_engine(url, options)
     except (NoSuchModuleError, ImportError) as exc:
         raise Misconfigured(
-            f"ledger.url: {exc}; `pip install 'extentflow[postgres]'` installs what it needs"
+            f"ledger.url: {url.get_backend_name()}:// needs what is missing here ({exc}); {EXTRA}"
         ) from exc
 
 
 def _sqlite_engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
+    _check_file_system(Path(url.database or "").absolute())
     engine = sa.create_engine(
         url,
         connect_args={"timeout": options.read_seconds},
@@ -488,7 +509,7 @@ class SqlAdmin:
 
     def create(self) -> tuple[str, ...]:
         if self._calls.is_sqlite:
-            _check_file_system(self._path)
+            _check_file_system(self._path)  # before a folder is made there
             try:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as exc:
@@ -496,7 +517,7 @@ class SqlAdmin:
                     f"ledger.url: the folder of {self._path} cannot be created ({exc.strerror});"
                     " set ledger.url=sqlite:////PATH to a file that can be written"
                 ) from exc
-        self._calls.write("its creation", _migrate)
+        self._calls.write("its creation", partial(_migrate, ledger=self._calls))
         place = self.place
         adopted = adopt(self._items, place)
         identity(self._items, place)
@@ -530,11 +551,18 @@ class SqlAdmin:
 
 
 def _postgresql_place(connection: sa.Connection) -> str:
+    # A table that a dump created has another number, also under its old name in the same cluster;
+    # replicas have the same.
     wanted = sa.text(
         "SELECT system_identifier || '/' || current_database() || '/' || current_schema()"
-        " FROM pg_control_system()"
+        " || '/' || CAST(CAST(:name AS regclass) AS oid) FROM pg_control_system()"
     )
-    return str(connection.scalar(wanted))
+    return str(connection.scalar(wanted, {"name": ITEMS.name}))
+
+
+def _applied(connection: sa.Connection) -> int:
+    has_layout = sa.inspect(connection).has_table(LAYOUT.name)
+    return _version(connection) if has_layout else 0
 
 
 def _version(connection: sa.Connection) -> int:
@@ -546,14 +574,14 @@ def _other_version(ledger: object, version: int) -> str:
     return f"{ledger}: has layout {version} of another release, not {VERSION}; {remedy}"
 
 
-def _migrate(connection: sa.Connection) -> None:
+def _migrate(connection: sa.Connection, ledger: object) -> None:
+    """Apply the migrations that a ledger lacks, all or none."""
     _lock(connection, [Key("META", "LAYOUT")])
-    if sa.inspect(connection).has_table(LAYOUT.name):
-        if (version := _version(connection)) > VERSION:
-            raise Misconfigured(_other_version(connection.engine.url, version))
-        return
-    METADATA.create_all(connection)
-    connection.execute(sa.insert(LAYOUT).values(version=VERSION))
+    if (version := _applied(connection)) > len(MIGRATIONS):
+        raise Misconfigured(_other_version(ledger, version))
+    for number, migration in enumerate(MIGRATIONS[version:], version + 1):
+        migration(connection)
+        connection.execute(sa.update(LAYOUT).values(version=number))
 
 
 def _check_file_system(path: Path) -> None:
