@@ -5,7 +5,7 @@ import shutil
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.faults.commands import UNEXPECTED
 from tests.faults.console import Console
+from tests.faults.lanes import KINDS, Kind
 from tests.faults.ledgers import LedgerName
 from tests.faults.objects import Numbers
 from tests.faults.rounds import FAULT_SECONDS, Result, Round
@@ -37,7 +38,7 @@ class Campaign:
     """Plays rounds on one set of servers; artefacts of broken rounds stay below `folder`.
 
     It ends after `minutes`, and not before `kills` processes were killed; then kills are more
-    frequent than usual.
+    frequent than usual. Without `cluster` Spark takes no part.
     """
 
     seed: int
@@ -47,6 +48,8 @@ class Campaign:
     brokers: int = 1
     ledger: LedgerName = "dynamodb"
     kills: int = 0
+    kinds: Sequence[Kind] = KINDS
+    cluster: bool = True
     keep: bool = False
     say: Callable[[str], None] = _say
     results: list[Result] = field(default_factory=list)
@@ -95,9 +98,8 @@ class Campaign:
     ) -> tuple[Round, Result]:
         number = len(self.results) + 1
         random = Random(f"{self.seed}-{number}")
-        spark = random.random() < 0.3
-        # A cluster of several machines cannot use a file of one of them.
-        wanted = random.random() < 0.5 or standing.runs()
+        spark = random.random() < 0.3 and self.cluster
+        wanted = (random.random() < 0.5 or standing.runs()) and self.cluster
         current = Round(
             number,
             servers,
@@ -105,9 +107,11 @@ class Campaign:
             random,
             numbers,
             spark=spark,
+            # A cluster of several machines cannot use a file of one of them.
             standing=standing if self.ledger != "sqlite" and wanted else None,
             fault_seconds=self.fault_seconds,
             kill_weight=KILL_WEIGHT if self.kills else 1.0,
+            kinds=self.kinds,
         )
         result = current.play()
         self.results.append(result)

@@ -119,12 +119,20 @@ class Console:
 
 
 def parsed(topic: str, output: bytes) -> pa.Table:
-    """Return the console consumer's records as a table; NULL stands for null keys and values."""
+    """Return the console consumer's records as a table; NULL stands for null keys and values.
+
+    A consumer that has to join its group again begins at its last commit: what it prints twice has
+    the same partition and offset, and is one record.
+    """
     columns: dict[str, list[object]] = {name: [] for name in FOUND.names}
+    printed: set[tuple[str, str]] = set()
     for record in output.decode().split(RECORDS):
         if not record:
             continue
         partition, position, headers, key, value = record.split(FIELDS, 4)
+        if (partition, position) in printed:
+            continue
+        printed.add((partition, position))
         columns["topic"].append(topic)
         columns["partition"].append(int(partition.removeprefix("Partition:")))
         columns["position"].append(int(position.removeprefix("Offset:")))

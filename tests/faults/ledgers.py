@@ -6,6 +6,7 @@ postgresql    behind a TCP link; killed, suspended, sessions ended, answers lost
               deadlocks with a session of the campaign, any error of the server at a commit
 """
 
+import shutil
 import sqlite3
 import threading
 import time
@@ -18,10 +19,11 @@ from typing import Literal, LiteralString, Protocol
 
 import psutil
 import psycopg
-from tests.support.slow_link import SlowLink
+from tests.support.slow_link import SlowLink, slow_link
 
 from extentflow.config.ledgers import LedgerAddress
 from extentflow_local.errors import ServiceFailed
+from extentflow_local.services.postgres import Postgres
 from extentflow_local.stack import Stack
 
 LedgerName = Literal["dynamodb", "sqlite", "postgresql"]
@@ -211,7 +213,7 @@ class PostgresServer:
             return random.uniform(0.5, 4.0)
 
         found: dict[str, tuple[float, Callable[[], bool]]] = {
-            f"ledger: {name}": (each, lambda code=code: self._fail(code, seconds()))
+            f"ledger: {name}": (each, lambda code=code: self.fail(code, seconds=seconds()))
             for name, code in ERRORS.items()
         }
         return {
@@ -219,12 +221,12 @@ class PostgresServer:
             "kill ledger server": (0.6, self._kill),
             "ledger restarted": (0.4, self._restart),
             "ledger suspended": (0.7, lambda: self._suspend(random.uniform(1.0, 7.0))),
-            "ledger sessions ended": (1.0, self._end_sessions),
+            "ledger sessions ended": (1.0, lambda: self.end_sessions(0.5)),
             "ledger connections reset": (1.5, lambda: self.link.hang_up() > 0),
             "ledger answer lost": (2.5, lambda: self._lose(random.randrange(1, 4))),
             "ledger link slow": (0.7, lambda: self._slow(seconds())),
             "ledger locked": (1.5, lambda: self._lock(_held(random))),
-            "ledger deadlock": (1.5, self._deadlock),
+            "ledger deadlock": (1.5, self.deadlock),
         }
 
     def tick(self, *, everything: bool = False) -> None:
@@ -259,7 +261,7 @@ class PostgresServer:
         if self.is_down or self.suspended:
             return False
         self.is_down = True
-        self._end_sessions()
+        self.end_sessions()
         self.stack.down(["postgres"])
         self._start()
         return True
@@ -300,17 +302,21 @@ class PostgresServer:
 
     # -- sessions and links ---------------------------------------------------------------------
 
-    def _end_sessions(self) -> bool:
+    def end_sessions(self, share: float = 1.0) -> bool:
+        """End a share of the product's sessions."""
         return self._execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-            " WHERE application_name = 'extentflow' AND random() < 0.5"
+            " WHERE application_name = 'extentflow' AND random() < %s",
+            share,
         )
 
-    def _fail(self, code: str, seconds: float) -> bool:
+    def fail(self, code: str, *, seconds: float, share: float = 0.5) -> bool:
+        """Let a share of the commits fail with an error of the server's, for some seconds."""
         return self._execute(
             "INSERT INTO campaign_faults VALUES"
-            " (%s, 0.5, clock_timestamp() + make_interval(secs => %s))",
+            " (%s, %s, clock_timestamp() + make_interval(secs => %s))",
             code,
+            share,
             seconds,
         )
 
@@ -345,7 +351,13 @@ class PostgresServer:
 
         return self._held(hold)
 
-    def _deadlock(self) -> bool:
+    def deadlocks(self) -> int:
+        """Return how many deadlocks the server ended."""
+        with self._session() as session:
+            row = session.execute("SELECT sum(deadlocks) FROM pg_stat_database").fetchone()
+        return 0 if row is None else int(str(row[0]))
+
+    def deadlock(self) -> bool:
         """Wait for a lock of a session that waits for one of ours: the server ends one of them."""
 
         def hold(session: "psycopg.Connection[tuple[object, ...]]") -> None:
@@ -381,3 +393,25 @@ class PostgresServer:
     def _after(self, seconds: float, act: Callable[[], None]) -> bool:
         self.later.append((time.monotonic() + seconds, act))
         return True
+
+
+@contextmanager
+def postgres_server(folder: Path) -> Iterator[PostgresServer]:
+    """Start a server below `folder` behind a link; stop both at the end."""
+    service = Postgres()
+    with Stack(folder, services=[service], free_ports=True) as stack:
+        stack.up()
+        with linked_server(stack) as server:
+            yield server
+            server.end_sessions()  # it waits for them when it stops
+    shutil.rmtree(service.home(folder / "var" / "postgres"), ignore_errors=True)
+
+
+@contextmanager
+def linked_server(stack: Stack) -> Iterator[PostgresServer]:
+    """Put a link before the PostgreSQL server of a running stack."""
+    with slow_link(FAST) as link:
+        link.target = int(stack.endpoint("postgres").rpartition(":")[2].partition("/")[0])
+        server = PostgresServer(stack, link)
+        yield server
+        server.holders.end()

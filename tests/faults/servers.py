@@ -25,7 +25,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from demo.eventpath import synthesise
-from tests.faults.ledgers import FAST, LedgerName, LedgerServer, PostgresServer, SqliteFile
+from tests.faults.ledgers import FAST, LedgerName, LedgerServer, SqliteFile, linked_server
 from tests.integration.faultproxy import FaultProxy
 from tests.support.delivery import Delivery
 from tests.support.eventpath import SHORT, EventPath, Ground
@@ -249,12 +249,11 @@ def _ledger(name: LedgerName, folder: Path, stack: Stack) -> Iterator[LedgerServ
     if name == "sqlite":
         yield SqliteFile(folder / "ledger.db")
         return
-    service = Postgres()
-    with slow_link(FAST) as link:
-        link.target = int(stack.endpoint("postgres").rpartition(":")[2].partition("/")[0])
-        yield PostgresServer(stack, link)
+    with linked_server(stack) as server:
+        yield server
     stack.down(["postgres"])
-    shutil.rmtree(service.home(folder / "stack" / "var" / "postgres"), ignore_errors=True)
+    home = Postgres().home(folder.resolve() / "stack" / "var" / "postgres")
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def _kafka(nodes: tuple[Broker, ...]) -> list[Kafka]:

@@ -132,7 +132,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(root, services=[service], free_ports=True) as running:
         running.up()
         yield running
-    shutil.rmtree(service.home(root / "postgres"), ignore_errors=True)
+    shutil.rmtree(service.home(root.resolve() / "var" / "postgres"), ignore_errors=True)
 
 
 @pytest.fixture

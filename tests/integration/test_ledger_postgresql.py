@@ -1,8 +1,11 @@
 """SqlLedger fulfils the ledger's contract on PostgreSQL."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import psycopg
@@ -10,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from tests.contracts.ledger import LEASE_SECONDS, Scene, fresh, insist
 from tests.contracts.ledger_contract import LedgerContract
+from tests.faults.ledgers import ERRORS, PostgresServer, postgres_server
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
@@ -91,6 +95,15 @@ def world(url: str) -> Iterator[PostgresWorld]:
     world.ledger._items.calls._engine().dispose()
 
 
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A server of its own behind a link, with faults."""
+    with postgres_server(tmp_path_factory.mktemp("faulty")) as server:
+        SqlLedger(LedgerOptions(url=server.direct.url)).admin.create()
+        server.prepare()
+        yield server
+
+
 @pytest.mark.long
 class TestContract(LedgerContract):
     pass
@@ -140,6 +153,82 @@ class TestOutages:
                 impatient.slots.renew(lease, lease_seconds=LEASE_SECONDS)
 
         impatient.slots.renew(lease, lease_seconds=LEASE_SECONDS)
+
+    @pytest.mark.parametrize("code", sorted(ERRORS.values()))
+    def test_an_error_at_a_commit_is_retried_and_the_write_applied_once(
+        self, faulty: PostgresServer, code: str
+    ) -> None:
+        ledger = SqlLedger(LedgerOptions(url=faulty.address.url))
+        scene = Scene(ledger)
+        job, lease = scene.job(), scene.lease()
+        claim = scene.claim(lease, scene.extent(job))
+        assert faulty.fail(code, seconds=0.5, share=1.0)
+
+        scene.complete(claim)
+
+        assert faulty.heal() > 0
+        assert ledger.jobs.progress(job.id).done == 1
+
+    def test_a_deadlock_ends_and_the_write_is_applied_once(self, faulty: PostgresServer) -> None:
+        ledger = SqlLedger(LedgerOptions(url=faulty.address.url))
+        scene = Scene(ledger)
+        job, lease = scene.job(), scene.lease()
+        claim = scene.claim(lease, scene.extent(job))
+        assert faulty.deadlock()
+
+        scene.complete(claim)
+
+        faulty.heal()
+        assert faulty.deadlocks() > 0
+        assert ledger.jobs.progress(job.id).done == 1
+
+    @pytest.mark.outage
+    def test_whatever_happens_to_the_server_workers_count_exactly(
+        self, faulty: PostgresServer
+    ) -> None:
+        first = SqlLedger(LedgerOptions(url=faulty.address.url), retry=PATIENT)
+        scene, over = Scene(first), threading.Event()
+        job = scene.job(EXTENTS)
+
+        def work(number: int) -> int:
+            ledger = SqlLedger(LedgerOptions(url=faulty.address.url), retry=PATIENT)
+            mine = Scene(ledger, scene.cluster)
+            lease = mine.lease(number, owner=f"worker-{number}")
+            for ordinal in range(number, EXTENTS, WORKERS):
+                if over.is_set():
+                    return ordinal // WORKERS
+                mine.complete(mine.claim(lease, mine.extent(job, ordinal)))
+            raise AssertionError("the workers had too little to do")
+
+        with ThreadPoolExecutor(WORKERS) as pool:
+            working = [pool.submit(work, number) for number in range(WORKERS)]
+            try:
+                happened = [name for name, act in everything(faulty) if happens(faulty, act)]
+            finally:
+                over.set()
+                faulty.heal()
+            done = sum(one.result() for one in working)
+
+        assert len(happened) == len(list(everything(faulty)))
+        assert first.jobs.progress(job.id).done == done > WORKERS
+
+
+PATIENT = RetryPolicy(total_seconds=120.0, longest_pause_seconds=1.0)
+WORKERS, EXTENTS = 3, 30_000
+
+
+def everything(server: PostgresServer) -> Iterator[tuple[str, Callable[[], bool]]]:
+    """Yield each fault of the server once."""
+    for name, (_, act) in server.faults(Random(1)).items():
+        yield name, act
+
+
+def happens(server: PostgresServer, act: Callable[[], bool]) -> bool:
+    """Let a fault happen, and end it, while workers work."""
+    happened = act()
+    time.sleep(0.5)
+    server.heal()
+    return happened
 
 
 def _number_of_slot(lease: Any) -> int:  # noqa: ANN401 - a lease

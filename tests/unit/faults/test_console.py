@@ -3,6 +3,15 @@
 from tests.faults.console import RECORDS, parsed
 
 
+def test_a_record_that_is_printed_twice_is_one_record() -> None:
+    first = "Partition:0\tOffset:7\tNO_HEADERS\t\\N\tone"
+    other = "Partition:1\tOffset:7\tNO_HEADERS\t\\N\tone"
+
+    table = parsed("records", f"{first}{RECORDS}{other}{RECORDS}{first}{RECORDS}".encode())
+
+    assert table.column("partition").to_pylist() == [0, 1]
+
+
 def test_a_record_with_line_breaks_is_one_record() -> None:
     first = 'Partition:0\tOffset:7\tNO_HEADERS\t\\N\t1,"two\nlines"'
     second = "Partition:1\tOffset:0\ta:b\tkey\t\\N"
