@@ -135,6 +135,14 @@ CASES: Mapping[str, Case] = {
             "ledger; only if named.",
         ),
         Case(
+            "ledgers",
+            "bench.ledgers",
+            0,
+            "Claims and completions of extents per second with 1, 8 and 64 workers on SQLite and "
+            "PostgreSQL, against DynamoDB Local; claims are what the workers could do, had they "
+            "nothing else to do; only if named.",
+        ),
+        Case(
             "formats",
             "bench.formats",
             0,

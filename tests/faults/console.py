@@ -67,7 +67,7 @@ class Console:
             command = self._command(topic, group, idle_ms=attempt * IDLE_MS)
             done = subprocess.run(command, capture_output=True, check=False, cwd=self.folder)
             if self._has_read_all(topic, group):
-                return parsed(topic, done.stdout)
+                return once(parsed(topic, done.stdout))
             said = f"exit code {done.returncode}: {done.stderr.decode(errors='replace')[-2_000:]}"
         raise ConsoleFailedError(f"{topic} was not read to its end: {said}")
 
@@ -118,21 +118,26 @@ class Console:
         ]
 
 
-def parsed(topic: str, output: bytes) -> pa.Table:
-    """Return the console consumer's records as a table; NULL stands for null keys and values.
+def once(printed: pa.Table) -> pa.Table:
+    """Return a topic's records without those that were printed before.
 
     A consumer that has to join its group again begins at its last commit: what it prints twice has
     the same partition and offset, and is one record.
     """
+    places: dict[tuple[object, object], int] = {}
+    columns = (printed.column(name).to_pylist() for name in ("partition", "position"))
+    for row, place in enumerate(zip(*columns, strict=True)):
+        places.setdefault(place, row)
+    return printed.take(pa.array(places.values(), pa.int64()))
+
+
+def parsed(topic: str, output: bytes) -> pa.Table:
+    """Return the console consumer's records as a table; NULL stands for null keys and values."""
     columns: dict[str, list[object]] = {name: [] for name in FOUND.names}
-    printed: set[tuple[str, str]] = set()
     for record in output.decode().split(RECORDS):
         if not record:
             continue
         partition, position, headers, key, value = record.split(FIELDS, 4)
-        if (partition, position) in printed:
-            continue
-        printed.add((partition, position))
         columns["topic"].append(topic)
         columns["partition"].append(int(partition.removeprefix("Partition:")))
         columns["position"].append(int(position.removeprefix("Offset:")))

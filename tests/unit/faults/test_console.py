@@ -1,13 +1,13 @@
 """What the campaign reads from Kafka's console consumer."""
 
-from tests.faults.console import RECORDS, parsed
+from tests.faults.console import RECORDS, once, parsed
 
 
 def test_a_record_that_is_printed_twice_is_one_record() -> None:
     first = "Partition:0\tOffset:7\tNO_HEADERS\t\\N\tone"
     other = "Partition:1\tOffset:7\tNO_HEADERS\t\\N\tone"
 
-    table = parsed("records", f"{first}{RECORDS}{other}{RECORDS}{first}{RECORDS}".encode())
+    table = once(parsed("records", RECORDS.join((first, other, first)).encode()))
 
     assert table.column("partition").to_pylist() == [0, 1]
 
