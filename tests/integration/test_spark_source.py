@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.waiting import AWAITED_SECONDS, eventually
 from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState
 from extentflow.spark import register
+from extentflow.spark.source import ExtentflowSource
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -75,6 +77,24 @@ def test_reading_delivers_every_record_once_and_returns_a_row_per_extent(
         assert [end for _, end in ends[:-1]] == [start for start, _ in ends[1:]]
         assert (ends[0][0], ends[-1][1]) == (0, size)
     assert {job.state for job in delivery.jobs()} == {"DONE"}
+
+
+def test_a_session_with_executors_elsewhere_refuses_the_ledger_of_one_machine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    options = {
+        "connector": "orders",
+        "bootstrap.servers": "127.0.0.1:1",
+        "ledger.url": f"sqlite:///{tmp_path / 'ledger.db'}",
+    }
+    spark.dataSource.register(ExtentflowSource.of("spark://host:7077"))
+    try:
+        reader = spark.read.format("extentflow").options(**options)
+
+        with pytest.raises(PySparkException, match="executors of spark://host:7077 may run on"):
+            reader.load("s3://shop/in/").collect()
+    finally:
+        register(spark)
 
 
 def test_a_session_leaves_nothing_in_the_environment_of_later_processes(
