@@ -31,6 +31,7 @@ from extentflow_local.stack import Stack
 
 PROBABILITIES = (0.02, 0.05, 0.1, 0.2, 0.4)
 SCHEDULES_PER_TASK = 250
+SQL_SCHEDULES_PER_TASK = 10
 LEDGERS = ("memory", "sqlite", "postgresql")
 
 
@@ -49,24 +50,24 @@ class Counting(Dice):
 
 
 def explore(
-    scenario: Scenario, first_seed: int, items: NewItems | None = None
+    scenario: Scenario, seeds: range, items: NewItems | None = None
 ) -> tuple[int, Findings]:
     """Run one task's schedules; return how many states they reached, and what happened."""
     logging.disable(logging.ERROR)  # thousands of injected outages
     seen: set[int] = set()
     dice = (
         Counting(Random(seed), PROBABILITIES[seed % len(PROBABILITIES)], seed, seen)
-        for seed in range(first_seed, first_seed + SCHEDULES_PER_TASK)
+        for seed in seeds
     )
     findings = explore_with(scenario, dice, items)
     return len(seen), findings
 
 
-def _tasks(seed: int) -> Iterator[tuple[Scenario, int]]:
+def _tasks(seed: int, schedules: int) -> Iterator[tuple[Scenario, range]]:
     while True:
         for scenario in RANDOM_SCENARIOS.values():
-            yield scenario, seed
-        seed += SCHEDULES_PER_TASK
+            yield scenario, range(seed, seed + schedules)
+        seed += schedules
 
 
 def main() -> int:
@@ -102,7 +103,9 @@ def _explore(wanted: argparse.Namespace, items: NewItems | None) -> int:
     states, schedules = 0, 0
     events: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
-    tasks = _tasks(wanted.seed * 1_000_000_000)
+    tasks = _tasks(
+        wanted.seed * 1_000_000_000, SCHEDULES_PER_TASK if items is None else SQL_SCHEDULES_PER_TASK
+    )
     with ProcessPoolExecutor(wanted.processes) as pool:
         while states < wanted.states:
             wave = [pool.submit(explore, *next(tasks), items) for _ in range(4 * wanted.processes)]

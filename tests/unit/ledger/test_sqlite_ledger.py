@@ -1,6 +1,8 @@
 """SqlLedger fulfils the ledger's contract on SQLite."""
 
+import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from tests.contracts.ledger_faults import together
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions, sql
-from extentflow.ledger.sql import SqlLedger, file_system
+from extentflow.ledger.sql import SqlLedger, created_ns, file_system
 from extentflow.model import Job
 from extentflow.retry import Clock, RetryPolicy
 
@@ -114,6 +116,30 @@ class TestFiles:
         assert copy.admin.create()
 
         assert copy.id != original.id
+
+    def test_a_backup_in_place_of_the_removed_file_is_refused(self, tmp_path: Path) -> None:
+        path, backup = tmp_path / "ledger.db", tmp_path / "backup.db"
+        _ = opened(path).id
+        with sqlite3.connect(path) as source:
+            source.execute("VACUUM INTO ?", (str(backup),))
+        source.close()
+        for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+            (tmp_path / name).unlink(missing_ok=True)
+        shutil.copyfile(backup, path)
+
+        with pytest.raises(Misconfigured, match="a copy of"):
+            _ = SqlLedger(LedgerOptions(url=f"sqlite:///{path}")).id
+
+    def test_a_file_system_states_when_a_file_was_created(self, tmp_path: Path) -> None:
+        path = tmp_path / "ledger.db"
+        before = time.time_ns()
+        path.touch()
+        created = created_ns(path)
+        path.write_text("more")
+
+        # Kernels take the time of their last tick.
+        assert created == 0 or before - 10**8 <= created <= time.time_ns()
+        assert created_ns(path) == created
 
     def test_a_newer_layout_is_refused(self, tmp_path: Path) -> None:
         ledger = opened(tmp_path / "ledger.db")

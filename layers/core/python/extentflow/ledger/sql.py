@@ -11,8 +11,10 @@ attempt after a commit without a response finds it there.
     no database, no table, no permission             Rejected (a Misconfigured), names the ledger
 """
 
+import ctypes
 import json
 import os
+import struct
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -538,8 +540,9 @@ class SqlAdmin:
     def place(self) -> str:
         """What differs between a ledger and its copy."""
         if self._calls.is_sqlite:
-            # Of a file that is moved the number stays; a copy gets another one.
-            return f"file {self._path.stat().st_ino}"
+            # Of a file that is moved they stay. A copy in place of a removed file may get the same
+            # number, but not the same time.
+            return f"file {self._path.stat().st_ino} of {created_ns(self._path)}"
         return self._calls.read("reading its place", _postgresql_place)
 
     @property
@@ -594,6 +597,9 @@ def _check_file_system(path: Path) -> None:
         )
 
 
+# Of <linux/stat.h> and <fcntl.h>.
+STATX_BYTES, STATX_BTIME, STX_BTIME_OFFSET, AT_FDCWD = 256, 0x800, 80, -100
+
 NETWORK_FILE_SYSTEMS = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
     | {"smb2", "smb3", "smbfs", "virtiofs", "webdav"}
@@ -612,6 +618,22 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
         kinds[place.encode().decode("unicode_escape")] = kind
     real = path.resolve()
     return next((kinds[str(each)] for each in (real, *real.parents) if str(each) in kinds), "")
+
+
+def created_ns(path: Path) -> int:
+    """Return when a file was created, in nanoseconds since 1970; 0 where the system keeps no time.
+
+    Linux states it by statx(2) only, for which Python has no function before 3.15.
+    """
+    if (seconds := getattr(path.stat(), "st_birthtime", None)) is not None:
+        return round(seconds * 10**9)
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    found = ctypes.create_string_buffer(STATX_BYTES)
+    if statx is None or statx(AT_FDCWD, os.fsencode(path), 0, STATX_BTIME, found) != 0:
+        return 0
+    (known,) = struct.unpack_from("=I", found)
+    seconds, nanoseconds = struct.unpack_from("=qI", found, STX_BTIME_OFFSET)
+    return int(seconds * 10**9 + nanoseconds) if known & STATX_BTIME else 0
 
 
 class SqlLedger:
