@@ -154,6 +154,7 @@ class TestOutages:
 
         impatient.slots.renew(lease, lease_seconds=LEASE_SECONDS)
 
+    @pytest.mark.outage
     @pytest.mark.parametrize("code", sorted(ERRORS.values()))
     def test_an_error_at_a_commit_is_retried_and_the_write_applied_once(
         self, faulty: PostgresServer, code: str
@@ -169,6 +170,7 @@ class TestOutages:
         assert faulty.heal() > 0
         assert ledger.jobs.progress(job.id).done == 1
 
+    @pytest.mark.outage
     def test_a_deadlock_ends_and_the_write_is_applied_once(self, faulty: PostgresServer) -> None:
         ledger = SqlLedger(LedgerOptions(url=faulty.address.url))
         scene = Scene(ledger)
