@@ -25,7 +25,7 @@ from tests.support.eventpath import EventPath
 # A round is verified while the next ones are played.
 MOST_UNVERIFIED = 2
 # Of a campaign that ends after a number of kills.
-KILL_WEIGHT = 3.0
+WORKER_KILL_WEIGHT = 5.0
 
 
 def _say(line: str) -> None:
@@ -37,8 +37,8 @@ def _say(line: str) -> None:
 class Campaign:
     """Plays rounds on one set of servers; artefacts of broken rounds stay below `folder`.
 
-    It ends after `minutes`, and not before `kills` processes were killed; then kills are more
-    frequent than usual. Without `cluster` Spark takes no part.
+    It ends after `minutes`, and not before `kills` processes were killed; then kills of workers
+    are more frequent than usual. Without `cluster` Spark takes no part.
     """
 
     seed: int
@@ -110,7 +110,7 @@ class Campaign:
             # A cluster of several machines cannot use a file of one of them.
             standing=standing if self.ledger != "sqlite" and wanted else None,
             fault_seconds=self.fault_seconds,
-            kill_weight=KILL_WEIGHT if self.kills else 1.0,
+            worker_kill_weight=WORKER_KILL_WEIGHT if self.kills else 1.0,
             kinds=self.kinds,
         )
         result = current.play()

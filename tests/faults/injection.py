@@ -172,7 +172,7 @@ class Injector:
     random: Random
     joined: Event
     standing: StandingQuery | None = None
-    kill_weight: float = 1.0
+    worker_kill_weight: float = 1.0
     most_objects: int = MOST_OBJECTS
     counts: Counter[str] = field(default_factory=Counter)
     hits: int = 0
@@ -250,7 +250,7 @@ class Injector:
         kinds = self.kinds()
         names = list(kinds)
         weights = [
-            weight * (self.kill_weight if name.startswith(KILLS) else 1.0)
+            weight * (self.worker_kill_weight if _kills_worker(name) else 1.0)
             for name, (weight, _) in kinds.items()
         ]
         while time.monotonic() < end:
@@ -561,6 +561,11 @@ class Injector:
                 if job is None or job.state.open:
                     return lane, version
         return None
+
+
+def _kills_worker(name: str) -> bool:
+    """Whether a fault kills a process that delivers; commands die too often before they do."""
+    return name.startswith(KILLS) and ("worker" in name.lower() or "executor" in name)
 
 
 def _suspend_idle(path: EventPath) -> bool:

@@ -110,7 +110,7 @@ class Round:
     spark: bool = False
     standing: StandingQuery | None = None
     fault_seconds: float = FAULT_SECONDS
-    kill_weight: float = 1.0
+    worker_kill_weight: float = 1.0
     kinds: Sequence[Kind] = KINDS
     lanes: list[Lane] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
@@ -135,7 +135,7 @@ class Round:
             self.random,
             self.joined,
             self.standing,
-            self.kill_weight,
+            self.worker_kill_weight,
             math.ceil(MOST_OBJECTS * self.fault_seconds / FAULT_SECONDS),
         )
         if self.topicless is not None:
