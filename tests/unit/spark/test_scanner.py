@@ -1,18 +1,22 @@
 """What a job scanner finds, how much of it, and which failures stay isolated."""
 
+import json
 import logging
 from collections.abc import Callable
 
 import pytest
-from tests.support.memory_runtime import MemoryRuntime
+from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
-from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.discovery import Arrival, Dialect
+from extentflow.errors import LedgerUnavailable, Misconfigured, QueueUnavailable
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.spark.drain import recall
 from extentflow.spark.options import StreamOptions
 from extentflow.spark.scanner import LISTING_SECONDS, JobScanner, PendingWork
+from extentflow.testing.services import MemoryQueue
 from extentflow.testing.stores import Fault, FaultyStore
+from extentflow.wiring.arrivals import ArrivalIntake
 from extentflow.wiring.extents import ExtentSetup
 
 REST_SECONDS = 60.0
@@ -31,6 +35,7 @@ def standing(
     connector: str | None = None,
     most: int = 100,
     stopping: Callable[[], bool] = lambda: False,
+    open_intake: Callable[[], ArrivalIntake | None] = lambda: None,
 ) -> JobScanner:
     options = StreamOptions(
         connector=connector,
@@ -42,7 +47,7 @@ def standing(
         run="r",
         settings=runtime.settings,
     )
-    return JobScanner(runtime, options, stopping=stopping)
+    return JobScanner(runtime, options, stopping=stopping, open_intake=open_intake)
 
 
 def ordinals(found: list[PendingWork]) -> list[int]:
@@ -52,6 +57,66 @@ def ordinals(found: list[PendingWork]) -> list[int]:
 
 def keys(found: list[PendingWork]) -> set[str]:
     return {extent.version.key for one in found for extent in one.extents}
+
+
+# -- notifications that a receiver keeps ----------------------------------------------------------
+
+
+def announce(queue: MemoryQueue, key: str = "c/a.txt") -> None:
+    queue.send([json.dumps(Arrival(BUCKET, key, Dialect.COMMAND).to_message())])
+
+
+def test_an_announced_object_does_not_wait_for_the_next_listing(runtime: MemoryRuntime) -> None:
+    arrivals, dead = MemoryQueue(runtime.ticker.read), MemoryQueue(runtime.ticker.read)
+    intake = ArrivalIntake(runtime, arrivals, dead, lambda: False)
+    scanner = standing(runtime, open_intake=lambda: intake)
+    scanner.look()
+    runtime.put(lines=3)
+    assert scanner.look() == []
+
+    announce(arrivals)
+
+    assert ordinals(scanner.look()) == [0, 1, 2]
+    assert arrivals.messages == []
+
+
+def test_a_receiver_that_starts_later_is_noticed(runtime: MemoryRuntime) -> None:
+    arrivals = MemoryQueue(runtime.ticker.read)
+    intakes: list[ArrivalIntake | None] = [None, None]
+    scanner = standing(runtime, open_intake=lambda: intakes.pop(0))
+    assert scanner.look() == []
+    runtime.put()
+    announce(arrivals)
+    assert scanner.look() == []
+    intakes.append(ArrivalIntake(runtime, arrivals, arrivals, lambda: False))
+
+    assert keys(scanner.look()) == {"c/a.txt"}
+    assert intakes == []
+    assert scanner.look() != []  # with the same one
+
+
+def test_a_query_of_one_connector_leaves_notifications_to_others(runtime: MemoryRuntime) -> None:
+    runtime.put_connector("d")
+    arrivals = MemoryQueue(runtime.ticker.read)
+    announce(arrivals)
+    intake = ArrivalIntake(runtime, arrivals, arrivals, lambda: False)
+    runtime.put("c/a.txt")
+
+    assert standing(runtime, connector="d", open_intake=lambda: intake).look() == []
+    assert runtime.states() == {}
+    assert len(arrivals.messages) == 1
+
+
+def test_notifications_that_cannot_be_read_hold_up_no_listing(
+    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise QueueUnavailable("the queue is unavailable (injected)")
+
+    runtime.put(lines=2)
+
+    assert ordinals(standing(runtime, open_intake=fail).look()) == [0, 1]
+    assert "taking notifications: the queue is unavailable" in caplog.text
 
 
 # -- objects without a job ------------------------------------------------------------------------

@@ -139,7 +139,10 @@ class WorkerSettings:
         default=30_000,
     )
     arrivals_queue_url: str | None = key(
-        URL, "The SQS queue of notifications, which the planner reads.", section="Queues and events"
+        URL,
+        "The SQS queue of notifications, which the planner reads. Without it, `extentflow receive`"
+        " keeps them beside a ledger in SQLite or PostgreSQL, and `extentflow stream` reads them.",
+        section="Queues and events",
     )
     arrivals_dlq_url: str | None = key(
         URL, "Dead-letter queue of notifications that cannot be parsed or planned."

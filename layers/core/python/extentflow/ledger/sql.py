@@ -74,6 +74,7 @@ ITEMS = sa.Table(
 # One row: how many of MIGRATIONS were applied.
 LAYOUT = sa.Table("extentflow_layout", METADATA, sa.Column("version", sa.Integer, nullable=False))
 SEARCHED = ("listing", "created", EXPIRY_ATTRIBUTE)
+_CREATION = Key("META", "LAYOUT")
 
 
 def _first_layout(connection: sa.Connection) -> None:
@@ -129,6 +130,21 @@ class SqlCalls:
     def write(self, subject: str, work: Callable[[sa.Connection], Answer]) -> Answer:
         """Commit what `work` does, and return its result; `work` may run again after a commit."""
         return self._call(subject, work)
+
+    def has(self, table: sa.Table) -> bool:
+        """Return whether a table is there; a file that is missing is not created."""
+        if self.is_sqlite and not Path(self.url.database or "").exists():
+            return False
+        return self.read(f"looking for {table.name}", lambda c: sa.inspect(c).has_table(table.name))
+
+    def create(self, tables: sa.MetaData) -> None:
+        """Create the tables that are missing."""
+
+        def work(connection: sa.Connection) -> None:
+            _lock(connection, [_CREATION])
+            tables.create_all(connection)
+
+        self.write("creating tables", work)
 
     def _call(
         self, subject: str, work: Callable[[sa.Connection], Answer], *, reads: bool = False
@@ -504,10 +520,7 @@ class SqlAdmin:
         self._calls = items.calls
 
     def exists(self) -> bool:
-        # To look into a file that is missing would create it.
-        if self._calls.is_sqlite and not self._path.exists():
-            return False
-        return self._calls.read("looking for it", self._has_tables)
+        return self._calls.has(ITEMS)
 
     def create(self) -> tuple[str, ...]:
         if self._calls.is_sqlite:
@@ -549,9 +562,6 @@ class SqlAdmin:
     def _path(self) -> Path:
         return Path(self._calls.url.database or "").absolute()
 
-    def _has_tables(self, connection: sa.Connection) -> bool:
-        return sa.inspect(connection).has_table(ITEMS.name)
-
 
 def _postgresql_place(connection: sa.Connection) -> str:
     # A table that a dump created has another number, also under its old name in the same cluster;
@@ -579,7 +589,7 @@ def _other_version(ledger: object, version: int) -> str:
 
 def _migrate(connection: sa.Connection, ledger: object) -> None:
     """Apply the migrations that a ledger lacks, all or none."""
-    _lock(connection, [Key("META", "LAYOUT")])
+    _lock(connection, [_CREATION])
     if (version := _applied(connection)) > len(MIGRATIONS):
         raise Misconfigured(_other_version(ledger, version))
     for number, migration in enumerate(MIGRATIONS[version:], version + 1):

@@ -26,6 +26,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Protocol
 
 from extentflow.background import LeaseRenewer
 from extentflow.delivery.runner import DeliveryContext
@@ -194,9 +195,20 @@ class QueueWorker:
         return MessageDisposition()
 
     def _delay(self, message: Message) -> float:
-        doublings = min(message.received - 1, 20)
-        bound = min(self.longest_delay_seconds, self.first_delay_seconds * 2.0**doublings)
-        return bound * (0.5 + self.random.random() / 2)
+        return return_seconds(
+            message.received,
+            self.random,
+            first_seconds=self.first_delay_seconds,
+            longest_seconds=self.longest_delay_seconds,
+        )
+
+
+def return_seconds(
+    received: int, random: Random, *, first_seconds: float = 5.0, longest_seconds: float = 300.0
+) -> float:
+    """Return after how long a message that is not done is received again, by its count so far."""
+    bound = min(longest_seconds, first_seconds * 2.0 ** min(received - 1, 20))
+    return bound * (0.5 + random.random() / 2)
 
 
 def read_extent(body: str) -> Extent | None:
@@ -235,13 +247,32 @@ WAIT_SECONDS = 1.0
 RETURNED = MessageDisposition(60.0)
 
 
+class MessageWorker(Protocol):
+    """Processes messages of `queue`, each hidden for `hide_seconds`."""
+
+    @property
+    def queue(self) -> Queue:
+        """Where messages come from, and return to."""
+
+    @property
+    def hide_seconds(self) -> float:
+        """How long a received message is hidden."""
+
+    def handle(self, message: Message) -> MessageDisposition:
+        """Process a message; return what becomes of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueDrain:
-    """Takes messages one by one. `stopping` returns whether to take no further one."""
+    """Takes messages one by one, and waits `wait_seconds` for one.
 
-    worker: QueueWorker
+    `stopping` returns whether to take no further one.
+    """
+
+    worker: MessageWorker
     monotonic: Callable[[], float]
     stopping: Callable[[], bool]
+    wait_seconds: float = WAIT_SECONDS
 
     def answers(self, *, most: int, seconds: float) -> Iterator[tuple[Message, MessageDisposition]]:
         """Yield each message with its disposition, until the queue is empty.
@@ -254,7 +285,7 @@ class QueueDrain:
         taken = 0
         while taken < most and self.monotonic() < until and not self.stopping():
             try:  # one message: a received message never waits for another one's extent
-                found = queue.receive(wait_seconds=WAIT_SECONDS, hide_seconds=hide, most=1)
+                found = queue.receive(wait_seconds=self.wait_seconds, hide_seconds=hide, most=1)
             except ExtentflowError as exc:
                 log.warning("no further message is taken now: %s", exc)
                 return

@@ -25,7 +25,7 @@ from extentflow.sink.native import explain
 from extentflow.sink.topics import TopicFacts
 from extentflow.storage import ObjectStore, changeable, untaggable
 from extentflow.wiring import Runtime
-from extentflow.wiring.functions import queues
+from extentflow.wiring.arrivals import create_own_queue, has_own_queue, queues
 from extentflow.wiring.options import format_checks, registry_checks
 
 CLOCK_SKEW_SECONDS = 5.0
@@ -56,6 +56,7 @@ def initialise(runtime: Runtime) -> Initialised:
     """Create the ledger and the progress topic where they are missing."""
     existed = runtime.ledger.admin.exists()
     warnings = runtime.ledger.admin.create()
+    create_own_queue(runtime)
     runtime.require_app()
     runtime.broker.ensure_progress_topic()
     url, ledger = runtime.ledger_address.url, runtime.ledger.id
@@ -86,8 +87,9 @@ def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]
     if broker.verdict == "ok" and ledger.verdict != "problem":
         yield slots(runtime)
         yield retention(runtime)
-    for name, queue in queues(runtime.settings):
-        yield _check(name, partial(_waiting, queue))
+    if ledger.verdict != "problem" or not has_own_queue(runtime):
+        for name, queue in queues(runtime):
+            yield _check(name, partial(_waiting, queue))
     if connector is not None and ledger.verdict != "problem":
         yield from _connector(runtime, connector, broker=broker.verdict == "ok")
 

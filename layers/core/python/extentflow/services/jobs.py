@@ -21,13 +21,14 @@ from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive
 from extentflow.services.runs import RunControl, Runs, require_reachable, unreachable_reason
-from extentflow.wiring import Runtime
-from extentflow.wiring.functions import FUNCTIONS, queue, queues
+from extentflow.wiring import Runtime, functions
+from extentflow.wiring.arrivals import ARRIVALS, DEAD, has_own_queue, queue, queues
+from extentflow.wiring.functions import FUNCTIONS
 from extentflow.wiring.options import require_shared_ledger
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-EXTENTS = ("extents_dlq_url", "extents_queue_url")
-ARRIVALS = ("arrivals_dlq_url", "arrivals_queue_url")
+DEAD_EXTENTS = ("extents_dlq_url", "extents_queue_url")
+DEAD_ARRIVALS = (DEAD, ARRIVALS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class Jobs:
     def queue_depths(self) -> QueueDepths:
         """Return the depths of the stack's queues; one unavailable queue hides no other."""
         found = QueueDepths()
-        for name, messages in queues(self.runtime.settings):
+        for name, messages in queues(self.runtime):
             try:
                 found.depths[name] = messages.depth()
             except ExtentflowError as exc:
@@ -169,7 +170,7 @@ class Jobs:
     def redrive(
         self, job_id: str | None = None, *, since: str | None = None, dry_run: bool = False
     ) -> RedriveResult:
-        """Send messages of both dead letter queues again; a job's only from the extents' one.
+        """Send messages of the dead letter queues again; a job's only from the extents' one.
 
         `since` is an age such as 2h or 3d: only messages dead-lettered since then.
         """
@@ -184,11 +185,16 @@ class Jobs:
         def wanted(message: Message) -> bool:
             return message.sent >= oldest and job in (None, job_of(message))
 
-        settings = self.runtime.settings
-        found = [
-            redrive(queue(settings, dead), queue(settings, back), wanted=wanted, dry_run=dry_run)
-            for dead, back in ([EXTENTS] if job else [EXTENTS, ARRIVALS])
-        ]
+        pairs = [DEAD_EXTENTS] if job else [DEAD_EXTENTS, DEAD_ARRIVALS]
+        if has_own_queue(self.runtime) and self.runtime.settings.extents_queue_url is None:
+            if job:
+                raise Misconfigured(
+                    f"job {job} has no messages, because there is no extents queue;"
+                    f" `extentflow replay {job}` delivers the rest of it"
+                )
+            pairs = [DEAD_ARRIVALS]
+        between = [(queue(self.runtime, dead), queue(self.runtime, back)) for dead, back in pairs]
+        found = [redrive(*both, wanted=wanted, dry_run=dry_run) for both in between]
         moved = tuple(message for one in found for message in one.moved)
         # In a dry run, each queue's `left` includes what would be resent.
         left = sum(one.left for one in found) - (len(moved) if dry_run else 0)
@@ -200,7 +206,7 @@ class Jobs:
 
     def _arrivals(self) -> Queue:
         try:
-            return queue(self.runtime.settings, "arrivals_queue_url")
+            return functions.queue(self.runtime.settings, ARRIVALS)
         except Misconfigured as exc:
             raise Misconfigured(
                 f"{exc}; on this machine `extentflow serve` makes queues, and `extentflow stack "

@@ -1,6 +1,7 @@
 """Scans for the work of a query without a queue: new objects and open jobs.
 
     scan ── settles dead workers' slots, publishes ends of jobs
+         ├─ takes notifications that a receiver keeps: registers and cuts jobs of their objects
          ├─ lists connectors' prefixes: registers and cuts jobs of objects without a job
          └─ open jobs: plans and closes them, returns their pending extents up to a limit
 
@@ -25,6 +26,7 @@ from extentflow.model import Extent, Job, JobState
 from extentflow.spark.drain import ROUNDS, ListingProgress, brief, recall
 from extentflow.spark.options import StreamOptions
 from extentflow.wiring import Runtime
+from extentflow.wiring.arrivals import ArrivalIntake
 from extentflow.wiring.functions import RuntimeContext, open_job_admission, publish_pending
 
 log = logging.getLogger(__name__)
@@ -48,10 +50,17 @@ class JobScanner:
     """Scans a connector, or all; a scan lists for LISTING_SECONDS and continues the last one."""
 
     def __init__(
-        self, runtime: Runtime, options: StreamOptions, *, stopping: Callable[[], bool]
+        self,
+        runtime: Runtime,
+        options: StreamOptions,
+        *,
+        stopping: Callable[[], bool],
+        open_intake: Callable[[], ArrivalIntake | None] = lambda: None,
     ) -> None:
         self._runtime, self._options, self._run = runtime, options, options.run
         self._stopping = stopping
+        self._open_intake = open_intake
+        self._intake: ArrivalIntake | None = None
         self._context = RuntimeContext(runtime)
         owner = f"scanner-{runtime.random.getrandbits(64):016x}"
         self._slots = cache(partial(runtime.slots, owner))
@@ -76,6 +85,8 @@ class JobScanner:
         before = self._rounds or recall(self._runtime.ledger, self._run)
         new = ListingProgress(goes=min((one.goes for one in before.values()), default=0))
         self._rounds = {name: before.get(name, new) for name in names}
+        if only is None:  # other connectors' notifications are not this query's to take
+            attempt_step("taking notifications", self._take_arrivals)
         self._list_all()
         found: list[PendingWork] = []
         for name in names:
@@ -90,6 +101,13 @@ class JobScanner:
         for slot in self._slots().recover_expired():
             log.info("slot %d was left by %s, and is free again", slot.number, slot.owner)
         return Report(ends_published=publish_pending(self._runtime, ENDS_AT_ONCE))
+
+    def _take_arrivals(self) -> Report:
+        # A receiver may be started, and make its queue, at any time.
+        self._intake = self._intake or self._open_intake()
+        if self._intake is not None:
+            self._intake.take(most=self._options.most_extents)
+        return Report()
 
     def _note(self) -> Report:
         if self._rounds != self._noted:

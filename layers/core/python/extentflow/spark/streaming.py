@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,6 +28,7 @@ from extentflow.spark.receipts import Row
 from extentflow.spark.scanner import JobScanner, PendingWork
 from extentflow.spark.tasks import QueryWorker, StopRequest, open_query_worker
 from extentflow.wiring import Runtime
+from extentflow.wiring.arrivals import open_intake
 from extentflow.wiring.functions import queue
 
 log = logging.getLogger(__name__)
@@ -160,7 +161,12 @@ class ListingSource(WorkSource):
 
     def __init__(self, options: StreamOptions, runtime: Runtime) -> None:
         super().__init__(options, runtime)
-        self._scanner = JobScanner(runtime, options, stopping=self.stop)
+        self._scanner = JobScanner(
+            runtime,
+            options,
+            stopping=self.stop,
+            open_intake=partial(open_intake, runtime, self.stop),
+        )
         self._found: list[PendingWork] | None = None
 
     def look(self) -> Offset:

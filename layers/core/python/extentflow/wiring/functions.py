@@ -93,11 +93,16 @@ def queue(settings: WorkerSettings, field: str) -> SqsQueue:
     return SqsQueue(url)
 
 
+def queue_name(field: str) -> str:
+    """Return how results name the queue whose URL is the setting `field`."""
+    return field.removesuffix("_url").replace("_", ".")
+
+
 def queues(settings: WorkerSettings) -> Iterator[tuple[str, SqsQueue]]:
     """Yield the queues that are set, each after its name in settings."""
     for field in QUEUES:
         if getattr(settings, field) is not None:
-            yield field.removesuffix("_url").replace("_", "."), queue(settings, field)
+            yield queue_name(field), queue(settings, field)
 
 
 def dispatch(runtime: Runtime) -> ExtentDispatcher:
