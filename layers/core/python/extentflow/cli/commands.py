@@ -93,6 +93,10 @@ COMMANDS = {
         "extentflow.cli.streamed:stream",
         "Deliver continuously on Spark; SIGTERM ends it within five seconds.",
     ),
+    "receive": CommandEntry(
+        "extentflow.cli.receiving:receive",
+        "Receive notifications of new objects over HTTP; `extentflow stream` delivers the objects.",
+    ),
     "submit": CommandEntry(
         "extentflow.cli.jobs:submit",
         "Announce objects to the planner, as a notification would; or give all to one run of "
