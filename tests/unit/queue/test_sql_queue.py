@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ class SqlitePlace:
 
     def queue(self) -> SqlQueue:
         clock = Clock(self.ticker.read, self.ticker.read, self.ticker.sleep)
-        made = SqlQueue(self.calls, f"queue-{next(self.numbers)}", clock)
+        made = SqlQueue(self.calls, f"queue-{next(self.numbers)}", clock=clock)
         made.create()
         return made
 
@@ -114,6 +114,21 @@ def test_waiting_for_a_message_ends_when_the_time_is_up(place: SqlitePlace) -> N
     assert queue.receive(wait_seconds=3) == []
 
     assert 3 <= place.ticker.read() - began < 4
+
+
+def test_messages_that_are_kept_for_a_time_are_deleted_after_it(place: SqlitePlace) -> None:
+    other = place.queue()
+    queue = replace(place.queue(), keep_seconds=100)
+    other.send(["other"])
+    queue.send(["old"])
+    place.pass_seconds(60)
+    queue.send(["new"])
+    place.pass_seconds(60)
+
+    queue.send(["newest"])
+
+    assert [one.body for one in queue.receive()] == ["new", "newest"]
+    assert other.depth().waiting == 1
 
 
 def test_concurrent_receivers_get_every_message_once(place: SqlitePlace) -> None:

@@ -95,21 +95,23 @@ class RunProgress:
 
 
 @contextmanager
-def signals_stop(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+def signals_stop(
+    stop: Callable[[], None], stopping: str = STOPPING
+) -> Iterator[Callable[[], bool]]:
     """Call `stop` on SIGINT and SIGTERM; yield a function that returns whether one arrived.
 
     A second signal ends the process at once.
     """
     stopped = False
     with output.err.capture():  # imports what printing needs: a handler must not import
-        output.err.print(STOPPING)
+        output.err.print(stopping)
 
     def on_signal(_number: int, _frame: object) -> None:
         nonlocal stopped
         stopped = True
         for number in before:  # so that a second signal ends the process
             signal.signal(number, signal.SIG_DFL)
-        output.err.print(STOPPING)
+        output.err.print(stopping)
         stop()
 
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -90,7 +90,7 @@ def receive(
             f"--host {host} --port {port}: the address cannot be used ({exc.strerror or exc});"
             " choose another one, or stop the process that uses it"
         ) from exc
-    with signals_stop(ended.set):
+    with signals_stop(ended.set, "stopping: answering what is under way"):
         server.start()
         where = f"[{host}]" if ":" in host else host
         url = f"{'https' if tls else 'http'}://{where}:{server.port}"

@@ -50,10 +50,14 @@ _ORDER = (MESSAGES.c.visible_at, MESSAGES.c.sent, MESSAGES.c.place)
 
 @dataclass(frozen=True, slots=True)
 class SqlQueue:
-    """The queue `name` of one database. Safe for use from several threads and processes."""
+    """The queue `name` of one database. Safe for use from several threads and processes.
+
+    With `keep_seconds`, `send` deletes messages that were not received for so long.
+    """
 
     calls: SqlCalls
     name: str
+    keep_seconds: float | None = None
     clock: Clock = field(default_factory=Clock)
 
     def __str__(self) -> str:
@@ -91,6 +95,9 @@ class SqlQueue:
             connection.execute(
                 insert, [{**usual, **row, "sent": now, "visible_at": now} for row in rows]
             )
+            if self.keep_seconds is not None:
+                old = MESSAGES.c.visible_at < now - self.keep_seconds
+                connection.execute(sa.delete(MESSAGES).where(MESSAGES.c.queue == self.name, old))
 
         if rows:
             self._write("sending", work)

@@ -56,7 +56,9 @@ def initialise(runtime: Runtime) -> Initialised:
     """Create the ledger and the progress topic where they are missing."""
     existed = runtime.ledger.admin.exists()
     warnings = runtime.ledger.admin.create()
-    create_own_queue(runtime)
+    if not runtime.ledger_address.of_one_machine:
+        # A receiver's role may lack the right to; in a file the receiver creates it.
+        create_own_queue(runtime)
     runtime.require_app()
     runtime.broker.ensure_progress_topic()
     url, ledger = runtime.ledger_address.url, runtime.ledger.id

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # The setting of each queue, and its name in the table.
 ARRIVALS, DEAD = "arrivals_queue_url", "arrivals_dlq_url"
 NAMES = {ARRIVALS: "arrivals", DEAD: "arrivals.dlq"}
+# Of dead letters, as long as a queue of SQS keeps them at most.
+KEEP_SECONDS = {DEAD: 14 * 86_400.0}
 # How long a request to the receiver may wait: its sender keeps the notification, and repeats it.
 ENQUEUE_SECONDS = 5.0
 # Of arrivals, between two polls of a streaming query; then the jobs that they made come first.
@@ -44,7 +46,8 @@ def own_queue(runtime: Runtime, setting: str, *, most_seconds: float | None = No
     options = ledger_options(runtime.settings, runtime.secrets)
     if most_seconds is not None:
         options = replace(options, retry_seconds=min(options.retry_seconds, most_seconds))
-    return SqlQueue(SqlCalls(options, retry_policy(options)), NAMES[setting])
+    calls = SqlCalls(options, retry_policy(options))
+    return SqlQueue(calls, NAMES[setting], KEEP_SECONDS.get(setting))
 
 
 def queue(runtime: Runtime, setting: str) -> Queue:
