@@ -60,15 +60,7 @@ class EventPath:
 
     def upload(self, key: str, body: bytes, connector: str) -> Upload:
         """Put an object; return its job of `connector`."""
-        answer = self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
-        version = ObjectVersion(
-            bucket=self.bucket,
-            key=key,
-            version_id=answer.get("VersionId"),
-            etag=answer["ETag"].strip('"'),
-            size=len(body),
-        )
-        return Upload(version, job_id(connector, version))
+        return put(self.s3, self.bucket, key, body, connector)
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Return the jobs of `extentflow status`, by id."""
@@ -114,6 +106,19 @@ class EventPath:
             ],
         )
         return sum(int(count) for count in found["Attributes"].values())
+
+
+def put(s3: "S3Client", bucket: str, key: str, body: bytes, connector: str) -> Upload:
+    """Put an object; return its job of `connector`."""
+    answer = s3.put_object(Bucket=bucket, Key=key, Body=body)
+    version = ObjectVersion(
+        bucket=bucket,
+        key=key,
+        version_id=answer.get("VersionId"),
+        etag=answer["ETag"].strip('"'),
+        size=len(body),
+    )
+    return Upload(version, job_id(connector, version))
 
 
 @contextmanager

@@ -2,17 +2,34 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from demo.eventpath import EventPath, Upload
+from demo.eventpath import Upload
+from demo.rig import Rig
 
 Encode = Callable[[range], bytes]
+
+
+class Site(Protocol):
+    """Where feeds are delivered: commands, a bucket, and uploads to it."""
+
+    @property
+    def rig(self) -> Rig:
+        """Commands and topics."""
+
+    @property
+    def bucket(self) -> str:
+        """The bucket of all feeds."""
+
+    def upload(self, key: str, body: bytes, connector: str) -> Upload:
+        """Put an object; return its job of `connector`."""
 
 
 @dataclass
 class Feed:
     """A connector with its own topic, and its uploads."""
 
-    path: EventPath
+    path: Site
     name: str
     suffix: str
     expected: list[range] = field(default_factory=list)

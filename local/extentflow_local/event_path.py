@@ -20,13 +20,12 @@ from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_source.delivery import Observe
 from extentflow_local.event_source.deployment import Deployment
 from extentflow_local.event_source.names import NOWHERE, TemplateContext
-from extentflow_local.event_source.notifier import Notifier, to_queue
+from extentflow_local.event_source.notifier import notifying, to_queue
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.source import EventSource
 from extentflow_local.event_source.template import read_template
 from extentflow_local.project import Project
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
-from extentflow_local.services.s3 import follow_command
 from extentflow_local.stack import Stack
 
 PREFIX = "EXTENTFLOW_"
@@ -176,23 +175,12 @@ class LocalEventPath:
             client.put_secret_value(SecretId=secret, SecretString=self.sources)
         client.close()
 
-    @contextmanager
-    def _notifying(self, buckets: Collection[str], on_end: Callable[[], object]) -> Iterator[None]:
-        weed = self.stack.toolbox.weed()
-        (s3,) = (state for state in self.stack.state() if state.name == "s3")
-        notifier = Notifier(
-            lambda seconds: follow_command(weed, s3.ports, seconds),
-            to_queue(self.deployment.sqs, self.deployment.outputs["ArrivalsQueueUrl"]),
-            self.directory / "uploads.log",
-            buckets=buckets,
-            ended=on_end,
-        )
-        notifier.start()
-        try:
-            yield
-        finally:
-            notifier.stop()
-            notifier.join()
+    def _notifying(
+        self, buckets: Collection[str], on_end: Callable[[], object]
+    ) -> AbstractContextManager[None]:
+        send = to_queue(self.deployment.sqs, self.deployment.outputs["ArrivalsQueueUrl"])
+        output = self.directory / "uploads.log"
+        return notifying(self.stack, send, output, buckets=buckets, on_end=on_end)
 
 
 def emr_environment(emr: EmrServerless | None = None) -> dict[str, str | None]:

@@ -1,17 +1,20 @@
-"""Send a notification to the arrivals queue for every upload to the S3 server, as S3 does.
+"""Send a notification to the arrivals queue, or a receiver, for every upload to the S3 server.
 
-    follow ──> change ──> new object? ──> send until the queue accepts it ──> store the position
-       ^                                                                        |
-       +-- the server stopped, or its log ended: again, a little before that ---+
+    follow ──> change ──> new object? ──> send until it is accepted ──> store the position
+       ^                                                                    |
+       +-- the server stopped, or its log ended: again, a little before ----+
 
-The server keeps the log, so uploads during an outage of the queue or of this reader are sent later.
+The server keeps the log, so uploads while this reader or the recipient is down are sent later.
 Uploads before the start, and changes that cannot be parsed, are left to the reconciler.
 """
 
 import logging
 import subprocess
 import threading
-from collections.abc import Callable, Collection, Sequence
+import urllib.request
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 from botocore.config import Config
@@ -21,6 +24,8 @@ from extentflow.aws import new_session
 from extentflow.retry import Clock
 from extentflow_local.event_source.uploads import documents, notification, upload_of
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.services.s3 import follow_command
+from extentflow_local.stack import Stack
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +38,9 @@ _NANOSECONDS = 1_000_000_000
 # Command that prints the changes of the last seconds, and then follows the log.
 Follow = Callable[[int], Sequence[str]]
 Send = Callable[[str], object]
+# Also an HTTP response that is not a success, which urllib raises.
+_UNSENT = (BotoCoreError, ClientError, HTTPException, OSError)
+_REQUEST_SECONDS = 30
 _ODD = (AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -47,6 +55,44 @@ def to_queue(endpoint: str, url: str) -> Send:
         config=Config(connect_timeout=3, read_timeout=10, retries={"total_max_attempts": 1}),
     )
     return lambda document: client.send_message(QueueUrl=url, MessageBody=document)
+
+
+def to_receiver(url: str) -> Send:
+    """Return a function that posts to the receiver at `url`, as a store's webhook does."""
+
+    def post(document: str) -> None:
+        request = urllib.request.Request(url, document.encode(), method="POST")  # noqa: S310 - http
+        request.add_header("Content-Type", "application/json")
+        urllib.request.urlopen(request, timeout=_REQUEST_SECONDS).close()  # noqa: S310 - as above
+
+    return post
+
+
+@contextmanager
+def notifying(
+    stack: Stack,
+    send: Send,
+    output: Path,
+    *,
+    buckets: Collection[str] = (),
+    on_end: Callable[[], object] = lambda: None,
+) -> Iterator[None]:
+    """Notify of uploads to the stack's S3 server while the context is active; see `Notifier`."""
+    weed = stack.toolbox.weed()
+    (s3,) = (state for state in stack.state() if state.name == "s3")
+    notifier = Notifier(
+        lambda seconds: follow_command(weed, s3.ports, seconds),
+        send,
+        output,
+        buckets=buckets,
+        ended=on_end,
+    )
+    notifier.start()
+    try:
+        yield
+    finally:
+        notifier.stop()
+        notifier.join()
 
 
 class Notifier:
@@ -152,11 +198,11 @@ class Notifier:
             self._reported_ns = moment_ns
 
     def _sent(self, document: str) -> bool:
-        """Send until the queue accepts the message; False after `stop`."""
+        """Send until the message is accepted; False after `stop`."""
         while True:
             try:
                 self._send(document)
-            except (BotoCoreError, ClientError) as exc:
+            except _UNSENT as exc:
                 log.warning("a notification could not be sent, retrying: %s", exc)
             else:
                 return True

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from extentflow.discovery.notifications import parse_notification
-from extentflow_local.event_source.notifier import Follow, Notifier
+from extentflow.discovery.requests import HttpRequest, HttpResponse
+from extentflow.discovery.serving import receiving_server
+from extentflow_local.event_source.notifier import Follow, Notifier, to_receiver
+from extentflow_local.ports import HOST
 
 PATIENCE_SECONDS = 300
 COUNT = "X-Seaweedfs-Multipart-Parts-Count"
@@ -89,3 +92,28 @@ def test_a_notifier_that_ends_reports_it(tmp_path: Path) -> None:
 
     assert ended.wait(PATIENCE_SECONDS)
     notifier.join(PATIENCE_SECONDS)
+
+
+def test_what_a_receiver_refuses_is_posted_again(tmp_path: Path) -> None:
+    posted: list[HttpRequest] = []
+    accepted = threading.Event()
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        posted.append(request)
+        if len(posted) == 1:
+            return HttpResponse(503, "text/plain", "try again\n")
+        accepted.set()
+        return HttpResponse(200, "text/plain", "queued\n")
+
+    server = receiving_server((HOST, 0), answer).start()
+    send = to_receiver(f"http://{HOST}:{server.port}/a-secret-segment")
+    notifier = Notifier(printing(tmp_path, change(1)), send, tmp_path / "output")
+    notifier.start()
+
+    assert accepted.wait(PATIENCE_SECONDS)
+    notifier.stop()
+    notifier.join(PATIENCE_SECONDS)
+    server.stop()
+    assert [(one.method, one.path) for one in posted] == [("POST", "/a-secret-segment")] * 2
+    assert posted[0].body == posted[1].body
+    assert [one.key for one in parse_notification(posted[0].body.decode()).arrivals] == ["k1"]
