@@ -227,7 +227,9 @@ class Injector:
             (self.servers.table, TABLE, 8.0),
             (None if path is None else path.proxy, QUEUES, 4.0),
         ):
-            for name, fault, when in faults if proxy is not None else ():
+            if proxy is None:
+                continue
+            for name, fault, when in faults:
                 act = partial(self._inject, name, proxy, fault, when)
                 kinds[name] = (weight / len(faults), act)
         return kinds

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Literal, LiteralString, Protocol
@@ -213,7 +214,7 @@ class PostgresServer:
             return random.uniform(0.5, 4.0)
 
         found: dict[str, tuple[float, Callable[[], bool]]] = {
-            f"ledger: {name}": (each, lambda code=code: self.fail(code, seconds=seconds()))
+            f"ledger: {name}": (each, partial(self._fail, code, seconds))
             for name, code in ERRORS.items()
         }
         return {
@@ -228,6 +229,9 @@ class PostgresServer:
             "ledger locked": (1.5, lambda: self._lock(_held(random))),
             "ledger deadlock": (1.5, self.deadlock),
         }
+
+    def _fail(self, code: str, seconds: Callable[[], float]) -> bool:
+        return self.fail(code, seconds=seconds())
 
     def tick(self, *, everything: bool = False) -> None:
         now = time.monotonic()
@@ -245,7 +249,7 @@ class PostgresServer:
             session.execute("DELETE FROM campaign_faults WHERE code <> 'slow'")
             row = session.execute("SELECT last_value, is_called FROM campaign_hits").fetchone()
             session.execute("ALTER SEQUENCE campaign_hits RESTART")
-        return int(row[0]) if row is not None and row[1] else 0
+        return int(str(row[0])) if row is not None and row[1] else 0
 
     # -- the server -----------------------------------------------------------------------------
 

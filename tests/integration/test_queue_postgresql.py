@@ -16,7 +16,7 @@ from tests.support.memory_delivery import Ticker
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.sql import SqlCalls
-from extentflow.queue import sql
+from extentflow.queue import Depth, sql
 from extentflow.queue.sql import MESSAGES, SqlQueue
 from extentflow.retry import RetryPolicy
 from extentflow_local.stack import Stack
@@ -116,7 +116,7 @@ def test_concurrent_receivers_get_every_message_once(place: PostgresPlace) -> No
         thread.join()
 
     assert sorted(found, key=int) == [str(number) for number in range(300)]
-    assert queue.depth() == sql.Depth(0, 0)
+    assert queue.depth() == Depth(0, 0)
 
 
 def test_a_lost_response_to_sending_doubles_no_message(place: PostgresPlace) -> None:

@@ -166,7 +166,7 @@ BATCH = {**SQLITE, "path": "s3://shop/in/"}
 
 def source(master: str | None, options: dict[str, str]) -> ExtentflowSource:
     """Return the source as a process that plans has it: a copy of the driver's class."""
-    copied = cloudpickle.dumps(ExtentflowSource.of(master))
+    copied = cloudpickle.dumps(ExtentflowSource.of(master))  # type: ignore[no-untyped-call]
     found: ExtentflowSource = pickle.loads(copied)(options)  # noqa: S301 - our own class
     return found
 

@@ -7,6 +7,7 @@ from extentflow.config.worker import WorkerSettings
 from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
+from extentflow.queue.consumer import QueueWorker
 from extentflow.sink import JOBS_TOPIC
 from extentflow.spark.receipts import describe_undelivered
 from extentflow.spark.tasks import (
@@ -98,7 +99,9 @@ def test_closing_a_queue_worker_closes_its_producer(
 ) -> None:
     worker = QueryWorker(with_queue, "r/1")
     job = with_queue.memory.jobs.end(with_queue.job().id, JobState.CANCELLED, "a person")
-    worker._drain.worker.ended(job)
+    drained = worker._drain.worker
+    assert isinstance(drained, QueueWorker)
+    drained.ended(job)
     assert len(with_queue.events.read_committed(JOBS_TOPIC)) == 1
     assert "close" not in with_queue.event_calls
 

@@ -20,7 +20,7 @@ from extentflow.config.files import read_if_present
 from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.requests import HttpRequest, HttpResponse
 from extentflow.discovery.serving import receiving_server
-from extentflow.discovery.sources import declared
+from extentflow.discovery.sources import Source, declared
 from extentflow.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ class Responder:
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the response to one request; 503 while the sources cannot be read."""
         try:
-            receiver = _receiver(self.sources.read(), self.sources.open_allowed, self.queue)
+            allowed = _declared(self.sources.read(), self.sources.open_allowed)
+            receiver = Receiver(allowed, lambda body: self.queue.send([body]))
         except Misconfigured as exc:
             log.error("nobody may send: %s", exc)  # noqa: TRY400 - the message says it all
             return HttpResponse(503, "text/plain", "the receiver is misconfigured\n")
@@ -138,8 +139,8 @@ class Responder:
 
 
 @lru_cache(maxsize=1)
-def _receiver(sources: str, open_allowed: bool, queue: Queue) -> Receiver:  # noqa: FBT001 - a cache's key
-    return Receiver(declared(sources, open_allowed=open_allowed), lambda body: queue.send([body]))
+def _declared(text: str, open_allowed: bool) -> tuple[Source, ...]:  # noqa: FBT001 - a cache's key
+    return declared(text, open_allowed=open_allowed)
 
 
 def _tls(

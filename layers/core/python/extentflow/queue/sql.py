@@ -156,7 +156,8 @@ class SqlQueue:
                 connection.execute(taken.values(visible_at=until, received=MESSAGES.c.received + 1))
             return [_message(row) for row in rows]
 
-        return self._write("receiving", work)
+        received: list[Message] = self._write("receiving", work)
+        return received
 
     def _write(self, doing: str, work: Callable[[sa.Connection], Any]) -> Any:  # noqa: ANN401 - of `work`
         with self._translated(doing):
