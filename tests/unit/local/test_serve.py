@@ -54,8 +54,8 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: type[EndedPath
     template = tmp_path / "template.json"
     template.write_text("{}")
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(serve, "Stack", Stack)
-    monkeypatch.setattr(serve, "LocalEventPath", path)
+    monkeypatch.setattr("extentflow_local.stack.Stack", Stack)
+    monkeypatch.setattr("extentflow_local.event_path.LocalEventPath", path)
     for step in ("_initialise", "_remember"):
         monkeypatch.setattr(serve, step, lambda _path: None)
 
