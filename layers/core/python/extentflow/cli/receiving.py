@@ -133,7 +133,7 @@ class Responder:
             allowed = _declared(self.sources.read(), self.sources.open_allowed)
             receiver = Receiver(allowed, lambda body: self.queue.send([body]))
         except Misconfigured as exc:
-            log.error("nobody may send: %s", exc)  # noqa: TRY400 - the message says it all
+            log.error("no sender is admitted: %s", exc)  # noqa: TRY400 - the message says it all
             return HttpResponse(503, "text/plain", "the receiver is misconfigured\n")
         return receiver.answer(request)
 
