@@ -296,14 +296,14 @@ class SqlItems(Items):
         found = self.calls.read(f"reading {key.pk}/{key.sk}", lambda c: _read(c, [key]))
         return found[0][0]
 
-    def get_many(self, keys: Sequence[Key], attributes: Sequence[str]) -> Iterator[Stored]:
-        """Yield some attributes of the items that exist."""
+    def get_many(self, keys: Sequence[Key], attributes: Sequence[str] = ()) -> Iterator[Stored]:
+        """Yield the items that exist, or some of their attributes."""
         for start in range(0, len(keys), PAGE):
             page = keys[start : start + PAGE]
             found = self.calls.read(f"reading {len(page)} items", partial(_read, keys=page))
             for item, _ in found:
                 if item is not None:
-                    yield {name: item[name] for name in attributes}
+                    yield {name: item[name] for name in attributes} if attributes else item
 
     def query(self, pk: str, prefix: str = "") -> Iterator[Stored]:
         """Yield the items of a partition whose sort key begins with `prefix`, in its order."""
