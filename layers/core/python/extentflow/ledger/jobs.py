@@ -47,6 +47,7 @@ PLAN_FIELDS: Fields = dict.fromkeys(
     ("target_bytes", "count", "cursor", "covered", "cut_version"), int
 )
 CONTENT_FIELDS: Fields = {"compression": str, "facts": str}
+ALL_PLAN_FIELDS: Fields = {**PLAN_FIELDS, **CONTENT_FIELDS}
 # Of the plans of earlier versions.
 EARLIER_PLANS = {"covered": -1, "cut_version": 1, "compression": "", "facts": ""}
 VERSION_FIELDS: Fields = {"bucket": str, "key": str, "etag": str, "size": int}
@@ -279,7 +280,7 @@ def _job(item: Stored) -> Job:
             version_id=version.get("version_id"), **read_fields(version, VERSION_FIELDS)
         ),
         # Jobs of earlier versions lack, below, `ended`.
-        plan=Plan(**read_fields({**EARLIER_PLANS, **item}, {**PLAN_FIELDS, **CONTENT_FIELDS})),
+        plan=Plan(**read_fields({**EARLIER_PLANS, **item}, ALL_PLAN_FIELDS)),
         published=not state.open and item["listing"] == _listing(item["connector"], state),
         partition=int(item.get("partition", -1)),
         most_bad=int(item.get("most_bad", -1)),
