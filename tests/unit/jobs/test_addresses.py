@@ -6,7 +6,7 @@ import pytest
 
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
 from extentflow.jobs.addresses import KeyScope, select
-from extentflow.storage import Page
+from extentflow.storage import Listed, Page
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 ODD_KEYS = (
@@ -319,3 +319,15 @@ def test_an_address_whose_objects_are_all_known_matches() -> None:
     assert [*select(filled, KeyScope("orders", "bucket"), "in/", known=lambda page: page)] == []
     with pytest.raises(Misconfigured, match="no object matches"):
         [*select(filled, scope, "other/none/", known=lambda page: page)]
+
+
+def test_a_server_that_ignores_the_leading_slash_of_a_prefix_is_reported() -> None:
+    class Lenient(MemoryStore):
+        def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+            return super().list(bucket, prefix.removeprefix("/"))
+
+    filled = Lenient()
+    filled.put("bucket", "fix/a.csv", b"x")
+
+    with pytest.raises(Misconfigured, match=r"s3://bucket//fix/: the server lists .*fix/a.csv"):
+        [*select(filled, KeyScope("orders", "bucket", "/fix/"), "/fix/")]

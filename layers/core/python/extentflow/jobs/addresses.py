@@ -211,6 +211,11 @@ def _below(
     """Yield the keys of objects below a prefix that match a glob; None for each that is `known`."""
 
     def is_meant(listed: Listed | ObjectVersion) -> bool:
+        if not listed.key.startswith(prefix):
+            raise Misconfigured(
+                f"{scope.uri(prefix)}: the server lists {scope.uri(listed.key)}, whose key does not"
+                " begin so; it ignores a leading slash: remove it from aws.s3.prefix or the address"
+            )
         if glob and not fnmatchcase(listed.key[len(scope.prefix) :], glob):
             return False
         if hidden(listed.key, prefix):
