@@ -155,7 +155,12 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Return seconds since the epoch as local date and time."""
+    """Return seconds since the epoch as local date and time with the zone's offset."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
+
+
+def local_time(seconds: float) -> str:
+    """Return seconds since the epoch as local date and time, without the zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 

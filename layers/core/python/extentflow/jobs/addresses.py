@@ -13,16 +13,24 @@ Below a prefix, and where a glob does not spell them out, names that begin with 
 out, as Hadoop, Hive and Spark do: _SUCCESS markers, checksums, what a job has not finished writing.
 """
 
+import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Self
+from functools import partial
+from itertools import chain
+from typing import Self, TypeAlias
 
 from extentflow.config.connector import ConnectorConfig, hidden
-from extentflow.errors import Misconfigured, ObjectGone, without_credentials
+from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, without_credentials
 from extentflow.model import ObjectVersion
-from extentflow.storage import ObjectStore
+from extentflow.storage import Listed, ObjectStore, Page
+
+log = logging.getLogger(__name__)
+
+# Returns which versions of a page need not be selected.
+Known: TypeAlias = Callable[[Sequence[ObjectVersion]], Container[ObjectVersion]]
 
 GLOB_CHARACTERS = "*?["
 _SCHEMES = ("s3://", "s3a://", "file://")
@@ -85,15 +93,21 @@ def select(
     scope: KeyScope,
     pattern: str,
     leave_out: Callable[[str], None] = lambda _key: None,
+    known: Known | None = None,
 ) -> Iterator[ObjectVersion]:
     """Yield the pinned versions of all objects that `pattern` (see `KeyScope.key`) means.
 
-    One HEAD per selected object, none for keys that do not match. `leave_out` receives the keys
-    that are hidden. Raises as `ObjectStore`, and NothingMatches; only a scope may be empty.
+    One HEAD per selected object, none for keys that do not match, nor for versions that `known`
+    leaves out. `leave_out` receives the keys that are hidden. Raises as `ObjectStore`, and
+    NothingMatches; only a scope may be empty.
     """
-    for keys in _meanings(store, scope, pattern, leave_out):
+    below = partial(_below, store, scope, leave_out=leave_out, known=known)
+    for keys in _meanings(scope, pattern, below):
         found = False
         for key in keys:
+            if key is None:
+                found = True
+                continue
             try:
                 version = store.head(scope.bucket, key)
             except ObjectGone:  # deleted since it was listed
@@ -114,6 +128,8 @@ def select_all(
     addresses: Iterable[str],
     leave_out: Callable[[str], None] = lambda _key: None,
     unmatched: dict[str, NothingMatches] | None = None,
+    *,
+    known: Known | None = None,
 ) -> Iterator[ObjectVersion]:
     """Yield the objects that addresses match, each once; without any the scope. See `select`.
 
@@ -123,7 +139,7 @@ def select_all(
     seen: set[ObjectVersion] = set()
     for pattern, address in patterns.items():
         try:
-            for version in select(store, scope, pattern, leave_out):
+            for version in select(store, scope, pattern, leave_out, known):
                 if version not in seen:
                     seen.add(version)
                     yield version
@@ -167,27 +183,63 @@ def _match_missing(scope: KeyScope, pattern: str, existing: Sequence[str]) -> Ca
 
 
 def _meanings(
-    store: ObjectStore, scope: KeyScope, pattern: str, leave_out: Callable[[str], None]
-) -> Iterator[Iterable[str]]:
-    """Yield the keys of each thing that `pattern` may mean, the likeliest first."""
-
-    def below(prefix: str, glob: str = "") -> Iterator[str]:
-        """Yield the keys of objects; an empty one that ends with a slash is a console's folder."""
-        for listed in store.list(scope.bucket, prefix):
-            if glob and not fnmatchcase(listed.key[len(scope.prefix) :], glob):
-                continue
-            if hidden(listed.key, prefix):
-                leave_out(listed.key)
-            elif listed.size or not listed.key.endswith("/"):
-                yield listed.key
-
+    scope: KeyScope, pattern: str, below: Callable[[str, str], Iterable[str | None]]
+) -> Iterator[Iterable[str | None]]:
+    """Yield the keys of each thing that `pattern` may mean, the likeliest first; see `_below`."""
     if pattern == scope.prefix:
-        yield below(pattern)
+        yield below(pattern, "")
         return
     directory = pattern.endswith("/")
     if not directory:
         yield [pattern]
-    yield below(pattern if directory else f"{pattern}/")
+    yield below(pattern if directory else f"{pattern}/", "")
     rest = pattern.removeprefix(scope.prefix)
     if starts := [rest.index(character) for character in GLOB_CHARACTERS if character in rest]:
-        yield below(scope.prefix + rest[: min(starts)], f"{rest}*" if directory else rest)
+        glob = f"{rest}*" if directory else rest
+        yield below(scope.prefix + rest[: min(starts)], glob)
+
+
+def _below(
+    store: ObjectStore,
+    scope: KeyScope,
+    prefix: str,
+    glob: str,
+    *,
+    leave_out: Callable[[str], None],
+    known: Known | None,
+) -> Iterator[str | None]:
+    """Yield the keys of objects below a prefix that match a glob; None for each that is `known`."""
+
+    def is_meant(listed: Listed | ObjectVersion) -> bool:
+        if not listed.key.startswith(prefix):
+            raise Misconfigured(
+                f"{scope.uri(prefix)}: the server lists {scope.uri(listed.key)}, whose key does not"
+                " begin so; it ignores a leading slash: remove it from aws.s3.prefix or the address"
+            )
+        if glob and not fnmatchcase(listed.key[len(scope.prefix) :], glob):
+            return False
+        if hidden(listed.key, prefix):
+            leave_out(listed.key)
+            return False
+        # An empty one that ends with a slash is a console's folder.
+        return bool(listed.size) or not listed.key.endswith("/")
+
+    pages = None if known is None else _pinned_pages(store, scope.bucket, prefix)
+    if known is None or pages is None:
+        yield from (listed.key for listed in store.list(scope.bucket, prefix) if is_meant(listed))
+        return
+    for page in pages:
+        meant = [version for version in page.versions if is_meant(version)]
+        left_out = known(meant)
+        yield from (None if version in left_out else version.key for version in meant)
+
+
+def _pinned_pages(store: ObjectStore, bucket: str, prefix: str) -> Iterator[Page] | None:
+    """Return the pages below a prefix; None where listing versions is not permitted."""
+    pages = store.pages(bucket, prefix)
+    try:
+        first = next(pages)
+    except AccessDenied as exc:
+        log.debug("every object is requested by itself: %s", exc)
+        return None
+    return chain([first], pages)

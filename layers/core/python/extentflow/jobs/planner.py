@@ -72,6 +72,11 @@ def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int
     return min(usual, max(MIN_EXTENT_BYTES, -(-size // max(1, cores))))
 
 
+def following_id(job: Job) -> str:
+    """Return the id of the job that delivers the same version after this one."""
+    return job_id(job.connector, job.version, job.generation + 1)
+
+
 def check_cluster(job: Job, cluster: str) -> None:
     """Raise Conflict, with both clusters, for a job whose progress another Kafka cluster holds."""
     if job.cluster != cluster:
@@ -90,7 +95,9 @@ class Planner:
     open: Callable[[Job], tuple[Format, RangeSource]]
     clock: Clock
 
-    def register(self, request: JobRequest, *, again: float | None = None) -> Job:
+    def register(
+        self, request: JobRequest, *, again: float | None = None, failed: bool = False
+    ) -> Job:
         """Return the job of this object version under this connector, new or existing.
 
         Of several generations the newest counts. A SUPERSEDED job (object A, then B, then A again)
@@ -100,6 +107,9 @@ class Planner:
         `again` registers the next generation, a full second delivery, and cancels open ones before
         it. It is the time of the ledger when that delivery began: a generation since then under
         this revision belongs to it and is returned, so that an interrupted `--again` continues.
+
+        `failed` also delivers an object whose job is FAILED: what that has left under its own
+        revision, or all of the object as the next generation under another one.
 
         Raises:
             Conflict: the job exists and belongs to another Kafka cluster.
@@ -113,21 +123,26 @@ class Planner:
                 raise TooManyExtents(problem)
             return job
 
-        return self._registered(request, make, again=again)
+        return self._registered(request, make, again=again, failed=failed)
 
-    def admit(self, request: JobRequest, *, again: float | None = None) -> Job:
+    def admit(
+        self, request: JobRequest, *, again: float | None = None, failed: bool = False
+    ) -> Job:
         """Register as `register`; an object that cannot be cut gets a FAILED job with the reason.
 
         So the other objects of a run proceed, and `status` and `replay` find this one. A job that
         is under way, or that another revision of the connector began, is returned as it stands.
         """
         try:
-            return self.register(request, again=again)
+            return self.register(request, again=again, failed=failed)
         except (UnsupportedFormat, TooManyExtents) as exc:
             why = reason(exc)
         plan = Plan(target_bytes=request.extent_bytes or TEXT_EXTENT_BYTES)
         found = self._registered(
-            request, lambda number: self._draft(request, number, plan), again=again
+            request,
+            lambda number: self._draft(request, number, plan),
+            again=again,
+            failed=failed,
         )
         same = (found.revision, found.format) == (request.revision, request.format)
         if not same or found.state is not JobState.PLANNING:
@@ -143,13 +158,33 @@ class Planner:
 
     def newest(self, request: JobRequest) -> Job | None:
         """Return the existing job that `register` would return; None where there is none."""
-        first = self._job_of(request, 0)
-        return first and self._newest(request, first)
+        return self.newest_of(request.connector, request.version)
+
+    def newest_of(self, connector: str, version: ObjectVersion) -> Job | None:
+        """Return the newest job of an object version under a connector."""
+        first = self.ledger.jobs.get(job_id(connector, version, 0))
+        return first and self._newest(first)
+
+    def delivered(
+        self, connector: str, versions: Sequence[ObjectVersion]
+    ) -> dict[ObjectVersion, Job]:
+        """Return the newest jobs of those versions whose newest job is DONE.
+
+        Few requests for many versions. What was registered or ended just now may be missing.
+        """
+        newest: dict[ObjectVersion, Job] = {}
+        asked, generation = list(versions), 0
+        while asked:
+            ids = {job_id(connector, version, generation): version for version in asked}
+            found = {ids[job.id]: job for job in self.ledger.jobs.get_many(ids)}
+            newest |= found
+            asked = [version for version, job in found.items() if not job.state.open]
+            generation += 1
+        return {v: job for v, job in newest.items() if job.state is JobState.DONE}
 
     def is_followed(self, job: Job) -> bool:
         """Return whether a later job delivers the same version of the object."""
-        following = job_id(job.connector, job.version, job.generation + 1)
-        return self.ledger.jobs.get(following) is not None
+        return self.ledger.jobs.get(following_id(job)) is not None
 
     def plan(
         self,
@@ -251,7 +286,12 @@ class Planner:
         return self.ledger.jobs.get(job.id) or job
 
     def _registered(
-        self, request: JobRequest, make: Callable[[int], Job], *, again: float | None
+        self,
+        request: JobRequest,
+        make: Callable[[int], Job],
+        *,
+        again: float | None,
+        failed: bool,
     ) -> Job:
         """Register the job that `make` returns for a generation, as `register`."""
         if again is not None:
@@ -261,10 +301,13 @@ class Planner:
             return self._usable(request, self.ledger.jobs.register(job))
         generation = 0
         while True:
-            found = self._newest(request, self.ledger.jobs.register(make(generation)))
+            found = self._newest(self.ledger.jobs.register(make(generation)))
             found = self._usable(request, found)
-            never_begun = found.state is JobState.FAILED and not found.plan.count
-            if not never_begun or found.revision == request.revision:
+            if found.state is not JobState.FAILED:
+                return found
+            if found.revision == request.revision:
+                return self.replay(found) if failed else found
+            if found.plan.count and not failed:
                 return found
             generation = found.generation + 1
 
@@ -326,11 +369,12 @@ class Planner:
             f"extent.bytes to {-(-size // MAX_EXTENTS)} or more, or to auto"
         )
 
-    def _newest(self, request: JobRequest, found: Job) -> Job:
+    def _newest(self, found: Job) -> Job:
         """Return the newest generation of an object's job; an open one has no later one."""
-        if found.state.open:
-            return found
-        while later := self._job_of(request, found.generation + 1):
+        while not found.state.open:
+            later = self.ledger.jobs.get(following_id(found))
+            if later is None:
+                break
             found = later
         return found
 

@@ -70,6 +70,10 @@ class ConnectorCatalogue:
             raise Misconfigured(f"there is no connector {name}; {nearest(name, names, put)}")
         return self.revision(name, stored.revision), stored.revision
 
+    def expect(self, config: ConnectorConfig, revision: int) -> None:
+        """Use a connector that is not stored, in this process only."""
+        self._configs[config.name, revision] = config
+
     def revision(self, name: str, revision: int) -> ConnectorConfig:
         """Return the revision that a job pins; Misconfigured if the ledger or parser lacks it."""
         if (name, revision) not in self._configs:
