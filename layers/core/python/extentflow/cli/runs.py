@@ -227,6 +227,11 @@ def run(
     made = store_connector(runs.runtime, made, save=save, notify=output.note)
     keep = "" if made.stored else "; --save keeps it for `-c`"
     output.note(f"connector {made.name}, revision {made.revision}{keep}: {made.shown}")
+    if save:
+        output.note(
+            f"stored: `extentflow run -c {made.name}` and `extentflow stream -c {made.name}` read"
+            f" {made.reads}"
+        )
     report = runs.run(
         made.name,
         made.addresses,

@@ -209,8 +209,8 @@ class JobRunner:
                 left.append(f"{why}; not every object has a job")
                 return False
             job = self.planner.admit(request, again=again)
-            same = not job.state.open or job.revision == request.revision
-            if same or self._is_deliverable(job, left):
+            same = (job.connector, job.revision) == (request.connector, request.revision)
+            if not job.state.open or same or self._is_deliverable(job, left):
                 jobs.append(job)
         return True
 

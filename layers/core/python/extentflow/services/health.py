@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from extentflow.config.connector import NONE, TAG, ConnectorConfig
+from extentflow.config.connector import LOCAL_FILE, NONE, TAG, ConnectorConfig
 from extentflow.config.worker import ARRAYS
 from extentflow.errors import (
     CredentialsUnavailable,
@@ -15,6 +15,7 @@ from extentflow.errors import (
     NotOffered,
     Retryable,
 )
+from extentflow.jobs.addresses import KeyScope
 from extentflow.jobs.preflight import dead_letters_refused, records_refused
 from extentflow.ledger import ConnectorState
 from extentflow.model import ObjectVersion
@@ -258,7 +259,7 @@ def _producer_settings(runtime: Runtime, config: ConnectorConfig) -> str:
 
 def _listed_first(store: ObjectStore, config: ConnectorConfig) -> ObjectVersion | None:
     """Return the first object below a connector's prefix, if there is one."""
-    first = next(iter(store.list(config.bucket, config.prefix)), None)
+    first = next(iter(store.list(config.bucket, config.listed_prefix)), None)
     return store.head(first.bucket, first.key) if first else None
 
 
@@ -266,9 +267,11 @@ def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> s
     store = runtime.objects.store(config, revision)
     version = _listed_first(store, config)
     if version is None:
-        return f"the bucket {config.bucket} can be listed; nothing is below {config.prefix!r}"
+        return f"{KeyScope.of(config).source} can be listed; nothing is there"
     if version.size:
         store.read(version, 0, 1)
+    if config.endpoint_type == LOCAL_FILE:
+        return f"{version.uri} can be read; changing a file ends its running job as SUPERSEDED"
     off = "off: overwriting an object ends its running job as SUPERSEDED"
     return f"{version.uri} can be read; versioning {'on' if version.version_id else off}"
 
@@ -280,7 +283,7 @@ def _completion(runtime: Runtime, config: ConnectorConfig, revision: int) -> str
     changes = changeable(store, f"{action} of connector {config.name}")
     version = _listed_first(store, config)
     if version is None:
-        return f"{action}; not checked, because nothing is below {config.prefix!r}"
+        return f"{action}; not checked, because nothing is below {KeyScope.of(config).source}"
     if config.after_completion == TAG and version.version_id is None:
         raise NotOffered(untaggable(version))
     if version.version_id is None:

@@ -30,6 +30,7 @@ from extentflow.jobs.run import JobRunner, RunReport, known_job, report
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Content, Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue import MOST_ADDRESSES
+from extentflow.services.connectors import seen_by, sharing
 from extentflow.sink.topics import NewTopics
 from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime, open_engine
@@ -244,7 +245,7 @@ class Runs:
             self._note_formats(config, versions, recognised)
         self._create_topics(config, versions, recognised, topics, automatic=made)
         preflight.check(config, runtime.broker, versions, recognised)
-        earlier = self._earlier(config, revision, addresses, versions)
+        earlier = self._earlier(config, revision, addresses, versions, made=made)
         _require_meaning(config, unmatched, earlier)
         if not versions and not earlier:
             self.control.notify(f"there is nothing to deliver below {_source(config)}")
@@ -265,6 +266,8 @@ class Runs:
             requests: Iterator[JobRequest] = (
                 runtime.request(config, revision, version, cores) for version in versions
             )
+            if made:
+                requests = self._with_others(config, requests)
             if again and engine.name == EMR:
                 requests = self._finished_first(requests)
             result = driver.ingest(requests, again=since, earlier=earlier)
@@ -414,6 +417,8 @@ class Runs:
         revision: int,
         addresses: Sequence[str],
         versions: Sequence[ObjectVersion],
+        *,
+        made: bool,
     ) -> list[Job]:
         """Return the open jobs of objects that the addresses mean, but of other versions.
 
@@ -427,7 +432,7 @@ class Runs:
         for job in (job for state in OPEN for job in jobs.list(config.name, state)):
             if job.version in current or job.cluster != self.runtime.broker.cluster:
                 continue
-            if job.version.bucket != scope.bucket or not job.version.key.startswith(scope.prefix):
+            if job.version.bucket != scope.bucket or not scope.holds(job.version.key):
                 outside[job.id] = job.version.uri
             elif means(job.version.key):
                 wanted[job.id] = None
@@ -439,7 +444,7 @@ class Runs:
             for job in known
             if job is not None and job.state.open and not _is_current(store, job.version)
         ]
-        if outside:
+        if outside and not made:  # each command that makes the connector reads something else
             job_id, uri = next(iter(outside.items()))
             self.control.notify(
                 f"{_counted_jobs(len(outside))} of connector {config.name} left open, whose objects"
@@ -453,6 +458,18 @@ class Runs:
                 " or deleted since: one is continued if its version still exists, and ends if not"
             )
         return found
+
+    def _with_others(
+        self, config: ConnectorConfig, requests: Iterator[JobRequest]
+    ) -> Iterator[JobRequest]:
+        """Add to requests the other connectors whose jobs deliver objects into the same topic."""
+        ledger = self.runtime.ledger
+        found = list(sharing(config, ledger.connectors.list(deleted=True)))
+        begun = [one for one in found if next(iter(ledger.jobs.list(one.name)), None) is not None]
+        for request in requests:
+            seen = ((one.name, seen_by(one, request.version)) for one in begun)
+            others = tuple((name, version) for name, version in seen if version is not None)
+            yield replace(request, others=others)
 
     def _second_delivery(self, name: str) -> float:
         """Return when the second delivery of these addresses began: now, unless one is unfinished.
@@ -581,16 +598,23 @@ class Runs:
         That is part of a connector, and another one for every command that names other objects.
         """
 
-        def differs(of_job: int) -> bool:
+        def differs(name: str, of_job: int) -> bool:
             try:
-                other = self.runtime.connectors.revision(config.name, of_job)
+                other = self.runtime.connectors.revision(name, of_job)
             except Misconfigured:  # another release stored it, whose settings this one lacks
                 return True
-            return replace(other, prefix=config.prefix) != config
+            place = {"name": config.name, "prefix": config.prefix, "directory": config.directory}
+            return replace(other, object_key=config.object_key, **place) != config
 
-        others = {job.revision for job in result.jobs} - {revision}
-        changed = {other for other in others if differs(other)}
-        if count := sum(job.revision in changed for job in result.jobs):
+        pinned = {(job.connector, job.revision) for job in result.jobs} - {(config.name, revision)}
+        changed = {one for one in pinned if differs(*one)}
+        others = Counter(job.connector for job in result.jobs if job.connector != config.name)
+        for name, count in others.items():
+            self.control.notify(
+                f"{count} of {len(result.jobs)} objects {'has' if count == 1 else 'have'} a job of"
+                f" connector {name}, which delivers into the same topic: no second one is begun"
+            )
+        if count := sum((job.connector, job.revision) in changed for job in result.jobs):
             self.control.notify(
                 f"{count} of {len(result.jobs)} objects have jobs with other settings than these; "
                 "--again delivers them in full with these (records already delivered are "
@@ -627,7 +651,7 @@ def _require_meaning(
     scope = KeyScope.of(config)
     problems: list[str] = []
     for address, error in unmatched.items():
-        means = match_missing(scope, [address], ())
+        means = match_missing(scope, [address] if address else [], ())
         if not any(means(job.version.key) for job in earlier):
             problems += error.problems
     if problems:
@@ -643,7 +667,7 @@ def _is_current(store: ObjectStore, version: ObjectVersion) -> bool:
 
 
 def _source(config: ConnectorConfig) -> str:
-    return KeyScope.of(config).uri(config.prefix)
+    return KeyScope.of(config).source
 
 
 def _counted_jobs(count: int) -> str:
