@@ -15,6 +15,7 @@ from extentflow.services.runs import RunControl, Runs
 from extentflow.sink.topics import NewTopics
 from extentflow.storage import StoreOptions
 from extentflow.storage.local import LocalStore
+from extentflow.wiring.deadletters import open_redelivery
 from extentflow.wiring.extents import delivery_context
 
 IN = f"s3://{BUCKET}/c/"
@@ -280,6 +281,57 @@ def test_a_missing_topic_is_created_where_the_command_says_so(
     assert code == 0
     assert f"note: created topic fresh with {partitions} partitions" in line.said
     assert len(line.runtime.cluster.read_committed("fresh")) == 1
+
+
+def test_a_topic_that_exists_is_named_where_the_command_would_create_it(line: Line) -> None:
+    line.runtime.put("c/a.txt")
+
+    assert line.run(IN, *TOPIC, "--create-topic", "partitions=8") == 0
+
+    assert "topic orders exists, with 1 partition; --create-topic does not change" in line.said
+    assert line.run(IN, *TOPIC) == 0
+    assert "exists" not in line.said
+
+
+@pytest.mark.usefixtures("files")
+def test_bad_records_that_are_tolerated_are_found_with_the_next_command(
+    line: Line, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.csv").write_text("id,total\n1,2\n1,2,3\n")
+    line.runtime.cluster.create_topic("dead")
+    settings = ("errors.tolerance=all", "errors.deadletterqueue.topic.name=dead")
+    words = [word for one in settings for word in ("--set", one)]
+
+    assert line.run("bad.csv", *TOPIC, *words) == 0
+
+    name = line.said.split()[2].strip(",")
+    command = f"1 bad record is in topic dead: `extentflow dead-letters -c {name}` shows them"
+    assert command in line.said
+    assert open_redelivery(line.runtime, name).topic == "dead"
+    assert line.run("bad.csv", *TOPIC, *words) == 0
+    assert command not in line.said
+
+
+def test_the_usual_engine_is_one_that_is_installed(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.runtime.put_connector()
+    line.runtime.put("c/a.txt")
+    monkeypatch.setattr("extentflow.wiring.extents.find_spec", lambda _name: None)
+
+    for words in ((), ("--engine", "inline"), ("--master", "local[2]")):
+        line.run(IN, "-c", "c", *words)
+
+    assert [name for name, _ in line.engines] == ["inline", "inline", "spark"]
+    assert "because extentflow[spark] is not installed" not in line.said
+
+
+@pytest.mark.usefixtures("files")
+def test_a_file_without_a_format_names_the_option_that_gives_it(line: Line) -> None:
+    Path("odd.xyz").write_text("x\n")
+
+    assert line.run("odd.xyz", *TOPIC) == 2
+    assert "(with --topic: --set input.format=csv)" in line.said
 
 
 @pytest.mark.parametrize("creates", [True, False])

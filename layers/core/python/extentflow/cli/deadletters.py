@@ -11,10 +11,10 @@ import typer
 from typer import Option
 
 from extentflow.cli import output
+from extentflow.cli.opened import open_runtime
 from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.delivery.redelivery import DeadLetter
 from extentflow.services.deadletters import DeadLetterQueue, repair_line
-from extentflow.wiring import Runtime
 
 SHOWN_BYTES = 60
 
@@ -37,7 +37,7 @@ def dead_letters(
 
     The JSON lines, with corrected records, are what `replay --dead-letters --repairs` takes.
     """
-    runtime = Runtime.from_environment(notify=output.note, creates=False)
+    runtime = open_runtime(creates=False)
     letters = DeadLetterQueue(runtime, connector).list(everything=everything)
     found = list(islice(letters, limit + 1))
     shown = found[:limit]
@@ -71,7 +71,7 @@ def replay_letters(
     connector: str, repairs: Path | None, *, accept_duplicates: bool, as_json: bool
 ) -> None:
     """Deliver what a connector's dead letters hold; exit code 0 only when all of it arrived."""
-    queue = DeadLetterQueue(Runtime.from_environment(notify=output.note), connector)
+    queue = DeadLetterQueue(open_runtime(), connector)
     found = queue.replay(repairs, accept_duplicates=accept_duplicates)
     if as_json:
         output.print_json(asdict(found))

@@ -9,6 +9,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from extentflow.cli import output
+from extentflow.cli.opened import open_runtime
 from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.config.connector import AUTO
 from extentflow.errors import Misconfigured
@@ -18,7 +19,7 @@ from extentflow.ledger import ExtentItem
 from extentflow.model import ExtentState, JobState
 from extentflow.services.jobs import JobDetail, Jobs, job_of, require_engine
 from extentflow.services.runs import RunControl
-from extentflow.wiring import Runtime
+from extentflow.wiring.environments import other_ledger
 
 MAP_CELLS = 400
 SHOWN_ERRORS = 20
@@ -65,7 +66,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, newest first; or one job with the map of its extents and its errors."""
-    runtime = Runtime.from_environment(notify=output.note, creates=False)
+    runtime = open_runtime(creates=False)
     jobs = Jobs(runtime)
     if job is not None:
         _show_job(jobs.get(job), as_json=as_json)
@@ -79,6 +80,8 @@ def status(
             counts = [(name, d.waiting, d.hidden, d.delayed) for name, d in queues.depths.items()]
             output.print_table(("queue", "waiting", "in work", "delayed"), counts)
         _show_jobs(found, state)
+        if not found and (elsewhere := other_ledger(runtime.ledger_address)):
+            output.note(elsewhere)
         if connector is not None and (skipped := skip_reason(runtime.ledger, connector)):
             output.note(skipped)
     # Last, so that one unavailable queue hides neither jobs nor the other queues.
@@ -100,7 +103,7 @@ def submit(
     require_engine(engine, connector)
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
-    jobs = Jobs(Runtime.from_environment(notify=output.note))
+    jobs = Jobs(open_runtime())
     if event is not None and connector is None:
         sent = jobs.submit_event(event.read_text(encoding="utf-8"), name=str(event))
     else:
@@ -127,7 +130,7 @@ def submit(
 
 def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Send messages of the dead letter queues to the functions again, or only show them."""
-    runtime = Runtime.from_environment(notify=output.note)
+    runtime = open_runtime()
     found = Jobs(runtime).redrive(job, since=since, dry_run=dry_run)
     if as_json:
         moved = [{"job": job_of(one), "reason": one.reason} for one in found.moved]

@@ -13,6 +13,7 @@ from typer import Argument, Option
 from extentflow.cli import output
 from extentflow.cli.deadletters import replay_letters
 from extentflow.cli.jobs import extents, redrive
+from extentflow.cli.opened import open_runtime
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, EngineName, Master, size
 from extentflow.cli.progress import RunProgress, signals_stop
 from extentflow.config.connector import BY_CONTENT
@@ -22,8 +23,7 @@ from extentflow.model import JobState
 from extentflow.services.addressed import make_connector, parse_settings, store_connector
 from extentflow.services.runs import EMR, EngineChoice, ObjectPlan, RunControl, Runs
 from extentflow.sink.topics import NewTopics
-from extentflow.wiring import Runtime
-from extentflow.wiring.extents import SUBMITTED
+from extentflow.wiring.extents import INLINE, SUBMITTED, usual_engine
 
 SHOWN_ERRORS = 8
 
@@ -72,7 +72,8 @@ RunEngine = Annotated[
     str | None,
     Option(
         "--engine",
-        help="spark (default; inline with --topic), inline: no Spark, or emr: on EMR Serverless.",
+        help="spark (default where it is installed; inline with --topic), inline: no Spark, or emr:"
+        " on EMR Serverless.",
     ),
 ]
 JobId = Annotated[str | None, Argument(help="A job's id, or its beginning; with --dlq optional.")]
@@ -205,7 +206,8 @@ def run(
     given = parse_settings(settings or ())
     topics = _new_topics(create_topic or ())
     direct = topic is not None and master is None
-    choice = EngineChoice(engine or ("inline" if direct else "spark"), cores, master)
+    name = INLINE if direct and engine is None else _engine(engine, master)
+    choice = EngineChoice(name, cores, master)
     made = None if topic is None else make_connector(addresses or (), topic, given)
     if made is None and (given or save):
         raise Misconfigured(
@@ -247,6 +249,14 @@ def run(
     show(report, as_json=as_json)
 
 
+def _engine(name: str | None, master: str | None) -> str:
+    """Return the engine, reporting where Spark is not installed and none was named."""
+    usual = usual_engine(master)
+    if name is None and usual == INLINE:
+        output.note("on the cores of this machine, because extentflow[spark] is not installed")
+    return name or usual
+
+
 def _new_topics(words: Sequence[str]) -> NewTopics | None:
     """Return what --create-topic says: NAME=VALUE, several separated by commas."""
     found: dict[str, str] = {}
@@ -282,7 +292,7 @@ def replay(
     dead_letters: OfRecords = False,
     repairs: Repairs = None,
     accept_duplicates: AcceptDuplicates = False,
-    engine: EngineName = "spark",
+    engine: EngineName = None,
     cores: Cores = None,
     master: Master = None,
     as_json: AsJson = False,
@@ -310,7 +320,7 @@ def replay(
     if dlq:
         redrive(job, since, dry_run=dry_run, as_json=as_json)
         return
-    choice = EngineChoice(engine, cores, master)
+    choice = EngineChoice(_engine(engine, master), cores, master)
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
     runs = _runs()
@@ -346,7 +356,7 @@ def ingest(
 
 def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> Runs:
     control = RunControl(lambda: RunProgress(output.err), signals_stop, output.note)
-    return Runs(Runtime.from_environment(given, notify=output.note, creates=creates), control)
+    return Runs(open_runtime(given, creates=creates), control)
 
 
 def show(report: RunReport, *, as_json: bool) -> None:

@@ -83,7 +83,8 @@ class Jobs:
         ledger = self.runtime.ledger
         found = nlargest(limit, ledger.jobs.list(connector, state), key=lambda job: job.created)
         if not found and connector is not None:
-            self.runtime.connectors.latest(connector)  # an unknown name is a mistake
+            # An unknown name is a mistake.
+            self.runtime.connectors.latest(connector, deleted=True)
         planner = self.runtime.planner()
         details: list[JobDetail] = []
         listed: set[tuple[str, str, str]] = set()

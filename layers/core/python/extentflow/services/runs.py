@@ -280,6 +280,7 @@ class Runs:
                 f"{before} of {len(result.jobs)} objects were delivered before and are skipped; "
                 "--again delivers them a second time"
             )
+        self._note_bad_records(config, result)
         return result
 
     def replay(
@@ -316,7 +317,7 @@ class Runs:
         Raises Misconfigured where none of its jobs can run here.
         """
         runtime = self.runtime
-        _, latest = runtime.connectors.latest(connector)
+        _, latest = runtime.connectors.latest(connector, deleted=True)
         preflight.require_running(runtime.ledger, connector)
         runtime.require_app()
         jobs, refused = self._deliverable(self._replayable(connector))
@@ -395,7 +396,7 @@ class Runs:
 
         Producers do not let them: transactions begin with topics that exist.
         """
-        broker = self.runtime.broker
+        broker, asked = self.runtime.broker, wanted
         if wanted is None and automatic and broker.creates_topics:
             wanted = NewTopics()
         if wanted is None:
@@ -406,10 +407,16 @@ class Runs:
                 names[preflight.route(config, version, recognised)] = None
         if config.dead_letter_topic is not None:
             names[config.dead_letter_topic] = None
-        if created := broker.create_topics(list(names), wanted):
-            for facts in broker.topics(created):
-                many = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
+        created = broker.create_topics(list(names), wanted)
+        kept = [] if asked is None else [name for name in names if name not in created]
+        for facts in broker.topics([*created, *kept]):
+            many = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
+            if facts.name in created:
                 self.control.notify(f"created topic {facts.name} with {many}")
+            else:
+                self.control.notify(
+                    f"topic {facts.name} exists, with {many}; --create-topic does not change it"
+                )
 
     def _earlier(
         self,
@@ -580,6 +587,16 @@ class Runs:
             planner, why = runtime.planner(), runtime.undeliverable_reason
             ledger, name = runtime.ledger, engine.name
             yield JobRunner(name, opened, planner, ledger, watch, stopped, events.publish, why)
+
+    def _note_bad_records(self, config: ConnectorConfig, result: RunReport) -> None:
+        """Report where the bad records of this run are that the connector tolerates."""
+        bad = sum(job.bad for job in result.jobs if not job.delivered_before)
+        if config.dead_letter_topic is not None and bad:
+            many = f"{bad:,} bad record{' is' if bad == 1 else 's are'}"
+            self.control.notify(
+                f"{many} in topic {config.dead_letter_topic}: `extentflow dead-letters -c"
+                f" {config.name}` shows them"
+            )
 
     def _note_older(self, result: RunReport, revision: int) -> None:
         for job in result.jobs:
