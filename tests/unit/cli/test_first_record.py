@@ -161,7 +161,7 @@ def test_a_file_is_delivered_once_by_whatever_address(line: Line) -> None:
     for address in ("data/a.txt", "data", ".", "data/b.txt", "data/*.txt", "data/../data/a.txt"):
         assert line.run(address, *TOPIC) == 0
 
-    assert sorted(line.delivered) == [b"a", b"b"]
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
     assert "1 of 1 objects were delivered before and are skipped" in line.said
 
 
@@ -175,8 +175,10 @@ def test_a_job_of_another_address_is_continued_under_its_own_connector(line: Lin
 
     assert line.run(".", *TOPIC) == 0
 
-    assert runtime.memory.jobs.get(begun.id).state is JobState.DONE
-    assert sorted(line.delivered) == [b"a", b"b"]
+    ended = runtime.memory.jobs.get(begun.id)
+    assert ended is not None
+    assert ended.state is JobState.DONE
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
     assert f"2 of 2 objects have a job of connector {name}, which delivers" in line.said
 
 
@@ -214,7 +216,7 @@ def test_another_file_than_the_saved_one_gets_a_connector_of_its_own(line: Line)
     names = [one.name for one in line.runtime.memory.connectors.list()]
     assert len(names) == 2
     assert names[1].startswith(f"{first.name}-")
-    assert sorted(line.delivered) == [b"a", b"b"]
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
 
 
 @pytest.mark.usefixtures("files")
@@ -242,7 +244,7 @@ def test_saving_a_folder_lets_the_connector_of_its_file_read_all(line: Line) -> 
     (stored,) = line.runtime.memory.connectors.list()
     assert "object.key" not in stored.config
     assert stored.revision == 2
-    assert sorted(line.delivered) == [b"a", b"b"]
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
 
 
 def test_a_relative_path_is_an_address_of_a_stored_connector(
@@ -259,7 +261,7 @@ def test_a_relative_path_is_an_address_of_a_stored_connector(
     missing = line.said
     assert line.run(str(tmp_path / "other"), "-c", "c", "--engine", "inline") == 2
 
-    assert sorted(line.delivered) == [b"a", b"b"]
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
     assert f"no file matches file://{files}/c.txt; check the address, or list the folder" in missing
     assert f"file://{tmp_path}/other is not in folder {files}, which is what" in line.said
 

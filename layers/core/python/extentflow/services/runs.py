@@ -620,8 +620,14 @@ class Runs:
                 other = self.runtime.connectors.revision(name, of_job)
             except Misconfigured:  # another release stored it, whose settings this one lacks
                 return True
-            place = {"name": config.name, "prefix": config.prefix, "directory": config.directory}
-            return replace(other, object_key=config.object_key, **place) != config
+            here = replace(
+                other,
+                name=config.name,
+                prefix=config.prefix,
+                directory=config.directory,
+                object_key=config.object_key,
+            )
+            return here != config
 
         pinned = {(job.connector, job.revision) for job in result.jobs} - {(config.name, revision)}
         changed = {one for one in pinned if differs(*one)}
