@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from extentflow.wiring.environments import recorded
 from extentflow_local.errors import ServiceFailed
 from extentflow_local.event_path import SECRET_PATH, SOURCES, LocalEventPath
 from extentflow_local.event_source.delivery import Delivery
@@ -82,6 +83,8 @@ def serve(
     checkout = Project(project.resolve())
     stack = Stack(settings.root, settings=settings, notify=notes.print)
     stack.up()
+    if unused := recorded(stack.ledger):
+        notes.print(f"{unused}, which count for nothing while DynamoDB runs")
     place = _place(stack)
     if template is None:
         notes.print("synthesising the template")

@@ -24,6 +24,7 @@ CONVERTERS = "extentflow.converters"
 STORES = "extentflow.stores"
 LEDGERS = "extentflow.ledgers"
 ENGINES = "extentflow.engines"
+ENVIRONMENTS = "extentflow.environments"
 TRANSFORMS = "extentflow.transforms"
 PREDICATES = "extentflow.predicates"
 

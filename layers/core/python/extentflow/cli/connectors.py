@@ -9,11 +9,13 @@ import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
+from extentflow.cli.opened import open_runtime
 from extentflow.cli.output import NOTHING_STARTED, AsJson
 from extentflow.config.files import load
 from extentflow.errors import Misconfigured
 from extentflow.services.connectors import COUNTED_JOBS, ConnectorChange, Connectors
-from extentflow.wiring import Runtime, check_connector
+from extentflow.wiring import check_connector
+from extentflow.wiring.environments import other_ledger
 
 app = typer.Typer(help="Declare which objects go to which topic, and how.", no_args_is_help=True)
 
@@ -87,7 +89,10 @@ def _checked(files: Sequence[Path]) -> list[dict[str, str]]:
 @app.command("list")
 def list_all(*, as_json: AsJson = False) -> None:
     """List the connectors."""
-    found = _connectors(creates=False).list()
+    runtime = open_runtime(creates=False)
+    found = Connectors(runtime.ledger).list()
+    if not found and (elsewhere := other_ledger(runtime.ledger_address)):
+        output.note(elsewhere)
     if as_json:
         output.print_json([asdict(one) for one in found])
         return
@@ -139,7 +144,7 @@ def stop(connector: Name, *, as_json: AsJson = False) -> None:
 
 
 def _connectors(*, creates: bool = True) -> Connectors:
-    return Connectors(Runtime.from_environment(notify=output.note, creates=creates).ledger)
+    return Connectors(open_runtime(creates=creates).ledger)
 
 
 def _show_change(change: ConnectorChange, *, as_json: bool, **more: object) -> None:

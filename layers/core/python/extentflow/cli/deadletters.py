@@ -12,11 +12,11 @@ import typer
 from typer import Option
 
 from extentflow.cli import output
+from extentflow.cli.opened import open_runtime
 from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.delivery.redelivery import DeadLetter
 from extentflow.errors import Misconfigured, plain
 from extentflow.services.deadletters import DeadLetterQueue, repair_line
-from extentflow.wiring import Runtime
 
 SHOWN_BYTES = 60
 ALL = "all"
@@ -53,7 +53,7 @@ def dead_letters(
 
     The JSON lines, with corrected records, are what `replay --dead-letters --repairs` takes.
     """
-    queue = DeadLetterQueue(Runtime.from_environment(notify=output.note, creates=False), connector)
+    queue = DeadLetterQueue(open_runtime(creates=False), connector)
     if discard:
         _discard(queue, discard, limit, as_json=as_json)
         return
@@ -125,7 +125,7 @@ def replay_letters(
     connector: str, repairs: Path | None, *, accept_duplicates: bool, as_json: bool
 ) -> None:
     """Deliver what a connector's dead letters hold; exit code 0 only when all of it arrived."""
-    queue = DeadLetterQueue(Runtime.from_environment(notify=output.note), connector)
+    queue = DeadLetterQueue(open_runtime(), connector)
     found = queue.replay(repairs, accept_duplicates=accept_duplicates)
     if as_json:
         output.print_json(asdict(found))

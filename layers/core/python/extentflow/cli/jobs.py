@@ -1,5 +1,6 @@
 """`extentflow status`, `submit` and `replay --dlq`: jobs, and work for the deployed functions."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -8,14 +9,15 @@ import typer
 from typer import Argument, Option
 
 from extentflow.cli import output, statuses
+from extentflow.cli.opened import open_runtime
 from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.config.connector import AUTO
 from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import skip_reason
 from extentflow.model import JobState
-from extentflow.services.jobs import JobFilter, Jobs, job_of, parse_since, require_engine
+from extentflow.services.jobs import JobDetail, JobFilter, Jobs, job_of, parse_since, require_engine
 from extentflow.services.runs import RunControl
-from extentflow.wiring import Runtime
+from extentflow.wiring.environments import other_ledger
 
 JobId = Annotated[str | None, Argument(help="A job's id, or its beginning.")]
 Connector = Annotated[str | None, Option("--connector", "-c")]
@@ -63,16 +65,10 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, newest first; or one job with the map of its extents and its errors."""
-    runtime = Runtime.from_environment(notify=output.note, creates=False)
+    runtime = open_runtime(creates=False)
     jobs = Jobs(runtime)
     if job is not None:
-        read_one = partial(jobs.get, job)
-        if watch:
-            statuses.watch(read_one, statuses.show_job, as_json=as_json)
-        elif as_json:
-            output.print_json(statuses.to_json(read_one()))
-        else:
-            statuses.show_job(read_one())
+        _show_one(partial(jobs.get, job), watch=watch, as_json=as_json)
         return
     chosen = JobFilter(connector, state, prefix or "", parse_since(since, runtime.clock.wall()))
     read = partial(jobs.find, chosen, limit=limit)
@@ -88,6 +84,8 @@ def status(
             counts = [(name, d.waiting, d.hidden, d.delayed) for name, d in queues.depths.items()]
             output.print_table(("queue", "waiting", "in work", "delayed"), counts)
         show(found)
+        if not found.jobs and (elsewhere := other_ledger(runtime.ledger_address)):
+            output.note(elsewhere)
         if connector is not None and (skipped := skip_reason(runtime.ledger, connector)):
             output.note(skipped)
     # Last, so that one unavailable queue hides neither jobs nor the other queues.
@@ -95,6 +93,15 @@ def status(
         output.complain(f"{name}: {error}")
     if queues.unavailable:
         raise typer.Exit(INCOMPLETE)
+
+
+def _show_one(read: Callable[[], JobDetail], *, watch: bool, as_json: bool) -> None:
+    if watch:
+        statuses.watch(read, statuses.show_job, as_json=as_json)
+    elif as_json:
+        output.print_json(statuses.to_json(read()))
+    else:
+        statuses.show_job(read())
 
 
 def submit(
@@ -109,7 +116,7 @@ def submit(
     require_engine(engine, connector)
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
-    jobs = Jobs(Runtime.from_environment(notify=output.note))
+    jobs = Jobs(open_runtime())
     if event is not None and connector is None:
         sent = jobs.submit_event(event.read_text(encoding="utf-8"), name=str(event))
     else:
@@ -136,7 +143,7 @@ def submit(
 
 def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Send messages of the dead letter queues to the functions again, or only show them."""
-    runtime = Runtime.from_environment(notify=output.note)
+    runtime = open_runtime()
     found = Jobs(runtime).redrive(job, since=since, dry_run=dry_run)
     if as_json:
         moved = [{"job": job_of(one), "reason": one.reason} for one in found.moved]

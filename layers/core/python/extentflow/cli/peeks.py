@@ -10,9 +10,10 @@ from typer import Argument, Option
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson, size
 from extentflow.cli.runs import Settings, Topic
-from extentflow.services.addressed import make_connector, parse_settings
+from extentflow.services.addressed import S3_SCHEMES, make_connector, parse_settings
 from extentflow.services.peeks import Peek
 from extentflow.services.peeks import peek as peek_at
+from extentflow.wiring.environments import use_running_servers
 
 TOPIC = "peek"
 SHOWN_BYTES = 500
@@ -33,6 +34,8 @@ def peek(
 
     Needs no Kafka; nothing is stored or sent.
     """
+    if any(one.startswith(S3_SCHEMES) for one in addresses):
+        use_running_servers(output.note)  # which hold buckets, too
     made = make_connector(addresses, topic or TOPIC, parse_settings(settings or ()))
     found = peek_at(made, limit=limit)
     if as_json:

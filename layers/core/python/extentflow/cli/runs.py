@@ -14,6 +14,7 @@ from typer import Argument, Option
 from extentflow.cli import output
 from extentflow.cli.deadletters import replay_letters
 from extentflow.cli.jobs import redrive
+from extentflow.cli.opened import open_runtime
 from extentflow.cli.output import INCOMPLETE, AsJson, Cores, EngineName, Master, size
 from extentflow.cli.progress import RunProgress, signals_stop
 from extentflow.cli.reports import show
@@ -36,8 +37,7 @@ from extentflow.services.runs import (
     committed_records,
 )
 from extentflow.sink.topics import NewTopics
-from extentflow.wiring import Runtime
-from extentflow.wiring.extents import SUBMITTED
+from extentflow.wiring.extents import INLINE, SUBMITTED, usual_engine
 
 Addresses = Annotated[
     list[str] | None, Argument(help="s3://bucket/key, prefix/ or glob (default: the connector's).")
@@ -94,7 +94,8 @@ RunEngine = Annotated[
     str | None,
     Option(
         "--engine",
-        help="spark (default; inline with --topic), inline: no Spark, or emr: on EMR Serverless.",
+        help="spark (default where it is installed; inline with --topic), inline: no Spark, or emr:"
+        " on EMR Serverless.",
     ),
 ]
 JobId = Annotated[str | None, Argument(help="A job's id, or its beginning; with --dlq optional.")]
@@ -254,7 +255,8 @@ def run(
     given = parse_settings(settings or ())
     topics = _new_topics(create_topic or ())
     direct = topic is not None and master is None
-    choice = EngineChoice(engine or ("inline" if direct else "spark"), cores, master)
+    name = INLINE if direct and engine is None else _engine(engine, master)
+    choice = EngineChoice(name, cores, master)
     made = None if topic is None else make_connector(addresses or (), topic, given)
     if made is None and (given or save):
         raise Misconfigured(
@@ -284,8 +286,7 @@ def run(
         show(report, as_json=as_json)
         return
     made = store_connector(runs.runtime, made, save=save, notify=output.note)
-    keep = "" if made.stored else "; --save keeps it for `-c`"
-    output.note(f"connector {made.name}, revision {made.revision}{keep}: {made.shown}")
+    _note_made(made, save=save)
     report = runs.run(
         made.name,
         made.addresses,
@@ -319,6 +320,24 @@ def _show_first(
         _show_failed(runs.failed(connector, addresses, revision=revision), as_json=as_json)
     else:
         _show_plans(runs.plan(connector, addresses, revision=revision), as_json=as_json)
+
+
+def _note_made(made: AddressedConnector, *, save: bool) -> None:
+    keep = "" if made.stored else "; --save keeps it for `-c`"
+    output.note(f"connector {made.name}, revision {made.revision}{keep}: {made.shown}")
+    if save:
+        output.note(
+            f"stored: `extentflow run -c {made.name}` and `extentflow stream -c {made.name}` read"
+            f" {made.reads}"
+        )
+
+
+def _engine(name: str | None, master: str | None) -> str:
+    """Return the engine, reporting where Spark is not installed and none was named."""
+    usual = usual_engine(master)
+    if name is None and usual == INLINE:
+        output.note("on the cores of this machine, because extentflow[spark] is not installed")
+    return name or usual
 
 
 def _new_topics(words: Sequence[str]) -> NewTopics | None:
@@ -356,7 +375,7 @@ def replay(
     dead_letters: OfRecords = False,
     repairs: Repairs = None,
     accept_duplicates: AcceptDuplicates = False,
-    engine: EngineName = "spark",
+    engine: EngineName = None,
     cores: Cores = None,
     master: Master = None,
     as_json: AsJson = False,
@@ -384,7 +403,7 @@ def replay(
     if dlq:
         redrive(job, since, dry_run=dry_run, as_json=as_json)
         return
-    choice = EngineChoice(engine, cores, master)
+    choice = EngineChoice(_engine(engine, master), cores, master)
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
     runs = _runs()
@@ -419,7 +438,7 @@ def ingest(
 
 
 def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> Runs:
-    runtime = Runtime.from_environment(given, notify=output.note, creates=creates)
+    runtime = open_runtime(given, creates=creates)
     progress = RunProgress(output.err, partial(committed_records, runtime))
     control = RunControl(lambda: progress, signals_stop, output.note, progress.on_step)
     return Runs(runtime, control)

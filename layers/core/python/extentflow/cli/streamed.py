@@ -24,6 +24,7 @@ from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import require_running, skip_reason
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
 from extentflow.wiring import Runtime
+from extentflow.wiring.environments import use_running_servers
 from extentflow.wiring.extents import require_ledger_for
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def stream(
     given = zip(WRITTEN, values, strict=True)
     options = {name: str(value) for name, value in given if value is not None}
     sink_options = _sink_options(receipts, receipts_option or [])
+    use_running_servers(output.note)
     asked = StreamOptions.read({**options, "run": run}, labels=WRITTEN)
     runtime = Runtime(asked.settings, notify=output.note)
     # Spark takes its time to start: a table or connector that is missing is reported before.

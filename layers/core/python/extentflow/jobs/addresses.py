@@ -3,7 +3,8 @@
     s3://bucket/a/b.csv      the object; where there is none, everything below a/b.csv/
     s3://bucket/a/           everything below a/, nested prefixes included
     s3://bucket/a/*.csv      a glob; `*` also crosses slashes
-    file:///data/a.csv       with endpoint.type=localfile
+    file:///data/a.csv       with endpoint.type=localfile; a path alone means the same, also one
+                             that is relative to the working directory
 
 s3a://, as Hadoop calls it, means the same as s3://.
 
@@ -14,15 +15,18 @@ out, as Hadoop, Hive and Spark do: _SUCCESS markers, checksums, what a job has n
 """
 
 import logging
+import os
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Self, TypeAlias
 
-from extentflow.config.connector import ConnectorConfig, hidden
+from extentflow.config.connector import ConnectorConfig, hidden, lies_within
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, without_credentials
 from extentflow.model import ObjectVersion
 from extentflow.storage import Listed, ObjectStore, Page
@@ -33,7 +37,9 @@ log = logging.getLogger(__name__)
 Known: TypeAlias = Callable[[Sequence[ObjectVersion]], Container[ObjectVersion]]
 
 GLOB_CHARACTERS = "*?["
-_SCHEMES = ("s3://", "s3a://", "file://")
+FILE_SCHEME = "file://"
+_SCHEMES = ("s3://", "s3a://", FILE_SCHEME)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class NothingMatches(Misconfigured):
@@ -42,50 +48,111 @@ class NothingMatches(Misconfigured):
 
 @dataclass(frozen=True, slots=True)
 class KeyScope:
-    """What belongs to a connector: keys that begin with `prefix` in `bucket`."""
+    """What belongs to a connector: keys that begin with `prefix` in `bucket`, or `only` one key.
+
+    Where nothing has the key `only`, what is below it.
+    """
 
     connector: str
     bucket: str
     prefix: str = ""
+    only: str = ""
 
     @classmethod
     def of(cls, config: ConnectorConfig) -> Self:
         """Return a connector's scope."""
-        return cls(config.name, config.bucket, config.prefix)
+        return cls(config.name, config.bucket, config.prefix, config.object_key or "")
+
+    @property
+    def root(self) -> str:
+        """The key, or the beginning of keys, that stands for the whole scope."""
+        return self.only or self.prefix
+
+    @property
+    def of_files(self) -> bool:
+        """Whether the bucket is a folder of this machine."""
+        return self.bucket.startswith("/")
+
+    @property
+    def source(self) -> str:
+        """The address of the whole scope."""
+        return self.uri(self.root)
+
+    def holds(self, key: str) -> bool:
+        """Whether a key lies in the scope."""
+        return lies_within(key, self.prefix, self.only)
 
     def key(self, address: str) -> str:
         """Return the key (or key pattern) that `address` names in this scope.
 
-        The scope's own prefix stands for all of it. Raises Misconfigured for another bucket,
-        another prefix, no address at all, or no UTF-8.
+        The scope's own root stands for all of it. Of files, an address may be a path, also one that
+        is relative to the working directory, or leads through links. Raises Misconfigured for
+        another bucket, another prefix, no address at all, or no UTF-8.
         """
         if address != address.encode("utf-8", "replace").decode():
             raise Misconfigured(f"{address!a} is not UTF-8, which keys are; correct the address")
+        if self.of_files and address and (path := file_path(address)):
+            address = self._below(path)
         for scheme in _SCHEMES:
             root = f"{scheme}{self.bucket}"
             if address == root or address.startswith(f"{root}/"):
                 return self._inside(address, address[len(root) + 1 :])
         schemes = f"; addresses begin with {', '.join(_SCHEMES)}"
+        place = f"{'folder' if self.of_files else 'bucket'} {self.bucket}"
         raise Misconfigured(
-            f"{without_credentials(address)} is not in bucket {self.bucket}, which is what"
-            f" connector {self.connector} reads; give an address below {self.uri(self.prefix)} or"
-            f" use another connector{'' if address.startswith(_SCHEMES) else schemes}"
+            f"{without_credentials(address)} is not in {place}, which is what connector"
+            f" {self.connector} reads; {self._give} or use another connector"
+            f"{'' if address.startswith(_SCHEMES) else schemes}"
         )
 
     def uri(self, key: str) -> str:
         """Return the address of a key, or of a prefix."""
-        scheme = "file" if self.bucket.startswith("/") else "s3"
+        scheme = "file" if self.of_files else "s3"
         return f"{scheme}://{self.bucket}/{key}"
 
+    @property
+    def _give(self) -> str:
+        return f"give {self.source}" if self.only else f"give an address below {self.source}"
+
     def _inside(self, address: str, key: str) -> str:
-        if key.startswith(self.prefix):
+        if self.holds(key):
             return key
-        if key == "" or self.prefix.startswith(f"{key.removesuffix('/')}/"):
-            return self.prefix
+        if key == "" or self.root.startswith(f"{key.removesuffix('/')}/"):
+            return self.root
+        below = "" if self.only else "below "
         raise Misconfigured(
-            f"{address} is not below {self.uri(self.prefix)}, which is what connector "
-            f"{self.connector} reads; give an address below it or use another connector"
+            f"{address} is not {below}{self.source}, which is what connector {self.connector}"
+            f" reads; {self._give} or use another connector"
         )
+
+    def _below(self, path: str) -> str:
+        """Return the address of a path, by the bucket's own spelling where links lead into it."""
+        given, root = Path(path), self.bucket.rstrip("/")
+        real = os.path.realpath(root or "/").rstrip("/")
+        # The last name may be a glob, or a link that is a key of its own.
+        spellings = (f"{os.path.realpath(given.parent)}/{given.name}", os.path.realpath(given))
+        for start, one in ((root, path), *((real, spelling) for spelling in spellings)):
+            if f"{one}/".startswith(f"{start}/"):
+                return f"{FILE_SCHEME}{self.bucket}/{one[len(start) + 1 :]}"
+        return f"{FILE_SCHEME}{path}"
+
+
+def file_path(address: str) -> str | None:
+    """Return the absolute path that an address of files names; None: it is of something else.
+
+    A slash at its end stays, so does a glob. Raises Misconfigured for a URL that holds no path.
+    """
+    text = address
+    if address.startswith(FILE_SCHEME):
+        text = re.sub(r"^localhost(?=/)", "", address.removeprefix(FILE_SCHEME))
+        if not text.startswith("/"):
+            raise Misconfigured(
+                f"{without_credentials(address)}: write file:///absolute/path, or a path alone"
+            )
+    elif _SCHEME.match(text):
+        return None
+    path = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 - keeps a `*`
+    return f"{path}/" if text.endswith("/") and path != "/" else path
 
 
 def select(
@@ -99,7 +166,7 @@ def select(
 
     One HEAD per selected object, none for keys that do not match, nor for versions that `known`
     leaves out. `leave_out` receives the keys that are hidden. Raises as `ObjectStore`, and
-    NothingMatches; only a scope may be empty.
+    NothingMatches; only a whole prefix may be empty.
     """
     below = partial(_below, store, scope, leave_out=leave_out, known=known)
     for keys in _meanings(scope, pattern, below):
@@ -114,11 +181,12 @@ def select(
                 continue
             found = True
             yield version
-        if found or pattern == scope.prefix:
+        if found or (pattern == scope.root and not scope.only):
             return
+    look = "list the folder" if scope.of_files else "list the bucket with your S3 client"
     raise NothingMatches(
-        f"no object matches {scope.uri(pattern)}; "
-        "check the address, or list the bucket with your S3 client"
+        f"no {'file' if scope.of_files else 'object'} matches {scope.uri(pattern)}; check the"
+        f" address, or {look}"
     )
 
 
@@ -135,7 +203,7 @@ def select_all(
 
     `unmatched` collects the addresses that match nothing, instead of raising for the first one.
     """
-    patterns = {scope.key(address): address for address in addresses} or {scope.prefix: ""}
+    patterns = {scope.key(address): address for address in addresses} or {scope.root: ""}
     seen: set[ObjectVersion] = set()
     for pattern, address in patterns.items():
         try:
@@ -157,7 +225,7 @@ def match_missing(
     `selected` are the keys that they select: what exists under exactly that name wins here, too.
     """
     existing = sorted(selected)
-    patterns = [scope.key(address) for address in addresses] or [scope.prefix]
+    patterns = [scope.key(address) for address in addresses] or [scope.root]
     tests = [_match_missing(scope, pattern, existing) for pattern in dict.fromkeys(patterns)]
     return lambda key: any(test(key) for test in tests)
 
@@ -168,8 +236,8 @@ def _match_missing(scope: KeyScope, pattern: str, existing: Sequence[str]) -> Ca
         place = bisect_left(existing, prefix)
         return existing[place] if place < len(existing) else ""
 
-    if pattern == scope.prefix:
-        return lambda key: key.startswith(pattern)
+    if pattern == scope.root:
+        return scope.holds
     directory = pattern.endswith("/")
     if not directory and first(pattern) == pattern:
         return lambda key: key == pattern
@@ -186,14 +254,14 @@ def _meanings(
     scope: KeyScope, pattern: str, below: Callable[[str, str], Iterable[str | None]]
 ) -> Iterator[Iterable[str | None]]:
     """Yield the keys of each thing that `pattern` may mean, the likeliest first; see `_below`."""
-    if pattern == scope.prefix:
+    if pattern == scope.root and not scope.only:
         yield below(pattern, "")
         return
     directory = pattern.endswith("/")
     if not directory:
         yield [pattern]
     yield below(pattern if directory else f"{pattern}/", "")
-    rest = pattern.removeprefix(scope.prefix)
+    rest = "" if pattern == scope.only else pattern.removeprefix(scope.prefix)
     if starts := [rest.index(character) for character in GLOB_CHARACTERS if character in rest]:
         glob = f"{rest}*" if directory else rest
         yield below(scope.prefix + rest[: min(starts)], glob)

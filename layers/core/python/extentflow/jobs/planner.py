@@ -44,7 +44,8 @@ class JobRequest:
     """The parameters of a new job: connector revision, object version, destination and content.
 
     `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
-    job can deliver the object; UNKNOWN_FORMAT is among the reasons.
+    job can deliver the object; UNKNOWN_FORMAT is among the reasons. `others` are connectors whose
+    job of the object counts as this one's, each with the object as it names it.
     """
 
     connector: str
@@ -58,6 +59,7 @@ class JobRequest:
     unfit: str = ""
     compression: str = ""
     most_bad: int = -1
+    others: tuple[tuple[str, ObjectVersion], ...] = ()
 
 
 def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int) -> int:
@@ -132,7 +134,10 @@ class Planner:
 
         So the other objects of a run proceed, and `status` and `replay` find this one. A job that
         is under way, or that another revision of the connector began, is returned as it stands.
+        Of an object without a job, that of the first of `others` is returned which has begun one.
         """
+        if again is None and (elsewhere := self._of_others(request)):
+            return elsewhere
         try:
             return self.register(request, again=again, failed=failed)
         except (UnsupportedFormat, TooManyExtents) as exc:
@@ -310,6 +315,18 @@ class Planner:
             if found.plan.count and not failed:
                 return found
             generation = found.generation + 1
+
+    def _of_others(self, request: JobRequest) -> Job | None:
+        """Return the job of another connector that delivers the object to this cluster."""
+        if not request.others or self._job_of(request, 0) is not None:
+            return None
+        for connector, version in request.others:
+            found = self.newest(replace(request, connector=connector, version=version))
+            if found is None or found.cluster != request.cluster:
+                continue
+            if found.state is not JobState.FAILED or found.plan.count:
+                return self._usable(request, found)
+        return None
 
     def _usable(self, request: JobRequest, found: Job) -> Job:
         """Return a registered job, resumed where it is SUPERSEDED. Raises Conflict."""

@@ -226,8 +226,8 @@ class JobRunner:
             except ProgressUnknown as exc:  # of a job that is replayed; the others run
                 left.append(str(exc))
                 continue
-            same = not job.state.open or job.revision == request.revision
-            if same or self._is_deliverable(job, left):
+            same = (job.connector, job.revision) == (request.connector, request.revision)
+            if not job.state.open or same or self._is_deliverable(job, left):
                 jobs.append(job)
         return True
 

@@ -169,7 +169,8 @@ class Jobs:
 
         found = nlargest(limit, counted(), key=lambda job: job.created)
         if not found and chosen.connector is not None:
-            self.runtime.connectors.latest(chosen.connector)  # an unknown name is a mistake
+            # An unknown name is a mistake.
+            self.runtime.connectors.latest(chosen.connector, deleted=True)
         facts = summaries(ledger, found)
         following = {job.id: following_id(job) for job in found if job.reason}
         followed = ledger.jobs.find_registered(following.values())

@@ -45,6 +45,7 @@ from extentflow.jobs.run import (
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Content, Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue import MOST_ADDRESSES
+from extentflow.services.connectors import seen_by, sharing
 from extentflow.services.failures import FailedObject, described, failed_objects
 from extentflow.sink.topics import NewTopics
 from extentflow.storage import ObjectStore
@@ -281,7 +282,7 @@ class Runs:
             # Its workers are on this machine; a job would keep this revision of the connector.
             raise Misconfigured(problems)
         runtime.require_app()
-        found = self._found(config, revision, addresses, again=again, failed=failed)
+        found = self._found(config, revision, addresses, again=again, failed=failed, made=made)
         self._prepare(config, revision, found.versions, topics, made=made)
         if not found.versions and not found.earlier:
             # Without an engine, which may take minutes to start.
@@ -302,6 +303,8 @@ class Runs:
             requests: Iterator[JobRequest] = (
                 runtime.request(config, revision, version, cores) for version in found.versions
             )
+            if made:
+                requests = self._with_others(config, requests)
             if again and engine.name == EMR:
                 requests = self._finished_first(requests)
             result = driver.ingest(requests, again=since, failed=failed, earlier=found.earlier)
@@ -350,7 +353,7 @@ class Runs:
         Raises Misconfigured where none of its jobs can run here.
         """
         runtime = self.runtime
-        _, latest = runtime.connectors.latest(connector)
+        _, latest = runtime.connectors.latest(connector, deleted=True)
         preflight.require_running(runtime.ledger, connector)
         runtime.require_app()
         jobs, refused = self._deliverable(self._replayable(connector))
@@ -418,6 +421,7 @@ class Runs:
         *,
         again: bool,
         failed: bool,
+        made: bool,
     ) -> _Found:
         """Find the objects that a run delivers; of those delivered before only the jobs."""
         if failed:
@@ -440,7 +444,7 @@ class Runs:
             check_cluster(job, self.runtime.broker.cluster)
         # An address of its own may mean an object that another address left out.
         versions = [version for version in versions if version not in delivered]
-        earlier = self._earlier(config, revision, addresses, [*versions, *delivered])
+        earlier = self._earlier(config, revision, addresses, [*versions, *delivered], made=made)
         _require_meaning(config, unmatched, earlier)
         return _Found(versions, earlier, list(delivered.values()))
 
@@ -473,6 +477,7 @@ class Runs:
                 f"{count:,} of {len(result.jobs):,} objects were delivered before and are skipped; "
                 "--again delivers them a second time"
             )
+        self._note_bad_records(config, result)
         return result
 
     def _connector(self, name: str, revision: int | None) -> tuple[ConnectorConfig, int]:
@@ -513,7 +518,7 @@ class Runs:
 
         Producers do not let them: transactions begin with topics that exist.
         """
-        broker = self.runtime.broker
+        broker, asked = self.runtime.broker, wanted
         if wanted is None and automatic and broker.creates_topics:
             wanted = NewTopics()
         if wanted is None:
@@ -524,10 +529,16 @@ class Runs:
                 names[preflight.route(config, version, recognised)] = None
         if config.dead_letter_topic is not None:
             names[config.dead_letter_topic] = None
-        if created := broker.create_topics(list(names), wanted):
-            for facts in broker.topics(created):
-                many = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
+        created = broker.create_topics(list(names), wanted)
+        kept = [] if asked is None else [name for name in names if name not in created]
+        for facts in broker.topics([*created, *kept]):
+            many = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
+            if facts.name in created:
                 self.control.notify(f"created topic {facts.name} with {many}")
+            else:
+                self.control.notify(
+                    f"topic {facts.name} exists, with {many}; --create-topic does not change it"
+                )
 
     def _earlier(
         self,
@@ -535,6 +546,8 @@ class Runs:
         revision: int,
         addresses: Sequence[str],
         versions: Sequence[ObjectVersion],
+        *,
+        made: bool,
     ) -> list[Job]:
         """Return the open jobs of objects that the addresses mean, but of other versions.
 
@@ -548,7 +561,7 @@ class Runs:
         for job in (job for state in OPEN for job in jobs.list(config.name, state)):
             if job.version in current or job.cluster != self.runtime.broker.cluster:
                 continue
-            if job.version.bucket != scope.bucket or not job.version.key.startswith(scope.prefix):
+            if job.version.bucket != scope.bucket or not scope.holds(job.version.key):
                 outside[job.id] = job.version.uri
             elif means(job.version.key):
                 wanted[job.id] = None
@@ -560,7 +573,7 @@ class Runs:
             for job in known
             if job is not None and job.state.open and not _is_current(store, job.version)
         ]
-        if outside:
+        if outside and not made:  # each command that makes the connector reads something else
             job_id, uri = next(iter(outside.items()))
             self.control.notify(
                 f"{_counted_jobs(len(outside))} of connector {config.name} left open, whose objects"
@@ -574,6 +587,18 @@ class Runs:
                 " or deleted since: one is continued if its version still exists, and ends if not"
             )
         return found
+
+    def _with_others(
+        self, config: ConnectorConfig, requests: Iterator[JobRequest]
+    ) -> Iterator[JobRequest]:
+        """Add to requests the other connectors whose jobs deliver objects into the same topic."""
+        ledger = self.runtime.ledger
+        found = list(sharing(config, ledger.connectors.list(deleted=True)))
+        begun = [one for one in found if next(iter(ledger.jobs.list(one.name)), None) is not None]
+        for request in requests:
+            seen = ((one.name, seen_by(one, request.version)) for one in begun)
+            others = tuple((name, version) for name, version in seen if version is not None)
+            yield replace(request, others=others)
 
     def _second_delivery(self, name: str) -> float:
         """Return when the second delivery of these addresses began: now, unless one is unfinished.
@@ -695,6 +720,16 @@ class Runs:
                 self.control.step,
             )
 
+    def _note_bad_records(self, config: ConnectorConfig, result: RunReport) -> None:
+        """Report where the bad records of this run are that the connector tolerates."""
+        bad = sum(job.bad for job in result.jobs if not job.delivered_before)
+        if config.dead_letter_topic is not None and bad:
+            many = f"{bad:,} bad record{' is' if bad == 1 else 's are'}"
+            self.control.notify(
+                f"{many} in topic {config.dead_letter_topic}: `extentflow dead-letters -c"
+                f" {config.name}` shows them"
+            )
+
     def _note_older(self, result: RunReport, revision: int) -> None:
         older = [job for job in result.jobs if job.revision != revision]
         if older:
@@ -715,16 +750,29 @@ class Runs:
         That is part of a connector, and another one for every command that names other objects.
         """
 
-        def differs(of_job: int) -> bool:
+        def differs(name: str, of_job: int) -> bool:
             try:
-                other = self.runtime.connectors.revision(config.name, of_job)
+                other = self.runtime.connectors.revision(name, of_job)
             except Misconfigured:  # another release stored it, whose settings this one lacks
                 return True
-            return replace(other, prefix=config.prefix) != config
+            here = replace(
+                other,
+                name=config.name,
+                prefix=config.prefix,
+                directory=config.directory,
+                object_key=config.object_key,
+            )
+            return here != config
 
-        others = {job.revision for job in result.jobs} - {revision}
-        changed = {other for other in others if differs(other)}
-        if count := sum(job.revision in changed for job in result.jobs):
+        pinned = {(job.connector, job.revision) for job in result.jobs} - {(config.name, revision)}
+        changed = {one for one in pinned if differs(*one)}
+        others = Counter(job.connector for job in result.jobs if job.connector != config.name)
+        for name, count in others.items():
+            self.control.notify(
+                f"{count} of {len(result.jobs)} objects {'has' if count == 1 else 'have'} a job of"
+                f" connector {name}, which delivers into the same topic: no second one is begun"
+            )
+        if count := sum((job.connector, job.revision) in changed for job in result.jobs):
             self.control.notify(
                 f"{count} of {len(result.jobs)} objects have jobs with other settings than these; "
                 "--again delivers them in full with these (records already delivered are "
@@ -761,7 +809,7 @@ def _require_meaning(
     scope = KeyScope.of(config)
     problems: list[str] = []
     for address, error in unmatched.items():
-        means = match_missing(scope, [address], ())
+        means = match_missing(scope, [address] if address else [], ())
         if not any(means(job.version.key) for job in earlier):
             problems += error.problems
     if problems:
@@ -777,7 +825,7 @@ def _is_current(store: ObjectStore, version: ObjectVersion) -> bool:
 
 
 def _source(config: ConnectorConfig) -> str:
-    return KeyScope.of(config).uri(config.prefix)
+    return KeyScope.of(config).source
 
 
 def committed_records(runtime: Runtime, job_ids: Collection[str]) -> dict[tuple[str, int], int]:

@@ -58,9 +58,15 @@ class ConnectorCatalogue:
         self._configs: dict[tuple[str, int], ConnectorConfig] = {}
         self._pinned: dict[str, tuple[int, Content]] = {}
 
-    def latest(self, name: str) -> tuple[ConnectorConfig, int]:
-        """Return a connector's latest configuration and its revision; Misconfigured: none."""
+    def latest(self, name: str, *, deleted: bool = False) -> tuple[ConnectorConfig, int]:
+        """Return a connector's latest configuration and its revision; Misconfigured: none.
+
+        `deleted`: also of one that is not listed, for what jobs of it left.
+        """
         stored = self._ledger.connectors.get(name)
+        if stored is None and deleted:
+            every = self._ledger.connectors.list(deleted=True)
+            stored = next((one for one in every if one.name == name), None)
         if stored is None:
             put = "`extentflow connectors put FILE` stores one"
             names = list(self._ledger.connectors.names())
