@@ -37,11 +37,15 @@ NEXT = echo 'next: `make demo` delivers sample data on this machine; for your ow
 setup: $(STAMP) ## Create .venv with every pinned, hash-checked requirement
 	@$(if $(filter setup,$(MAKECMDGOALS)),$(NEXT))
 
+# Every tenth package that pip collects, then what takes long without a word.
+PROGRESS = /^Collecting / { if (++n % 10 == 0) print "  " n " of " all " packages collected"; fflush() } \
+	/^Installing collected/ { print "  unpacking them"; fflush() }
+
 $(STAMP): requirements/dev.txt pyproject.toml local/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "extentflow needs Python 3.11 or later; set PYTHON=/path/to/python3")'
 	@echo "installing the requirements into .venv; the first time that takes minutes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@set -o pipefail; $(BIN)/python -m pip install --no-color --progress-bar off --disable-pip-version-check --require-hashes -r requirements/dev.txt | awk -v all="$$(grep -c '^[a-z].*==' requirements/dev.txt)" '$(PROGRESS)'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable ./local
 	@touch $(STAMP)
 

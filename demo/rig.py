@@ -19,17 +19,16 @@ from boto3.s3.transfer import TransferConfig
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from extentflow_local.stack import Stack
+from extentflow_local.stack import LIGHT, Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 PARTITIONS = 8
 PART_BYTES = 16 << 20
+OF_LEDGERS = "EXTENTFLOW_LEDGER_"
 NO_CONFIG: Mapping[str, str] = MappingProxyType({})
 PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
-
-SERVICES = ("kafka", "s3", "dynamodb")
 
 
 class CommandError(Exception):
@@ -60,10 +59,18 @@ class Rig:
 
     @classmethod
     def start(cls, root: Path, notify: Any = print) -> "Rig":  # noqa: ANN401 - print-like
-        """Start the local stack below `root` if necessary, and create the ledger's table."""
+        """Start the local stack below `root` if necessary, and create its ledger.
+
+        That is SQLite, unless DynamoDB runs there.
+        """
         stack = Stack(root, notify=notify)
-        bring_up(stack, SERVICES)
-        rig = cls(root, {**os.environ, **stack.environment()})
+        bring_up(stack, LIGHT)
+        stack.create_ledger()
+        # Variables of another ledger, or of this one before, would contradict it.
+        around = {
+            name: text for name, text in os.environ.items() if not name.startswith(OF_LEDGERS)
+        }
+        rig = cls(root, {**around, **stack.environment()})
         rig.extentflow("init", quiet=True)
         return rig
 

@@ -13,11 +13,16 @@ settings.load_profile("tests")
 
 @pytest.fixture(scope="session", autouse=True)
 def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep commands without a ledger away from the user's own."""
-    before = os.environ.get("XDG_STATE_HOME")
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    """Keep commands without settings away from the user's own ledger and running servers."""
+    ours = {
+        "XDG_STATE_HOME": str(tmp_path_factory.mktemp("state")),
+        "EXTENTFLOW_LOCAL_STACK": "off",
+    }
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     yield
-    if before is None:
-        del os.environ["XDG_STATE_HOME"]
-    else:
-        os.environ["XDG_STATE_HOME"] = before
+    for name, text in before.items():
+        if text is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = text

@@ -2,18 +2,20 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from extentflow.cli import output
+from extentflow.errors import Misconfigured
 from extentflow_local.errors import ServiceFailed
-from extentflow_local.serve import queues_of, serve
-from extentflow_local.settings import LocalSettings
+from extentflow_local.serve import serve
+from extentflow_local.settings import DEFAULT_PORTS, LocalSettings, variable
 
 if TYPE_CHECKING:
     from extentflow_local.stack import Stack
@@ -24,6 +26,21 @@ _Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="SERVICE", help="kafka, s3, dynamodb, sqs, aws; by default all."),
 ]
+_Started = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SERVICE",
+        help="kafka, s3, dynamodb, sqs, aws; by default kafka and s3, and what --aws adds.",
+    ),
+]
+_Aws = Annotated[
+    bool,
+    typer.Option(
+        "--aws",
+        help="Also what replaces AWS: DynamoDB as the ledger, SQS, Secrets Manager, EventBridge."
+        " Default where they ran here before; `serve` starts them itself.",
+    ),
+]
 _Directory = Annotated[
     Path | None,
     typer.Option("--dir", help="Root directory; data goes to var/ below it. Default: here."),
@@ -31,17 +48,24 @@ _Directory = Annotated[
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-_KAFKA_PORT = typer.Option(min=1, max=65_535, help="Kafka's port; takes the next one too.")
-_S3_PORT = typer.Option(min=1, max=65_535, help="The S3 server's port; takes the next seven too.")
-_DYNAMODB_PORT = typer.Option(min=1, max=65_535, help="DynamoDB's port.")
-_SQS_PORT = typer.Option(min=1, max=65_535, help="The SQS server's port.")
-_AWS_PORT = typer.Option(min=1, max=65_535, help="The port of Secrets Manager and EventBridge.")
+def _port(service: str, what: str) -> Any:  # noqa: ANN401 - typer's own type
+    """Return an option with the variable that gives it for all commands, and its default."""
+    usual = f"{variable(service)}, else {DEFAULT_PORTS[service]}"
+    return typer.Option(min=1, max=65_535, help=f"{what} Default: {usual}.")
+
+
+_KAFKA_PORT = _port("kafka", "Kafka's port; takes the next one too.")
+_S3_PORT = _port("s3", "The S3 server's port; takes the next seven too.")
+_DYNAMODB_PORT = _port("dynamodb", "DynamoDB's port.")
+_SQS_PORT = _port("sqs", "The SQS server's port.")
+_AWS_PORT = _port("aws", "The port of Secrets Manager and EventBridge.")
 
 
 @app.command()
 def up(
-    names: _Names = None,
+    names: _Started = None,
     *,
+    aws: _Aws = False,
     directory: _Directory = None,
     kafka_port: Annotated[int | None, _KAFKA_PORT] = None,
     s3_port: Annotated[int | None, _S3_PORT] = None,
@@ -50,7 +74,14 @@ def up(
     aws_port: Annotated[int | None, _AWS_PORT] = None,
     as_json: _Json = False,
 ) -> None:
-    """Start Kafka and the servers that replace AWS on this machine. Idempotent."""
+    """Start Kafka and an S3 server on this machine, with SQLite as the ledger. Idempotent.
+
+    Commands in the same folder use them where no setting names a cluster.
+    """
+    from extentflow_local.stack import AWS, LIGHT
+
+    if names and aws:
+        raise Misconfigured("--aws goes without names of services; name dynamodb, sqs, aws")
     asked = {
         "kafka": kafka_port,
         "s3": s3_port,
@@ -61,9 +92,13 @@ def up(
     ports = {name: port for name, port in asked.items() if port is not None}
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     stack = _stack(directory, ports, notes)
-    outcomes = stack.up(names or ())
+    usual = (*LIGHT, *AWS) if aws or stack.uses_aws else LIGHT
+    outcomes = stack.up(names or usual)
+    stack.create_ledger()
     for name, outcome in outcomes.items():
         notes.print(f"[bold]{name}[/] {outcome} at {stack.endpoint(name)}")
+    for line in _ledger(stack):
+        notes.print(line, markup=False)
     if as_json:
         _print_json(stack)
     else:
@@ -111,6 +146,19 @@ def _nothing_runs(directory: Path | None) -> str:
     )
 
 
+def _ledger(stack: "Stack") -> Iterator[str]:
+    """Yield which ledger commands use, and which one with jobs they do not."""
+    from extentflow.wiring.environments import recorded
+    from extentflow_local.stack import LEDGER_ENDPOINT
+
+    if LEDGER_ENDPOINT not in stack.environment():
+        yield f"ledger {stack.ledger}"
+        return
+    yield "ledger DynamoDB: `extentflow init` creates its table, once"
+    if unused := recorded(stack.ledger):
+        yield f"{unused}, which count for nothing while DynamoDB runs"
+
+
 def _stack(directory: Path | None, ports: dict[str, int], notes: Console) -> "Stack":
     from extentflow_local.stack import Stack
 
@@ -133,7 +181,13 @@ def _table(stack: "Stack") -> Table:
 
 
 def _print_environment(stack: "Stack") -> None:
-    for name, value in _environment(stack).items():
+    from extentflow_local.stack import LEDGER_ENDPOINT, LEDGER_URL
+
+    variables = _environment(stack)
+    for name, other in ((LEDGER_URL, LEDGER_ENDPOINT), (LEDGER_ENDPOINT, LEDGER_URL)):
+        if name in variables:  # that of an earlier stack would contradict it; "" is not set
+            variables.setdefault(other, "")
+    for name, value in variables.items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 
 
@@ -142,6 +196,8 @@ def _print_json(stack: "Stack") -> None:
 
 
 def _environment(stack: "Stack") -> dict[str, str]:
+    from extentflow_local.serve import queues_of
+
     return stack.environment() | queues_of(stack)
 
 

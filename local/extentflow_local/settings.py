@@ -7,6 +7,7 @@ EXTENTFLOW_LOCAL_DYNAMODB_PORT    18000
 EXTENTFLOW_LOCAL_SQS_PORT         19324
 EXTENTFLOW_LOCAL_AWS_PORT         15000
 EXTENTFLOW_LOCAL_RECEIVER_PORT    18380
+EXTENTFLOW_LOCAL_STACK            off: commands do not use the stack of the working directory
 EXTENTFLOW_IVY_SETTINGS           an ivysettings.xml of your own, for use behind a mirror
 EXTENTFLOW_APP_ID, EXTENTFLOW_LEDGER_TABLE   local functions share the commands' ledger
 XDG_CACHE_HOME, JAVA_HOME, PATH   with their usual meaning
@@ -28,6 +29,8 @@ DEFAULT_PORTS: Mapping[str, int] = {
     "aws": 15000,
     "receiver": 18380,
 }
+_SWITCH = "EXTENTFLOW_LOCAL_STACK"
+OFF = f"{_SWITCH}=off"
 _PORT_LIMIT = 65_536
 
 
@@ -67,18 +70,27 @@ class LocalSettings:
         )
 
 
+def is_switched_off(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether commands ignore the stack of the working directory."""
+    return (environment.get(_SWITCH) or "").strip().lower() == "off"
+
+
 def ledger(environment: Mapping[str, str] = os.environ) -> dict[str, str | None]:
     """Return the ledger table that commands use; None is their default."""
     names = ("EXTENTFLOW_APP_ID", "EXTENTFLOW_LEDGER_TABLE")
     return {name: environment.get(name) or None for name in names}
 
 
+def variable(name: str) -> str:
+    """Return the variable of a service's port."""
+    return f"EXTENTFLOW_LOCAL_{name.upper()}_PORT"
+
+
 def _port(name: str, environment: Mapping[str, str], problems: list[str]) -> int:
-    variable = f"EXTENTFLOW_LOCAL_{name.upper()}_PORT"
-    text = environment.get(variable)
+    text = environment.get(variable(name))
     if not text:
         return DEFAULT_PORTS[name]
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < _PORT_LIMIT:
-        problems.append(f"{variable} is {text!r}; write a port number")
+        problems.append(f"{variable(name)} is {text!r}; write a port number")
         return 0
     return int(text)

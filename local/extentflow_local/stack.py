@@ -2,6 +2,7 @@
 
 <root>/var/<service>/        its working directory: configuration, data, tmp, process.json
 <root>/var/<service>.log     its output
+<root>/var/ledger.db         the ledger of SQLite, where DynamoDB does not run
 <root>/var/stack.json        running services, for people, tests and other commands
 <root>/var/stack.lock        held while services are started or stopped
 """
@@ -18,7 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Self
 
+from extentflow.config.ledgers import LedgerAddress
 from extentflow.errors import Misconfigured
+from extentflow.ledger import LedgerOptions, open_ledger
 from extentflow_local.errors import LocalStackError, PortTaken, ServiceFailed
 from extentflow_local.hosted import HostedService, ServiceState
 from extentflow_local.neighbours import folders_at, note_folder
@@ -39,6 +42,11 @@ SERVICES: tuple[Service, ...] = (
     ElasticMq(),
     MotoServer(),
 )
+
+# Without the second they have SQLite as their ledger.
+LIGHT, AWS = ("kafka", "s3"), ("dynamodb", "sqs", "aws")
+SERVERS, LEDGER_ENDPOINT = "EXTENTFLOW_BOOTSTRAP_SERVERS", "EXTENTFLOW_LEDGER_ENDPOINT"
+LEDGER_URL = "EXTENTFLOW_LEDGER_URL"
 
 Outcome = Literal["started", "already running"]
 
@@ -158,7 +166,25 @@ class Stack:
         merged: dict[str, str] = {}
         for state in self.state():
             merged |= state.environment
+        if SERVERS in merged and LEDGER_ENDPOINT not in merged and self.ledger.exists():
+            merged[LEDGER_URL] = LedgerAddress.of_file(self.ledger).url
         return merged
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger of commands while DynamoDB does not run: a file of SQLite."""
+        return self._var / "ledger.db"
+
+    @property
+    def uses_aws(self) -> bool:
+        """Whether DynamoDB ever ran here, so that its table may be the ledger."""
+        return (self._var / "dynamodb" / "data").is_dir()
+
+    def create_ledger(self) -> None:
+        """Create the ledger of SQLite, unless it exists or DynamoDB runs, whose table it is."""
+        if not self.ledger.exists() and LEDGER_ENDPOINT not in self.environment():
+            options = LedgerOptions(url=LedgerAddress.of_file(self.ledger).url)
+            open_ledger(options).admin.create()
 
     def summary(self) -> dict[str, object]:
         """The content of var/stack.json: the running services, and the environment to use them."""

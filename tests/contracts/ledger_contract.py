@@ -12,7 +12,12 @@ from tests.contracts.ledger_jobs import (
     RegistrationContract,
     ReplayContract,
 )
-from tests.contracts.ledger_notes import FindRegisteredContract, NamesContract, NotesContract
+from tests.contracts.ledger_notes import (
+    FindRegisteredContract,
+    ManyJobsContract,
+    NamesContract,
+    NotesContract,
+)
 from tests.contracts.ledger_slots import LeaseContract, SettleContract
 
 
@@ -23,6 +28,7 @@ class LedgerContract(
     NotesContract,
     RegistrationContract,
     FindRegisteredContract,
+    ManyJobsContract,
     PlanContract,
     EndContract,
     CloseContract,

@@ -44,6 +44,45 @@ class FindRegisteredContract:
         assert world.ledger.jobs.find_registered([job.id]) == set()
 
 
+class ManyJobsContract:
+    """Many jobs, their counters and extents, in few requests."""
+
+    def test_jobs_are_read_beyond_one_request(self, world: LedgerUnderTest) -> None:
+        strangers = [unregistered().id for _ in range(250)]
+        jobs = [Scene(world.ledger).planning() for _ in range(2)]
+        first, last = (job.id for job in jobs)
+
+        found = world.ledger.jobs.get_many([first, *strangers, last, first])
+
+        assert sorted(found, key=lambda job: job.id) == sorted(jobs, key=lambda job: job.id)
+
+    def test_counters_of_jobs_are_those_of_each(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        done, failed, fresh_one = scene.job(20), scene.job(2), scene.planning()
+        for number in (0, 17):
+            scene.complete(scene.claim(scene.lease(number), scene.extent(done, number)))
+        scene.fail(scene.claim(scene.lease(1), scene.extent(failed, 1)))
+        jobs = [done, failed, fresh_one]
+
+        found = world.ledger.jobs.progress_of(jobs)
+
+        assert found == {job.id: world.ledger.jobs.progress(job.id) for job in jobs}
+        assert (found[done.id].done, found[failed.id].failed) == (2, 1)
+
+    def test_extents_of_jobs_are_those_of_each(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        few, many, none = scene.job(2), scene.job(101), scene.planning()
+        scene.claim(scene.lease(0), scene.extent(few, 1))
+        scene.fail(scene.claim(scene.lease(1), scene.extent(few, 0)))
+        scene.complete(scene.claim(scene.lease(2), scene.extent(many, 100)))
+        jobs = [few, many, none]
+
+        found = world.ledger.extents.list_many(jobs)
+
+        assert found == {job.id: [*world.ledger.extents.list(job.id)] for job in jobs}
+        assert [len(found[job.id]) for job in jobs] == [2, 1, 0]
+
+
 class NotesContract:
     def test_a_note_is_read_as_written(self, world: LedgerUnderTest) -> None:
         name, facts = fresh("note"), {"token": "a/b ü\U0001f600", "empty": ""}

@@ -552,7 +552,9 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
     assert states == {"bad.txt": "FAILED", "cut.txt.gz": "FAILED", "good.txt": "DONE"}
     errors = [text for text in failed.err.splitlines() if text.startswith("error: ")]
     assert any("bad record at offset" in text for text in errors)
-    assert any(f"`extentflow replay {jobs['bad.txt']['job']}`" in text for text in errors)
+    name = line.delivery.connector_name
+    assert f"`extentflow replay -c {name}` continues where it failed" in failed.err
+    assert f"`extentflow run -c {name} --failed` delivers only what failed" in failed.err
     assert_quiet(failed)
     before = line.delivery.values()
     queue = line.delivery.make_topic("dead", partitions=1)
@@ -565,9 +567,15 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
     assert "uses revision 1 of connector" in replayed.err
     assert line.delivery.values() == before
 
-    again = line.run("run", f"{line.delivery.address}bad.txt", *words, "--again", "--json")
+    address = f"{line.delivery.address}bad.txt"
+    shown = line.say("run", address, *line.connector, "--failed", "--dry-run", "--json").json
+    again = line.run("run", address, *words, "--failed", "--json")
+    repeated = line.say("run", address, *line.connector, "--failed", "--json")
 
+    assert [(one["object"], one["revision"]) for one in shown] == [(jobs["bad.txt"]["uri"], 1)]
+    assert shown[0]["what"] == "deliver in full under the latest revision"
     assert again.code == 0
+    assert (repeated.code, repeated.json["jobs"]) == (0, [])
     assert (again.json["jobs"][0]["records"], again.json["jobs"][0]["bad"]) == (20, 1)
     assert len(line.delivery.read(queue)) == 1
 

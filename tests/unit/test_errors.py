@@ -12,6 +12,7 @@ from extentflow.errors import (
     Misconfigured,
     ObjectChanged,
     ObjectGone,
+    shown_bytes,
     without_credentials,
 )
 
@@ -93,3 +94,11 @@ def test_a_password_is_not_shown_whatever_it_contains(text: str, shown: str) -> 
 @pytest.mark.parametrize("address", ["s3://shop/in/a@b.csv", "file:///in/a:b@c.csv", "in/a@b.csv"])
 def test_an_at_sign_in_a_key_is_shown(address: str) -> None:
     assert without_credentials(address) == address
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [(b"PAR1", "'PAR1'"), (b"", "''"), (b"\x89PNG", "0x89504e47"), (b"a\n", "0x610a")],
+)
+def test_bytes_are_shown_as_text_or_in_hexadecimal(raw: bytes, shown: str) -> None:
+    assert shown_bytes(raw) == shown

@@ -1,5 +1,6 @@
 """`extentflow connectors validate`: every problem at once, without servers or settings."""
 
+import io
 import json
 from pathlib import Path
 
@@ -98,4 +99,46 @@ def test_an_unreadable_file_is_reported_as_json(
 def test_a_directory_is_no_connector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(app, ["connectors", "validate", str(tmp_path)]) == 2
 
-    assert "is a directory" in capsys.readouterr().err
+    assert "cannot be read (Is a directory)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps(GOOD), "".join(f"{key}={value}\n" for key, value in GOOD.items())]
+)
+def test_the_standard_input_is_a_connector(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    assert run_command_line(app, ["connectors", "validate", "-"]) == 0
+
+    assert "-: connector orders is valid" in capsys.readouterr().out
+
+
+def test_problems_of_several_files_are_named_at_once_and_none_is_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"{name}.json" for name in ("one", "two", "three")]
+    bodies = [{**GOOD, "tpic": "x"}, GOOD, {**GOOD, "input.format": "cvs"}]
+    for file, body in zip(files, bodies, strict=True):
+        file.write_text(json.dumps(body), encoding="utf-8")
+
+    assert run_command_line(app, ["connectors", "put", *map(str, files)]) == 2
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(".json: ")[0] for line in lines] == [
+        f"error: {tmp_path}/one",
+        f"error: {tmp_path}/three",
+    ]
+
+
+def test_one_name_in_several_files_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    for file in files:
+        file.write_text(json.dumps(GOOD), encoding="utf-8")
+
+    assert run_command_line(app, ["connectors", "validate", *map(str, files)]) == 2
+
+    assert "connector orders is in several files; keep one" in capsys.readouterr().err

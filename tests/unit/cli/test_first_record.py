@@ -1,7 +1,8 @@
 """`extentflow run ADDRESS --topic TOPIC`: a connector of the command, its topic, its second run."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,12 @@ from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.cli import app, output, run_command_line, runs
+from extentflow.model import JobState
 from extentflow.services.runs import RunControl, Runs
 from extentflow.sink.topics import NewTopics
+from extentflow.storage import StoreOptions
+from extentflow.storage.local import LocalStore
+from extentflow.wiring.deadletters import open_redelivery
 from extentflow.wiring.extents import delivery_context
 
 IN = f"s3://{BUCKET}/c/"
@@ -66,7 +71,7 @@ def test_one_command_delivers_with_a_connector_that_it_shows(line: Line) -> None
     connector, by, *_ = line.said.splitlines()
     assert connector == (
         "note: connector orders-from-shop, revision 1; --save keeps it for `-c`: "
-        "aws.s3.bucket.name=shop, aws.s3.prefix=c/, topic=orders"
+        "aws.s3.bucket.name=shop, aws.s3.prefix=c/, object.key=c/a.txt, topic=orders"
     )
     assert by == "note: format text, by extension .txt: 1 object"
     assert "note: the same command again delivers only what is new" in line.said
@@ -135,6 +140,132 @@ def test_a_saved_connector_is_used_by_its_name(line: Line) -> None:
     assert line.delivered == [b"abc"]
 
 
+# -- what a connector of the command reads ---------------------------------------------------------
+
+
+@pytest.fixture
+def files(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder `data` of the working directory, with two files; the store reads files."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.txt").write_text(f"{name}\n")
+    monkeypatch.chdir(tmp_path)
+    line.runtime.reads = LocalStore(StoreOptions())
+    return folder
+
+
+@pytest.mark.usefixtures("files")
+def test_a_file_is_delivered_once_by_whatever_address(line: Line) -> None:
+    """Its folder and the folder above once made connectors that delivered it a second time."""
+    for address in ("data/a.txt", "data", ".", "data/b.txt", "data/*.txt", "data/../data/a.txt"):
+        assert line.run(address, *TOPIC) == 0
+
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
+    assert "1 of 1 objects were delivered before and are skipped" in line.said
+
+
+@pytest.mark.usefixtures("files")
+def test_a_job_of_another_address_is_continued_under_its_own_connector(line: Line) -> None:
+    assert line.run("data/b.txt", *TOPIC) == 0
+    name, runtime = line.said.split()[2].strip(","), line.runtime
+    config = replace(runtime.connectors.revision(name, 1), object_key="a.txt")
+    version = runtime.reads.head(config.bucket, "a.txt")
+    begun = runtime.planner().register(runtime.request(config, 1, version, 1))
+
+    assert line.run(".", *TOPIC) == 0
+
+    ended = runtime.memory.jobs.get(begun.id)
+    assert ended is not None
+    assert ended.state is JobState.DONE
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
+    assert f"2 of 2 objects have a job of connector {name}, which delivers" in line.said
+
+
+def test_again_delivers_what_another_connector_delivered(line: Line, files: Path) -> None:
+    assert line.run("data/a.txt", *TOPIC) == 0
+    files.joinpath("b.txt").unlink()
+
+    assert line.run(".", *TOPIC, "--again") == 0
+
+    assert line.delivered == [b"a", b"a"]
+
+
+def test_a_saved_connector_of_a_file_reads_only_that_file(line: Line, files: Path) -> None:
+    assert line.run("data/a.txt", *TOPIC, "--save") == 0
+    (stored,) = line.runtime.memory.connectors.list()
+
+    assert stored.config["object.key"] == "a.txt"
+    assert f"`extentflow stream -c {stored.name}` read only file://{files}/a.txt" in line.said
+    assert line.run("-c", stored.name, "--engine", "inline") == 0
+    assert line.run("data/a.txt", "-c", stored.name, "--engine", "inline") == 0
+    assert line.run("data/b.txt", "-c", stored.name, "--engine", "inline") == 2
+    assert f"file://{files}/b.txt is not file://{files}/a.txt, which is what" in line.said
+    assert line.delivered == [b"a"]
+
+
+@pytest.mark.usefixtures("files")
+def test_another_file_than_the_saved_one_gets_a_connector_of_its_own(line: Line) -> None:
+    """It was once refused, because the connector of the folder was stored with other settings."""
+    assert line.run("data/b.txt", *TOPIC) == 0
+    assert line.run("data/a.txt", *TOPIC, "--set", "message.key=object", "--save") == 0
+    (first,) = line.runtime.memory.connectors.list()
+
+    assert line.run("data/b.txt", *TOPIC, "--save") == 0
+
+    names = [one.name for one in line.runtime.memory.connectors.list()]
+    assert len(names) == 2
+    assert names[1].startswith(f"{first.name}-")
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
+
+
+@pytest.mark.usefixtures("files")
+def test_the_saved_connector_of_a_folder_delivers_its_files(line: Line) -> None:
+    assert line.run("data", *TOPIC, "--save") == 0
+    (stored,) = line.runtime.memory.connectors.list()
+
+    assert line.run("data/a.txt", *TOPIC, "--save") == 0
+    assert f"connector {stored.name}, revision 1:" in line.said
+    assert line.run("data/a.txt", *TOPIC, "--set", "message.key=object", "--save") == 2
+
+    assert "is stored with other settings" in line.said
+    assert "next revision" not in line.said  # which would leave out the other files
+    assert list(line.runtime.memory.connectors.list()) == [stored]
+
+
+@pytest.mark.usefixtures("files")
+def test_saving_a_folder_lets_the_connector_of_its_file_read_all(line: Line) -> None:
+    assert line.run("data/a.txt", *TOPIC, "--save") == 0
+    assert line.run("data", *TOPIC) == 0
+    assert "and delivers what this command delivers a second time" in line.said
+
+    assert line.run("data", *TOPIC, "--save") == 0
+
+    (stored,) = line.runtime.memory.connectors.list()
+    assert "object.key" not in stored.config
+    assert stored.revision == 2
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
+
+
+def test_a_relative_path_is_an_address_of_a_stored_connector(
+    line: Line, files: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(files)
+    line.runtime.memory.connectors.put(
+        "c", {"name": "c", "topic": "orders", "endpoint.type": "localfile", "directory": str(files)}
+    )
+
+    for address in ("data/a.txt", "link/b.txt", "link", f"file://{files}/a.txt"):
+        assert line.run(address, "-c", "c", "--engine", "inline") == 0
+    assert line.run("data/c.txt", "-c", "c", "--engine", "inline") == 2
+    missing = line.said
+    assert line.run(str(tmp_path / "other"), "-c", "c", "--engine", "inline") == 2
+
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
+    assert f"no file matches file://{files}/c.txt; check the address, or list the folder" in missing
+    assert f"file://{tmp_path}/other is not in folder {files}, which is what" in line.said
+
+
 @pytest.mark.parametrize(
     ("words", "partitions"),
     [
@@ -152,6 +283,57 @@ def test_a_missing_topic_is_created_where_the_command_says_so(
     assert code == 0
     assert f"note: created topic fresh with {partitions} partitions" in line.said
     assert len(line.runtime.cluster.read_committed("fresh")) == 1
+
+
+def test_a_topic_that_exists_is_named_where_the_command_would_create_it(line: Line) -> None:
+    line.runtime.put("c/a.txt")
+
+    assert line.run(IN, *TOPIC, "--create-topic", "partitions=8") == 0
+
+    assert "topic orders exists, with 1 partition; --create-topic does not change" in line.said
+    assert line.run(IN, *TOPIC) == 0
+    assert "exists" not in line.said
+
+
+@pytest.mark.usefixtures("files")
+def test_bad_records_that_are_tolerated_are_found_with_the_next_command(
+    line: Line, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.csv").write_text("id,total\n1,2\n1,2,3\n")
+    line.runtime.cluster.create_topic("dead")
+    settings = ("errors.tolerance=all", "errors.deadletterqueue.topic.name=dead")
+    words = [word for one in settings for word in ("--set", one)]
+
+    assert line.run("bad.csv", *TOPIC, *words) == 0
+
+    name = line.said.split()[2].strip(",")
+    command = f"1 bad record is in topic dead: `extentflow dead-letters -c {name}` shows them"
+    assert command in line.said
+    assert open_redelivery(line.runtime, name).topic == "dead"
+    assert line.run("bad.csv", *TOPIC, *words) == 0
+    assert command not in line.said
+
+
+def test_the_usual_engine_is_one_that_is_installed(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.runtime.put_connector()
+    line.runtime.put("c/a.txt")
+    monkeypatch.setattr("extentflow.wiring.extents.find_spec", lambda _name: None)
+
+    for words in ((), ("--engine", "inline"), ("--master", "local[2]")):
+        line.run(IN, "-c", "c", *words)
+
+    assert [name for name, _ in line.engines] == ["inline", "inline", "spark"]
+    assert "because extentflow[spark] is not installed" not in line.said
+
+
+@pytest.mark.usefixtures("files")
+def test_a_file_without_a_format_names_the_option_that_gives_it(line: Line) -> None:
+    Path("odd.xyz").write_text("x\n")
+
+    assert line.run("odd.xyz", *TOPIC) == 2
+    assert "(with --topic: --set input.format=csv)" in line.said
 
 
 @pytest.mark.parametrize("creates", [True, False])

@@ -1,12 +1,23 @@
 """Lists of jobs; the map of a job's extents: one cell each, or the worst of several."""
 
+import time
+
 import pytest
 from tests.support.memory_runtime import MemoryRuntime
 
-from extentflow.cli.jobs import MAP_CELLS, _show_job, _show_jobs, extent_map
-from extentflow.ledger import ClaimMark, ExtentItem
+from extentflow.cli import output
+from extentflow.cli.statuses import (
+    MAP_CELLS,
+    extent_map,
+    next_command,
+    show_job,
+    show_jobs,
+    watch,
+)
+from extentflow.ledger import Claim, ClaimMark, ExtentItem
 from extentflow.model import ExtentState, JobState
-from extentflow.services.jobs import Jobs
+from extentflow.services.jobs import JobFilter, JobList, Jobs
+from extentflow.sink import ProducerSettings
 
 DONE, FAILED, PENDING = ExtentState.DONE, ExtentState.FAILED, ExtentState.PENDING
 MARK = ClaimMark(slot=1, epoch=1, nonce="n")
@@ -18,13 +29,13 @@ def items(states: dict[int, ExtentState], *working: int) -> dict[int, ExtentItem
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
-    [(None, "there are no jobs; `extentflow run`"), (JobState.FAILED, "no job is FAILED; ")],
+    ("filtered", "said"),
+    [(False, "there are no jobs; `extentflow run`"), (True, "no job matches; ")],
 )
 def test_an_empty_list_says_what_is_missing(
-    capsys: pytest.CaptureFixture[str], state: JobState | None, said: str
+    capsys: pytest.CaptureFixture[str], *, filtered: bool, said: str
 ) -> None:
-    _show_jobs([], state)
+    show_jobs(JobList((), {}), filtered=filtered)
 
     assert said in capsys.readouterr().err
 
@@ -66,7 +77,86 @@ def test_status_names_the_command_that_continues_a_job(
     job = runtime.job("c/a.txt").id
     runtime.memory.jobs.end(job, state, "why")
 
-    _show_job(Jobs(runtime).get(job), as_json=False)
+    show_job(Jobs(runtime).get(job))
 
     said = " ".join(capsys.readouterr().err.split())
     assert (f"`extentflow replay {job}` continues it" in said) is (state is JobState.FAILED)
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
+    """A terminal of so many columns."""
+    monkeypatch.setattr(output.out, "_width", request.param)
+    return int(request.param)
+
+
+@pytest.mark.parametrize("wide", [60, 80, 120, 200], indirect=True)
+def test_a_job_is_one_line_of_the_terminal(capsys: pytest.CaptureFixture[str], wide: int) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    names = [f"c/{'folder/' * 9}part-{number:05}.txt" for number in range(3)]
+    jobs = [runtime.job(name) for name in names]
+    runtime.memory.jobs.end(jobs[0].id, JobState.CANCELLED, "")
+
+    show_jobs(Jobs(runtime).find(JobFilter()), filtered=False)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= wide
+    for name, job in zip(names, jobs, strict=True):
+        (line,) = (one for one in lines if one.rstrip().endswith(name[-9:]))
+        assert line.lstrip().startswith(job.id[:10])
+
+
+def test_more_jobs_than_shown_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    for number in range(5):
+        runtime.job(f"c/{number}.txt")
+
+    show_jobs(Jobs(runtime).find(JobFilter(), limit=2), filtered=False)
+
+    assert "5 jobs: 5 PLANNING; 2 of 5 shown, the newest" in capsys.readouterr().out
+
+
+def test_a_job_without_a_worker_is_called_interrupted() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job("c/a.txt", lines=3)
+    planned = runtime.planner().plan(job)
+    runtime.run(planned, 0)
+    slots = runtime.slots("worker")
+    extent = next(iter(runtime.planner().pending(planned)))
+    held = slots.claim(extent, ProducerSettings())
+
+    working = Jobs(runtime).get(job.id)
+    runtime.ticker.sleep(3_600)  # the lease ends
+    left = Jobs(runtime).get(job.id)
+
+    assert isinstance(held, Claim)
+    assert (working.active, next_command(working)) == (True, "")
+    assert left.active is False
+    assert next_command(left).startswith("interrupted: 1 of 3 extents are done, and no worker")
+
+
+def test_a_watch_shows_changes_until_every_job_has_ended(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job("c/a.txt", lines=2)
+    steps = iter(
+        [
+            lambda: runtime.planner().plan(job),
+            lambda: None,
+            lambda: runtime.run(job, 0, 1),
+        ]
+    )
+    monkeypatch.setattr(time, "sleep", lambda _seconds: next(steps)())
+
+    watch(lambda: Jobs(runtime).get(job.id), show_job, as_json=False)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "PLANNING: 0/0 extents, 0 and 0 bad",
+        "RUNNING: 0/2 extents, 0 and 0 bad",
+        "DONE: 2/2 extents, 2 and 0 bad",
+    ]

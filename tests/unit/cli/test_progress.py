@@ -1,11 +1,14 @@
 """Progress: the arithmetic of a run's facts, on a terminal and in a pipe."""
 
 import io
+import threading
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from extentflow.cli import progress as module
 from extentflow.cli.progress import RunProgress
 from extentflow.model import Extent, ObjectVersion, Outcome, Receipt
 
@@ -90,3 +93,39 @@ def test_a_terminal_gets_a_bar() -> None:
     assert isinstance(console.file, io.StringIO)
     assert "100%" in console.file.getvalue()
     assert "1/1 extents" in console.file.getvalue()
+
+
+def test_records_count_when_they_are_committed_not_only_when_an_extent_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(module, "LINE_SECONDS", 0.0)
+    found, polled = iter([0, 500, 700]), threading.Event()
+
+    def committed(jobs: Collection[str]) -> dict[tuple[str, int], int]:
+        assert list(jobs) == ["job"]
+        records = next(found, None)
+        if records is None:
+            polled.set()
+        return {("job", 0): 700 if records is None else records}
+
+    console = Console(file=io.StringIO(), width=500)
+    with RunProgress(console, committed) as progress:
+        progress.on_extent(extent(0))
+        assert polled.wait(30)
+        progress.on_receipt(receipt(0))
+
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert any("0/1 extents, 500 records" in line for line in lines)
+    assert "1/1 extents, 1,000 records" in lines[-1]
+
+
+def test_registering_and_planning_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINE_SECONDS", 0.0)
+    console = Console(file=io.StringIO(), width=500)
+    with RunProgress(console) as progress:
+        progress.on_step("planning", 1_200)
+
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().endswith("planning: 1,200 objects\n")

@@ -6,7 +6,7 @@ import pytest
 import typer
 from tests.support.memory_runtime import MemoryRuntime
 
-from extentflow.cli import app, run_command_line, runs
+from extentflow.cli import app, reports, run_command_line, runs
 from extentflow.jobs.run import JobReport, RunReport
 from extentflow.services.runs import RunControl, Runs
 from extentflow.storage.ranges import object_changed
@@ -39,11 +39,9 @@ def notes_of(revision: int, *jobs: JobReport) -> list[str]:
 def test_jobs_under_an_older_revision_are_reported_with_the_remedy() -> None:
     notes = notes_of(3, job("old", 1), job("new", 3), job("elder", 2))
 
-    assert [note.partition(" of connector")[0] for note in notes] == [
-        "s3://bucket/old: job id-old uses revision 1",
-        "s3://bucket/elder: job id-elder uses revision 2",
-    ]
-    assert all("orders, whose latest is 3; `run --again` starts a full" in note for note in notes)
+    (note,) = notes
+    assert note.startswith("s3://bucket/old: job id-old uses revision 1 of connector orders,")
+    assert "whose latest is 3 (and 1 more object has an earlier one); `run --again` starts" in note
 
 
 def test_jobs_under_the_latest_revision_are_not_reported() -> None:
@@ -56,7 +54,7 @@ def test_a_run_without_records_has_no_rate(
 ) -> None:
     report = RunReport("inline", seconds=2.0, records_this_run=records, jobs=(job("one", 1),))
 
-    runs.show(report, as_json=False)
+    reports.show(report, as_json=False)
 
     shown = capsys.readouterr().err
     assert said in shown
@@ -70,10 +68,11 @@ def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     superseded = replace(job("one", 1), state="SUPERSEDED", reason=f"{error}; records stay")
 
     with pytest.raises(typer.Exit):
-        runs.show(RunReport("inline", jobs=(superseded,), errors=(error,)), as_json=True)
+        reports.show(RunReport("inline", jobs=(superseded,), errors=(error,)), as_json=True)
 
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: s3://bucket/one: job id-one is SUPERSEDED: s3://bucket/one[0-4)")
+    assert line.startswith("error: s3://bucket/one[0-4) was replaced after planning")
+    assert line.endswith("; job id-one is SUPERSEDED")
     assert line.count("to deliver the new version") == 1
 
 
@@ -97,13 +96,14 @@ def test_an_unknown_engine_is_refused_before_anything_is_read(
         (
             "RUNNING",
             "connector orders is PAUSED; continue it with `extentflow resume orders`",
-            "0 of 1 extents are done; then run the same command again to resume",
+            "one: not finished: 0 of 1 extents are done; connector orders is PAUSED; continue",
         ),
-        ("RUNNING", "", "is RUNNING; 0 of 1 extents are done; run the same command again"),
+        ("RUNNING", "", "not finished: 0 of 1 extents are done"),
+        ("RUNNING", "", "run the same command again to resume"),
         (
             "CANCELLED",
             "connector orders was stopped",
-            "stopped; `extentflow replay id-one` delivers the rest, `extentflow replay -c orders`",
+            "note: `extentflow replay id-one` delivers the rest, `extentflow replay -c orders`",
         ),
     ],
 )
@@ -113,7 +113,48 @@ def test_a_job_that_is_not_done_is_reported_with_the_remedy(
     left = replace(job("one", 1), state=state, reason=reason, done=0)
 
     with pytest.raises(typer.Exit) as ended:
-        runs.show(RunReport("inline", jobs=(left,)), as_json=True)
+        reports.show(RunReport("inline", jobs=(left,)), as_json=True)
 
     assert ended.value.exit_code == 1
     assert way_out in capsys.readouterr().err
+
+
+def test_many_jobs_are_totals_and_the_failed_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [job(str(number), 1) for number in range(2_000)]
+    reason = "1 of 1 extents failed: s3://bucket/607[0-4): byte 8: no JSON"
+    jobs[607] = replace(jobs[607], state="FAILED", reason=reason, done=0, failed=1)
+    report = RunReport(
+        "inline", jobs=tuple(jobs), errors=("s3://bucket/607[0-4): byte 8: no JSON",)
+    )
+
+    with pytest.raises(typer.Exit):
+        reports.show(report, as_json=False)
+
+    out, err = capsys.readouterr()
+    assert "2,000 jobs: 1,999 DONE, 1 FAILED" in out
+    assert len(out.splitlines()) < 10
+    assert err.count("no JSON") == 1
+    assert "error: s3://bucket/607[0-4): byte 8: no JSON; job id-607 is FAILED, 0 of 1" in err
+    assert "`extentflow run -c orders --failed` delivers only what failed" in err
+    assert "`extentflow replay id-607` continues where it failed" in err
+
+
+def test_an_interrupted_run_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    left = replace(job("one", 1), state="RUNNING", extents=42, done=15)
+
+    with pytest.raises(typer.Exit) as ended:
+        reports.show(RunReport("inline", jobs=(left,), stopped=True), as_json=False)
+
+    assert ended.value.exit_code == 130
+    shown = capsys.readouterr().err
+    assert "interrupted: 15 of 42 extents are done; run the same command again to resume" in shown
+    assert "RUNNING" not in shown
+
+
+@pytest.mark.parametrize("words", [["--again"], ["--engine", "emr"]])
+def test_failed_goes_without_again_and_emr(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert run_command_line(app, ["run", "-c", "orders", "--failed", *words]) == 2
+
+    assert "--failed goes without --again" in capsys.readouterr().err

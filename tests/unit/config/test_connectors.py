@@ -171,6 +171,23 @@ def test_a_local_directory_takes_the_buckets_place() -> None:
     assert config.prefix == ""
 
 
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [
+        ("in/a.csv", True),
+        ("in/a.csv/part-0", True),
+        ("in/a.csv.bak", False),
+        ("in/a", False),
+        ("in/", False),
+    ],
+)
+def test_a_single_object_is_all_that_its_connector_reads(key: str, *, ours: bool) -> None:
+    config = parse({**ORDERS, "aws.s3.prefix": "in/", "object.key": "in/a.csv"})
+
+    assert config.matches("lake", key) is ours
+    assert config.listed_prefix == "in/a.csv"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToyOptions:
     width: int = key(whole(1), "Bytes per record.", default=5)
@@ -755,6 +772,15 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
             {**JSON_LINES, "select": "a,b"},
             "select names several members of jsonl; the value is one: name it; jsonl.schema ",
         ),
+        (
+            {**ORDERS, "aws.s3.prefix": "in/", "object.key": "out/a.csv"},
+            "object.key='out/a.csv': does not begin with aws.s3.prefix='in/'; write the whole key",
+        ),
+        (
+            {**ORDERS, "object.key": "in/"},
+            "object.key='in/': names no object; for all below a folder write it as aws.s3.prefix",
+        ),
+        ({**LOCAL, "object.key": ""}, "object.key='': names no object; for all below a folder"),
         ({**ORDERS, "errors.tolerance": "all"}, "errors.deadletterqueue.topic.name: missing"),
         (
             {**ORDERS, **TOLERANT, "errors.deadletterqueue.topic.name": "orders"},

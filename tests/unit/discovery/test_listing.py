@@ -138,6 +138,16 @@ def test_what_is_no_data_by_its_name_is_left_out(reconciled: Reconciled) -> None
     assert [arrival.key for arrival in reconciled.arrived] == ["in/_year=2026/a"]
 
 
+def test_of_a_connector_of_one_object_only_that_is_found(reconciled: Reconciled) -> None:
+    reconciled.connector("c", prefix="in/", object_key="in/_a")
+    for key in ("in/_a", "in/_a.bak", "in/b"):
+        reconciled.put(key)
+
+    reconciled.run()
+
+    assert [arrival.key for arrival in reconciled.arrived] == ["in/_a"]
+
+
 @pytest.mark.parametrize("state", [ConnectorState.PAUSED, ConnectorState.STOPPED])
 def test_only_connectors_that_run_are_listed(reconciled: Reconciled, state: ConnectorState) -> None:
     reconciled.put("key")

@@ -96,7 +96,7 @@ def test_bytes_behind_the_footer_are_not_ignored() -> None:
 def test_a_file_that_does_not_begin_with_its_magic_is_corrupt() -> None:
     source = MemorySource(b"PARX" + BODY[4:])
 
-    with pytest.raises(CorruptObject, match=r"s3://memory/object\[0-4\) is b'PARX', not PAR1"):
+    with pytest.raises(CorruptObject, match=r"s3://memory/object\[0-4\) is 'PARX', not PAR1"):
         decoded(Parquet(FormatOptions(), Footers()), source, (0, len(BODY)))
 
 

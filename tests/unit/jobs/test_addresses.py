@@ -1,9 +1,12 @@
 """Selection of objects by address: keys, prefixes and globs."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
 from extentflow.jobs.addresses import KeyScope, select
+from extentflow.storage import Listed, Page
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 ODD_KEYS = (
@@ -276,3 +279,56 @@ def test_a_partition_whose_column_begins_with_a_mark_is_data() -> None:
     filled = store("in/_year=2026/a.csv")
 
     assert left_out(filled, "s3://bucket/in/") == (["in/_year=2026/a.csv"], [])
+
+
+# -- versions that are known ----------------------------------------------------------------------
+
+
+class PagesDenied(MemoryStore):
+    """A store whose credentials may list keys, but no versions."""
+
+    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
+        for denied in (f"{bucket}/{prefix}: s3:ListBucketVersions is missing {token or ''}",):
+            raise AccessDenied(denied)
+        yield from super().pages(bucket, prefix, token=token)
+
+
+@pytest.mark.parametrize("made", [MemoryStore, PagesDenied])
+@pytest.mark.parametrize("address", ["s3://bucket/in/", "s3://bucket/in/*.txt"])
+def test_known_versions_are_left_out_without_a_request(
+    made: type[MemoryStore], address: str
+) -> None:
+    filled = made()
+    for name in ("a", "b", "c"):
+        filled.put("bucket", f"in/{name}.txt", b"x")
+    scope = KeyScope("orders", "bucket")
+    before = {filled.head("bucket", "in/a.txt"), filled.head("bucket", "in/c.txt")}
+    filled.asked.clear()
+
+    found = select(filled, scope, scope.key(address), known=lambda page: before & {*page})
+
+    selected = ["in/b.txt"] if made is MemoryStore else ["in/a.txt", "in/b.txt", "in/c.txt"]
+    assert [version.key for version in found] == selected
+    heads = [asked.key for asked in filled.asked if asked.operation == "head"]
+    assert [key for key in heads if "*" not in key] == selected
+
+
+def test_an_address_whose_objects_are_all_known_matches() -> None:
+    filled = store("in/a.txt")
+    scope = KeyScope("orders", "bucket", "other/")
+
+    assert [*select(filled, KeyScope("orders", "bucket"), "in/", known=lambda page: page)] == []
+    with pytest.raises(Misconfigured, match="no object matches"):
+        [*select(filled, scope, "other/none/", known=lambda page: page)]
+
+
+def test_a_server_that_ignores_the_leading_slash_of_a_prefix_is_reported() -> None:
+    class Lenient(MemoryStore):
+        def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+            return super().list(bucket, prefix.removeprefix("/"))
+
+    filled = Lenient()
+    filled.put("bucket", "fix/a.csv", b"x")
+
+    with pytest.raises(Misconfigured, match=r"s3://bucket//fix/: the server lists .*fix/a.csv"):
+        [*select(filled, KeyScope("orders", "bucket", "/fix/"), "/fix/")]

@@ -88,7 +88,9 @@ def test_a_package_that_a_ledger_lacks_is_named_with_the_extra(
     monkeypatch.delitem(sys.modules, "extentflow.ledger.sql", raising=False)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
 
-    with pytest.raises(Misconfigured, match=r"postgresql:// needs sqlalchemy; .*extentflow\[postgres\]"):
+    with pytest.raises(
+        Misconfigured, match=r"postgresql:// needs sqlalchemy; .*extentflow\[postgres\]"
+    ):
         open_ledger(LedgerOptions(url="postgresql://me@db/ledgers"))
 
 

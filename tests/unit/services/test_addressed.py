@@ -273,9 +273,9 @@ def test_a_deleted_connector_of_other_objects_does_not_give_its_name(
     assert stored(runtime, made(name="mine"), save=save).name == "mine"
 
 
-def notes_of(runtime: MemoryRuntime, one: AddressedConnector) -> list[str]:
+def notes_of(runtime: MemoryRuntime, one: AddressedConnector, *, save: bool = False) -> list[str]:
     notes: list[str] = []
-    store_connector(runtime, one, save=False, notify=notes.append)
+    store_connector(runtime, one, save=save, notify=notes.append)
     return notes
 
 
@@ -322,23 +322,26 @@ def test_another_spelling_of_the_service_is_the_same_service() -> None:
     assert notes_of(runtime, make_connector(["s3://shop/c/"], "orders", {})) == []
 
 
-def test_a_connector_of_a_parent_folder_that_delivered_is_named(tmp_path: Path) -> None:
+def test_saving_names_what_an_earlier_command_delivered_from_a_parent_folder(
+    tmp_path: Path,
+) -> None:
     runtime = MemoryRuntime()
     (tmp_path / "in" / "sub").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "in")
     parent = stored(runtime, make_connector([str(tmp_path / "in")], "orders", {}))
     child = make_connector([str(tmp_path / "link" / "sub")], "orders", {})
-    idle = notes_of(runtime, child)
+    idle = notes_of(runtime, child, save=True)
     config = runtime.connectors.revision(parent.name, 1)
     version = ObjectVersion(config.bucket, "sub/a.csv", None, "etag", 4)
     runtime.planner().register(runtime.request(config, 1, version, 1))
 
-    notes = notes_of(runtime, child)
+    notes = notes_of(runtime, child, save=True)
 
     assert idle == []
     (note,) = notes
-    assert note.startswith(f"connector {parent.name}, of an earlier command, read {tmp_path}/in")
-    assert note.endswith("give addresses that leave them out")
+    assert note.startswith(f"connector {parent.name}, of an earlier command, delivered from")
+    assert note.endswith("deliver those objects a second time")
+    assert notes_of(runtime, child) == []
 
 
 def test_a_link_to_a_folder_makes_the_folders_connector(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -703,3 +705,44 @@ def test_repaired_records_of_each_line_format_are_delivered(
 
     assert (found.records, found.bad, found.left) == (1, 0, 0), found.reasons
     assert values(runtime)[-1] == expected
+
+
+def test_discarded_letters_deliver_nothing_and_the_others_stay_as_they_are() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    delivered = values(runtime)
+    first, second, third, fourth = letters(runtime)
+    runtime.put_connector(**tolerant(**RIGHT))  # all but one could be decoded now
+    queue = DeadLetterQueue(runtime, "c")
+
+    found = queue.discard([(0, second["offset"]), (0, third["offset"])])
+
+    assert (found.discarded, found.kept, found.records, found.bad) == (2, 2, 0, 0)
+    assert values(runtime) == delivered
+    kept = [(one["record"], one["attempt"], one["reason"]) for one in letters(runtime)]
+    assert kept == [(one["record"], 1, one["reason"]) for one in (first, fourth)]
+    with pytest.raises(Misconfigured, match=f"no dead letter 0/{second['offset']} of connector c"):
+        queue.discard([(0, second["offset"])])
+
+
+@pytest.mark.parametrize("call", range(1, 12))
+def test_a_discard_that_is_killed_loses_and_repeats_no_letter(
+    call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    before = letters(runtime)
+    calls = count(1)
+
+    def killed(_name: str) -> None:
+        if next(calls) == call:
+            raise Killed
+
+    monkeypatch.setattr(runtime.cluster, "_on_call", killed, raising=True)
+    with suppress(Killed, SinkUnavailable):
+        DeadLetterQueue(runtime, "c").discard([(0, before[0]["offset"])])
+    monkeypatch.undo()
+
+    replay(runtime)
+
+    left = sorted(one["record"] for one in letters(runtime))
+    kept = sorted(one["record"] for one in before[1:])
+    assert left in (kept, sorted([before[0]["record"], *kept]))

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.config.connector import ConnectorConfig
@@ -12,7 +13,7 @@ from extentflow.errors import Misconfigured
 from extentflow.model import JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES
 from extentflow.services import jobs
-from extentflow.services.jobs import Jobs
+from extentflow.services.jobs import JobFilter, Jobs, parse_since
 from extentflow.wiring import Runtime
 
 ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="shop")
@@ -138,3 +139,70 @@ def test_an_address_without_bucket_or_key_is_rejected(address: str) -> None:
 def test_an_unknown_engine_is_rejected(words: dict[str, object], problem: str) -> None:
     with pytest.raises(Misconfigured, match=problem):
         Jobs(runtime(None)).submit(**words)  # type: ignore[arg-type]
+
+
+def test_jobs_are_filtered_and_counted() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    for name in ("x/1.txt", "x/2.txt", "y/1.txt"):
+        runtime.job(f"c/{name}")
+        runtime.ticker.sleep(60)
+    ended = next(iter(runtime.memory.jobs.list()))
+    runtime.memory.jobs.end(ended.id, JobState.FAILED, "why")
+    jobs, now = Jobs(runtime), runtime.ticker.read()
+
+    def keys(chosen: JobFilter) -> list[str]:
+        return [one.job.version.key for one in jobs.find(chosen).jobs]
+
+    assert keys(JobFilter(prefix="c/x/")) == ["c/x/2.txt", "c/x/1.txt"]
+    assert keys(JobFilter(prefix="s3://shop/c/y")) == ["c/y/1.txt"]
+    assert keys(JobFilter(state=JobState.FAILED)) == [ended.version.key]
+    assert set(keys(JobFilter(since=now - 90))) == {"c/y/1.txt", ended.version.key}
+    found = jobs.find(JobFilter(), limit=1)
+    assert (found.matching, found.states, len(found.jobs)) == (3, {"PLANNING": 2, "FAILED": 1}, 1)
+
+
+def test_a_list_of_many_jobs_needs_as_many_calls_as_one_of_few() -> None:
+    def calls(count: int) -> int:
+        runtime = MemoryRuntime()
+        runtime.put_connector()
+        for number in range(count):
+            job = runtime.job(f"c/{number}.txt")
+            if number % 2:
+                runtime.memory.jobs.end(job.id, JobState.FAILED, "why")
+        Jobs(runtime).find(JobFilter(), limit=count)  # the connector is read once per process
+        asked: list[str] = []
+        runtime.memory.on_call = asked.append
+        Jobs(runtime).find(JobFilter(), limit=count)
+        return len(asked)
+
+    assert calls(60) == calls(2)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("", 0.0), ("2h", 992_800.0), ("1970-01-02T00:00:00Z", 86_400.0)],
+)
+def test_a_time_is_an_age_or_a_date(text: str, seconds: float) -> None:
+    assert parse_since(text, 1_000_000.0) == seconds
+
+
+def test_another_time_is_refused() -> None:
+    with pytest.raises(Misconfigured, match="--since yesterday: write a number and s, m, h or d"):
+        parse_since("yesterday", 0.0)
+
+
+def test_json_has_times_duration_rate_size_and_topic() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.planner().plan(runtime.job("c/a.txt", lines=2))
+    runtime.ticker.sleep(1)
+    runtime.run(job, 0, 1)
+
+    found = Jobs(runtime).get(job.id).to_json()
+
+    assert found["created"].endswith("Z")
+    assert found["ended"].endswith("Z")
+    assert found["seconds"] >= 1
+    assert found["records_per_second"] == round(2 / found["seconds"], 1)
+    assert (found["object_bytes"], found["topic"], found["active"]) == (8, TOPIC, None)

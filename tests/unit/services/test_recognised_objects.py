@@ -145,7 +145,7 @@ CONTRADICTIONS = {
     ],
     "a.orc": [(PARQUET, "begins as parquet (format)"), (b"a,b\n", "is not an ORC file")],
     "a.avro": [
-        (PARQUET, "is not an Avro file (it begins with b'PAR1'"),
+        (PARQUET, "is not an Avro file (it begins with 'PAR1'"),
         (b"a,b\n", "is not an Avro file"),
     ],
     "a.arrow": [(PARQUET, "begins as parquet (format)"), (b"a,b\n1,2\n", "rrow")],

@@ -973,3 +973,74 @@ def test_content_costs_one_request_and_for_bgzf_another(
         line.runtime.recognised(config, revision, version)
 
     assert [(one.operation, one.key) for one in store.asked] == [("read", "c/part-0")] * reads
+
+
+def test_objects_that_were_delivered_need_no_request_no_write_and_no_engine(line: Line) -> None:
+    names = [f"c/{number}.txt" for number in range(5)]
+    for name in names:
+        line.runtime.put(name)
+    assert line.run().ok
+    line.open_engine = lambda *_args, **_words: pytest.fail("an engine was opened")
+    line.runtime.memory_store.asked.clear()
+    called: list[str] = []
+    line.runtime.memory.on_call = called.append
+
+    report = line.run()
+
+    assert report.ok
+    assert [(job.state, job.records, job.delivered_before) for job in report.jobs] == [
+        ("DONE", 1, True)
+    ] * len(names)
+    assert not [asked for asked in line.runtime.memory_store.asked if asked.operation == "head"]
+    assert not {"register", "close", "resume", "plan", "progress"} & {*called}
+    assert "5 of 5 objects were delivered before" in line.notes[-1]
+
+
+def test_only_new_and_replaced_objects_are_requested_beside_delivered_ones(line: Line) -> None:
+    for name in ("c/a.txt", "c/b.txt"):
+        line.runtime.put(name)
+    assert line.run().ok
+    line.runtime.put("c/new.txt")
+    line.runtime.put("c/b.txt", lines=2)
+    line.runtime.memory_store.asked.clear()
+
+    report = line.run()
+
+    assert report.ok
+    before = {job.uri.rpartition("/")[2]: job.delivered_before for job in report.jobs}
+    assert before == {"a.txt": True, "b.txt": False, "new.txt": False}
+    heads = [asked for asked in line.runtime.memory_store.asked if asked.operation == "head"]
+    assert len(heads) == 2
+
+
+def test_an_interrupted_second_delivery_is_continued_by_a_plain_run(line: Line) -> None:
+    for name in ("c/a.txt", "c/b.txt"):
+        line.runtime.put(name)
+    assert line.run().ok
+    line.runtime.ticker.sleep(60)
+    with line.ending_after(1):
+        assert line.run(again=True).broken
+
+    report = line.run()
+
+    assert report.ok
+    assert line.generations() == {"c/a.txt": [0, 1], "c/b.txt": [0, 1]}
+
+
+def test_the_small_object_of_an_interrupted_again_is_not_delivered_a_third_time(
+    line: Line,
+) -> None:
+    """The printed advice, the same command again, doubles nothing."""
+    line.runtime.put("c/small.txt")
+    line.runtime.put("c/large.txt", lines=8)
+    assert line.run().ok
+    line.runtime.ticker.sleep(60)
+    with line.ending_after(9):  # the large one comes first
+        line.run(again=True)
+    before = len(line.runtime.cluster.read_committed(TOPIC))
+
+    line.run(again=True)
+    line.run()
+
+    assert before == 9 + 9
+    assert line.generations() == {"c/large.txt": [0, 1], "c/small.txt": [0, 1]}

@@ -230,9 +230,9 @@ def test_a_key_cannot_leave_its_bucket_or_have_two_forms(
 ) -> None:
     (folder.parent / "outside").write_bytes(b"secret")
 
-    with pytest.raises(AccessDenied, match="a key must be a path below its bucket"):
+    with pytest.raises(AccessDenied, match="a key must be a path below its folder"):
         store.head(version.bucket, key)
-    with pytest.raises(AccessDenied, match="a key must be a path below its bucket"):
+    with pytest.raises(AccessDenied, match="a key must be a path below its folder"):
         store.read(replace(version, key=key), 0, 1)
 
 
@@ -242,7 +242,7 @@ def test_a_link_out_of_the_bucket_is_rejected(store: LocalStore, folder: Path) -
 
     with pytest.raises(AccessDenied, match="link is a symbolic link out"):
         store.head(str(folder), "link")
-    with pytest.raises(AccessDenied, match="symbolic link out of its bucket"):
+    with pytest.raises(AccessDenied, match="symbolic link out of its folder"):
         list(store.list(str(folder)))
 
 
@@ -251,9 +251,9 @@ def test_a_linked_directory_out_of_the_bucket_is_rejected(store: LocalStore, fol
     (folder.parent / "other" / "key").write_bytes(b"secret")
     (folder / "link").symlink_to(folder.parent / "other")
 
-    with pytest.raises(AccessDenied, match="symbolic link out of its bucket"):
+    with pytest.raises(AccessDenied, match="symbolic link out of its folder"):
         store.head(str(folder), "link/key")
-    with pytest.raises(AccessDenied, match="symbolic link out of its bucket"):
+    with pytest.raises(AccessDenied, match="symbolic link out of its folder"):
         list(store.list(str(folder)))
 
 

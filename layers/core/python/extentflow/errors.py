@@ -258,6 +258,12 @@ def without_credentials(text: str) -> str:
     return _HTTP_QUERY.sub(r"\1\2(not shown)", without_secrets)
 
 
+def shown_bytes(raw: bytes) -> str:
+    """Return a few bytes for a message: as text where it is printable ASCII, else hexadecimal."""
+    text = raw.decode("ascii", "replace")
+    return repr(text) if raw.isascii() and text.isprintable() else f"0x{raw.hex()}"
+
+
 def plain(name: str) -> str:
     """Return a name for a one-line message: as it is, where that can be printed."""
     return _shortened(name) if name.isprintable() and name.strip() else quoted(name)

@@ -32,6 +32,8 @@ __all__ = ["INCOMPLETE", "NOTHING_STARTED", "STOPPED", "app", "main", "run_alone
 
 DEBUG = "--debug"
 NO_BROKERS = "bootstrap.servers: missing"
+# In what a ledger reports that does not exist.
+INIT = "`extentflow init` creates it"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 Connector = Annotated[
@@ -49,10 +51,10 @@ Deployed = Annotated[
 
 def init(*, as_json: AsJson = False) -> None:
     """Create the ledger and the progress topic where they are missing."""
+    from extentflow.cli.opened import open_runtime
     from extentflow.services.health import initialise
-    from extentflow.wiring import Runtime
 
-    found = initialise(Runtime.from_environment(notify=output.note))
+    found = initialise(open_runtime())
     facts = (
         f"ledger {found.url} {'created' if found.created else 'exists'} (id "
         f"{found.ledger}); progress topic exists on Kafka cluster {found.cluster}"
@@ -65,14 +67,14 @@ def doctor(
     *, connector: Connector = None, deployed: Deployed = None, as_json: AsJson = False
 ) -> None:
     """Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do."""
+    from extentflow.cli.opened import open_runtime
     from extentflow.services.deployed import DeployedStage
     from extentflow.services.health import examine
-    from extentflow.wiring import Runtime
 
     if deployed is not None:
         findings = list(DeployedStage(deployed).examine())
     else:
-        findings = list(examine(Runtime.from_environment(notify=output.note), connector))
+        findings = list(examine(open_runtime(), connector))
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
     else:
@@ -178,9 +180,15 @@ def _reported(exc: Exception) -> int:
         output.complain(problem)
     if any(problem.startswith(NO_BROKERS) for problem in problems) and _has_local_stack():
         output.note(
-            "`extentflow up` starts brokers on this machine; then "
-            '`eval "$(extentflow stack --env)"` sets their address and the ledger'
+            "`extentflow up` starts brokers on this machine; commands in the same folder then use"
+            " them and their ledger"
         )
+    if any(INIT in problem for problem in problems):
+        # Not before: it imports the ledger's client.
+        from extentflow.wiring.environments import other_ledger
+
+        if elsewhere := other_ledger():
+            output.note(elsewhere)
     if isinstance(exc, Retryable) and any(host in str(exc) for host in LOOPBACK):
         output.note("that server is on this machine; `extentflow up` starts the local stack")
     return NOTHING_STARTED if isinstance(exc, (Misconfigured, Permanent)) else INCOMPLETE

@@ -1,5 +1,6 @@
 """`extentflow connectors`, `pause`, `resume` and `stop`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,51 +17,87 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Declare which objects go to which topic, and how.", no_args_is_help=True)
 
-File = Annotated[Path, Argument(help=".properties, .json or .yaml", exists=True, dir_okay=False)]
+Files = Annotated[
+    list[Path],
+    Argument(help=".properties, .json or .yaml; - is the standard input, .properties or JSON."),
+]
 Name = Annotated[str, Argument(help="The connector's name.")]
 Revision = Annotated[int | None, Option("--revision", min=1, help="This revision, not the latest.")]
 
 
 @app.command()
-def validate(file: File, *, as_json: AsJson = False) -> None:
-    """Check a connector's file without storing it; all problems are shown at once."""
-    from extentflow.config.files import load
-    from extentflow.wiring import check_connector
-
+def validate(files: Files, *, as_json: AsJson = False) -> None:
+    """Check connectors' files without storing them; all problems are shown at once."""
     try:
-        config = check_connector(load(file))
+        checked = _checked(files)
     except Misconfigured as exc:
         if not as_json:
             raise
         output.print_json({"valid": False, "problems": exc.problems})
         raise typer.Exit(NOTHING_STARTED) from exc
-    facts = {"valid": True, "problems": [], "name": config.name}
-    output.show(facts, f"{file}: connector {config.name} is valid", as_json=as_json)
+    names = [config["name"] for config in checked]
+    said = [f"{file}: connector {name} is valid" for file, name in zip(files, names, strict=True)]
+    facts = {"valid": True, "problems": [], "name": names[0]}
+    if len(names) > 1:
+        facts = {"valid": True, "problems": [], "names": names}
+    output.show(facts, *said, as_json=as_json)
 
 
 @app.command()
-def put(file: File, *, as_json: AsJson = False) -> None:
-    """Store a connector; jobs already planned keep their revision."""
+def put(files: Files, *, as_json: AsJson = False) -> None:
+    """Store connectors, none where one is wrong; jobs already planned keep their revision."""
+    checked = _checked(files)  # all of them, before the ledger is reached
+    connectors = _connectors()
+    stored = [connectors.put(config) for config in checked]
+    facts = [{"name": one.name, "revision": one.revision} for one in stored]
+    said = [f"connector {one.name} stored as revision {one.revision}" for one in stored]
+    output.show(facts[0] if len(files) == 1 else facts, *said, as_json=as_json)
+    for one in stored:
+        for other in one.overlapping:
+            output.note(
+                f"connector {other.name} reads {other.source} into the same topic: objects that "
+                "both read are delivered twice"
+            )
+
+
+def _checked(files: Sequence[Path]) -> list[dict[str, str]]:
+    """Return the connectors of files. Raises Misconfigured with the problems of all of them."""
     from extentflow.config.files import load
     from extentflow.wiring import check_connector
 
-    config = load(file)
-    check_connector(config)  # before the ledger is reached
-    stored = _connectors().put(config)
-    facts = {"name": stored.name, "revision": stored.revision}
-    said = f"connector {stored.name} stored as revision {stored.revision}"
-    output.show(facts, said, as_json=as_json)
-    for other in stored.overlapping:
-        output.note(
-            f"connector {other.name} reads {other.source} into the same topic: objects that both "
-            "read are delivered twice"
-        )
+    found: list[dict[str, str]] = []
+    problems: list[str] = []
+    for file in files:
+        try:
+            config = load(file)
+            check_connector(config)
+        except Misconfigured as exc:
+            several = f"{file}: " if len(files) > 1 else ""
+            problems += (
+                problem if problem.startswith(str(file)) else f"{several}{problem}"
+                for problem in exc.problems
+            )
+        else:
+            found.append(config)
+    names = [config["name"] for config in found]
+    twice = {name for name in names if names.count(name) > 1}
+    problems += (f"connector {name} is in several files; keep one" for name in sorted(twice))
+    if problems:
+        raise Misconfigured(problems)
+    return found
 
 
 @app.command("list")
 def list_all(*, as_json: AsJson = False) -> None:
     """List the connectors."""
-    found = _connectors(creates=False).list()
+    from extentflow.cli.opened import open_runtime
+    from extentflow.services.connectors import Connectors
+    from extentflow.wiring.environments import other_ledger
+
+    runtime = open_runtime(creates=False)
+    found = Connectors(runtime.ledger).list()
+    if not found and (elsewhere := other_ledger(runtime.ledger_address)):
+        output.note(elsewhere)
     if as_json:
         output.print_json([asdict(one) for one in found])
         return
@@ -114,10 +151,10 @@ def stop(connector: Name, *, as_json: AsJson = False) -> None:
 
 
 def _connectors(*, creates: bool = True) -> "Connectors":
+    from extentflow.cli.opened import open_runtime
     from extentflow.services.connectors import Connectors
-    from extentflow.wiring import Runtime
 
-    return Connectors(Runtime.from_environment(notify=output.note, creates=creates).ledger)
+    return Connectors(open_runtime(creates=creates).ledger)
 
 
 def _show_change(change: "ConnectorChange", *, as_json: bool, **more: object) -> None:

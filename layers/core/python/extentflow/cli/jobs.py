@@ -1,38 +1,34 @@
 """`extentflow status`, `submit` and `replay --dlq`: jobs, and work for the deployed functions."""
 
-from itertools import islice
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 from typer import Argument, Option
 
-from extentflow.cli import output
+from extentflow.cli import output, statuses
 from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.errors import Misconfigured
-from extentflow.model import ExtentState, JobState
+from extentflow.model import JobState
 
 if TYPE_CHECKING:
-    from extentflow.jobs.run import JobReport
-    from extentflow.ledger import ExtentItem
     from extentflow.services.jobs import JobDetail
-
-MAP_CELLS = 400
-SHOWN_ERRORS = 20
-COLUMNS = ("job", "begun", "connector", "object", "state", "extents", "records", "bad", "filtered")
-NARROW_COLUMNS = ("job", "state", "extents", "records", "bad", "filtered", "object")
-WIDE = 120
-MAP = {
-    "DONE": ("█", "green"),
-    "working": ("▓", "cyan"),
-    "PENDING": ("·", "dim"),
-    "FAILED": ("x", "red"),
-}
 
 JobId = Annotated[str | None, Argument(help="A job's id, or its beginning.")]
 Connector = Annotated[str | None, Option("--connector", "-c")]
 State = Annotated[JobState | None, Option("--state", case_sensitive=False, help="Only jobs in it.")]
+Prefix = Annotated[
+    str | None, Option("--prefix", help="Only of objects whose key, or address, begins so.")
+]
+JobsSince = Annotated[
+    str | None,
+    Option("--since", help="Only jobs that began or ended since: 2h, 3d, 2026-11-26T08:00Z."),
+]
+Watched = Annotated[
+    bool, Option("--watch", "-w", help="Show changes until every job shown has ended.")
+]
 Limit = Annotated[int, Option("--limit", min=1, help="At most so many jobs.")]
 Addresses = Annotated[
     list[str] | None, Argument(help="s3://bucket/key; with --connector also a prefix/ or a glob.")
@@ -59,28 +55,39 @@ def status(
     *,
     connector: Connector = None,
     state: State = None,
+    prefix: Prefix = None,
+    since: JobsSince = None,
     limit: Limit = 50,
+    watch: Watched = False,
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, newest first; or one job with the map of its extents and its errors."""
+    from extentflow.cli.opened import open_runtime
     from extentflow.jobs.preflight import skip_reason
-    from extentflow.services.jobs import Jobs
-    from extentflow.wiring import Runtime
+    from extentflow.services.jobs import JobFilter, Jobs, parse_since
+    from extentflow.wiring.environments import other_ledger
 
-    runtime = Runtime.from_environment(notify=output.note, creates=False)
+    runtime = open_runtime(creates=False)
     jobs = Jobs(runtime)
     if job is not None:
-        _show_job(jobs.get(job), as_json=as_json)
+        _show_one(partial(jobs.get, job), watch=watch, as_json=as_json)
         return
-    found = jobs.list(connector, state=state, limit=limit)
-    queues = jobs.queue_depths()
+    chosen = JobFilter(connector, state, prefix or "", parse_since(since, runtime.clock.wall()))
+    read = partial(jobs.find, chosen, limit=limit)
+    show = partial(statuses.show_jobs, filtered=chosen != JobFilter())
+    if watch:
+        statuses.watch(read, show, as_json=as_json)
+        return
+    found, queues = read(), jobs.queue_depths()
     if as_json:
-        output.print_json({"jobs": [one.report for one in found], "queues": queues.depths})
+        output.print_json({**statuses.to_json(found), "queues": queues.depths})
     else:
         if queues.depths:
             counts = [(name, d.waiting, d.hidden, d.delayed) for name, d in queues.depths.items()]
             output.print_table(("queue", "waiting", "in work", "delayed"), counts)
-        _show_jobs(found, state)
+        show(found)
+        if not found.jobs and (elsewhere := other_ledger(runtime.ledger_address)):
+            output.note(elsewhere)
         if connector is not None and (skipped := skip_reason(runtime.ledger, connector)):
             output.note(skipped)
     # Last, so that one unavailable queue hides neither jobs nor the other queues.
@@ -88,6 +95,15 @@ def status(
         output.complain(f"{name}: {error}")
     if queues.unavailable:
         raise typer.Exit(INCOMPLETE)
+
+
+def _show_one(read: "Callable[[], JobDetail]", *, watch: bool, as_json: bool) -> None:
+    if watch:
+        statuses.watch(read, statuses.show_job, as_json=as_json)
+    elif as_json:
+        output.print_json(statuses.to_json(read()))
+    else:
+        statuses.show_job(read())
 
 
 def submit(
@@ -99,14 +115,14 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Announce objects to the planner, as a notification would; or give all to one run of Spark."""
+    from extentflow.cli.opened import open_runtime
     from extentflow.services.jobs import Jobs, require_engine
     from extentflow.services.runs import RunControl
-    from extentflow.wiring import Runtime
 
     require_engine(engine, connector)
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
-    jobs = Jobs(Runtime.from_environment(notify=output.note))
+    jobs = Jobs(open_runtime())
     if event is not None and connector is None:
         sent = jobs.submit_event(event.read_text(encoding="utf-8"), name=str(event))
     else:
@@ -133,10 +149,10 @@ def submit(
 
 def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Send messages of the dead letter queues to the functions again, or only show them."""
+    from extentflow.cli.opened import open_runtime
     from extentflow.services.jobs import Jobs, job_of
-    from extentflow.wiring import Runtime
 
-    runtime = Runtime.from_environment(notify=output.note)
+    runtime = open_runtime()
     found = Jobs(runtime).redrive(job, since=since, dry_run=dry_run)
     if as_json:
         moved = [{"job": job_of(one), "reason": one.reason} for one in found.moved]
@@ -147,102 +163,3 @@ def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool)
         output.print_table(("job", "dead-lettered", "reason"), rows)
     what = "would be resent" if dry_run else "resent"
     output.say(f"{output.counted(len(found.moved), 'message')} {what}, {found.left} left")
-
-
-def _show_jobs(jobs: "list[JobDetail]", state: JobState | None) -> None:
-    if not jobs:
-        output.note(
-            "there are no jobs; `extentflow run` starts them"
-            if state is None
-            else f"no job is {state}; `extentflow status` shows all jobs"
-        )
-        return
-    fitting = COLUMNS if output.out.width >= WIDE else NARROW_COLUMNS
-    filtered = any(one.report.filtered for one in jobs)
-    columns = [column for column in fitting if filtered or column != "filtered"]
-    rows = [
-        {
-            "job": one.job.id,
-            "begun": output.moment(one.job.created),
-            "connector": one.job.connector,
-            "object": one.report.uri,
-            "state": one.report.state,
-            "extents": extents(one.report),
-            "records": f"{one.report.records:,}",
-            "bad": f"{one.report.bad:,}",
-            "filtered": f"{one.report.filtered:,}",
-        }
-        for one in jobs
-    ]
-    output.print_table(columns, ([row[column] for column in columns] for row in rows))
-    for one in islice((one for one in jobs if one.cause), SHOWN_ERRORS):
-        output.note(f"{one.job.id}: {one.cause}")
-
-
-def _show_job(found: "JobDetail", *, as_json: bool) -> None:
-    job, report, items = found.job, found.report, found.extents
-    if as_json:
-        output.print_json(
-            {
-                "job": report,
-                "plan": job.plan,
-                "run": found.run,
-                "completion": found.completion,
-                "extents": list(items.values()),
-            }
-        )
-        return
-    facts = [
-        ("job", job.id),
-        ("object", job.version.uri),
-        ("begun", output.moment(job.created)),
-        ("connector", f"{job.connector}, revision {job.revision}"),
-        ("state", f"{job.state}{': ' + job.reason if job.reason else ''}"),
-        *([("run", f"{found.run} of EMR Serverless")] if found.run else []),
-        ("extents", f"{report.done} done, {report.failed} failed of {job.plan.count}"),
-        ("records", counts(report)),
-    ]
-    output.print_table(("", ""), facts)
-    output.out.print(extent_map(items, job.plan.count))
-    if found.skipped:
-        output.note(found.skipped)
-    if found.completion:
-        output.complain(found.completion)
-    failed = (item for item in items.values() if item.state is ExtentState.FAILED)
-    for item in islice(failed, SHOWN_ERRORS):
-        output.complain(f"extent {item.ordinal}: {item.error}")
-    if found.replayable:
-        output.note(f"`extentflow replay {job.id}` continues it, when the cause is removed")
-
-
-def counts(job: "JobReport") -> str:
-    """Return what became of the records of a job."""
-    filtered = f", {job.filtered:,} filtered" if job.filtered else ""
-    return f"{job.records:,} and {job.bad:,} bad{filtered}"
-
-
-def extents(job: "JobReport") -> str:
-    """Return how many of a job's extents are done, as `done/all`, and how many failed."""
-    failed = f", {job.failed} failed" if job.failed else ""
-    return f"{job.done}/{job.extents}{failed}"
-
-
-def extent_map(items: "dict[int, ExtentItem]", count: int) -> Text:
-    """Return one cell per extent, or per range of extents where there are many."""
-    text = Text()
-    step = max(1, -(-count // MAP_CELLS))
-    cells = []
-    for first in range(0, count, step):
-        found = [items.get(ordinal) for ordinal in range(first, min(count, first + step))]
-        states = {
-            "PENDING" if item is None else "working" if item.claim is not None else item.state.value
-            for item in found
-        }
-        # The worst one, because a cell of a large job stands for thousands of extents.
-        cells.append(next(s for s in ("FAILED", "working", "PENDING", "DONE") if s in states))
-    for cell in cells:
-        text.append(*MAP[cell])
-    legend = ", ".join(f"{MAP[name][0]} {name.lower()}" for name in MAP if name in cells)
-    text.append(f"   {legend}" if cells else "")
-    text.append(f"; one cell is {step} extents" if step > 1 else "")
-    return text

@@ -25,8 +25,11 @@ Cores = Annotated[
     int | None, Option("--cores", min=1, help="Workers at once on this machine (default: cores).")
 ]
 EngineName = Annotated[
-    str,
-    Option("--engine", help="spark (default), inline: no Spark, or emr: a run on EMR Serverless."),
+    str | None,
+    Option(
+        "--engine",
+        help="spark (default where it is installed), inline: no Spark, or emr: on EMR Serverless.",
+    ),
 ]
 Master = Annotated[
     str | None, Option("--master", help="Spark master, such as spark://host:7077 (default: local).")
@@ -155,7 +158,12 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Return seconds since the epoch as local date and time."""
+    """Return seconds since the epoch as local date and time with the zone's offset."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
+
+
+def local_time(seconds: float) -> str:
+    """Return seconds since the epoch as local date and time, without the zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 

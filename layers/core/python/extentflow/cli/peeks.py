@@ -9,9 +9,9 @@ from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson, size
-from extentflow.cli.runs import Settings, Topic
 
 if TYPE_CHECKING:
+    from extentflow.cli.runs import Settings, Topic
     from extentflow.services.peeks import Peek
 
 TOPIC = "peek"
@@ -24,8 +24,8 @@ Limit = Annotated[int, Option("--limit", min=1, max=1_000, help="At most so many
 def peek(
     addresses: Address,
     *,
-    topic: Topic = None,
-    settings: Settings = None,
+    topic: "Topic" = None,
+    settings: "Settings" = None,
     limit: Limit = 5,
     as_json: AsJson = False,
 ) -> None:
@@ -33,9 +33,12 @@ def peek(
 
     Needs no Kafka; nothing is stored or sent.
     """
-    from extentflow.services.addressed import make_connector, parse_settings
+    from extentflow.services.addressed import S3_SCHEMES, make_connector, parse_settings
     from extentflow.services.peeks import peek as peek_at
+    from extentflow.wiring.environments import use_running_servers
 
+    if any(one.startswith(S3_SCHEMES) for one in addresses):
+        use_running_servers(output.note)  # which hold buckets, too
     made = make_connector(addresses, topic or TOPIC, parse_settings(settings or ()))
     found = peek_at(made, limit=limit)
     if as_json:

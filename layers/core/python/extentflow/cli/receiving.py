@@ -15,7 +15,6 @@ from typer import Option
 
 from extentflow.cli import output
 from extentflow.cli.output import AsJson
-from extentflow.cli.progress import signals_stop
 from extentflow.config.files import read_if_present
 from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.requests import HttpRequest, HttpResponse
@@ -74,6 +73,7 @@ def receive(
     They are kept in the ledger's database (SQLite or PostgreSQL), or in the SQS queue of
     arrivals.queue.url. A sender gets 200 when its notification is stored.
     """
+    from extentflow.cli.progress import signals_stop
     from extentflow.wiring import Runtime
     from extentflow.wiring.arrivals import open_receiving_queue
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,17 +13,16 @@ from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.deadletters import replay_letters
-from extentflow.cli.jobs import extents, redrive
-from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, EngineName, Master, size
+from extentflow.cli.jobs import redrive
+from extentflow.cli.output import INCOMPLETE, AsJson, Cores, EngineName, Master, size
+from extentflow.cli.reports import show
 from extentflow.errors import Misconfigured
-from extentflow.model import JobState
 
 if TYPE_CHECKING:
-    from extentflow.jobs.run import JobReport, RunReport
-    from extentflow.services.runs import ObjectPlan, Runs
+    from extentflow.services.addressed import AddressedConnector
+    from extentflow.services.failures import FailedObject
+    from extentflow.services.runs import ObjectPlan, Plans, Runs
     from extentflow.sink.topics import NewTopics
-
-SHOWN_ERRORS = 8
 
 Addresses = Annotated[
     list[str] | None, Argument(help="s3://bucket/key, prefix/ or glob (default: the connector's).")
@@ -31,6 +31,16 @@ ConnectorName = Annotated[str, Option("--connector", "-c", help="The connector t
 Again = Annotated[
     bool,
     Option("--again", help="Deliver objects again in full, under the connector's latest revision."),
+]
+Failed = Annotated[
+    bool,
+    Option(
+        "--failed",
+        help="Deliver only objects whose jobs FAILED, under the connector's latest revision.",
+    ),
+]
+ShownFirst = Annotated[
+    bool, Option("--dry-run", help="Only show what would be delivered; nothing is written.")
 ]
 RunAddresses = Annotated[
     list[str] | None,
@@ -69,7 +79,8 @@ RunEngine = Annotated[
     str | None,
     Option(
         "--engine",
-        help="spark (default; inline with --topic), inline: no Spark, or emr: on EMR Serverless.",
+        help="spark (default where it is installed; inline with --topic), inline: no Spark, or emr:"
+        " on EMR Serverless.",
     ),
 ]
 JobId = Annotated[str | None, Argument(help="A job's id, or its beginning; with --dlq optional.")]
@@ -122,7 +133,10 @@ def plan(
 
     Nothing is written. An existing job keeps the plan of its own revision.
     """
-    found = _runs(creates=False).plan(connector, addresses or (), cores=cores)
+    _show_plans(_runs(creates=False).plan(connector, addresses or (), cores=cores), as_json=as_json)
+
+
+def _show_plans(found: "Plans", *, as_json: bool) -> None:
     if as_json:
         output.print_json([_plan_json(one) for one in found.objects])
     elif found.objects:
@@ -163,6 +177,28 @@ def plan(
         raise typer.Exit(INCOMPLETE)
 
 
+def _show_failed(found: "Sequence[FailedObject]", *, as_json: bool) -> None:
+    """Show what `--failed` would do with each object."""
+    rows = [
+        (
+            one.version.uri,
+            one.step.value,
+            f"{one.twice:,}",
+            one.job.id if one.job else "",
+            one.job.revision if one.job else "",
+            one.cause,
+        )
+        for one in found
+    ]
+    columns = ("object", "what", "delivered twice", "job", "revision", "cause")
+    if as_json:
+        output.print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif rows:
+        output.print_table(columns, rows)
+    else:
+        output.note("no object failed that can be delivered now")
+
+
 def _compression(one: "ObjectPlan") -> str:
     from extentflow.config.connector import BY_CONTENT
 
@@ -190,6 +226,8 @@ def run(
     cores: Cores = None,
     master: Master = None,
     again: Again = False,
+    failed: Failed = False,
+    dry_run: ShownFirst = False,
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka; exit code 0 only when every job is DONE.
@@ -198,6 +236,7 @@ def run(
     """
     from extentflow.services.addressed import make_connector, parse_settings, store_connector
     from extentflow.services.runs import EMR, EngineChoice
+    from extentflow.wiring.extents import INLINE
 
     if (connector is None) == (topic is None):
         raise Misconfigured(
@@ -207,33 +246,44 @@ def run(
     given = parse_settings(settings or ())
     topics = _new_topics(create_topic or ())
     direct = topic is not None and master is None
-    choice = EngineChoice(engine or ("inline" if direct else "spark"), cores, master)
+    name = INLINE if direct and engine is None else _engine(engine, master)
+    choice = EngineChoice(name, cores, master)
     made = None if topic is None else make_connector(addresses or (), topic, given)
     if made is None and (given or save):
         raise Misconfigured(
             "--set and --save go with --topic; change a stored connector's file, then `extentflow"
             " connectors put FILE`"
         )
+    if failed and (again or choice.name == EMR):
+        raise Misconfigured("--failed goes without --again, and with --engine spark or inline")
     if made is not None and choice.name == EMR and not save:
         raise Misconfigured("--engine emr reads a stored connector: add --save to store it")
     runs = _runs({} if servers is None else {"bootstrap.servers": servers})
     where = runs.runtime.ledger_address
     if not where.chosen and where.path.exists():  # else its creation is reported
         output.note(f"ledger {where.path}, because no setting names one")
+    if dry_run:
+        _show_first(runs, made or connector or "", addresses or (), failed=failed, as_json=as_json)
+        return
     if made is None:
         report = runs.run(
-            connector or "", addresses or (), engine=choice, again=again, topics=topics
+            connector or "",
+            addresses or (),
+            engine=choice,
+            again=again,
+            failed=failed,
+            topics=topics,
         )
         show(report, as_json=as_json)
         return
     made = store_connector(runs.runtime, made, save=save, notify=output.note)
-    keep = "" if made.stored else "; --save keeps it for `-c`"
-    output.note(f"connector {made.name}, revision {made.revision}{keep}: {made.shown}")
+    _note_made(made, save=save)
     report = runs.run(
         made.name,
         made.addresses,
         engine=choice,
         again=again,
+        failed=failed,
         revision=made.revision,
         topics=topics,
     )
@@ -241,7 +291,46 @@ def run(
         output.note("the same command again delivers only what is new")
     if servers is not None and (report.records_this_run or not report.ok):
         output.note(f"`status` and `replay` need `export EXTENTFLOW_BOOTSTRAP_SERVERS={servers}`")
-    show(report, as_json=as_json)
+    show(report, as_json=as_json, command="the same command")
+
+
+def _show_first(
+    runs: "Runs",
+    connector: "AddressedConnector | str",
+    addresses: Sequence[str],
+    *,
+    failed: bool,
+    as_json: bool,
+) -> None:
+    """Show what a run would deliver; a connector that was made is not stored."""
+    revision = None
+    if not isinstance(connector, str):
+        revision, addresses = runs.expect(connector.config), connector.addresses
+        connector = connector.name
+    if failed:
+        _show_failed(runs.failed(connector, addresses, revision=revision), as_json=as_json)
+    else:
+        _show_plans(runs.plan(connector, addresses, revision=revision), as_json=as_json)
+
+
+def _note_made(made: "AddressedConnector", *, save: bool) -> None:
+    keep = "" if made.stored else "; --save keeps it for `-c`"
+    output.note(f"connector {made.name}, revision {made.revision}{keep}: {made.shown}")
+    if save:
+        output.note(
+            f"stored: `extentflow run -c {made.name}` and `extentflow stream -c {made.name}` read"
+            f" {made.reads}"
+        )
+
+
+def _engine(name: str | None, master: str | None) -> str:
+    """Return the engine, reporting where Spark is not installed and none was named."""
+    from extentflow.wiring.extents import INLINE, usual_engine
+
+    usual = usual_engine(master)
+    if name is None and usual == INLINE:
+        output.note("on the cores of this machine, because extentflow[spark] is not installed")
+    return name or usual
 
 
 def _new_topics(words: Sequence[str]) -> "NewTopics | None":
@@ -281,7 +370,7 @@ def replay(
     dead_letters: OfRecords = False,
     repairs: Repairs = None,
     accept_duplicates: AcceptDuplicates = False,
-    engine: EngineName = "spark",
+    engine: EngineName = None,
     cores: Cores = None,
     master: Master = None,
     as_json: AsJson = False,
@@ -311,7 +400,7 @@ def replay(
     if dlq:
         redrive(job, since, dry_run=dry_run, as_json=as_json)
         return
-    choice = EngineChoice(engine, cores, master)
+    choice = EngineChoice(_engine(engine, master), cores, master)
     if since is not None or dry_run:
         raise Misconfigured("--since and --dry-run go with --dlq")
     runs = _runs()
@@ -349,64 +438,11 @@ def ingest(
 
 
 def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> "Runs":
+    from extentflow.cli.opened import open_runtime
     from extentflow.cli.progress import RunProgress, signals_stop
-    from extentflow.services.runs import RunControl, Runs
-    from extentflow.wiring import Runtime
+    from extentflow.services.runs import RunControl, Runs, committed_records
 
-    control = RunControl(lambda: RunProgress(output.err), signals_stop, output.note)
-    return Runs(Runtime.from_environment(given, notify=output.note, creates=creates), control)
-
-
-def show(report: "RunReport", *, as_json: bool) -> None:
-    """Print a report; end the command with another exit code than 0 unless every job is DONE."""
-    if as_json:
-        output.print_json(report.to_json())
-    elif report.jobs or not report.ok:
-        columns = ["job", "object", "state", "extents", "records", "bad"]
-        columns += ["filtered"] if any(job.filtered for job in report.jobs) else []
-        rows = [
-            (job.job, job.uri, job.state, extents(job), job.records, job.bad, job.filtered)
-            for job in report.jobs
-        ]
-        shown = ([f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows)
-        output.print_table(columns, (row[: len(columns)] for row in shown))
-        per_second = report.records_this_run / max(report.seconds, 1e-9)
-        rate = f" ({per_second:,.0f}/s)" if report.records_this_run else ""
-        peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured
-        memory = f", worker memory at most {size(peak)}" if peak else ""
-        output.err.print(
-            f"{report.records_this_run:,} records in {output.duration(report.seconds)}"
-            f"{rate}{memory}",
-            highlight=False,
-        )
-    remedies = [_remedy(job) for job in report.jobs if not job.settled]
-    # The reason of a job may be the error of its extent.
-    errors = [one for one in report.errors if not any(one in remedy for remedy in remedies)]
-    for line in (*remedies, *errors[:SHOWN_ERRORS]):
-        output.complain(line)
-    if len(errors) > SHOWN_ERRORS:
-        more = len(errors) - SHOWN_ERRORS
-        output.note(f"and {more} more errors; `extentflow status JOB` shows a job's")
-    if not report.ok:
-        raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
-
-
-def _remedy(job: "JobReport") -> str:
-    cause = job.reason.removeprefix(f"{job.uri}: ")
-    why = f"{job.uri}: job {job.job} is {job.state}{f': {cause}' if cause else ''}"
-    if job.state == JobState.SUPERSEDED:
-        return why  # which says how to deliver the new version
-    if job.state == JobState.FAILED:
-        return (
-            f"{why}; fix the cause (`extentflow status {job.job}` shows it), then run `extentflow"
-            f" replay {job.job}`. If the object was replaced, run its address again; if the"
-            " connector was changed, run this one address with --again"
-        )
-    if job.state == JobState.CANCELLED:
-        return (
-            f"{why}; `extentflow replay {job.job}` delivers the rest, `extentflow replay -c "
-            f"{job.connector}` the rest of all such jobs; while the connector is paused or "
-            f"stopped, first run `extentflow resume {job.connector}`"
-        )
-    done = f"; {job.done} of {job.extents} extents are done" if job.extents else ""
-    return f"{why}{done}; {'then ' if cause else ''}run the same command again to resume"
+    runtime = open_runtime(given, creates=creates)
+    progress = RunProgress(output.err, partial(committed_records, runtime))
+    control = RunControl(lambda: progress, signals_stop, output.note, progress.on_step)
+    return Runs(runtime, control)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,9 +19,9 @@ from typer import Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, Master
-from extentflow.cli.progress import signals_stop
 from extentflow.errors import Misconfigured
 from extentflow.plugins import from_extra
+from extentflow.services.metrics import Metric, Metrics, serve_metrics
 
 if TYPE_CHECKING:
     from extentflow.spark.options import StreamOptions
@@ -39,6 +41,31 @@ WRITTEN = {
     "listing.interval.seconds": "--listing-interval-seconds",
     "parallelism": "--cores",
 }
+
+# Names of metrics, without their prefix, and the field of a trigger that each is.
+OBSERVED = {
+    "extents_total": "extents",
+    "extents_failed_total": "failed",
+    "records_total": "records",
+    "bad_records_total": "bad",
+    "filtered_records_total": "filtered",
+    "bytes_read_total": "bytes_read",
+    "trigger_seconds_total": "seconds",
+    "extents_waiting": "waiting",
+    "extents_in_work": "hidden",
+}
+METRICS = (
+    Metric("extentflow_triggers_total", "counter", "Triggers that ended."),
+    Metric("extentflow_extents_total", "counter", "Extents that became final."),
+    Metric("extentflow_extents_failed_total", "counter", "Extents that became FAILED."),
+    Metric("extentflow_records_total", "counter", "Records committed to Kafka."),
+    Metric("extentflow_bad_records_total", "counter", "Bad records."),
+    Metric("extentflow_filtered_records_total", "counter", "Records that transforms removed."),
+    Metric("extentflow_bytes_read_total", "counter", "Bytes read from object stores."),
+    Metric("extentflow_trigger_seconds_total", "counter", "Seconds that triggers took."),
+    Metric("extentflow_extents_waiting", "gauge", "Extents that waited at the last trigger."),
+    Metric("extentflow_extents_in_work", "gauge", "Extents in work at the last trigger."),
+)
 
 Work = Annotated[
     str,
@@ -74,6 +101,14 @@ Checkpoint = Annotated[
     str | None,
     Option(help="Folder of Spark's batch log, no progress: may be deleted (default: temporary)."),
 ]
+MetricsAddress = Annotated[
+    str | None,
+    Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Serve metrics for Prometheus there, at /metrics; :PORT is every interface.",
+    ),
+]
 Receipts = Annotated[str, Option("--receipts", help="Spark format of kept receipts, as parquet.")]
 ReceiptsOptions = Annotated[
     list[str] | None, Option("--receipts-option", help="Its option, as path=s3a://shop/receipts.")
@@ -94,14 +129,17 @@ def stream(
     checkpoint: Checkpoint = None,
     receipts: Receipts = NOWHERE,
     receipts_option: ReceiptsOptions = None,
+    metrics: MetricsAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Deliver continuously on Spark; SIGTERM ends it within five seconds.
 
     Exit code 0 when it was stopped; with --once when all waiting work is DONE.
     """
+    from extentflow.cli.progress import signals_stop
     from extentflow.jobs.preflight import require_running, skip_reason
     from extentflow.wiring import Runtime
+    from extentflow.wiring.environments import use_running_servers
     from extentflow.wiring.extents import require_ledger_for
 
     with from_extra("spark", "`extentflow stream`"):
@@ -112,6 +150,7 @@ def stream(
     given = zip(WRITTEN, values, strict=True)
     options = {name: str(value) for name, value in given if value is not None}
     sink_options = _sink_options(receipts, receipts_option or [])
+    use_running_servers(output.note)
     asked = StreamOptions.read({**options, "run": run}, labels=WRITTEN)
     runtime = Runtime(asked.settings, notify=output.note)
     # Spark takes its time to start: a table or connector that is missing is reported before.
@@ -129,8 +168,10 @@ def stream(
         service = Service(spark, runtime, terms)
         totals: Counter[str] = Counter()
         output.note(_begin(asked, once=once))
-        with signals_stop(service.stop) as stopped:
-            undone = service.run(partial(_report, totals, as_json=as_json))
+        observed = Metrics(METRICS)
+        report = partial(_report, totals, observed, as_json=as_json)
+        with _served(observed, metrics), signals_stop(service.stop) as stopped:
+            undone = service.run(report)
     # A stopped run leaves work on purpose: its exit code reports that.
     if once and stopped():
         raise typer.Exit(STOPPED)
@@ -165,8 +206,24 @@ def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _report(totals: Counter[str], triggered: Triggered, *, as_json: bool) -> None:
+@contextmanager
+def _served(observed: Metrics, address: str | None) -> Iterator[None]:
+    if address is None:
+        yield
+        return
+    with serve_metrics(observed, address) as url:
+        output.note(f"metrics for Prometheus: {url}")
+        yield
+
+
+def _report(
+    totals: Counter[str], observed: Metrics, triggered: Triggered, *, as_json: bool
+) -> None:
     totals.update(extents=triggered.extents, failed=triggered.failed)
+    values: dict[str, float] = {
+        f"extentflow_{name}": getattr(triggered, field) for name, field in OBSERVED.items()
+    }
+    observed.update({**values, "extentflow_triggers_total": 1})
     if as_json:
         sys.stdout.write(json.dumps(asdict(triggered)) + "\n")
         sys.stdout.flush()  # a program that reads a pipe waits for this line

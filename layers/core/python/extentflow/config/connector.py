@@ -260,6 +260,13 @@ class ConnectorConfig:
         shown="required",
         only=(_LOCAL,),
     )
+    object_key: str | None = key(
+        types.EXACT,
+        "Only this object, or file: its whole key. Where nothing has that key, what is below it, as"
+        " below a folder. Exact text that begins with `aws.s3.prefix`.",
+        name="object.key",
+        shown="all below the prefix or directory",
+    )
     region: str | None = _s3(
         types.TEXT, "The region that requests are signed for.", aliases=(Alias("s3.region"),)
     )
@@ -519,7 +526,12 @@ class ConnectorConfig:
 
     def matches(self, bucket: str, key: str) -> bool:
         """Whether the object belongs to this connector; `key` is exact, never URL-encoded."""
-        return bucket == self.bucket and key.startswith(self.prefix)
+        return bucket == self.bucket and lies_within(key, self.prefix, self.object_key)
+
+    @property
+    def listed_prefix(self) -> str:
+        """What every key of the connector begins with; `matches` decides about those listed."""
+        return self.object_key or self.prefix
 
     def needs_content(self, key: str) -> bool:
         """Whether content decides the format: no setting does, nor the extension alone."""
@@ -563,7 +575,8 @@ class ConnectorConfig:
             raise UnsupportedFormat(
                 f"{self._uri(key)}: {known if found else 'the name has no extension of a format'},"
                 " and the content shows none (CSV and text are never guessed); set input.format in"
-                f" connector {self.name}, narrow its prefix, or run a glob (s3://BUCKET/PREFIX*.csv)"
+                f" connector {self.name} (with --topic: --set input.format=csv), or run a glob that"
+                " leaves it out (PREFIX/*.csv)"
             )
         if problem := self.unfit(name):
             raise UnsupportedFormat(
@@ -760,6 +773,11 @@ class ConnectorConfig:
 
     def _uri(self, key: str) -> str:
         return f"{bucket_uri(self.bucket)}/{key}"
+
+
+def lies_within(key: str, prefix: str, only: str | None) -> bool:
+    """Whether `key` begins with `prefix`, or with `only` is that key or, as in a folder, below."""
+    return key.startswith(prefix) if not only else f"{key}/".startswith(f"{only}/")
 
 
 def extension(key: str) -> str:

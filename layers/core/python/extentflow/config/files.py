@@ -6,6 +6,7 @@ key decides what they mean.
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +32,30 @@ class _Pairs(list[tuple[str, Any]]):
     """A JSON object as it stands in the text, duplicates included."""
 
 
+STANDARD_INPUT = "-"
+
+
 def load(path: Path) -> dict[str, str]:
-    """Read a file as a flat map; raises Misconfigured with every problem at once."""
-    text = read_if_present(str(path))
-    if text is None:
+    """Read a file as a flat map; raises Misconfigured with every problem at once.
+
+    `-` is the standard input: JSON where it begins with a brace, else .properties.
+    """
+    if str(path) == STANDARD_INPUT:
+        text = read_standard_input()
+        kind = ".json" if text.lstrip().startswith("{") else ".properties"
+        return parse_text(text, f"<stdin>{kind}")
+    found = read_if_present(str(path))
+    if found is None:
         raise Misconfigured(f"{path}: no such file; correct the path")
-    return parse_text(text, str(path))
+    return parse_text(found, str(path))
+
+
+def read_standard_input() -> str:
+    """Return the text of the standard input; Misconfigured if it is no UTF-8."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError:
+        raise Misconfigured("<stdin>: not UTF-8 text; write it as UTF-8") from None
 
 
 def read_if_present(path: str) -> str | None:

@@ -211,6 +211,16 @@ def _source_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]
             yield "directory: missing; write the absolute path of the directory to read"
         else:
             yield "aws.s3.bucket.name: missing; write the name of the bucket to read"
+    only = config.object_key
+    if only is not None and sound("object.key", "aws.s3.prefix"):
+        if not only.startswith(config.prefix):
+            yield (
+                f"object.key={quoted(only)}: does not begin with"
+                f" aws.s3.prefix={quoted(config.prefix)}; write the whole key, or remove the prefix"
+            )
+        if not only or only.endswith("/"):
+            key = "leave object.key out" if local else "write it as aws.s3.prefix"
+            yield f"object.key={quoted(only)}: names no object; for all below a folder {key}"
     remote = config.endpoint_type in {"ontaps3", "storagegrids3"}
     if sound("endpoint.type", "aws.s3.endpoint") and remote and not config.endpoint:
         yield (

@@ -40,6 +40,7 @@ PREFIX = "EXTENTFLOW_"
 CONFIG_VARIABLE = "EXTENTFLOW_CONFIG"
 # The local stack's, read by extentflow_local only.
 FOREIGN_VARIABLES = ("EXTENTFLOW_IVY_SETTINGS", CONFIG_VARIABLE)
+SETTINGS_FILES = ("extentflow.yaml", "extentflow.properties")
 FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 
 OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
@@ -245,8 +246,7 @@ def load(
     names = {variable(name): name for name in refused} | known
     labels: dict[str, str] = {}
     for found in sorted(environ):
-        foreign = found in FOREIGN_VARIABLES or found.startswith(FOREIGN_PREFIXES)
-        if foreign or not found.startswith(PREFIX) or not environ[found]:
+        if _is_foreign(found) or not found.startswith(PREFIX) or not environ[found]:
             continue
         if found in names:
             config[names[found]] = environ[found]
@@ -265,6 +265,20 @@ def load(
     return settings
 
 
+def configured_by(environ: Mapping[str, str], read_text: Callable[[str], str | None]) -> str | None:
+    """Return the first variable, or file, that gives a setting of workers; None: nothing does."""
+    if named := environ.get(CONFIG_VARIABLE):
+        return named
+    for found in sorted(environ):
+        if found.startswith(PREFIX) and not _is_foreign(found) and environ[found]:
+            return found
+    return next((path for path in SETTINGS_FILES if read_text(path) is not None), None)
+
+
+def _is_foreign(variable_name: str) -> bool:
+    return variable_name in FOREIGN_VARIABLES or variable_name.startswith(FOREIGN_PREFIXES)
+
+
 def with_ledger(settings: WorkerSettings, environ: Mapping[str, str]) -> WorkerSettings:
     """Return settings that name a ledger: their own, else the user's, so that they may travel."""
     if settings.ledger is not None:
@@ -281,7 +295,7 @@ def _from_file(
     environ: Mapping[str, str], read_text: Callable[[str], str | None], problems: list[str]
 ) -> dict[str, str]:
     named = environ.get(CONFIG_VARIABLE)
-    paths = (named,) if named else ("extentflow.yaml", "extentflow.properties")
+    paths = (named,) if named else SETTINGS_FILES
     found = {path: text for path in paths if (text := read_text(path)) is not None}
     if named and not found:
         problems.append(f"{CONFIG_VARIABLE}={named!r}: no such file; correct the path or unset it")

@@ -139,9 +139,16 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What an operator says about one dead letter: other bytes, or None to discard it."""
+    """What an operator says about one dead letter: other bytes, or None to discard it.
+
+    `keeps`: it is sent to the queue again as it is, because only others are discarded.
+    """
 
     raw: bytes | None
+    keeps: bool = False
+
+
+KEEP = Repair(None, keeps=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +171,7 @@ class Redelivered:
     """What became of the dead letters of a replay.
 
     Records that are still bad (`bad`), and dead letters that cannot be decoded (`left`), were sent
-    to the queue again. `reasons` has the first few of `left`.
+    to the queue again. `reasons` has the first few of `left`. `kept` were sent to it again unread.
     """
 
     records: int = 0
@@ -172,6 +179,7 @@ class Redelivered:
     discarded: int = 0
     filtered: int = 0
     left: int = 0
+    kept: int = 0
     reasons: list[str] = field(default_factory=list)
 
 
@@ -204,8 +212,8 @@ class _Decoded:
         return self.made.payload_bytes + bad
 
 
-# None: it is discarded. A text says why it stays.
-_Outcome: TypeAlias = _Decoded | str | None
+# None: it is discarded. A text says why it stays. A repair: it stays unread.
+_Outcome: TypeAlias = _Decoded | Repair | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +222,9 @@ class Redelivery:
 
     `identity` begins the transactional ids. `read` yields the committed records of a partition from
     an offset to its end. `open_letter` returns what a dead letter's record is decoded with, or
-    raises Permanent. `rows` reads records from objects again. A transaction ends with the first
-    dead letter that is sent after `transaction_seconds`.
+    raises Permanent. `others` is the repair of letters without one. `rows` reads records from
+    objects again. A transaction ends with the first dead letter that is sent after
+    `transaction_seconds`.
     """
 
     connector: str
@@ -230,6 +239,7 @@ class Redelivery:
     transaction_seconds: float = 10.0
     letters_ahead: int = LETTERS_AHEAD
     bytes_ahead: int = BYTES_AHEAD
+    others: Repair | None = None
 
     def identity_of(self, partition: int) -> str:
         """Return the transactional id and group of a partition."""
@@ -325,7 +335,13 @@ class Redelivery:
             for letter, outcome in decoded:
                 if not pending:
                     begun = self.clock.monotonic()
-                self._send(sink, letter, repairs.get((partition, letter.offset)), outcome, counted)
+                self._send(
+                    sink,
+                    letter,
+                    repairs.get((partition, letter.offset), self.others),
+                    outcome,
+                    counted,
+                )
                 position, pending = letter.offset + 1, pending + 1
                 late = self.clock.monotonic() - begun >= self.transaction_seconds
                 if late or pending == letters_per_transaction:
@@ -368,7 +384,9 @@ class Redelivery:
             if place >= count:
                 continue
             letter = letters[place]
-            outcome = self._outcome(letter, repairs.get((letter.partition, letter.offset)))
+            outcome = self._outcome(
+                letter, repairs.get((letter.partition, letter.offset), self.others)
+            )
             outcomes[place] = outcome
             size += _size(outcome)
             while size > self.bytes_ahead and count > 1:
@@ -379,7 +397,7 @@ class Redelivery:
 
     def _outcome(self, letter: DeadLetter, repair: Repair | None) -> _Outcome:
         if repair is not None and repair.raw is None:
-            return None
+            return repair if repair.keeps else None
         try:
             opened, made = self._converted(letter, _bytes_of(letter, repair))
         except _OF_ONE_LETTER as exc:
@@ -404,6 +422,7 @@ class Redelivery:
         found.records, found.bad = counted.records, counted.bad
         found.discarded, found.filtered = counted.discarded, counted.filtered
         found.left, found.reasons = counted.left, [*counted.reasons]
+        found.kept = counted.kept
 
     def _send(
         self,
@@ -419,6 +438,10 @@ class Redelivery:
             return
         if isinstance(outcome, str):
             self._return(sink, letter, outcome, counted)
+            return
+        if isinstance(outcome, Repair):
+            self._send_again(sink, letter, letter.attempt)
+            counted.kept += 1
             return
         made, raw = outcome.made, _bytes_of(letter, repair)
         rejected = []
@@ -460,7 +483,10 @@ class Redelivery:
         counted.left += 1
         if len(counted.reasons) < MOST_REASONS:
             counted.reasons.append(f"{letter}: {why}")
-        headers = {**letter.headers, ATTEMPT: str(letter.attempt + 1).encode()}
+        self._send_again(sink, letter, letter.attempt + 1)
+
+    def _send_again(self, sink: Sink, letter: DeadLetter, attempt: int) -> None:
+        headers = {**letter.headers, ATTEMPT: str(attempt).encode()}
         value = pa.array([letter.raw], pa.large_binary())
         if sink.send(Records(self.topic, value, headers=[list(headers.items())])):
             raise CorruptRecord(

@@ -156,7 +156,7 @@ class JobAdmission:
                 elsewhere.append(one[0])
         first = turn % len(here) if here else 0
         for number, (config, revision) in enumerate(here[first:] + here[:first]):
-            if hidden(arrival.key, config.prefix):
+            if hidden(arrival.key, config.listed_prefix):
                 log.info("%s is no data to connector %s, by its name", arrival.uri, config.name)
                 continue
             if number and late():

@@ -57,12 +57,13 @@ class ListedPrefix:
     def place(self) -> str:
         """What a token belongs to."""
         config = self.config
-        return f"{config.endpoint_type} {config.endpoint} {config.bucket} {config.prefix}"
+        return f"{config.endpoint_type} {config.endpoint} {config.bucket} {config.listed_prefix}"
 
     def is_data(self, version: ObjectVersion) -> bool:
         """Return whether it is data: an empty object with a slash is a console's folder."""
         folder = version.key.endswith("/") and not version.size
-        return not folder and not hidden(version.key, self.config.prefix)
+        ours = self.config.matches(version.bucket, version.key)
+        return ours and not folder and not hidden(version.key, self.config.listed_prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class ListingScan:
         if self.late():
             return
         try:
-            for page in listed_prefix.store.pages(config.bucket, config.prefix, token=token):
+            for page in listed_prefix.store.pages(config.bucket, config.listed_prefix, token=token):
                 problems = 0
                 for step in self._page(listed_prefix, page.versions):
                     problems += step.problems

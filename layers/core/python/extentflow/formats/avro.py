@@ -38,6 +38,7 @@ from extentflow.errors import (
     CorruptObject,
     UnsupportedFormat,
     UnsupportedType,
+    shown_bytes,
 )
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, no_rows, row_factor
 from extentflow.formats.avro_columns import (
@@ -449,8 +450,8 @@ def read_header(source: RangeSource) -> Header:
             require_signature(version, piece[:HEAD_BYTES], expected="avro")
             if not piece.startswith(MAGIC):
                 raise UnsupportedFormat(
-                    f"{uri} is not an Avro file (it begins with {piece[:4]!r}, not with Obj and 1);"
-                    " set input.format to its format"
+                    f"{uri} is not an Avro file (it begins with {shown_bytes(piece[:4])}, not with"
+                    " Obj and 1); set input.format to its format"
                 )
         data += piece
         try:

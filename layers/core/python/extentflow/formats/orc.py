@@ -25,7 +25,13 @@ import pyarrow.dataset as ds
 from pyarrow import orc
 
 from extentflow.config.specs import OF_COLUMNS
-from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
+from extentflow.errors import (
+    Conflict,
+    CorruptObject,
+    UnsupportedFormat,
+    UnsupportedType,
+    shown_bytes,
+)
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, no_rows
 from extentflow.formats.arrow_ipc import require_columns
 from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
@@ -143,8 +149,8 @@ def read_tail(source: RangeSource) -> Tail:
     # The postscript ends with the magic; files of Hive 0.11 and earlier begin with it only.
     if not head.startswith(MAGIC):
         raise UnsupportedFormat(
-            f"{version.uri} is not an ORC file (it begins with {head[:3]!r}, not with ORC); set"
-            " input.format to its format"
+            f"{version.uri} is not an ORC file (it begins with {shown_bytes(head[:3])}, not with"
+            " ORC); set input.format to its format"
         )
     file = ObjectFile(source, version.size, b"", start, held)
     try:

@@ -15,6 +15,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from extentflow.errors import shown_bytes
+
 # Wire types of protocol buffers.
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 # Numbers of fields in orc_proto.proto.
@@ -174,7 +176,7 @@ def check_stripe(footer: bytes, keys: frozenset[int], stream_bytes: int) -> list
     # The reader opens a file of this name.
     for name in messages_of(fields, _TIMEZONE):
         if not _TIMEZONE_NAME.fullmatch(name):
-            raise ValueError(f"its time zone is {name[:40]!r}")
+            raise ValueError(f"its time zone is {shown_bytes(name[:40])}")
     return lengths
 
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import SECRET, choice
-from extentflow.errors import Conflict, CorruptObject
+from extentflow.errors import Conflict, CorruptObject, shown_bytes
 from extentflow.formats import (
     BadRecord,
     Chunk,
@@ -494,8 +494,8 @@ class Parquet:
         magics = (MAGIC, ENCRYPTED_MAGIC)
         if groups and extent.start == 0 and (head := source.read(0, len(MAGIC))) not in magics:
             raise CorruptObject(
-                f"{source.version.uri}[0-{len(MAGIC)}) is {head!r}, not PAR1, although the object"
-                " ends as Parquet; upload it again"
+                f"{source.version.uri}[0-{len(MAGIC)}) is {shown_bytes(head)}, not PAR1, although"
+                " the object ends as Parquet; upload it again"
             )
         first_row, end_row = (groups[0].first_row, groups[-1].end_row) if groups else (0, 0)
         if not 0 <= position <= end_row - first_row:

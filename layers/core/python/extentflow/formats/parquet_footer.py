@@ -21,7 +21,7 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
+from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType, shown_bytes
 from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.formats.parquet_keys import FOOTER_KEY, KEY_LIST, FileKeys, KeyUnavailableError
 from extentflow.formats.parquet_statistics import IndexPlaces, pruning_facts
@@ -207,8 +207,8 @@ def _require_magic(source: RangeSource, tail: bytes, keys: FileKeys | None) -> N
     if head.startswith(MAGIC):
         raise _corrupt(version, "begins as Parquet but does not end with PAR1")
     raise UnsupportedFormat(
-        f"{version.uri} is not a Parquet file (it ends with {tail[-4:]!r}, not with PAR1);"
-        " set input.format to its format"
+        f"{version.uri} is not a Parquet file (it ends with {shown_bytes(tail[-4:])}, not with"
+        " PAR1); set input.format to its format"
     )
 
 

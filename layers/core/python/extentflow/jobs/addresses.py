@@ -3,7 +3,8 @@
     s3://bucket/a/b.csv      the object; where there is none, everything below a/b.csv/
     s3://bucket/a/           everything below a/, nested prefixes included
     s3://bucket/a/*.csv      a glob; `*` also crosses slashes
-    file:///data/a.csv       with endpoint.type=localfile
+    file:///data/a.csv       with endpoint.type=localfile; a path alone means the same, also one
+                             that is relative to the working directory
 
 s3a://, as Hadoop calls it, means the same as s3://.
 
@@ -13,19 +14,32 @@ Below a prefix, and where a glob does not spell them out, names that begin with 
 out, as Hadoop, Hive and Spark do: _SUCCESS markers, checksums, what a job has not finished writing.
 """
 
+import logging
+import os
+import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Self
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Self, TypeAlias
 
-from extentflow.config.connector import ConnectorConfig, hidden
-from extentflow.errors import Misconfigured, ObjectGone, without_credentials
+from extentflow.config.connector import ConnectorConfig, hidden, lies_within
+from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, without_credentials
 from extentflow.model import ObjectVersion
-from extentflow.storage import ObjectStore
+from extentflow.storage import Listed, ObjectStore, Page
+
+log = logging.getLogger(__name__)
+
+# Returns which versions of a page need not be selected.
+Known: TypeAlias = Callable[[Sequence[ObjectVersion]], Container[ObjectVersion]]
 
 GLOB_CHARACTERS = "*?["
-_SCHEMES = ("s3://", "s3a://", "file://")
+FILE_SCHEME = "file://"
+_SCHEMES = ("s3://", "s3a://", FILE_SCHEME)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class NothingMatches(Misconfigured):
@@ -34,50 +48,111 @@ class NothingMatches(Misconfigured):
 
 @dataclass(frozen=True, slots=True)
 class KeyScope:
-    """What belongs to a connector: keys that begin with `prefix` in `bucket`."""
+    """What belongs to a connector: keys that begin with `prefix` in `bucket`, or `only` one key.
+
+    Where nothing has the key `only`, what is below it.
+    """
 
     connector: str
     bucket: str
     prefix: str = ""
+    only: str = ""
 
     @classmethod
     def of(cls, config: ConnectorConfig) -> Self:
         """Return a connector's scope."""
-        return cls(config.name, config.bucket, config.prefix)
+        return cls(config.name, config.bucket, config.prefix, config.object_key or "")
+
+    @property
+    def root(self) -> str:
+        """The key, or the beginning of keys, that stands for the whole scope."""
+        return self.only or self.prefix
+
+    @property
+    def of_files(self) -> bool:
+        """Whether the bucket is a folder of this machine."""
+        return self.bucket.startswith("/")
+
+    @property
+    def source(self) -> str:
+        """The address of the whole scope."""
+        return self.uri(self.root)
+
+    def holds(self, key: str) -> bool:
+        """Whether a key lies in the scope."""
+        return lies_within(key, self.prefix, self.only)
 
     def key(self, address: str) -> str:
         """Return the key (or key pattern) that `address` names in this scope.
 
-        The scope's own prefix stands for all of it. Raises Misconfigured for another bucket,
-        another prefix, no address at all, or no UTF-8.
+        The scope's own root stands for all of it. Of files, an address may be a path, also one that
+        is relative to the working directory, or leads through links. Raises Misconfigured for
+        another bucket, another prefix, no address at all, or no UTF-8.
         """
         if address != address.encode("utf-8", "replace").decode():
             raise Misconfigured(f"{address!a} is not UTF-8, which keys are; correct the address")
+        if self.of_files and address and (path := file_path(address)):
+            address = self._below(path)
         for scheme in _SCHEMES:
             root = f"{scheme}{self.bucket}"
             if address == root or address.startswith(f"{root}/"):
                 return self._inside(address, address[len(root) + 1 :])
         schemes = f"; addresses begin with {', '.join(_SCHEMES)}"
+        place = f"{'folder' if self.of_files else 'bucket'} {self.bucket}"
         raise Misconfigured(
-            f"{without_credentials(address)} is not in bucket {self.bucket}, which is what"
-            f" connector {self.connector} reads; give an address below {self.uri(self.prefix)} or"
-            f" use another connector{'' if address.startswith(_SCHEMES) else schemes}"
+            f"{without_credentials(address)} is not in {place}, which is what connector"
+            f" {self.connector} reads; {self._give} or use another connector"
+            f"{'' if address.startswith(_SCHEMES) else schemes}"
         )
 
     def uri(self, key: str) -> str:
         """Return the address of a key, or of a prefix."""
-        scheme = "file" if self.bucket.startswith("/") else "s3"
+        scheme = "file" if self.of_files else "s3"
         return f"{scheme}://{self.bucket}/{key}"
 
+    @property
+    def _give(self) -> str:
+        return f"give {self.source}" if self.only else f"give an address below {self.source}"
+
     def _inside(self, address: str, key: str) -> str:
-        if key.startswith(self.prefix):
+        if self.holds(key):
             return key
-        if key == "" or self.prefix.startswith(f"{key.removesuffix('/')}/"):
-            return self.prefix
+        if key == "" or self.root.startswith(f"{key.removesuffix('/')}/"):
+            return self.root
+        below = "" if self.only else "below "
         raise Misconfigured(
-            f"{address} is not below {self.uri(self.prefix)}, which is what connector "
-            f"{self.connector} reads; give an address below it or use another connector"
+            f"{address} is not {below}{self.source}, which is what connector {self.connector}"
+            f" reads; {self._give} or use another connector"
         )
+
+    def _below(self, path: str) -> str:
+        """Return the address of a path, by the bucket's own spelling where links lead into it."""
+        given, root = Path(path), self.bucket.rstrip("/")
+        real = os.path.realpath(root or "/").rstrip("/")
+        # The last name may be a glob, or a link that is a key of its own.
+        spellings = (f"{os.path.realpath(given.parent)}/{given.name}", os.path.realpath(given))
+        for start, one in ((root, path), *((real, spelling) for spelling in spellings)):
+            if f"{one}/".startswith(f"{start}/"):
+                return f"{FILE_SCHEME}{self.bucket}/{one[len(start) + 1 :]}"
+        return f"{FILE_SCHEME}{path}"
+
+
+def file_path(address: str) -> str | None:
+    """Return the absolute path that an address of files names; None: it is of something else.
+
+    A slash at its end stays, so does a glob. Raises Misconfigured for a URL that holds no path.
+    """
+    text = address
+    if address.startswith(FILE_SCHEME):
+        text = re.sub(r"^localhost(?=/)", "", address.removeprefix(FILE_SCHEME))
+        if not text.startswith("/"):
+            raise Misconfigured(
+                f"{without_credentials(address)}: write file:///absolute/path, or a path alone"
+            )
+    elif _SCHEME.match(text):
+        return None
+    path = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 - keeps a `*`
+    return f"{path}/" if text.endswith("/") and path != "/" else path
 
 
 def select(
@@ -85,26 +160,33 @@ def select(
     scope: KeyScope,
     pattern: str,
     leave_out: Callable[[str], None] = lambda _key: None,
+    known: Known | None = None,
 ) -> Iterator[ObjectVersion]:
     """Yield the pinned versions of all objects that `pattern` (see `KeyScope.key`) means.
 
-    One HEAD per selected object, none for keys that do not match. `leave_out` receives the keys
-    that are hidden. Raises as `ObjectStore`, and NothingMatches; only a scope may be empty.
+    One HEAD per selected object, none for keys that do not match, nor for versions that `known`
+    leaves out. `leave_out` receives the keys that are hidden. Raises as `ObjectStore`, and
+    NothingMatches; only a whole prefix may be empty.
     """
-    for keys in _meanings(store, scope, pattern, leave_out):
+    below = partial(_below, store, scope, leave_out=leave_out, known=known)
+    for keys in _meanings(scope, pattern, below):
         found = False
         for key in keys:
+            if key is None:
+                found = True
+                continue
             try:
                 version = store.head(scope.bucket, key)
             except ObjectGone:  # deleted since it was listed
                 continue
             found = True
             yield version
-        if found or pattern == scope.prefix:
+        if found or (pattern == scope.root and not scope.only):
             return
+    look = "list the folder" if scope.of_files else "list the bucket with your S3 client"
     raise NothingMatches(
-        f"no object matches {scope.uri(pattern)}; "
-        "check the address, or list the bucket with your S3 client"
+        f"no {'file' if scope.of_files else 'object'} matches {scope.uri(pattern)}; check the"
+        f" address, or {look}"
     )
 
 
@@ -114,16 +196,18 @@ def select_all(
     addresses: Iterable[str],
     leave_out: Callable[[str], None] = lambda _key: None,
     unmatched: dict[str, NothingMatches] | None = None,
+    *,
+    known: Known | None = None,
 ) -> Iterator[ObjectVersion]:
     """Yield the objects that addresses match, each once; without any the scope. See `select`.
 
     `unmatched` collects the addresses that match nothing, instead of raising for the first one.
     """
-    patterns = {scope.key(address): address for address in addresses} or {scope.prefix: ""}
+    patterns = {scope.key(address): address for address in addresses} or {scope.root: ""}
     seen: set[ObjectVersion] = set()
     for pattern, address in patterns.items():
         try:
-            for version in select(store, scope, pattern, leave_out):
+            for version in select(store, scope, pattern, leave_out, known):
                 if version not in seen:
                     seen.add(version)
                     yield version
@@ -141,7 +225,7 @@ def match_missing(
     `selected` are the keys that they select: what exists under exactly that name wins here, too.
     """
     existing = sorted(selected)
-    patterns = [scope.key(address) for address in addresses] or [scope.prefix]
+    patterns = [scope.key(address) for address in addresses] or [scope.root]
     tests = [_match_missing(scope, pattern, existing) for pattern in dict.fromkeys(patterns)]
     return lambda key: any(test(key) for test in tests)
 
@@ -152,8 +236,8 @@ def _match_missing(scope: KeyScope, pattern: str, existing: Sequence[str]) -> Ca
         place = bisect_left(existing, prefix)
         return existing[place] if place < len(existing) else ""
 
-    if pattern == scope.prefix:
-        return lambda key: key.startswith(pattern)
+    if pattern == scope.root:
+        return scope.holds
     directory = pattern.endswith("/")
     if not directory and first(pattern) == pattern:
         return lambda key: key == pattern
@@ -167,27 +251,63 @@ def _match_missing(scope: KeyScope, pattern: str, existing: Sequence[str]) -> Ca
 
 
 def _meanings(
-    store: ObjectStore, scope: KeyScope, pattern: str, leave_out: Callable[[str], None]
-) -> Iterator[Iterable[str]]:
-    """Yield the keys of each thing that `pattern` may mean, the likeliest first."""
-
-    def below(prefix: str, glob: str = "") -> Iterator[str]:
-        """Yield the keys of objects; an empty one that ends with a slash is a console's folder."""
-        for listed in store.list(scope.bucket, prefix):
-            if glob and not fnmatchcase(listed.key[len(scope.prefix) :], glob):
-                continue
-            if hidden(listed.key, prefix):
-                leave_out(listed.key)
-            elif listed.size or not listed.key.endswith("/"):
-                yield listed.key
-
-    if pattern == scope.prefix:
-        yield below(pattern)
+    scope: KeyScope, pattern: str, below: Callable[[str, str], Iterable[str | None]]
+) -> Iterator[Iterable[str | None]]:
+    """Yield the keys of each thing that `pattern` may mean, the likeliest first; see `_below`."""
+    if pattern == scope.root and not scope.only:
+        yield below(pattern, "")
         return
     directory = pattern.endswith("/")
     if not directory:
         yield [pattern]
-    yield below(pattern if directory else f"{pattern}/")
-    rest = pattern.removeprefix(scope.prefix)
+    yield below(pattern if directory else f"{pattern}/", "")
+    rest = "" if pattern == scope.only else pattern.removeprefix(scope.prefix)
     if starts := [rest.index(character) for character in GLOB_CHARACTERS if character in rest]:
-        yield below(scope.prefix + rest[: min(starts)], f"{rest}*" if directory else rest)
+        glob = f"{rest}*" if directory else rest
+        yield below(scope.prefix + rest[: min(starts)], glob)
+
+
+def _below(
+    store: ObjectStore,
+    scope: KeyScope,
+    prefix: str,
+    glob: str,
+    *,
+    leave_out: Callable[[str], None],
+    known: Known | None,
+) -> Iterator[str | None]:
+    """Yield the keys of objects below a prefix that match a glob; None for each that is `known`."""
+
+    def is_meant(listed: Listed | ObjectVersion) -> bool:
+        if not listed.key.startswith(prefix):
+            raise Misconfigured(
+                f"{scope.uri(prefix)}: the server lists {scope.uri(listed.key)}, whose key does not"
+                " begin so; it ignores a leading slash: remove it from aws.s3.prefix or the address"
+            )
+        if glob and not fnmatchcase(listed.key[len(scope.prefix) :], glob):
+            return False
+        if hidden(listed.key, prefix):
+            leave_out(listed.key)
+            return False
+        # An empty one that ends with a slash is a console's folder.
+        return bool(listed.size) or not listed.key.endswith("/")
+
+    pages = None if known is None else _pinned_pages(store, scope.bucket, prefix)
+    if known is None or pages is None:
+        yield from (listed.key for listed in store.list(scope.bucket, prefix) if is_meant(listed))
+        return
+    for page in pages:
+        meant = [version for version in page.versions if is_meant(version)]
+        left_out = known(meant)
+        yield from (None if version in left_out else version.key for version in meant)
+
+
+def _pinned_pages(store: ObjectStore, bucket: str, prefix: str) -> Iterator[Page] | None:
+    """Return the pages below a prefix; None where listing versions is not permitted."""
+    pages = store.pages(bucket, prefix)
+    try:
+        first = next(pages)
+    except AccessDenied as exc:
+        log.debug("every object is requested by itself: %s", exc)
+        return None
+    return chain([first], pages)

@@ -22,9 +22,10 @@ from extentflow.errors import (
     Permanent,
     reason,
 )
+from extentflow.jobs.planner import following_id
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
-from extentflow.model import Job, JobState, job_id
+from extentflow.model import Job, JobState
 from extentflow.storage import ChangeableStore, changeable
 
 log = logging.getLogger(__name__)
@@ -72,8 +73,7 @@ class CompletionActions:
         return failed
 
     def _is_followed(self, job: Job) -> bool:
-        following = job_id(job.connector, job.version, job.generation + 1)
-        return self.ledger.jobs.get(following) is not None
+        return self.ledger.jobs.get(following_id(job)) is not None
 
     def _failure(self, config: ConnectorConfig, job: Job) -> str:
         """Apply the action; return why it failed for good, with the remedy, or ""."""

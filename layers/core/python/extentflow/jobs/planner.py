@@ -44,7 +44,8 @@ class JobRequest:
     """The parameters of a new job: connector revision, object version, destination and content.
 
     `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
-    job can deliver the object; UNKNOWN_FORMAT is among the reasons.
+    job can deliver the object; UNKNOWN_FORMAT is among the reasons. `others` are connectors whose
+    job of the object counts as this one's, each with the object as it names it.
     """
 
     connector: str
@@ -58,6 +59,7 @@ class JobRequest:
     unfit: str = ""
     compression: str = ""
     most_bad: int = -1
+    others: tuple[tuple[str, ObjectVersion], ...] = ()
 
 
 def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int) -> int:
@@ -70,6 +72,11 @@ def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int
         return extent_bytes
     usual = fmt.extent_bytes or max(TEXT_EXTENT_BYTES, -(-size // MAX_TEXT_EXTENTS))
     return min(usual, max(MIN_EXTENT_BYTES, -(-size // max(1, cores))))
+
+
+def following_id(job: Job) -> str:
+    """Return the id of the job that delivers the same version after this one."""
+    return job_id(job.connector, job.version, job.generation + 1)
 
 
 def check_cluster(job: Job, cluster: str) -> None:
@@ -90,7 +97,9 @@ class Planner:
     open: Callable[[Job], tuple[Format, RangeSource]]
     clock: Clock
 
-    def register(self, request: JobRequest, *, again: float | None = None) -> Job:
+    def register(
+        self, request: JobRequest, *, again: float | None = None, failed: bool = False
+    ) -> Job:
         """Return the job of this object version under this connector, new or existing.
 
         Of several generations the newest counts. A SUPERSEDED job (object A, then B, then A again)
@@ -100,6 +109,9 @@ class Planner:
         `again` registers the next generation, a full second delivery, and cancels open ones before
         it. It is the time of the ledger when that delivery began: a generation since then under
         this revision belongs to it and is returned, so that an interrupted `--again` continues.
+
+        `failed` also delivers an object whose job is FAILED: what that has left under its own
+        revision, or all of the object as the next generation under another one.
 
         Raises:
             Conflict: the job exists and belongs to another Kafka cluster.
@@ -113,21 +125,29 @@ class Planner:
                 raise TooManyExtents(problem)
             return job
 
-        return self._registered(request, make, again=again)
+        return self._registered(request, make, again=again, failed=failed)
 
-    def admit(self, request: JobRequest, *, again: float | None = None) -> Job:
+    def admit(
+        self, request: JobRequest, *, again: float | None = None, failed: bool = False
+    ) -> Job:
         """Register as `register`; an object that cannot be cut gets a FAILED job with the reason.
 
         So the other objects of a run proceed, and `status` and `replay` find this one. A job that
         is under way, or that another revision of the connector began, is returned as it stands.
+        Of an object without a job, that of the first of `others` is returned which has begun one.
         """
+        if again is None and (elsewhere := self._of_others(request)):
+            return elsewhere
         try:
-            return self.register(request, again=again)
+            return self.register(request, again=again, failed=failed)
         except (UnsupportedFormat, TooManyExtents) as exc:
             why = reason(exc)
         plan = Plan(target_bytes=request.extent_bytes or TEXT_EXTENT_BYTES)
         found = self._registered(
-            request, lambda number: self._draft(request, number, plan), again=again
+            request,
+            lambda number: self._draft(request, number, plan),
+            again=again,
+            failed=failed,
         )
         same = (found.revision, found.format) == (request.revision, request.format)
         if not same or found.state is not JobState.PLANNING:
@@ -143,13 +163,33 @@ class Planner:
 
     def newest(self, request: JobRequest) -> Job | None:
         """Return the existing job that `register` would return; None where there is none."""
-        first = self._job_of(request, 0)
-        return first and self._newest(request, first)
+        return self.newest_of(request.connector, request.version)
+
+    def newest_of(self, connector: str, version: ObjectVersion) -> Job | None:
+        """Return the newest job of an object version under a connector."""
+        first = self.ledger.jobs.get(job_id(connector, version, 0))
+        return first and self._newest(first)
+
+    def delivered(
+        self, connector: str, versions: Sequence[ObjectVersion]
+    ) -> dict[ObjectVersion, Job]:
+        """Return the newest jobs of those versions whose newest job is DONE.
+
+        Few requests for many versions. What was registered or ended just now may be missing.
+        """
+        newest: dict[ObjectVersion, Job] = {}
+        asked, generation = list(versions), 0
+        while asked:
+            ids = {job_id(connector, version, generation): version for version in asked}
+            found = {ids[job.id]: job for job in self.ledger.jobs.get_many(ids)}
+            newest |= found
+            asked = [version for version, job in found.items() if not job.state.open]
+            generation += 1
+        return {v: job for v, job in newest.items() if job.state is JobState.DONE}
 
     def is_followed(self, job: Job) -> bool:
         """Return whether a later job delivers the same version of the object."""
-        following = job_id(job.connector, job.version, job.generation + 1)
-        return self.ledger.jobs.get(following) is not None
+        return self.ledger.jobs.get(following_id(job)) is not None
 
     def plan(
         self,
@@ -251,7 +291,12 @@ class Planner:
         return self.ledger.jobs.get(job.id) or job
 
     def _registered(
-        self, request: JobRequest, make: Callable[[int], Job], *, again: float | None
+        self,
+        request: JobRequest,
+        make: Callable[[int], Job],
+        *,
+        again: float | None,
+        failed: bool,
     ) -> Job:
         """Register the job that `make` returns for a generation, as `register`."""
         if again is not None:
@@ -261,12 +306,27 @@ class Planner:
             return self._usable(request, self.ledger.jobs.register(job))
         generation = 0
         while True:
-            found = self._newest(request, self.ledger.jobs.register(make(generation)))
+            found = self._newest(self.ledger.jobs.register(make(generation)))
             found = self._usable(request, found)
-            never_begun = found.state is JobState.FAILED and not found.plan.count
-            if not never_begun or found.revision == request.revision:
+            if found.state is not JobState.FAILED:
+                return found
+            if found.revision == request.revision:
+                return self.replay(found) if failed else found
+            if found.plan.count and not failed:
                 return found
             generation = found.generation + 1
+
+    def _of_others(self, request: JobRequest) -> Job | None:
+        """Return the job of another connector that delivers the object to this cluster."""
+        if not request.others or self._job_of(request, 0) is not None:
+            return None
+        for connector, version in request.others:
+            found = self.newest(replace(request, connector=connector, version=version))
+            if found is None or found.cluster != request.cluster:
+                continue
+            if found.state is not JobState.FAILED or found.plan.count:
+                return self._usable(request, found)
+        return None
 
     def _usable(self, request: JobRequest, found: Job) -> Job:
         """Return a registered job, resumed where it is SUPERSEDED. Raises Conflict."""
@@ -326,11 +386,12 @@ class Planner:
             f"extent.bytes to {-(-size // MAX_EXTENTS)} or more, or to auto"
         )
 
-    def _newest(self, request: JobRequest, found: Job) -> Job:
+    def _newest(self, found: Job) -> Job:
         """Return the newest generation of an object's job; an open one has no later one."""
-        if found.state.open:
-            return found
-        while later := self._job_of(request, found.generation + 1):
+        while not found.state.open:
+            later = self.ledger.jobs.get(following_id(found))
+            if later is None:
+                break
             found = later
         return found
 

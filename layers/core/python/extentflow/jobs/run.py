@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from extentflow.engines import Engine, RunListener, pack
 from extentflow.errors import (
@@ -22,12 +23,13 @@ from extentflow.errors import (
     Misconfigured,
     ObjectChanged,
     Permanent,
+    ProgressUnknown,
     StoreUnavailable,
     reason,
 )
 from extentflow.jobs.planner import JobRequest, Planner, in_pages
 from extentflow.jobs.preflight import ConnectorStateCache
-from extentflow.ledger import ConnectorState, Ledger, committed
+from extentflow.ledger import ConnectorState, JobProgress, Ledger, committed, failure_reason
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 # Ranges, offsets, slots: what differs between extents that fail for one cause.
 NUMBER = re.compile(r"\d+")
 WAVE_EXTENTS = 4_096  # few enough for any driver's memory
+
+Step: TypeAlias = Callable[[str, int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,8 @@ class JobRunner:
     """A driver with its engine. `stopped` returns whether a person stopped the run.
 
     `publish` receives every job of a run that ended. `undeliverable_reason` returns why a job
-    cannot be delivered from here under the revision that it pins, "" where it can.
+    cannot be delivered from here under the revision that it pins, "" where it can. `step` receives
+    what is done before extents run, and to how many jobs it was.
     """
 
     name: str
@@ -167,12 +172,14 @@ class JobRunner:
     stopped: Callable[[], bool] = lambda: False
     publish: Callable[[Sequence[Job]], object] = lambda _jobs: None
     undeliverable_reason: Callable[[Job], str] = lambda _job: ""
+    step: Step = lambda _what, _done: None
 
     def ingest(
         self,
         requests: Iterator[JobRequest],
         *,
         again: float | None = None,
+        failed: bool = False,
         earlier: Sequence[Job] = (),
     ) -> RunReport:
         """Register a job per request and run them all; jobs that are final are only reported.
@@ -182,12 +189,13 @@ class JobRunner:
 
         An object that cannot be cut is a FAILED job of the report; one whose open job pins a
         revision that cannot be used here is an error, and the others run. Once the connector is
-        paused or stopped, or the run is stopped, nothing more is registered. `again`: see
-        `Planner.register`.
+        paused or stopped, or the run is stopped, nothing more is registered. `again` and `failed`:
+        see `Planner.register`.
         """
         jobs: list[Job] = []
         left: list[str] = []
-        complete = self._admit(requests, again, jobs, left)
+        admit = partial(self.planner.admit, again=again, failed=failed)
+        complete = self._admit(requests, admit, jobs, left)
         known = [job for job in earlier if self._is_deliverable(job, left, replaced=True)]
         jobs = [*known, *jobs]
         result = self._drive(jobs, left_out=not complete or bool(left), errors=left)
@@ -197,7 +205,11 @@ class JobRunner:
         )
 
     def _admit(
-        self, requests: Iterator[JobRequest], again: float | None, jobs: list[Job], left: list[str]
+        self,
+        requests: Iterator[JobRequest],
+        admit: Callable[[JobRequest], Job],
+        jobs: list[Job],
+        left: list[str],
     ) -> bool:
         """Add a job per request to `jobs`, or why not to `left`; return whether that was all."""
         states = self._states()
@@ -208,9 +220,14 @@ class JobRunner:
                 log.warning("nothing more is registered: %s", why)
                 left.append(f"{why}; not every object has a job")
                 return False
-            job = self.planner.admit(request, again=again)
-            same = not job.state.open or job.revision == request.revision
-            if same or self._is_deliverable(job, left):
+            self.step("registering", len(jobs))
+            try:
+                job = admit(request)
+            except ProgressUnknown as exc:  # of a job that is replayed; the others run
+                left.append(str(exc))
+                continue
+            same = (job.connector, job.revision) == (request.connector, request.revision)
+            if not job.state.open or same or self._is_deliverable(job, left):
                 jobs.append(job)
         return True
 
@@ -301,11 +318,7 @@ class JobRunner:
             broken=broken is not None,
         )
         if broken is None and not self.stopped():  # a person waits for the end
-            try:
-                self.publish(ended)
-            except ExtentflowError as exc:
-                later = "the reconciler or the next run publishes the rest"
-                log.warning("not every job's event was published; %s: %s", later, exc)
+            publish_unless_unavailable(self.publish, ended)
         return result
 
     def _reports(
@@ -319,7 +332,8 @@ class JobRunner:
             return tuple(
                 replace(
                     report(self.ledger, job),
-                    reason=(job.state.open and states.skip_reason(job.connector)) or job.reason,
+                    reason=(job.state.open and states.skip_reason(job.connector))
+                    or failure_reason(self.ledger, job),
                     delivered_before=job.id in before,
                 )
                 for job in current
@@ -337,9 +351,11 @@ class JobRunner:
         of a STOPPED connector end CANCELLED, as anywhere.
         """
         left = _Left(watch, self._states())
-        running = [
-            job if self.stopped() or left.is_skipped(job) else self._planned(job) for job in jobs
-        ]
+        running: list[Job] = []
+        for job in jobs:
+            self.step("planning", len(running))
+            skipped = self.stopped() or left.is_skipped(job)
+            running.append(job if skipped else self._planned(job))
         ordered = {job.id: job.ordered for job in running}
         open_jobs = (job for job in running if job.state is JobState.RUNNING)
         extents = (extent for job in open_jobs for extent in self._pending(job, left))
@@ -398,9 +414,24 @@ class _Left:
         return job.id in self.jobs
 
 
+def publish_unless_unavailable(
+    publish: Callable[[Sequence[Job]], object], jobs: Sequence[Job]
+) -> None:
+    """Publish the ends of jobs; an error is logged, because a later run publishes the rest."""
+    try:
+        publish(jobs)
+    except ExtentflowError as exc:
+        later = "the reconciler or the next run publishes the rest"
+        log.warning("not every job's event was published; %s: %s", later, exc)
+
+
 def report(ledger: Ledger, job: Job) -> JobReport:
     """Return a job with its exact totals."""
-    totals = committed(ledger, job)
+    return report_of(job, committed(ledger, job))
+
+
+def report_of(job: Job, totals: JobProgress) -> JobReport:
+    """Return a job with these totals."""
     return JobReport(
         job=job.id,
         uri=job.version.uri,

@@ -8,8 +8,9 @@ recognised by its own epoch, owner or nonce, never assumed. Adapters retry confl
 with full jitter for a bounded time and then raise LedgerUnavailable.
 """
 
+import builtins
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NotRequired, Protocol, TypedDict, Unpack
 
@@ -198,7 +199,7 @@ class ConnectorStore(Protocol):
 class JobStore(Protocol):
     """Jobs, their counters, and whether their ends were published.
 
-    `find_registered`, `list` and `unpublished` may lag behind writes.
+    `find_registered`, `get_many`, `list`, `progress_of` and `unpublished` may lag behind writes.
     """
 
     def register(self, job: Job) -> Job:
@@ -209,6 +210,9 @@ class JobStore(Protocol):
 
     def find_registered(self, job_ids: Iterable[str]) -> set[str]:
         """Return the ids that have a job, but no SUPERSEDED one, which an arrival reopens."""
+
+    def get_many(self, job_ids: Iterable[str]) -> Iterator[Job]:
+        """Yield those of the jobs that exist, in any order, each once; few requests for many."""
 
     def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
         """Yield jobs, newest first within a connector and state."""
@@ -227,6 +231,9 @@ class JobStore(Protocol):
 
     def progress(self, job_id: str) -> JobProgress:
         """Sum the job's counters, strongly consistent."""
+
+    def progress_of(self, jobs: Iterable[Job]) -> dict[str, JobProgress]:
+        """Sum the counters of jobs, by id; few requests for many. `jobs` are as stored."""
 
     def close(self, job_id: str) -> Job:
         """Make a RUNNING job DONE or FAILED when no extent is left; return its current state.
@@ -257,6 +264,12 @@ class ExtentStore(Protocol):
 
     def list(self, job_id: str) -> Iterator[ExtentItem]:
         """Yield the extents that have an item, by ordinal."""
+
+    def list_many(self, jobs: Iterable[Job]) -> dict[str, builtins.list[ExtentItem]]:
+        """Return the extents of jobs that have an item, by job and ordinal; may lag behind writes.
+
+        Few requests for many jobs, and one or more for each job of many extents.
+        """
 
     def claim(
         self,
@@ -488,9 +501,11 @@ def open_ledger(options: LedgerOptions) -> Ledger:
 def committed(ledger: Ledger, job: Job) -> JobProgress:
     """Return a job's totals with all committed records; reads the extents unless it is DONE."""
     totals = ledger.jobs.progress(job.id)
-    if job.state is JobState.DONE:
-        return totals
-    for item in ledger.extents.list(job.id):
+    return totals if job.state is JobState.DONE else _with_open(totals, ledger.extents.list(job.id))
+
+
+def _with_open(totals: JobProgress, items: Iterable[ExtentItem]) -> JobProgress:
+    for item in items:
         if item.state is not ExtentState.DONE:
             totals = replace(
                 totals,
@@ -501,10 +516,35 @@ def committed(ledger: Ledger, job: Job) -> JobProgress:
     return totals
 
 
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job's totals with all committed records; why it ended; extents that a worker holds."""
+
+    progress: JobProgress
+    cause: str = ""
+    claimed: tuple[ExtentItem, ...] = ()
+
+
+def summaries(ledger: Ledger, jobs: Collection[Job]) -> dict[str, JobSummary]:
+    """Return the summaries of jobs, by id, in few requests; they may lag behind writes."""
+    totals = ledger.jobs.progress_of(jobs)
+    extents = ledger.extents.list_many(job for job in jobs if job.state is not JobState.DONE)
+    found: dict[str, JobSummary] = {}
+    for job in jobs:
+        items = extents.get(job.id, [])
+        claimed = tuple(item for item in items if item.claim is not None)
+        cause = _cause(job, items)
+        found[job.id] = JobSummary(_with_open(totals[job.id], items), cause, claimed)
+    return found
+
+
 def failure_reason(ledger: Ledger, job: Job) -> str:
     """Return why a job ended, and for a FAILED one why its first failed extent did."""
+    return _cause(job, ledger.extents.list(job.id) if job.state is JobState.FAILED else ())
+
+
+def _cause(job: Job, items: Iterable[ExtentItem]) -> str:
     if job.state is not JobState.FAILED:
         return job.reason
-    extents = ledger.extents.list(job.id)
-    first = next((item.error for item in extents if item.state is ExtentState.FAILED), "")
+    first = next((item.error for item in items if item.state is ExtentState.FAILED), "")
     return f"{job.reason}: {first}" if first and first not in job.reason else job.reason

@@ -288,8 +288,8 @@ class DynamoItems:
         )
         return _image(answer)
 
-    def get_many(self, keys: Sequence[Key], attributes: Sequence[str]) -> Iterator[Stored]:
-        """Yield some attributes of the items that exist, in any order; `keys` are distinct."""
+    def get_many(self, keys: Sequence[Key], attributes: Sequence[str] = ()) -> Iterator[Stored]:
+        """Yield the items that exist, or some of their attributes, in any order."""
         wires = [item_to_wire(key._asdict()) for key in keys]
         for start in range(0, len(keys), BATCH_KEYS):
             yield from self._batch(wires[start : start + BATCH_KEYS], attributes)
@@ -364,7 +364,9 @@ class DynamoItems:
 
     def _batch(self, wanted: Sequence[Any], attributes: Sequence[str]) -> list[Stored]:
         names = {f"#{name}": name for name in attributes}
-        shape = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
+        shape: dict[str, Any] = {}
+        if names:
+            shape = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
         found: list[Stored] = []
         rest = wanted
 

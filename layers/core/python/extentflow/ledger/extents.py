@@ -10,10 +10,12 @@ its own took effect:
     settle                      the slot has its epoch and works on nothing
 """
 
+import builtins
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from typing import Unpack
 
 from extentflow.errors import LedgerUnavailable
@@ -55,12 +57,13 @@ from extentflow.ledger.jobs import (
     job_key,
     job_of,
 )
-from extentflow.model import Extent, ExtentState, JobState
+from extentflow.model import Extent, ExtentState, Job, JobState
 
 log = logging.getLogger(__name__)
 
 EXTENT_PLACE, SLOT_PLACE = 0, 1
 EXTENT, SLOTS = "EXTENT#", "SLOTS#"
+FEW_EXTENTS = 100  # of one job, read by their keys, with those of other jobs
 OPEN_STATES = [state for state in JobState if state.open]
 
 STATE_FIELDS: Fields = {
@@ -194,6 +197,17 @@ class StoredExtents:
 
     def list(self, job_id: str) -> Iterator[ExtentItem]:
         return map(_extent_from_item, self._items.query(f"{JOB}{job_id}", EXTENT))
+
+    def list_many(self, jobs: Iterable[Job]) -> dict[str, builtins.list[ExtentItem]]:
+        found: dict[str, builtins.list[ExtentItem]] = {}
+        keys: builtins.list[Key] = []
+        for job in jobs:
+            few = job.plan.count <= FEW_EXTENTS
+            found[job.id] = [] if few else [*self.list(job.id)]
+            keys += (extent_key(job.id, ordinal) for ordinal in range(job.plan.count if few else 0))
+        for item in map(_extent_from_item, self._items.get_many(keys)):
+            found[item.job].append(item)
+        return {job: sorted(items, key=attrgetter("ordinal")) for job, items in found.items()}
 
     def claim(
         self,

@@ -156,10 +156,10 @@ class Items(Protocol):
     def get(self, key: Key) -> Stored | None:
         """Return an item, strongly consistent."""
 
-    def get_many(self, keys: Sequence[Key], attributes: Sequence[str]) -> Iterator[Stored]:
-        """Yield some attributes of the items that exist, in any order; `keys` are distinct.
+    def get_many(self, keys: Sequence[Key], attributes: Sequence[str] = ()) -> Iterator[Stored]:
+        """Yield the items that exist, in any order; `keys` are distinct. May lag behind writes.
 
-        May lag behind writes.
+        With `attributes` only these, which every one of the items has.
         """
 
     def query(self, pk: str, prefix: str = "") -> Iterator[Stored]:

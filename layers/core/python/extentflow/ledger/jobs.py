@@ -1,5 +1,6 @@
 """Jobs of a ledger and their counters, over its items."""
 
+import builtins
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -46,6 +47,7 @@ PLAN_FIELDS: Fields = dict.fromkeys(
     ("target_bytes", "count", "cursor", "covered", "cut_version"), int
 )
 CONTENT_FIELDS: Fields = {"compression": str, "facts": str}
+ALL_PLAN_FIELDS: Fields = {**PLAN_FIELDS, **CONTENT_FIELDS}
 # Of the plans of earlier versions.
 EARLIER_PLANS = {"covered": -1, "cut_version": 1, "compression": "", "facts": ""}
 VERSION_FIELDS: Fields = {"bucket": str, "key": str, "etag": str, "size": int}
@@ -87,6 +89,10 @@ class StoredJobs:
             for found in self._items.get_many(keys, ("pk", "state"))
             if found["state"] != JobState.SUPERSEDED
         }
+
+    def get_many(self, job_ids: Iterable[str]) -> Iterator[Job]:
+        keys = [job_key(job_id) for job_id in dict.fromkeys(job_ids)]
+        return map(job_from_item, self._items.get_many(keys))
 
     def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
         states = sorted(JobState) if state is None else [state]
@@ -132,14 +138,14 @@ class StoredJobs:
         return race(self._items, subject, attempt)
 
     def progress(self, job_id: str) -> JobProgress:
-        shards = list(self._items.query(f"{JOB}{job_id}", COUNT))
-        # A counter that never changed has no attribute.
-        sums = dict.fromkeys(COUNTERS, 0)
-        for shard in shards:
-            with decoding(shard):
-                for name in COUNTERS:
-                    sums[name] += int(shard.get(name, 0))
-        return JobProgress(**sums)
+        return _sum(self._items.query(f"{JOB}{job_id}", COUNT))
+
+    def progress_of(self, jobs: Iterable[Job]) -> dict[str, JobProgress]:
+        keys = {job.id: _count_keys(job) for job in jobs}
+        shards: dict[str, builtins.list[Stored]] = {job: [] for job in keys}
+        for shard in self._items.get_many([*chain.from_iterable(keys.values())]):
+            shards[job_of(shard)].append(shard)
+        return {job: _sum(found) for job, found in shards.items()}
 
     def close(self, job_id: str) -> Job:
         # The job before the counters: complete counters stay complete until the job is reopened,
@@ -221,6 +227,20 @@ def count_change(job_id: str, ordinal: int, change: JobProgress) -> tuple[Write,
     return (Write(key, adds=adds),) if adds else ()
 
 
+def _count_keys(job: Job) -> list[Key]:
+    return [Key(f"{JOB}{job.id}", f"{COUNT}{n}") for n in range(min(SHARDS, job.plan.count))]
+
+
+def _sum(shards: Iterable[Stored]) -> JobProgress:
+    # A counter that never changed has no attribute.
+    sums = dict.fromkeys(COUNTERS, 0)
+    for shard in shards:
+        with decoding(shard):
+            for name in COUNTERS:
+                sums[name] += int(shard.get(name, 0))
+    return JobProgress(**sums)
+
+
 def job_key(job_id: str) -> Key:
     """Return the key of a job."""
     return Key(f"{JOB}{job_id}", "JOB")
@@ -260,7 +280,7 @@ def _job(item: Stored) -> Job:
             version_id=version.get("version_id"), **read_fields(version, VERSION_FIELDS)
         ),
         # Jobs of earlier versions lack, below, `ended`.
-        plan=Plan(**read_fields({**EARLIER_PLANS, **item}, {**PLAN_FIELDS, **CONTENT_FIELDS})),
+        plan=Plan(**read_fields({**EARLIER_PLANS, **item}, ALL_PLAN_FIELDS)),
         published=not state.open and item["listing"] == _listing(item["connector"], state),
         partition=int(item.get("partition", -1)),
         most_bad=int(item.get("most_bad", -1)),

@@ -1,11 +1,20 @@
 """Connectors that are made from an address and options, for a first record without ceremony.
 
-    orders.csv            files: the folder is the connector's, the name its only object
-    data/  data/*.csv     a folder, or what of it matches
+    orders.csv            this file of its folder
+    data/  data/*.csv     a folder
+    s3://shop/in/a.csv    this object, or what is below it
     s3://shop/in/         a bucket: keys below the address's last slash
 
-A connector is named after its topic and its bucket or folder, whatever the prefix: addresses of one
-bucket share it, and an object that one of them delivered is known to the others.
+A connector is named after its topic and its bucket or folder, whatever it reads of that: addresses
+of one bucket share the name and its jobs, and an object that one of them delivered is known to the
+others. Once it is stored, its name stays with what it reads then, and other addresses of the bucket
+get a name of their own:
+
+    of what the stored one reads      the stored one delivers
+    of that and more                  --save lets the stored one read more; else another name
+    of something else                 another name
+
+Jobs of other names, and of folders above and below, count as those of the address all the same.
 """
 
 import hashlib
@@ -20,29 +29,36 @@ from typing import NamedTuple
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured, plain, without_credentials
-from extentflow.jobs.addresses import GLOB_CHARACTERS
-from extentflow.services.connectors import Connectors, overlapping, service_of
+from extentflow.jobs.addresses import FILE_SCHEME, GLOB_CHARACTERS, KeyScope, file_path
+from extentflow.ledger import ConnectorVersion
+from extentflow.services.connectors import Connectors, overlapping, place_of, service_of
 from extentflow.wiring import Runtime, check_connector
 
 S3_SCHEMES = ("s3://", "s3a://")
-FILE_SCHEME = "file://"
 NAME_CHARACTERS = 90
 DIGEST_CHARACTERS = 8
 UNNAMED = "unnamed"
 # Settings that the address and the topic make, which `--set` must not contradict.
-MADE = ("topic", "aws.s3.bucket.name", "s3.bucket.name", "aws.s3.prefix", "directory")
+MADE = (
+    *("topic", "aws.s3.bucket.name", "s3.bucket.name", "aws.s3.prefix", "directory"),
+    "object.key",
+)
+# Settings that say what of a bucket is read, and the name.
+COVERAGE = ("name", "aws.s3.prefix", "object.key")
 
 
 @dataclass(frozen=True, slots=True)
 class AddressedConnector:
     """A connector that was made: its configuration, and the addresses in the form it takes.
 
-    `stored` says that a person stored the same connector, `revision` is the ledger's.
+    `named` says that a setting gave the name, `stored` that a person stored the connector,
+    `revision` is the ledger's.
     """
 
     name: str
     config: Mapping[str, str]
     addresses: tuple[str, ...]
+    named: bool = False
     revision: int = 0
     stored: bool = False
 
@@ -51,10 +67,18 @@ class AddressedConnector:
         """The settings, as a file of properties has them."""
         return ", ".join(f"{key}={text}" for key, text in self.config.items() if key != "name")
 
+    @property
+    def reads(self) -> str:
+        """What it reads, in words."""
+        config = parse(self.config)
+        only = "only " if config.object_key else "everything below "
+        return f"{only}{KeyScope.of(config).source}"
+
 
 class _Place(NamedTuple):
     bucket: str  # or the folder
     key: str  # or what keys begin with or match
+    single: bool = False  # the key is that of one object, as far as the address says
 
 
 def make_connector(
@@ -73,7 +97,7 @@ def make_connector(
     checked = check_connector({"name": UNNAMED, **config})
     name = settings.get("name") or _name(checked)
     config["name"] = name
-    return AddressedConnector(name, config, full)
+    return AddressedConnector(name, config, full, named="name" in settings)
 
 
 def store_connector(
@@ -86,23 +110,68 @@ def store_connector(
     """
     connectors = runtime.ledger.connectors
     listed = connectors.get(made.name)
+    if listed is not None and not made.named and _needs_another_name(made, listed, save=save):
+        made = _with_another_name(made)
+        listed = connectors.get(made.name)
     if listed is None:
         _require_same_objects(runtime, made)
-    for line in _overlaps(runtime, made, whole=save):
+    for line in _overlaps(runtime, made, save=save):
         notify(line)
+    if listed is not None and _reads_for(listed, made):
+        return replace(made, config=listed.config, revision=listed.revision, stored=True)
+    if listed is not None and not (save and _is_within(listed.config, made.config)):
+        _refuse(made, listed)
     if save:
         stored = Connectors(runtime.ledger).put(made.config)
         return replace(made, revision=stored.revision, stored=True)
-    if listed is not None and listed.config != made.config:
-        raise Misconfigured(
-            f"connector {made.name} is stored with other settings (`extentflow connectors show "
-            f"{made.name}`); `extentflow run ADDRESS -c {made.name}` delivers with those, --save "
-            "stores these as its next revision, --set name=NAME makes another connector"
-        )
-    if listed is not None:
-        return replace(made, revision=listed.revision, stored=True)
     hidden = connectors.put(made.name, made.config, listed=False)
     return replace(made, revision=hidden.revision)
+
+
+def _needs_another_name(made: AddressedConnector, listed: ConnectorVersion, *, save: bool) -> bool:
+    """Whether a stored connector of the bucket reads other things than the address says."""
+    if _is_within(made.config, listed.config):
+        return False
+    return not (save and _is_within(listed.config, made.config))
+
+
+def _with_another_name(made: AddressedConnector) -> AddressedConnector:
+    """Return the connector named after all that it reads."""
+    digest = _digest(place_of(parse(made.config)))
+    name = f"{made.name[:NAME_CHARACTERS]}-{digest}"
+    return replace(made, name=name, config={**made.config, "name": name})
+
+
+def _is_within(inner: Mapping[str, str], outer: Mapping[str, str]) -> bool:
+    """Whether one connector reads nothing that another one does not."""
+    try:
+        return place_of(parse(inner)).startswith(place_of(parse(outer)))
+    except Misconfigured:  # stored by another version, and not comparable
+        return True
+
+
+def _reads_for(listed: ConnectorVersion, made: AddressedConnector) -> bool:
+    """Whether a stored connector reads what was made, with the same settings."""
+
+    def others(config: Mapping[str, str]) -> dict[str, str]:
+        return {key: text for key, text in config.items() if key not in COVERAGE}
+
+    same = others(listed.config) == others(made.config)
+    return same and _is_within(made.config, listed.config)
+
+
+def _refuse(made: AddressedConnector, listed: ConnectorVersion) -> None:
+    """Raise Misconfigured for a stored connector of that name with other settings."""
+    next_revision = (
+        ", --save stores these as its next revision"
+        if _is_within(listed.config, made.config)
+        else ""
+    )
+    raise Misconfigured(
+        f"connector {made.name} is stored with other settings (`extentflow connectors show "
+        f"{made.name}`); `extentflow run ADDRESS -c {made.name}` delivers with those"
+        f"{next_revision}, --set name=NAME makes another connector"
+    )
 
 
 def _require_same_objects(runtime: Runtime, made: AddressedConnector) -> None:
@@ -130,30 +199,28 @@ def _require_same_objects(runtime: Runtime, made: AddressedConnector) -> None:
         )
 
 
-def _overlaps(runtime: Runtime, made: AddressedConnector, *, whole: bool) -> Iterator[str]:
-    """Yield a line for each connector through which the same records reach the same topic.
+def _overlaps(runtime: Runtime, made: AddressedConnector, *, save: bool) -> Iterator[str]:
+    """Yield a line for each connector through which the same records reach the same topic twice.
 
-    `whole`: through all that the connector reads, instead of its addresses.
+    This command delivers no object that another connector delivered; a stored one does.
     """
     ledger, config = runtime.ledger, parse(made.config)
-    places = () if whole else tuple(map(_begins, made.addresses))
+    places = () if save else tuple(map(_begins, made.addresses))
     for other in overlapping(config, ledger.connectors.list(deleted=True), places):
-        twice = "into the same topic: objects that both read are delivered twice"
         if ledger.connectors.get(other.name) is not None:
             source = Connectors(ledger).get(other.name).source
             yield (
-                f"connector {other.name} reads {source} {twice}; `extentflow run ADDRESS -c"
-                f" {other.name}` delivers with that one"
+                f"connector {other.name} reads {source} into the same topic, and delivers what this"
+                f" command delivers a second time; `extentflow run ADDRESS -c {other.name}`"
+                " delivers with that one"
             )
-        # One that is not listed delivers nothing by itself; what it delivered counts.
-        elif next(iter(ledger.jobs.list(other.name)), None) is not None:
-            theirs = parse(other.config).bucket
-            way_out = (
-                f"--set name={other.name} continues that one"
-                if theirs == config.bucket
-                else "give addresses that leave them out"
+        # One that is not listed delivers nothing by itself.
+        elif save and next(iter(ledger.jobs.list(other.name)), None) is not None:
+            yield (
+                f"connector {other.name}, of an earlier command, delivered from"
+                f" {parse(other.config).bucket} into the same topic: `run -c {made.name}` and"
+                " `stream` deliver those objects a second time"
             )
-            yield f"connector {other.name}, of an earlier command, read {theirs} {twice}; {way_out}"
 
 
 def _begins(address: str) -> str:
@@ -194,37 +261,33 @@ def _source(addresses: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
             "the addresses lie in several buckets or folders; run the command for one after the"
             " other"
         )
-    (bucket, *_), given = ([place.bucket for place in places], [place.key for place in places])
-    if bucket.startswith("/"):
-        settings = {"endpoint.type": LOCAL_FILE, "directory": bucket}
-        return settings, tuple(f"{FILE_SCHEME}{bucket}/{key}" for key in given)
+    places = list(dict.fromkeys(places))
+    bucket, local = places[0].bucket, places[0].bucket.startswith("/")
+    only = {"object.key": places[0].key} if len(places) == 1 and places[0].single else {}
+    if local:
+        settings = {"endpoint.type": LOCAL_FILE, "directory": bucket, **only}
+        return settings, tuple(f"{FILE_SCHEME}{bucket}/{place.key}" for place in places)
     settings = {"aws.s3.bucket.name": bucket}
-    literal = [_literal(key) for key in given]
+    literal = [_literal(place.key) for place in places]
     # Characters, because a prefix ends at its last slash in any case.
     if prefix := os.path.commonprefix(literal).rpartition("/")[0]:  # noqa: RUF071
         settings["aws.s3.prefix"] = f"{prefix}/"
-    return settings, tuple(f"s3://{bucket}/{key}" for key in given)
+    return {**settings, **only}, tuple(f"s3://{bucket}/{place.key}" for place in places)
 
 
 def _in_bucket(address: str) -> _Place:
     bucket, _, key = address.partition("://")[2].partition("/")
-    return _Place(bucket, key)
+    return _Place(bucket, key, bool(key) and not key.endswith("/") and _literal(key) == key)
 
 
 def _in_folder(address: str) -> _Place:
-    text = address
-    if address.startswith(FILE_SCHEME):
-        text = re.sub(r"^localhost(?=/)", "", address.removeprefix(FILE_SCHEME))
-        if not text.startswith("/"):
-            raise Misconfigured(
-                f"{without_credentials(address)}: write file:///absolute/path, or a path alone"
-            )
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
+    path = file_path(address)
+    if path is None:
         raise Misconfigured(
             f"{without_credentials(address)}: write s3://BUCKET/KEY, a file or a folder"
         )
-    path = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 - keeps a `*`
-    glob = any(one in text for one in GLOB_CHARACTERS)
+    path = path.rstrip("/") or "/"
+    glob = any(one in address for one in GLOB_CHARACTERS)
     mode = _mode(path, may_be_absent=glob)
     if stat.S_ISDIR(mode):
         folder, key = path, ""
@@ -234,7 +297,7 @@ def _in_folder(address: str) -> _Place:
         folder = _literal(path).rpartition("/")[0]
         key = path[len(folder) + 1 :]
     # One folder has one connector, whatever link leads to it.
-    return _Place(os.path.realpath(folder or "/"), key)
+    return _Place(os.path.realpath(folder or "/"), key, bool(mode and key))
 
 
 def _mode(path: str, *, may_be_absent: bool) -> int:
@@ -267,5 +330,8 @@ def _name(config: ConnectorConfig) -> str:
     # Folders of one name differ, as do buckets of several services. Of one name for two topics, the
     # second would get nothing, because its objects were delivered.
     identity = f"{topic}\n{bucket}\n{service}"
-    digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{legal}-{digest[:DIGEST_CHARACTERS]}"
+    return f"{legal}-{_digest(identity)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]

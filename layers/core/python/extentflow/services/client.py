@@ -71,19 +71,22 @@ class Extentflow:
         engine: str = "inline",
         cores: int | None = None,
         again: bool = False,
+        failed: bool = False,
         on_receipt: OnReceipt | None = None,
     ) -> RunReport:
         """Deliver objects into Kafka, exactly once, and return when every job has ended.
 
         An address is an object, a prefix or a glob; without any, everything that the connector
-        reads. Jobs that are DONE are only reported, unless `again`. Failures of single objects are
-        in the report: `report.ok`, `report.errors` and `report.jobs`. `on_receipt` is called in
-        this process for each processed extent. `engine` is `inline` (processes of this machine),
-        `spark` or `emr`.
+        reads. Jobs that are DONE are only reported, unless `again`; with `failed` only objects
+        whose jobs FAILED are delivered, under the connector's latest revision. Failures of single
+        objects are in the report: `report.ok`, `report.errors`, `report.jobs`. `on_receipt` is
+        called in this process for each processed extent. `engine` is `inline` (processes of this
+        machine), `spark` or `emr`.
         """
         control = RunControl(watch=lambda: nullcontext(Listener(on_receipt)))
         choice = EngineChoice(engine, cores)
-        return self._runs(control).run(connector, addresses, engine=choice, again=again)
+        runs = self._runs(control)
+        return runs.run(connector, addresses, engine=choice, again=again, failed=failed)
 
     def receipts(
         self,

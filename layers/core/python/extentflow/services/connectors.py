@@ -12,7 +12,7 @@ from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured, nearest
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
-from extentflow.model import JobState
+from extentflow.model import JobState, ObjectVersion
 from extentflow.wiring import check_connector
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -40,10 +40,11 @@ class Connector:
     def source(self) -> str:
         """The address that the connector reads."""
         # From the raw keys, because a revision that another version stored may no longer parse.
+        only = self.config.get("object.key")
         bucket = self.config.get("aws.s3.bucket.name") or self.config.get("s3.bucket.name")
         if bucket is None:
-            return f"file://{self.config.get('directory', '')}"
-        prefix = self.config.get("aws.s3.prefix") or self.config.get("directory") or ""
+            return f"file://{self.config.get('directory', '')}{f'/{only}' if only else ''}"
+        prefix = only or self.config.get("aws.s3.prefix") or self.config.get("directory") or ""
         return f"s3://{bucket}/{prefix}"
 
 
@@ -173,7 +174,40 @@ def overlapping(
     `places` are what the objects' addresses begin with, without a scheme; without any, all that
     `config` reads.
     """
-    places = places or (_place(config),)
+    places = places or (place_of(config),)
+    for version, other in _into_same_topic(config, stored):
+        theirs = place_of(other)
+        if any(theirs.startswith(one) or one.startswith(theirs) for one in places):
+            yield version
+
+
+def sharing(
+    config: ConnectorConfig, stored: Iterable[ConnectorVersion]
+) -> Iterator[ConnectorConfig]:
+    """Yield other connectors that, by any of their revisions, may have delivered objects of this.
+
+    That is, into the same topic, from the same bucket, or from a folder above or below.
+    """
+    ours = _root(config)
+    for _, other in _into_same_topic(config, stored):
+        theirs = _root(other)
+        if theirs.startswith(ours) or ours.startswith(theirs):
+            yield other
+
+
+def seen_by(other: ConnectorConfig, version: ObjectVersion) -> ObjectVersion | None:
+    """Return an object as another connector names it; None where that reads other places only."""
+    if other.endpoint_type != LOCAL_FILE:
+        return version if version.bucket == other.bucket else None
+    root, path = _root(other), os.path.realpath(version.bucket).rstrip("/") + f"/{version.key}"
+    key = path.removeprefix(root)
+    return replace(version, bucket=other.bucket, key=key) if key != path else None
+
+
+def _into_same_topic(
+    config: ConnectorConfig, stored: Iterable[ConnectorVersion]
+) -> Iterator[tuple[ConnectorVersion, ConnectorConfig]]:
+    """Yield other connectors of the same topic and service, as they are stored and as they read."""
     for version in stored:
         if version.name == config.name:
             continue
@@ -181,14 +215,20 @@ def overlapping(
             other = parse(version.config)
         except Misconfigured:  # stored by another version; commands that use it report the problem
             continue
-        theirs = _place(other)
-        nested = any(theirs.startswith(one) or one.startswith(theirs) for one in places)
-        if nested and other.topic == config.topic and service_of(other) == service_of(config):
-            yield version
+        if other.topic == config.topic and service_of(other) == service_of(config):
+            yield version, other
 
 
-def _place(config: ConnectorConfig) -> str:
-    """Return what the addresses of a connector's objects begin with, without the scheme."""
-    if config.endpoint_type == LOCAL_FILE:
-        return f"{os.path.realpath(config.bucket).rstrip('/')}/"
-    return f"{config.bucket}/{config.prefix}"
+def place_of(config: ConnectorConfig) -> str:
+    """Return what the addresses of a connector's objects begin with, without the scheme.
+
+    A slash follows the name of a single object, so that the place begins no other name.
+    """
+    return f"{_root(config)}{f'{config.object_key}/' if config.object_key else config.prefix}"
+
+
+def _root(config: ConnectorConfig) -> str:
+    """Return the bucket, or the folder without links, and a slash."""
+    local = config.endpoint_type == LOCAL_FILE
+    bucket = os.path.realpath(config.bucket) if local else config.bucket
+    return f"{bucket.rstrip('/')}/"

@@ -2,12 +2,13 @@
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from extentflow.delivery.redelivery import (
+    KEEP,
     LETTERS_PER_TRANSACTION,
     DeadLetter,
     Redelivered,
@@ -68,6 +69,27 @@ class DeadLetterQueue:
                 accept_duplicates=accept_duplicates,
                 letters_per_transaction=letters_per_transaction,
             )
+        return found
+
+    def discard(self, places: Collection[tuple[int, int]]) -> Redelivered:
+        """Discard the dead letters at these partitions and offsets; deliver nothing.
+
+        The others are sent to the queue again as they are, behind the ones that are there. Raises
+        Misconfigured where one is not there any more, otherwise as `Redelivery.run`.
+        """
+        missing = {*places} - {(one.partition, one.offset) for one in self.list()}
+        if missing:
+            partition, offset = min(missing)
+            raise Misconfigured(
+                f"there is no dead letter {partition}/{offset} of connector {self.connector}; "
+                f"`extentflow dead-letters -c {self.connector}` shows them"
+            )
+        self.runtime.require_app()
+        queue = replace(open_redelivery(self.runtime, self.connector), others=KEEP)
+        found = Redelivered()
+        repairs = dict.fromkeys(places, Repair(None))
+        for partition in sorted({partition for partition, _ in places}):
+            queue.run(partition, repairs, found)
         return found
 
     def _partitions(self, queue: Redelivery) -> range:

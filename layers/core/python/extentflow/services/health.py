@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from extentflow.config.connector import NONE, TAG, ConnectorConfig
+from extentflow.config.connector import LOCAL_FILE, NONE, TAG, ConnectorConfig
+from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import ARRAYS
 from extentflow.errors import (
     CredentialsUnavailable,
@@ -16,6 +17,7 @@ from extentflow.errors import (
     Retryable,
     format_bytes,
 )
+from extentflow.jobs.addresses import KeyScope
 from extentflow.jobs.preflight import dead_letters_refused, records_refused
 from extentflow.ledger import ConnectorState
 from extentflow.model import ObjectVersion
@@ -54,14 +56,16 @@ class Initialised:
 
 def initialise(runtime: Runtime) -> Initialised:
     """Create the ledger and the progress topic where they are missing."""
-    existed = runtime.ledger.admin.exists()
+    where = runtime.ledger_address
+    # The user's own is created where it is opened.
+    existed = not _is_absent(where) and runtime.ledger.admin.exists()
     warnings = runtime.ledger.admin.create()
     if not runtime.ledger_address.of_one_machine:
         # A receiver's role may lack the right to; in a file the receiver creates it.
         create_own_queue(runtime)
     runtime.require_app()
     runtime.broker.ensure_progress_topic()
-    url, ledger = runtime.ledger_address.url, runtime.ledger.id
+    url, ledger = where.url, runtime.ledger.id
     return Initialised(url, not existed, ledger, runtime.broker.cluster, warnings)
 
 
@@ -69,8 +73,10 @@ def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]
     """Yield a finding per check: ledger, clock, broker, slots, queues; `connector` adds its own."""
     ledger = _ledger(runtime)
     yield ledger
+    # Nothing is recorded yet; a check creates no ledger.
+    recorded = ledger.verdict != "problem" and not _is_absent(runtime.ledger_address)
     # A check is left out where its cause is reported already.
-    if ledger.verdict != "problem":
+    if recorded:
         skew = time.time() - runtime.ledger.now()
         fact = f"{skew:+.0f} s against the ledger's server"
         remedy = "request signatures need a correct clock: synchronise this machine (NTP)"
@@ -86,13 +92,16 @@ def examine(runtime: Runtime, connector: str | None = None) -> Iterator[Finding]
         yield verification(runtime)
         wanted = runtime.settings.sink_enqueue == ARRAYS
         yield Finding("exactly-once records", "ok", explain(wanted=wanted))
-    if broker.verdict == "ok" and ledger.verdict != "problem":
+    if broker.verdict == "ok" and recorded:
         yield slots(runtime)
         yield retention(runtime)
-    if ledger.verdict != "problem" or not has_own_queue(runtime):
+    if recorded or not has_own_queue(runtime):
         for name, queue in queues(runtime):
             yield _check(name, partial(_waiting, queue))
-    if connector is not None and ledger.verdict != "problem":
+    if connector is not None and not recorded and ledger.verdict != "problem":
+        why = f"there is no connector {connector}"
+        yield Finding("connector", "problem", why, "`extentflow connectors put FILE` stores it")
+    elif connector is not None and recorded:
         yield from _connector(runtime, connector, broker=broker.verdict == "ok")
 
 
@@ -121,7 +130,16 @@ def problem_of(check: str, exc: ExtentflowError) -> Finding:
     return Finding(check, "problem", facts, remedies)
 
 
+def _is_absent(where: LedgerAddress) -> bool:
+    """Whether the ledger is the user's own, and nothing is recorded in it yet."""
+    return not where.chosen and not where.path.exists()
+
+
 def _ledger(runtime: Runtime) -> Finding:
+    where = runtime.ledger_address
+    if _is_absent(where):
+        fact = f"none yet: {where.path} is created with the first connector or delivery"
+        return _usable("ledger", fact)
     try:
         fact = f"{runtime.ledger_address}, id {runtime.ledger.id}"
         table = runtime.ledger.admin.describe()
@@ -263,7 +281,7 @@ def _producer_settings(runtime: Runtime, config: ConnectorConfig) -> str:
 
 def _listed_first(store: ObjectStore, config: ConnectorConfig) -> ObjectVersion | None:
     """Return the first object below a connector's prefix, if there is one."""
-    first = next(iter(store.list(config.bucket, config.prefix)), None)
+    first = next(iter(store.list(config.bucket, config.listed_prefix)), None)
     return store.head(first.bucket, first.key) if first else None
 
 
@@ -271,9 +289,11 @@ def _first_object(runtime: Runtime, config: ConnectorConfig, revision: int) -> s
     store = runtime.objects.store(config, revision)
     version = _listed_first(store, config)
     if version is None:
-        return f"the bucket {config.bucket} can be listed; nothing is below {config.prefix!r}"
+        return f"{KeyScope.of(config).source} can be listed; nothing is there"
     if version.size:
         store.read(version, 0, 1)
+    if config.endpoint_type == LOCAL_FILE:
+        return f"{version.uri} can be read; changing a file ends its running job as SUPERSEDED"
     off = "off: overwriting an object ends its running job as SUPERSEDED"
     return f"{version.uri} can be read; versioning {'on' if version.version_id else off}"
 
@@ -285,7 +305,7 @@ def _completion(runtime: Runtime, config: ConnectorConfig, revision: int) -> str
     changes = changeable(store, f"{action} of connector {config.name}")
     version = _listed_first(store, config)
     if version is None:
-        return f"{action}; not checked, because nothing is below {config.prefix!r}"
+        return f"{action}; not checked, because nothing is below {KeyScope.of(config).source}"
     if config.after_completion == TAG and version.version_id is None:
         raise NotOffered(untaggable(version))
     if version.version_id is None:

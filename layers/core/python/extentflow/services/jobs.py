@@ -1,22 +1,27 @@
 """Jobs as the ledger has them, and work for the deployed functions: submit and redrive."""
 
+import builtins
 import json
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from heapq import nlargest
+from typing import Any
 from uuid import uuid4
 
 from extentflow.config.connector import AUTO, ENGINES, LAMBDA, SPARK, ConnectorConfig
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.notifications import parse_notification
 from extentflow.engines.emr.submitted import run_of
-from extentflow.errors import ExtentflowError, Misconfigured, either
+from extentflow.errors import ExtentflowError, Misconfigured, either, plain
 from extentflow.jobs.completion import FAILURES
+from extentflow.jobs.planner import following_id
 from extentflow.jobs.preflight import skip_reason
-from extentflow.jobs.run import JobReport, known_job, report
-from extentflow.ledger import ExtentItem, failure_reason
+from extentflow.jobs.run import JobReport, known_job, report_of
+from extentflow.ledger import ExtentItem, JobProgress, JobSummary, committed, summaries
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive
@@ -38,7 +43,9 @@ class JobDetail:
     `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
     later job delivers the object: another generation, or a newer one of the list. `get` adds its
     extents by ordinal (one without an item is PENDING), its run on EMR Serverless, why nothing is
-    delivered now, why `after.completion` failed, and whether `replay` is what continues it.
+    delivered now, why `after.completion` failed, whether `replay` is what continues it, and whether
+    a queue delivers it. `active`: a worker holds one of its extents; None where it ended.
+    `seconds` is the time from its registration to its end, or to now.
     """
 
     job: Job
@@ -49,6 +56,70 @@ class JobDetail:
     skipped: str = ""
     completion: str = ""
     replayable: bool = False
+    topic: str = ""
+    seconds: float = 0.0
+    active: bool | None = None
+    queued: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Records per second from its registration on."""
+        return self.report.records / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def open(self) -> bool:
+        """Whether it can still change."""
+        return self.job.state.open
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-ready values; times are in UTC."""
+        return {
+            **asdict(self.report),
+            "topic": self.topic,
+            "generation": self.job.generation,
+            "created": _utc(self.job.created),
+            "ended": _utc(self.job.ended) if self.job.ended else None,
+            "seconds": round(self.seconds, 3),
+            "records_per_second": round(self.rate, 1),
+            "active": self.active,
+            "cause": self.cause,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs are shown: of a connector, a state, keys or addresses that begin with `prefix`.
+
+    `since` is in seconds since the epoch; jobs match that began or ended since.
+    """
+
+    connector: str | None = None
+    state: JobState | None = None
+    prefix: str = ""
+    since: float = 0.0
+
+    def matches(self, job: Job) -> bool:
+        """Return whether a job of that connector and state matches."""
+        name = job.version.uri if "://" in self.prefix else job.version.key
+        return max(job.created, job.ended) >= self.since and name.startswith(self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """The newest of the jobs that match, and how many match by state."""
+
+    jobs: tuple[JobDetail, ...]
+    states: Mapping[str, int]
+
+    @property
+    def matching(self) -> int:
+        """How many jobs match, shown or not."""
+        return sum(self.states.values())
+
+    @property
+    def open(self) -> bool:
+        """Whether a job that matches can still change."""
+        return any(JobState(state).open for state in self.states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,40 +150,88 @@ class Jobs:
 
     def list(
         self, connector: str | None = None, *, state: JobState | None = None, limit: int = 50
-    ) -> list[JobDetail]:
+    ) -> builtins.list[JobDetail]:
         """Return the newest jobs, newest first; Misconfigured for a connector that is unknown."""
+        return [*self.find(JobFilter(connector, state), limit=limit).jobs]
+
+    def find(self, chosen: JobFilter, *, limit: int = 50) -> JobList:
+        """Return the newest jobs that match, and how many match; raises as `list`.
+
+        Lists the connector's jobs, then reads what is shown in few requests; it may lag a little.
+        """
         ledger = self.runtime.ledger
-        found = nlargest(limit, ledger.jobs.list(connector, state), key=lambda job: job.created)
-        if not found and connector is not None:
-            self.runtime.connectors.latest(connector)  # an unknown name is a mistake
-        planner = self.runtime.planner()
-        details: list[JobDetail] = []
+        states: Counter[str] = Counter()
+
+        def counted() -> Iterator[Job]:
+            for job in ledger.jobs.list(chosen.connector, chosen.state):
+                if chosen.matches(job):
+                    states[job.state] += 1
+                    yield job
+
+        found = nlargest(limit, counted(), key=lambda job: job.created)
+        if not found and chosen.connector is not None:
+            # An unknown name is a mistake.
+            self.runtime.connectors.latest(chosen.connector, deleted=True)
+        facts = summaries(ledger, found)
+        following = {job.id: following_id(job) for job in found if job.reason}
+        followed = ledger.jobs.find_registered(following.values())
+        working = self._working(found, facts)
+        details: builtins.list[JobDetail] = []
         listed: set[tuple[str, str, str]] = set()
         for job in found:
             target = (job.connector, job.version.bucket, job.version.key)
-            cause = ""
-            if job.reason and target not in listed and not planner.is_followed(job):
-                cause = failure_reason(ledger, job)
+            shown = job.reason and target not in listed and following[job.id] not in followed
             listed.add(target)
-            details.append(JobDetail(job, report(ledger, job), cause))
-        return details
+            details.append(
+                replace(
+                    self._detail(job, facts[job.id].progress),
+                    cause=facts[job.id].cause if shown else "",
+                    active=job.id in working if job.state.open else None,
+                )
+            )
+        return JobList(tuple(details), dict(states.most_common()))
 
     def get(self, job_id: str) -> JobDetail:
         """Return one job, by its id or its beginning; Misconfigured if none or several match."""
         ledger = self.runtime.ledger
         job = known_job(ledger, job_id)
         items = {item.ordinal: item for item in ledger.extents.list(job.id)}
-        skipped = skip_reason(ledger, job.connector) if job.state.open else ""
+        claimed = tuple(item for item in items.values() if item.claim is not None)
+        facts = {job.id: JobSummary(committed(ledger, job), claimed=claimed)}
         ended = job.state in (JobState.FAILED, JobState.CANCELLED)
-        return JobDetail(
-            job,
-            report(ledger, job),
+        return replace(
+            self._detail(job, facts[job.id].progress),
             extents=items,
             run=run_of(ledger, job.id),
-            skipped=skipped,
+            skipped=skip_reason(ledger, job.connector) if job.state.open else "",
             completion=FAILURES.read(ledger.notes, job.id) or "",
             replayable=ended and not self.runtime.planner().is_followed(job),
+            active=bool(self._working([job], facts)) if job.state.open else None,
+            queued=self.runtime.settings.extents_queue_url is not None,
         )
+
+    def _detail(self, job: Job, totals: JobProgress) -> JobDetail:
+        try:
+            topic = self.runtime.connectors.topic_of(job)
+        except Misconfigured:  # stored by another version, or lost
+            topic = ""
+        until = job.ended or max(job.created, self.runtime.clock.wall())
+        return JobDetail(job, report_of(job, totals), topic=topic, seconds=until - job.created)
+
+    def _working(self, jobs: Sequence[Job], facts: Mapping[str, JobSummary]) -> set[str]:
+        """Return the jobs of which a worker, whose lease has not ended, holds an extent."""
+        ledger = self.runtime.ledger
+        claims = {
+            (job.cluster, item.claim.slot, item.claim.epoch): job.id
+            for job in jobs
+            for item in (facts[job.id].claimed if job.state.open else ())
+            if item.claim is not None
+        }
+        now = ledger.now() if claims else 0.0
+        clusters = {cluster for cluster, _, _ in claims}
+        slots = (slot for cluster in clusters for slot in ledger.slots.list(cluster))
+        held = ((slot.cluster, slot.number, slot.epoch) for slot in slots if slot.until > now)
+        return {claims[place] for place in held if place in claims}
 
     def queue_depths(self) -> QueueDepths:
         """Return the depths of the stack's queues; one unavailable queue hides no other."""
@@ -175,12 +294,7 @@ class Jobs:
         `since` is an age such as 2h or 3d: only messages dead-lettered since then.
         """
         job = known_job(self.runtime.ledger, job_id).id if job_id else None
-        oldest = 0.0
-        if since:
-            age = re.fullmatch(r"(\d+)([smhd])", since)
-            if age is None:
-                raise Misconfigured(f"--since {since}: write a number and s, m, h or d, as in 2h")
-            oldest = time.time() - int(age[1]) * SECONDS[age[2]]
+        oldest = parse_since(since, time.time())
 
         def wanted(message: Message) -> bool:
             return message.sent >= oldest and job in (None, job_of(message))
@@ -225,6 +339,29 @@ class Jobs:
             return False
         total = sum(version.size for version in versions)
         return config.engine == SPARK or total > settings.spark_threshold_bytes
+
+
+def parse_since(text: str | None, now: float) -> float:
+    """Return seconds since the epoch for an age such as 2h or 3d, or for a date and time.
+
+    Without a zone it is that of this machine. Nothing is the beginning. Raises Misconfigured.
+    """
+    if not text:
+        return 0.0
+    if age := re.fullmatch(r"(\d+)([smhd])", text):
+        return now - int(age[1]) * SECONDS[age[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (OverflowError, ValueError):
+        raise Misconfigured(
+            f"--since {plain(text)}: write a number and s, m, h or d, as in 2h, or a time, as in"
+            " 2026-11-26T08:00:00Z"
+        ) from None
+
+
+def _utc(seconds: float) -> str:
+    found = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return found.replace("+00:00", "Z")
 
 
 def require_engine(engine: str, connector: str | None) -> None:

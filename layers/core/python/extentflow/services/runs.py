@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from functools import partial
 from uuid import uuid4
 
 from extentflow.config.connector import LOCAL_FILE, NOTHING_FOUND, ConnectorConfig
+from extentflow.config.parsing import parse
 from extentflow.engines import Engine, RunListener
 from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
 from extentflow.errors import (
@@ -24,12 +25,28 @@ from extentflow.errors import (
     UnsupportedFormat,
 )
 from extentflow.jobs import preflight
-from extentflow.jobs.addresses import KeyScope, NothingMatches, match_missing, select_all
+from extentflow.jobs.addresses import (
+    KeyScope,
+    Known,
+    NothingMatches,
+    match_missing,
+    select_all,
+)
 from extentflow.jobs.planner import JobRequest, check_cluster
-from extentflow.jobs.run import JobRunner, RunReport, known_job, report
+from extentflow.jobs.run import (
+    JobRunner,
+    RunReport,
+    Step,
+    known_job,
+    publish_unless_unavailable,
+    report,
+    report_of,
+)
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Content, Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue import MOST_ADDRESSES
+from extentflow.services.connectors import seen_by, sharing
+from extentflow.services.failures import FailedObject, described, failed_objects
 from extentflow.sink.topics import NewTopics
 from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime, open_engine
@@ -93,7 +110,7 @@ class RunControl:
 
     `watch` opens the listener of extents and receipts when the run starts. `stop_on` receives the
     function that stops the run and yields whether a stop was requested. `notify` receives one-line
-    messages that are no errors.
+    messages that are no errors. `step` is that of `JobRunner`.
     """
 
     watch: Callable[[], AbstractContextManager[RunListener]] = lambda: nullcontext(Listener())
@@ -101,6 +118,7 @@ class RunControl:
         lambda _stop: nullcontext(lambda: False)
     )
     notify: Callable[[str], object] = log.info
+    step: Step = lambda _what, _done: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +176,15 @@ class _CheckedTopics:
 
 
 @dataclass(frozen=True, slots=True)
+class _Found:
+    """What the addresses of a run mean: objects to deliver, `earlier` jobs, `delivered` ones."""
+
+    versions: Sequence[ObjectVersion]
+    earlier: Sequence[Job] = ()
+    delivered: Sequence[Job] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Runs:
     """Plans, runs and replays jobs; `open_engine` may be a double."""
 
@@ -165,15 +192,31 @@ class Runs:
     control: RunControl = field(default_factory=RunControl)
     open_engine: Callable[..., Engine] = open_engine
 
+    def expect(self, config: Mapping[str, str]) -> int:
+        """Return the revision that a connector would be stored as, for `plan` and `failed`."""
+        checked = parse(config)
+        versions = self.runtime.ledger.connectors.list(deleted=True)
+        latest = next((one for one in versions if one.name == checked.name), None)
+        revision = 1 if latest is None else latest.revision
+        if latest is not None and latest.config != config:
+            revision += 1
+        self.runtime.connectors.expect(checked, revision)
+        return revision
+
     def plan(
-        self, connector: str, addresses: Sequence[str] = (), *, cores: int | None = None
+        self,
+        connector: str,
+        addresses: Sequence[str] = (),
+        *,
+        cores: int | None = None,
+        revision: int | None = None,
     ) -> Plans:
         """Return how a connector cuts the addressed objects now; nothing is written.
 
         Topics that do not exist or take no records, missing secrets and files of the producer,
         and objects whose first records cannot be delivered are problems.
         """
-        config, revision = self.runtime.connectors.latest(connector)
+        config, revision = self._connector(connector, revision)
         planner = self.runtime.planner()
         plans: list[ObjectPlan] = []
         problems = self.runtime.producer_problems(config)
@@ -217,11 +260,13 @@ class Runs:
         *,
         engine: EngineChoice = ON_SPARK,
         again: bool = False,
+        failed: bool = False,
         revision: int | None = None,
         topics: NewTopics | None = None,
     ) -> RunReport:
         """Deliver the addressed objects; with `again` those that are DONE a second time.
 
+        With `failed` only those whose jobs FAILED, under the latest revision; see `failed_objects`.
         `revision` is that of a connector which the command made (None: the latest of a stored
         one). Missing topics are created as `topics` says; for a connector that the command made
         also where the brokers create topics at their first use. Raises where nothing was started;
@@ -237,18 +282,11 @@ class Runs:
             # Its workers are on this machine; a job would keep this revision of the connector.
             raise Misconfigured(problems)
         runtime.require_app()
-        unmatched: dict[str, NothingMatches] = {}
-        versions = list(self.select(config, revision, addresses, unmatched))
-        recognised = partial(runtime.recognised, config, revision)
-        if made:
-            self._note_formats(config, versions, recognised)
-        self._create_topics(config, versions, recognised, topics, automatic=made)
-        preflight.check(config, runtime.broker, versions, recognised)
-        earlier = self._earlier(config, revision, addresses, versions)
-        _require_meaning(config, unmatched, earlier)
-        if not versions and not earlier:
-            self.control.notify(f"there is nothing to deliver below {_source(config)}")
-            return RunReport(engine.name)
+        found = self._found(config, revision, addresses, again=again, failed=failed, made=made)
+        self._prepare(config, revision, found.versions, topics, made=made)
+        if not found.versions and not found.earlier:
+            # Without an engine, which may take minutes to start.
+            return self._completed(RunReport(engine.name), found, config, revision, made=made)
 
         def start(runs: SubmittedRuns) -> str:
             # A person started it, and decides what follows its end. The subject is unique: a run's
@@ -263,21 +301,23 @@ class Runs:
         with self._driving(engine, config.max_tasks, start) as driver:
             cores = driver.engine.cores
             requests: Iterator[JobRequest] = (
-                runtime.request(config, revision, version, cores) for version in versions
+                runtime.request(config, revision, version, cores) for version in found.versions
             )
+            if made:
+                requests = self._with_others(config, requests)
             if again and engine.name == EMR:
                 requests = self._finished_first(requests)
-            result = driver.ingest(requests, again=since, earlier=earlier)
+            result = driver.ingest(requests, again=since, failed=failed, earlier=found.earlier)
         if again and not (result.stopped or result.left_out or result.broken):
             AGAIN.clear(runtime.ledger.notes, delivery)
-        note = partial(self._note_other_settings, config) if made else self._note_older
-        note(result, revision)
-        if before := sum(job.delivered_before for job in result.jobs):
-            self.control.notify(
-                f"{before} of {len(result.jobs)} objects were delivered before and are skipped; "
-                "--again delivers them a second time"
-            )
-        return result
+        return self._completed(result, found, config, revision, made=made)
+
+    def failed(
+        self, connector: str, addresses: Sequence[str] = (), *, revision: int | None = None
+    ) -> tuple[FailedObject, ...]:
+        """Return what a run of only the failed objects would do; nothing is written."""
+        config, revision = self._connector(connector, revision)
+        return failed_objects(self.runtime, config, revision, addresses, self.control.notify)
 
     def replay(
         self,
@@ -313,7 +353,7 @@ class Runs:
         Raises Misconfigured where none of its jobs can run here.
         """
         runtime = self.runtime
-        _, latest = runtime.connectors.latest(connector)
+        _, latest = runtime.connectors.latest(connector, deleted=True)
         preflight.require_running(runtime.ledger, connector)
         runtime.require_app()
         jobs, refused = self._deliverable(self._replayable(connector))
@@ -342,17 +382,103 @@ class Runs:
         revision: int,
         addresses: Sequence[str],
         unmatched: dict[str, NothingMatches] | None = None,
+        known: Known | None = None,
     ) -> Iterator[ObjectVersion]:
         """Yield the pinned objects that the addresses match, each once; see `select_all`."""
         scope = KeyScope.of(config)
         hidden: set[str] = set()
         store = self.runtime.objects.store(config, revision)
-        yield from select_all(store, scope, addresses, hidden.add, unmatched)
+        yield from select_all(store, scope, addresses, hidden.add, unmatched, known=known)
         if hidden:
             self.control.notify(
                 f"{len(hidden)} objects are left out because a name begins with _ or . (for example"
                 f" {scope.uri(min(hidden))}); give an object's own address to deliver it"
             )
+
+    def _prepare(
+        self,
+        config: ConnectorConfig,
+        revision: int,
+        versions: Sequence[ObjectVersion],
+        topics: NewTopics | None,
+        *,
+        made: bool,
+    ) -> None:
+        """Create missing topics, and raise what prevents the delivery of all objects."""
+        if not versions:
+            return
+        recognised = partial(self.runtime.recognised, config, revision)
+        if made:
+            self._note_formats(config, versions, recognised)
+        self._create_topics(config, versions, recognised, topics, automatic=made)
+        preflight.check(config, self.runtime.broker, versions, recognised)
+
+    def _found(
+        self,
+        config: ConnectorConfig,
+        revision: int,
+        addresses: Sequence[str],
+        *,
+        again: bool,
+        failed: bool,
+        made: bool,
+    ) -> _Found:
+        """Find the objects that a run delivers; of those delivered before only the jobs."""
+        if failed:
+            objects = failed_objects(self.runtime, config, revision, addresses, self.control.notify)
+            for line in described(objects, revision):
+                self.control.notify(line)
+            return _Found([one.version for one in objects])
+        planner = self.runtime.planner()
+        delivered: dict[ObjectVersion, Job] = {}
+
+        def known(page: Sequence[ObjectVersion]) -> Container[ObjectVersion]:
+            done = planner.delivered(config.name, page)
+            delivered.update(done)
+            return done
+
+        unmatched: dict[str, NothingMatches] = {}
+        wanted = None if again else known
+        versions = list(self.select(config, revision, addresses, unmatched, wanted))
+        for job in delivered.values():
+            check_cluster(job, self.runtime.broker.cluster)
+        # An address of its own may mean an object that another address left out.
+        versions = [version for version in versions if version not in delivered]
+        earlier = self._earlier(config, revision, addresses, [*versions, *delivered], made=made)
+        _require_meaning(config, unmatched, earlier)
+        return _Found(versions, earlier, list(delivered.values()))
+
+    def _completed(
+        self,
+        result: RunReport,
+        found: _Found,
+        config: ConnectorConfig,
+        revision: int,
+        *,
+        made: bool,
+    ) -> RunReport:
+        """Add the objects that were delivered before to a report, and say what they mean."""
+        runtime = self.runtime
+        if found.delivered:
+            totals = runtime.ledger.jobs.progress_of(found.delivered)
+            before = (
+                replace(report_of(job, totals[job.id]), delivered_before=True)
+                for job in found.delivered
+            )
+            result = replace(result, jobs=(*result.jobs, *before))
+            with closing(open_job_events(runtime)) as events:
+                publish_unless_unavailable(events.publish, found.delivered)
+        if not result.jobs:
+            self.control.notify(f"there is nothing to deliver below {_source(config)}")
+        note = partial(self._note_other_settings, config) if made else self._note_older
+        note(result, revision)
+        if count := sum(job.delivered_before for job in result.jobs):
+            self.control.notify(
+                f"{count:,} of {len(result.jobs):,} objects were delivered before and are skipped; "
+                "--again delivers them a second time"
+            )
+        self._note_bad_records(config, result)
+        return result
 
     def _connector(self, name: str, revision: int | None) -> tuple[ConnectorConfig, int]:
         connectors = self.runtime.connectors
@@ -392,7 +518,7 @@ class Runs:
 
         Producers do not let them: transactions begin with topics that exist.
         """
-        broker = self.runtime.broker
+        broker, asked = self.runtime.broker, wanted
         if wanted is None and automatic and broker.creates_topics:
             wanted = NewTopics()
         if wanted is None:
@@ -403,10 +529,16 @@ class Runs:
                 names[preflight.route(config, version, recognised)] = None
         if config.dead_letter_topic is not None:
             names[config.dead_letter_topic] = None
-        if created := broker.create_topics(list(names), wanted):
-            for facts in broker.topics(created):
-                many = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
+        created = broker.create_topics(list(names), wanted)
+        kept = [] if asked is None else [name for name in names if name not in created]
+        for facts in broker.topics([*created, *kept]):
+            many = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
+            if facts.name in created:
                 self.control.notify(f"created topic {facts.name} with {many}")
+            else:
+                self.control.notify(
+                    f"topic {facts.name} exists, with {many}; --create-topic does not change it"
+                )
 
     def _earlier(
         self,
@@ -414,6 +546,8 @@ class Runs:
         revision: int,
         addresses: Sequence[str],
         versions: Sequence[ObjectVersion],
+        *,
+        made: bool,
     ) -> list[Job]:
         """Return the open jobs of objects that the addresses mean, but of other versions.
 
@@ -427,7 +561,7 @@ class Runs:
         for job in (job for state in OPEN for job in jobs.list(config.name, state)):
             if job.version in current or job.cluster != self.runtime.broker.cluster:
                 continue
-            if job.version.bucket != scope.bucket or not job.version.key.startswith(scope.prefix):
+            if job.version.bucket != scope.bucket or not scope.holds(job.version.key):
                 outside[job.id] = job.version.uri
             elif means(job.version.key):
                 wanted[job.id] = None
@@ -439,7 +573,7 @@ class Runs:
             for job in known
             if job is not None and job.state.open and not _is_current(store, job.version)
         ]
-        if outside:
+        if outside and not made:  # each command that makes the connector reads something else
             job_id, uri = next(iter(outside.items()))
             self.control.notify(
                 f"{_counted_jobs(len(outside))} of connector {config.name} left open, whose objects"
@@ -453,6 +587,18 @@ class Runs:
                 " or deleted since: one is continued if its version still exists, and ends if not"
             )
         return found
+
+    def _with_others(
+        self, config: ConnectorConfig, requests: Iterator[JobRequest]
+    ) -> Iterator[JobRequest]:
+        """Add to requests the other connectors whose jobs deliver objects into the same topic."""
+        ledger = self.runtime.ledger
+        found = list(sharing(config, ledger.connectors.list(deleted=True)))
+        begun = [one for one in found if next(iter(ledger.jobs.list(one.name)), None) is not None]
+        for request in requests:
+            seen = ((one.name, seen_by(one, request.version)) for one in begun)
+            others = tuple((name, version) for name, version in seen if version is not None)
+            yield replace(request, others=others)
 
     def _second_delivery(self, name: str) -> float:
         """Return when the second delivery of these addresses began: now, unless one is unfinished.
@@ -562,16 +708,39 @@ class Runs:
         ):
             planner, why = runtime.planner(), runtime.undeliverable_reason
             ledger, name = runtime.ledger, engine.name
-            yield JobRunner(name, opened, planner, ledger, watch, stopped, events.publish, why)
+            yield JobRunner(
+                name,
+                opened,
+                planner,
+                ledger,
+                watch,
+                stopped,
+                events.publish,
+                why,
+                self.control.step,
+            )
+
+    def _note_bad_records(self, config: ConnectorConfig, result: RunReport) -> None:
+        """Report where the bad records of this run are that the connector tolerates."""
+        bad = sum(job.bad for job in result.jobs if not job.delivered_before)
+        if config.dead_letter_topic is not None and bad:
+            many = f"{bad:,} bad record{' is' if bad == 1 else 's are'}"
+            self.control.notify(
+                f"{many} in topic {config.dead_letter_topic}: `extentflow dead-letters -c"
+                f" {config.name}` shows them"
+            )
 
     def _note_older(self, result: RunReport, revision: int) -> None:
-        for job in result.jobs:
-            if job.revision != revision:
-                self.control.notify(
-                    f"{job.uri}: job {job.job} uses revision {job.revision} of connector "
-                    f"{job.connector}, whose latest is {revision}; `run --again` starts a full "
-                    "delivery under that (records already delivered are delivered twice)"
-                )
+        older = [job for job in result.jobs if job.revision != revision]
+        if older:
+            job, more = older[0], len(older) - 1
+            have = "object has" if more == 1 else "objects have"
+            others = f" (and {more:,} more {have} an earlier one)" if more else ""
+            self.control.notify(
+                f"{job.uri}: job {job.job} uses revision {job.revision} of connector "
+                f"{job.connector}, whose latest is {revision}{others}; `run --again` starts a full "
+                "delivery under that (records already delivered are delivered twice)"
+            )
 
     def _note_other_settings(
         self, config: ConnectorConfig, result: RunReport, revision: int
@@ -581,16 +750,29 @@ class Runs:
         That is part of a connector, and another one for every command that names other objects.
         """
 
-        def differs(of_job: int) -> bool:
+        def differs(name: str, of_job: int) -> bool:
             try:
-                other = self.runtime.connectors.revision(config.name, of_job)
+                other = self.runtime.connectors.revision(name, of_job)
             except Misconfigured:  # another release stored it, whose settings this one lacks
                 return True
-            return replace(other, prefix=config.prefix) != config
+            here = replace(
+                other,
+                name=config.name,
+                prefix=config.prefix,
+                directory=config.directory,
+                object_key=config.object_key,
+            )
+            return here != config
 
-        others = {job.revision for job in result.jobs} - {revision}
-        changed = {other for other in others if differs(other)}
-        if count := sum(job.revision in changed for job in result.jobs):
+        pinned = {(job.connector, job.revision) for job in result.jobs} - {(config.name, revision)}
+        changed = {one for one in pinned if differs(*one)}
+        others = Counter(job.connector for job in result.jobs if job.connector != config.name)
+        for name, count in others.items():
+            self.control.notify(
+                f"{count} of {len(result.jobs)} objects {'has' if count == 1 else 'have'} a job of"
+                f" connector {name}, which delivers into the same topic: no second one is begun"
+            )
+        if count := sum((job.connector, job.revision) in changed for job in result.jobs):
             self.control.notify(
                 f"{count} of {len(result.jobs)} objects have jobs with other settings than these; "
                 "--again delivers them in full with these (records already delivered are "
@@ -627,7 +809,7 @@ def _require_meaning(
     scope = KeyScope.of(config)
     problems: list[str] = []
     for address, error in unmatched.items():
-        means = match_missing(scope, [address], ())
+        means = match_missing(scope, [address] if address else [], ())
         if not any(means(job.version.key) for job in earlier):
             problems += error.problems
     if problems:
@@ -643,7 +825,15 @@ def _is_current(store: ObjectStore, version: ObjectVersion) -> bool:
 
 
 def _source(config: ConnectorConfig) -> str:
-    return KeyScope.of(config).uri(config.prefix)
+    return KeyScope.of(config).source
+
+
+def committed_records(runtime: Runtime, job_ids: Collection[str]) -> dict[tuple[str, int], int]:
+    """Return the records that are committed of each extent that a worker holds now."""
+    jobs = list(runtime.ledger.jobs.get_many(job_ids))
+    extents = runtime.ledger.extents.list_many(jobs)
+    held = (item for items in extents.values() for item in items if item.claim is not None)
+    return {(item.job, item.ordinal): item.records for item in held}
 
 
 def _counted_jobs(count: int) -> str:

@@ -182,7 +182,7 @@ def _opened(bucket: str, key: str, where: str) -> Iterator[tuple[int, os.stat_re
     # A normalised path, so that each file has exactly one key.
     if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
         raise AccessDenied(
-            f"{where}: a key must be a path below its bucket, without '.', '..' or empty parts"
+            f"{where}: a key must be a path below its folder, without '.', '..' or empty parts"
         )
     path = os.path.realpath(root / key, strict=True)
     _check_inside(root, path, where)
@@ -198,7 +198,7 @@ def _opened(bucket: str, key: str, where: str) -> Iterator[tuple[int, os.stat_re
 
 def _check_inside(root: Path, path: str, where: str) -> None:
     if not Path(path).is_relative_to(root):
-        raise AccessDenied(f"{where} is a symbolic link out of its bucket; move the file inside")
+        raise AccessDenied(f"{where} is a symbolic link out of its folder; move the file inside")
 
 
 def _walk(

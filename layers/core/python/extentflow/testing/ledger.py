@@ -47,9 +47,9 @@ class MemoryItems:
             item = self.partitions.get(key.pk, {}).get(key.sk)
             return dict(item) if item else None
 
-    def get_many(self, keys: Sequence[Key], attributes: Sequence[str]) -> Iterator[Stored]:
+    def get_many(self, keys: Sequence[Key], attributes: Sequence[str] = ()) -> Iterator[Stored]:
         for item in filter(None, map(self.get, keys)):
-            yield {name: item[name] for name in attributes}
+            yield {name: item[name] for name in attributes} if attributes else item
 
     def query(self, pk: str, prefix: str = "") -> Iterator[Stored]:
         with self.lock:

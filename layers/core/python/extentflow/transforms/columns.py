@@ -20,7 +20,7 @@ from extentflow.config.types import EXACT, TEXT, Kind, choice
 from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows, require_unique
 from extentflow.converters.encodings import is_text
 from extentflow.converters.scalars import complete_text, text_form
-from extentflow.errors import UnsupportedType
+from extentflow.errors import UnsupportedType, shown_bytes
 from extentflow.transforms import NO_KEY, Rows
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -181,7 +181,8 @@ def _failing(array: pa.Array, function: ArrayFunction, start: int) -> Iterator[i
 
 
 def _short(value: pa.Scalar) -> str:
-    text = repr(value.as_py())
+    found = value.as_py()
+    text = shown_bytes(found) if isinstance(found, bytes) else repr(found)
     return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004 - of a message
 
 

@@ -29,7 +29,7 @@ def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
 
     Raises Misconfigured for a connector without a dead letter queue.
     """
-    config, revision = runtime.connectors.latest(name)
+    config, revision = runtime.connectors.latest(name, deleted=True)
     topic = config.dead_letter_topic
     if topic is None:
         raise Misconfigured(

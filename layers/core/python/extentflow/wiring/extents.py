@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from uuid import uuid4
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 
 # Opened here and not by the registry; an entry point with one of these names is never used.
 RESERVED = ("spark", "emr")
+INLINE = "inline"
 SUBMITTED = "submitted"
 HERE = ", or use --engine inline, or spark without --master, on this machine"
 # A run needs none of these, and its role may not use the queues. `retry.` is for functions: their
@@ -317,6 +319,11 @@ def open_worker(settings: dict[str, str], owner: str) -> ExtentWorker:
     """Return this process's worker; engines call it in worker processes (`engines.WorkerSpec`)."""
     runtime = worker_runtime(settings)
     return ExtentWorker(runtime, runtime.slots(owner))
+
+
+def usual_engine(master: str | None = None) -> str:
+    """Return the engine of commands that name none: inline only where PySpark is not installed."""
+    return INLINE if master is None and find_spec("pyspark") is None else "spark"
 
 
 def require_engine(name: str, master: str | None = None) -> None:

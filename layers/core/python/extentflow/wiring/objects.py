@@ -58,9 +58,15 @@ class ConnectorCatalogue:
         self._configs: dict[tuple[str, int], ConnectorConfig] = {}
         self._pinned: dict[str, tuple[int, Content]] = {}
 
-    def latest(self, name: str) -> tuple[ConnectorConfig, int]:
-        """Return a connector's latest configuration and its revision; Misconfigured: none."""
+    def latest(self, name: str, *, deleted: bool = False) -> tuple[ConnectorConfig, int]:
+        """Return a connector's latest configuration and its revision; Misconfigured: none.
+
+        `deleted`: also of one that is not listed, for what jobs of it left.
+        """
         stored = self._ledger.connectors.get(name)
+        if stored is None and deleted:
+            every = self._ledger.connectors.list(deleted=True)
+            stored = next((one for one in every if one.name == name), None)
         if stored is None:
             put = "`extentflow connectors put FILE` stores one"
             names = list(self._ledger.connectors.names())
@@ -69,6 +75,10 @@ class ConnectorCatalogue:
                 raise Misconfigured(f"connector {name} was deleted; {put} again; {made}")
             raise Misconfigured(f"there is no connector {name}; {nearest(name, names, put)}")
         return self.revision(name, stored.revision), stored.revision
+
+    def expect(self, config: ConnectorConfig, revision: int) -> None:
+        """Use a connector that is not stored, in this process only."""
+        self._configs[config.name, revision] = config
 
     def revision(self, name: str, revision: int) -> ConnectorConfig:
         """Return the revision that a job pins; Misconfigured if the ledger or parser lacks it."""

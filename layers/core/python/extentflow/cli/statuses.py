@@ -1,0 +1,246 @@
+"""How `status` shows jobs: one table that fits the terminal, or one job with its extents."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from extentflow.cli import output
+from extentflow.cli.reports import extents
+from extentflow.model import ExtentState, JobState
+
+if TYPE_CHECKING:
+    from extentflow.ledger import ExtentItem
+    from extentflow.services.jobs import JobDetail, JobList
+
+MAP_CELLS = 400
+SHOWN_ERRORS = 20
+WATCH_SECONDS = 2.0
+# The columns that fit a terminal of so many; a pipe gets the last ones.
+LAYOUTS = {
+    0: ("job", "state", "records", "object"),
+    70: ("job", "state", "extents", "records", "object"),
+    100: ("job", "begun", "state", "extents", "records", "bad", "took", "object"),
+    160: (
+        *("job", "begun", "connector", "state", "extents", "records", "bad", "filtered"),
+        *("took", "rate", "size", "topic", "object"),
+    ),
+}
+SHORT_ID, LEAST_OBJECT = 10, 12
+BETWEEN, BORDERS = 3, 2  # of a table's columns
+MAP = {
+    "DONE": ("█", "green"),
+    "working": ("▓", "cyan"),
+    "PENDING": ("·", "dim"),
+    "FAILED": ("x", "red"),
+}
+
+
+def show_jobs(found: JobList, *, filtered: bool) -> None:
+    """Print jobs, newest first, then their number by state, then what failed."""
+    if not found.jobs:
+        output.note(
+            "no job matches; `extentflow status` shows all jobs"
+            if filtered
+            else "there are no jobs; `extentflow run` starts them"
+        )
+        return
+    width = output.out.width
+    columns = next(LAYOUTS[least] for least in sorted(LAYOUTS, reverse=True) if width >= least)
+    if not any(one.report.filtered for one in found.jobs):
+        columns = tuple(column for column in columns if column != "filtered")
+    rows = [_row(one, brief=width < min(filter(None, LAYOUTS))) for one in found.jobs]
+    _fit(rows, columns, width)
+    heads = [f"begun ({_zone()})" if column == "begun" else column for column in columns]
+    output.print_table(heads, ([row[column] for column in columns] for row in rows))
+    output.say(_totals(found))
+    for one in islice((one for one in found.jobs if one.cause), SHOWN_ERRORS):
+        output.note(f"{one.job.id}: {one.cause}")
+
+
+def show_job(found: JobDetail) -> None:
+    """Print one job: facts, the map of its extents, its errors, and the next command."""
+    job, report, items = found.job, found.report, found.extents
+    rate = f", {found.rate:,.0f} records/s" if found.rate else ""
+    facts = [
+        ("job", job.id),
+        ("object", job.version.uri),
+        ("size", output.size(job.version.size)),
+        ("begun", output.moment(job.created)),
+        *([("ended", output.moment(job.ended))] if job.ended else []),
+        ("took" if job.ended else "so far", output.duration(found.seconds) + rate),
+        ("connector", f"{job.connector}, revision {job.revision}"),
+        ("topic", found.topic),
+        ("state", f"{job.state}{': ' + job.reason if job.reason else ''}"),
+        *([("run", f"{found.run} of EMR Serverless")] if found.run else []),
+        ("extents", f"{report.done} done, {report.failed} failed of {job.plan.count}"),
+        ("records", _counts(found)),
+    ]
+    output.print_table(("", ""), facts)
+    output.out.print(extent_map(items, job.plan.count))
+    if found.skipped:
+        output.note(found.skipped)
+    if found.completion:
+        output.complain(found.completion)
+    failed = (item for item in items.values() if item.state is ExtentState.FAILED)
+    for item in islice(failed, SHOWN_ERRORS):
+        output.complain(f"extent {item.ordinal}: {item.error}")
+    if following := next_command(found):
+        output.note(following)
+
+
+def next_command(found: JobDetail) -> str:
+    """Return what continues a job, "" where nothing does or need."""
+    job = found.job
+    if found.replayable:
+        changed = (
+            f"; after a change of the connector, `extentflow run -c {job.connector} --failed`"
+            " delivers the whole object"
+        )
+        more = changed if job.state is JobState.FAILED else ""
+        return f"`extentflow replay {job.id}` continues it, when the cause is removed{more}"
+    if job.state.open and found.active is False and not found.skipped and not found.queued:
+        done = f"{found.report.done:,} of {job.plan.count:,} extents are done"
+        return (
+            f"interrupted: {done}, and no worker holds one; the command that began it, or "
+            f"`extentflow replay {job.id}`, delivers the rest"
+        )
+    return ""
+
+
+def watch(
+    read: Callable[[], JobList | JobDetail], show: Callable[[Any], None], *, as_json: bool
+) -> None:
+    """Show what `read` returns whenever it changes, until every job of it has ended.
+
+    A terminal is redrawn; a pipe gets a line, with `as_json` a document on a line.
+    """
+    before = ""
+    while True:
+        found = read()
+        if as_json:
+            text = json.dumps(to_json(found), default=str)
+        elif output.out.is_terminal:
+            with output.out.capture() as captured:
+                show(found)
+            text = captured.get()
+        else:
+            text = _line(found)
+        if text != before:
+            if output.out.is_terminal and not as_json:
+                output.out.clear()
+            sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+            sys.stdout.flush()  # a program that reads a pipe waits for this line
+        before = text
+        if not found.open:
+            return
+        time.sleep(WATCH_SECONDS)
+
+
+def to_json(found: JobList | JobDetail) -> dict[str, Any]:
+    """Return JSON-ready values; times are in UTC."""
+    from extentflow.services.jobs import JobDetail
+
+    if not isinstance(found, JobDetail):
+        return {
+            "jobs": [one.to_json() for one in found.jobs],
+            "states": dict(found.states),
+            "matching": found.matching,
+        }
+    return {
+        "job": found.to_json(),
+        "plan": found.job.plan,
+        "run": found.run,
+        "completion": found.completion,
+        "extents": list(found.extents.values()),
+        "next": next_command(found),
+    }
+
+
+def _row(one: JobDetail, *, brief: bool) -> dict[str, str]:
+    job, report = one.job, one.report
+    return {
+        "job": job.id[:SHORT_ID] if brief else job.id,
+        "begun": output.local_time(job.created),
+        "connector": job.connector,
+        "object": report.uri,
+        "state": report.state,
+        "extents": extents(report),
+        "records": f"{report.records:,}",
+        "bad": f"{report.bad:,}",
+        "filtered": f"{report.filtered:,}",
+        "took": output.duration(one.seconds),
+        "rate": f"{one.rate:,.0f}/s" if one.rate else "",
+        "size": output.size(job.version.size),
+        "topic": one.topic,
+    }
+
+
+def _fit(rows: Sequence[dict[str, str]], columns: Sequence[str], width: int) -> None:
+    """Shorten objects in the middle, so that a row is a line: their beginning and end say which."""
+    widest = {c: max(len(c) + 9 * (c == "begun"), *(len(row[c]) for row in rows)) for c in columns}
+    rest = width - BORDERS - sum(widest[c] + BETWEEN for c in columns if c != "object")
+    for row in rows:
+        row["object"] = shortened(row["object"], max(LEAST_OBJECT, rest))
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text without its middle, where it is longer than `width`."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) * 2 // 3
+    return f"{text[: width - 1 - tail]}…{text[-tail:]}"
+
+
+def _totals(found: JobList) -> str:
+    many = ", ".join(f"{count:,} {state}" for state, count in found.states.items())
+    shown = len(found.jobs)
+    if shown < found.matching:
+        many += f"; {shown:,} of {found.matching:,} shown, the newest (--limit shows more)"
+    return f"{output.counted(found.matching, 'job')}: {many}"
+
+
+def _line(found: JobList | JobDetail) -> str:
+    from extentflow.services.jobs import JobDetail
+
+    if not isinstance(found, JobDetail):
+        records = sum(one.report.records for one in found.jobs)
+        return f"{_totals(found)}; {records:,} records"
+    return f"{found.job.state}: {extents(found.report)} extents, {_counts(found)}"
+
+
+def _counts(found: JobDetail) -> str:
+    report = found.report
+    filtered = f", {report.filtered:,} filtered" if report.filtered else ""
+    return f"{report.records:,} and {report.bad:,} bad{filtered}"
+
+
+def _zone() -> str:
+    return time.strftime("%z")
+
+
+def extent_map(items: dict[int, ExtentItem], count: int) -> Text:
+    """Return one cell per extent, or per range of extents where there are many."""
+    text = Text()
+    step = max(1, -(-count // MAP_CELLS))
+    cells = []
+    for first in range(0, count, step):
+        found = [items.get(ordinal) for ordinal in range(first, min(count, first + step))]
+        states = {
+            "PENDING" if item is None else "working" if item.claim is not None else item.state.value
+            for item in found
+        }
+        # The worst one, because a cell of a large job stands for thousands of extents.
+        cells.append(next(s for s in ("FAILED", "working", "PENDING", "DONE") if s in states))
+    for cell in cells:
+        text.append(*MAP[cell])
+    legend = ", ".join(f"{MAP[name][0]} {name.lower()}" for name in MAP if name in cells)
+    text.append(f"   {legend}" if cells else "")
+    text.append(f"; one cell is {step} extents" if step > 1 else "")
+    return text

@@ -1,0 +1,108 @@
+"""Metrics of a process in Prometheus's text format, and the HTTP server that a scraper reads.
+
+The names are those of the functions' metrics in CloudWatch, as Prometheus writes names:
+`BadRecords` is `extentflow_bad_records_total`.
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
+
+from extentflow.background import BackgroundCall
+from extentflow.errors import Misconfigured, plain
+
+PATH = "/metrics"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+REQUEST_SECONDS = 10.0
+MOST_PORTS = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric without labels; counters end in `_total`."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+
+
+class Metrics:
+    """Current values of metrics, each 0 at the start. Safe from any thread."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._values = dict.fromkeys(metrics, 0.0)
+        self._by_name = {metric.name: metric for metric in self._values}
+        self._lock = threading.Lock()
+
+    def update(self, values: Mapping[str, float]) -> None:
+        """Add to counters and set gauges, all at once. Raises KeyError for an unknown name."""
+        with self._lock:
+            for name, value in values.items():
+                metric = self._by_name[name]
+                before = self._values[metric] if metric.kind == "counter" else 0.0
+                self._values[metric] = before + value
+
+    def text(self) -> str:
+        """Return the metrics as a scraper reads them."""
+        with self._lock:
+            values = dict(self._values)
+        return "".join(
+            f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"
+            f"{metric.name} {value!r}\n"
+            for metric, value in values.items()
+        )
+
+
+@contextmanager
+def serve_metrics(metrics: Metrics, address: str) -> Iterator[str]:
+    """Answer `GET /metrics` at HOST:PORT until the block ends; yield the URL.
+
+    `:PORT` is every interface. Port 0 is any free one. Raises Misconfigured for an address that is
+    not one, or is taken.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS
+
+        def do_GET(self) -> None:
+            body = metrics.text().encode() if self.path.partition("?")[0] == PATH else b""
+            self.send_response(HTTPStatus.OK if body else HTTPStatus.NOT_FOUND)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - the base's name
+            """Write nothing: a scraper asks every few seconds."""
+
+    host, port = _host_and_port(address)
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)
+    except OSError as exc:
+        raise Misconfigured(
+            f"--metrics {plain(address)}: {exc.strerror or exc}; write another HOST:PORT"
+        ) from exc
+    serving = BackgroundCall(server.serve_forever, "extentflow-metrics")
+    try:
+        yield f"http://{host or '0.0.0.0'}:{server.server_address[1]}{PATH}"  # noqa: S104 - shown
+    finally:
+        server.shutdown()
+        server.server_close()
+        serving.result()
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > MOST_PORTS:
+        raise Misconfigured(
+            f"--metrics {plain(address)}: write HOST:PORT, as 127.0.0.1:9108, or :9108 for every"
+            " interface"
+        )
+    return host, int(port)

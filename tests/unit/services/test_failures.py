@@ -1,0 +1,201 @@
+"""`run --failed`: only what failed is delivered, once, under the latest revision."""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import count
+
+import pytest
+from tests.support.local_engine import CallingThreadEngine, until_final
+from tests.support.memory_delivery import TOPIC
+from tests.support.memory_runtime import BUCKET, MemoryRuntime
+
+from extentflow.jobs.run import RunReport
+from extentflow.model import JobState
+from extentflow.services.failures import Step, described
+from extentflow.services.runs import EngineChoice, RunControl, Runs
+from extentflow.wiring.extents import delivery_context
+
+GOOD, BAD = b'{"a":1}\n', b'{"a":1}\n{"a":\n'
+
+
+class Stage:
+    """Objects, runs, and what reached the topic."""
+
+    def __init__(self) -> None:
+        self.runtime = MemoryRuntime()
+        self.notes: list[str] = []
+        self.put_connector()
+
+    def put_connector(self, **changes: str) -> None:
+        self.runtime.put_connector(input__format="jsonl", extent__bytes="8", **changes)
+
+    def tolerate_bad_records(self) -> None:
+        queue = {"errors__deadletterqueue__topic__name": "dead"}
+        self.runtime.cluster.create_topic("dead", 1)
+        self.put_connector(errors__tolerance="all", **queue)
+
+    def put(self, **bodies: bytes) -> None:
+        for name, body in bodies.items():
+            self.runtime.memory_store.put(BUCKET, f"c/{name}", body)
+
+    def runs(self, stopped: Callable[[], bool] = lambda: False) -> Runs:
+        def opened(*_args: object, **_words: object) -> CallingThreadEngine:
+            slots = self.runtime.slots("here")
+            return CallingThreadEngine(until_final(delivery_context(self.runtime, slots)))
+
+        control = RunControl(notify=self.notes.append, stop_on=lambda _stop: nullcontext(stopped))
+        return Runs(self.runtime, control, opened)
+
+    def run(self, *addresses: str, failed: bool = False, stop_after: int = 1_000) -> RunReport:
+        asked = count(1)
+        runs = self.runs(lambda: next(asked) > stop_after)
+        choice = EngineChoice("inline")
+        self.runtime.ticker.sleep(60)
+        return runs.run("c", addresses, engine=choice, failed=failed)
+
+    def steps(self, *addresses: str) -> dict[str, tuple[Step, int]]:
+        found = self.runs().failed("c", addresses)
+        return {one.version.key[2:]: (one.step, one.twice) for one in found}
+
+    def sent(self) -> int:
+        return len(self.runtime.cluster.read_committed(TOPIC))
+
+    def jobs(self) -> Iterator[tuple[str, int, str, int]]:
+        jobs = sorted(
+            self.runtime.memory.jobs.list(), key=lambda job: (job.version.key, job.created)
+        )
+        return (
+            (job.version.key[2:], job.generation, job.state.value, job.revision) for job in jobs
+        )
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_only_failed_objects_are_delivered_under_the_latest_revision(stage: Stage) -> None:
+    stage.put(good=GOOD, bad=BAD)
+    assert not stage.run().ok
+    before = stage.sent()
+    stage.tolerate_bad_records()
+
+    shown = stage.steps()
+    report = stage.run(failed=True)
+
+    assert shown == {"bad": (Step.AGAIN, 1)}
+    assert report.ok
+    assert [(job.uri, job.state, job.revision) for job in report.jobs] == [
+        ("s3://shop/c/bad", "DONE", 2)
+    ]
+    assert [*stage.jobs()] == [
+        ("bad", 0, "FAILED", 1),
+        ("bad", 1, "DONE", 2),
+        ("good", 0, "DONE", 1),
+    ]
+    assert stage.sent() == before + 1
+    assert (
+        "1 object to deliver in full under revision 2: s3://shop/c/bad; records of these that were"
+        " delivered before, and are again: 1"
+    ) in stage.notes
+
+
+def test_under_the_same_revision_nothing_is_delivered_twice(stage: Stage) -> None:
+    stage.put(good=GOOD, bad=BAD)
+    stage.run()
+    before = stage.sent()
+
+    shown = stage.steps()
+    report = stage.run(failed=True)
+
+    assert shown == {"bad": (Step.REPLAY, 0)}
+    assert [(job.uri, job.state) for job in report.jobs] == [("s3://shop/c/bad", "FAILED")]
+    assert stage.sent() == before
+
+
+@pytest.mark.parametrize("stop_after", range(1, 6))
+def test_an_interrupted_run_is_continued_by_the_same_command_and_doubles_nothing(
+    stage: Stage, stop_after: int
+) -> None:
+    names = ["bad0", "bad1", "bad2"]
+    stage.put(good=GOOD, **dict.fromkeys(names, BAD))
+    stage.run()
+    before = stage.sent()
+    stage.tolerate_bad_records()
+
+    stage.run(failed=True, stop_after=stop_after)
+    for _ in range(3):
+        last = stage.run(failed=True)
+
+    assert last.ok
+    assert stage.sent() == before + len(names)
+    done = [job for job in stage.jobs() if job[2] == "DONE"]
+    assert done == [*((name, 1, "DONE", 2) for name in names), ("good", 0, "DONE", 1)]
+    assert stage.steps() == {}
+
+
+def test_an_address_limits_it_to_an_object_or_a_prefix(stage: Stage) -> None:
+    names = ("x/bad1", "x/bad2", "y/bad")
+    stage.put(**dict.fromkeys(names, BAD))
+    stage.run()
+
+    assert [*stage.steps("s3://shop/c/x/")] == ["x/bad1", "x/bad2"]
+    assert [*stage.steps("s3://shop/c/y/bad")] == ["y/bad"]
+    assert [*stage.steps("s3://shop/c/*2")] == ["x/bad2"]
+    assert [*stage.steps("s3://shop/c/z/")] == []
+
+
+def test_a_replaced_object_is_delivered_as_its_new_version(stage: Stage) -> None:
+    stage.put(one=BAD, other=BAD)
+    stage.run()
+    stage.put(one=GOOD * 2, other=GOOD * 3)
+    stage.run("s3://shop/c/other")
+    before = stage.sent()
+
+    shown = stage.steps()
+    report = stage.run(failed=True)
+
+    assert shown == {"one": (Step.NEW, 0)}
+    assert report.ok
+    assert stage.sent() == before + 2
+
+
+def test_deleted_and_cancelled_objects_are_left_out_with_a_note(stage: Stage) -> None:
+    stage.put(gone=BAD, stopped=BAD)
+    stage.run()
+    stage.tolerate_bad_records()
+    stage.run(failed=True, stop_after=3)  # registered, not delivered
+    for job in stage.runtime.memory.jobs.list():
+        stage.runtime.memory.jobs.end(job.id, JobState.CANCELLED, "connector c was stopped")
+    stage.runtime.memory_store.remove(BUCKET, "c/gone")
+
+    report = stage.run(failed=True)
+
+    assert report.jobs == ()
+    assert "1 object left out, deleted since the failure, as s3://shop/c/gone" in stage.notes
+    assert "1 object left out, cancelled since the failure, as s3://shop/c/stopped" in stage.notes
+
+
+def test_an_object_that_fails_again_is_replayed_and_not_delivered_a_third_time(
+    stage: Stage,
+) -> None:
+    stage.put(bad=BAD)
+    stage.run()
+    stage.put_connector(producer__linger__ms="7")
+    stage.run(failed=True)
+    before = stage.sent()
+
+    assert stage.steps() == {"bad": (Step.REPLAY, 0)}
+    stage.run(failed=True)
+
+    assert stage.sent() == before
+    assert [job[1:] for job in stage.jobs()] == [(0, "FAILED", 1), (1, "FAILED", 2)]
+
+
+def test_what_is_done_is_described_by_step(stage: Stage) -> None:
+    stage.put(one=BAD, two=BAD)
+    stage.run()
+
+    lines = described(stage.runs().failed("c"), 1)
+
+    assert lines == ["2 objects to continue where it failed: s3://shop/c/one, ..."]
