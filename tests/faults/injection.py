@@ -307,8 +307,6 @@ class Injector:
             if everything or due[0] <= now:
                 self.later.remove(due)
                 due[1]()
-        if self.servers.ledger is not None:
-            self.servers.ledger.tick()
 
     # -- processes ------------------------------------------------------------------------------
 

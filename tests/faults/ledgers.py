@@ -86,9 +86,6 @@ class LedgerServer(Protocol):
     def faults(self, random: Random) -> Faults:
         """Return what can happen to it."""
 
-    def tick(self) -> None:
-        """End the faults whose time is over."""
-
     def heal(self) -> int:
         """End every fault; return how many requests were hit since the last call."""
 
@@ -143,9 +140,6 @@ class SqliteFile:
             "ledger checkpoint": (1.0, self._checkpoint),
         }
 
-    def tick(self) -> None:
-        """Nothing: they end by themselves."""
-
     def heal(self) -> int:
         self.holders.end()
         return 0
@@ -181,7 +175,7 @@ class PostgresServer:
     stack: Stack
     link: SlowLink
     holders: _Holders = field(default_factory=_Holders)
-    later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    later: list[threading.Timer] = field(default_factory=list)
     suspended: list[psutil.Process] = field(default_factory=list)
     is_down: bool = False
 
@@ -221,7 +215,7 @@ class PostgresServer:
             **found,
             "kill ledger server": (0.6, self._kill),
             "ledger restarted": (0.4, self._restart),
-            "ledger suspended": (0.7, lambda: self._suspend(random.uniform(1.0, 7.0))),
+            "ledger suspended": (0.7, lambda: self.suspend(random.uniform(1.0, 7.0))),
             "ledger sessions ended": (1.0, lambda: self.end_sessions(0.5)),
             "ledger connections reset": (1.5, lambda: self.link.hang_up() > 0),
             "ledger answer lost": (2.5, lambda: self._lose(random.randrange(1, 4))),
@@ -233,15 +227,9 @@ class PostgresServer:
     def _fail(self, code: str, seconds: Callable[[], float]) -> bool:
         return self.fail(code, seconds=seconds())
 
-    def tick(self, *, everything: bool = False) -> None:
-        now = time.monotonic()
-        for due in list(self.later):
-            if everything or due[0] <= now:
-                self.later.remove(due)
-                due[1]()
-
     def heal(self) -> int:
-        self.tick(everything=True)
+        for one in self.later:
+            one.join()
         self.holders.end()
         self.link.bytes_per_second = FAST
         self.link.losses = 0
@@ -284,7 +272,8 @@ class PostgresServer:
                 self.is_down = False
                 return
 
-    def _suspend(self, seconds: float) -> bool:
+    def suspend(self, seconds: float) -> bool:
+        """Suspend the server for some seconds; its sessions stay open."""
         if self.is_down or self.suspended:
             return False
         server = psutil.Process(int(str(self._state("pid"))))
@@ -395,7 +384,10 @@ class PostgresServer:
         return psycopg.connect(self._url, autocommit=True, connect_timeout=5)
 
     def _after(self, seconds: float, act: Callable[[], None]) -> bool:
-        self.later.append((time.monotonic() + seconds, act))
+        # On a thread: who injects faults may wait for this server.
+        self.later = [one for one in self.later if one.is_alive()]
+        self.later.append(threading.Timer(seconds, act))
+        self.later[-1].start()
         return True
 
 

@@ -185,6 +185,24 @@ class TestOutages:
         assert ledger.jobs.progress(job.id).done == 1
 
     @pytest.mark.outage
+    def test_a_suspended_server_is_unavailable_and_used_again_afterwards(
+        self, faulty: PostgresServer
+    ) -> None:
+        options = LedgerOptions(url=faulty.direct.url, connect_seconds=1.0, read_seconds=0.2)
+        impatient = SqlLedger(options, retry=IMPATIENT)
+        scene = Scene(SqlLedger(LedgerOptions(url=faulty.direct.url), retry=PATIENT))
+        lease = scene.lease()
+        impatient.slots.renew(lease, lease_seconds=LEASE_SECONDS)
+        assert faulty.suspend(6.0)
+
+        with pytest.raises(LedgerUnavailable, match=r"no response within 2\.2 s"):
+            impatient.slots.renew(lease, lease_seconds=LEASE_SECONDS)
+
+        scene.ledger.slots.renew(lease, lease_seconds=LEASE_SECONDS)
+        faulty.heal()
+        impatient.slots.renew(lease, lease_seconds=LEASE_SECONDS)
+
+    @pytest.mark.outage
     def test_whatever_happens_to_the_server_workers_count_exactly(
         self, faulty: PostgresServer
     ) -> None:

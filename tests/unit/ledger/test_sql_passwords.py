@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from extentflow.errors import Misconfigured
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.sql import SqlLedger, _authenticate
+from extentflow.ledger.sql import SqlLedger, _connect
 
 
 class DriverError(Exception):
@@ -51,7 +51,7 @@ class Kept:
 
 def connect(server: Server, password: Kept) -> str:
     dialect = cast("sa.Dialect", server)
-    return str(_authenticate(password, dialect, None, ("db",), {"user": "me"}))
+    return str(_connect(dialect.connect, password, dialect, None, ("db",), {"user": "me"}))
 
 
 def test_a_connection_has_the_current_password() -> None:

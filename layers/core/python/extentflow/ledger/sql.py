@@ -17,7 +17,7 @@ import os
 import struct
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -51,6 +51,7 @@ Answer = TypeVar("Answer")
 
 PAGE = 1_000
 POOL_CONNECTIONS = 16
+SERVER_SECONDS = 2.0  # for a server to report that a statement took too long
 READS = "extentflow_reads"  # an option of SQLite's connections: no transaction
 INIT = "`extentflow init` creates it, or correct ledger.url"
 ONE_MACHINE = "workers on other machines need postgresql://"
@@ -296,28 +297,63 @@ def _postgresql_engine(url: sa.URL, options: LedgerOptions) -> sa.Engine:
         max_overflow=-1,
         isolation_level="READ COMMITTED",
     )
-    if options.password is not None:
-        sa.event.listen(engine, "do_connect", partial(_authenticate, options.password))
+    connect = _bounded_connect(options.read_seconds + SERVER_SECONDS)
+    sa.event.listen(engine, "do_connect", partial(_connect, connect, options.password))
     return engine
 
 
-def _authenticate(
-    password: Password,
+def _bounded_connect(seconds: float) -> Callable[..., Any]:
+    """Return psycopg's `connect` for sessions that end where a response takes longer.
+
+    The server's own limits end before, but not while it is suspended or waits for its disk.
+    """
+    import psycopg  # noqa: PLC0415 - SQLite needs none
+
+    class BoundedConnection(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - psycopg's
+            try:
+                return super().wait(_until(time.monotonic() + seconds, gen), *given, **named)
+            except TimeoutError as exc:
+                self.close()  # a late response must not be taken for that of the next statement
+                raise psycopg.OperationalError(f"no response within {seconds:g} s") from exc
+
+    return BoundedConnection.connect
+
+
+def _until(end: float, waiting: Generator[Any, Any, Answer]) -> Generator[Any, Any, Answer]:
+    """Pass on what a statement waits for; TimeoutError: nothing came until `end`."""
+    try:
+        wanted = next(waiting)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() >= end:
+                raise TimeoutError
+            wanted = waiting.send(ready)
+    except StopIteration as ended:
+        answer: Answer = ended.value
+        return answer
+
+
+def _connect(
+    connect: Callable[..., Any],
+    password: Password | None,
     dialect: sa.Dialect,
     _record: object,
     arguments: Sequence[Any],
     parameters: dict[str, Any],
 ) -> Any:  # noqa: ANN401 - the driver's connection
     """Open a connection with the current password; a cached one may have been rotated."""
+    if password is None:
+        return connect(*arguments, **parameters)
     known = password()
     try:
-        return dialect.connect(*arguments, **{**parameters, "password": known})
+        return connect(*arguments, **{**parameters, "password": known})
     except dialect.loaded_dbapi.Error as error:
         if "authentication failed" not in str(error):
             raise
         if (fresh := password(refresh=True)) == known:
             raise
-    return dialect.connect(*arguments, **{**parameters, "password": fresh})
+    return connect(*arguments, **{**parameters, "password": fresh})
 
 
 @dataclass(frozen=True, slots=True)
