@@ -208,7 +208,7 @@ class PostgresServer:
             return random.uniform(0.5, 4.0)
 
         found: dict[str, tuple[float, Callable[[], bool]]] = {
-            f"ledger: {name}": (each, partial(self._fail, code, seconds))
+            f"ledger: {name}": (each, partial(self._fail_within, code, seconds))
             for name, code in ERRORS.items()
         }
         return {
@@ -223,9 +223,6 @@ class PostgresServer:
             "ledger locked": (1.5, lambda: self._lock(_held(random))),
             "ledger deadlock": (1.5, self.deadlock),
         }
-
-    def _fail(self, code: str, seconds: Callable[[], float]) -> bool:
-        return self.fail(code, seconds=seconds())
 
     def heal(self) -> int:
         for one in self.later:
@@ -276,7 +273,10 @@ class PostgresServer:
         """Suspend the server for some seconds; its sessions stay open."""
         if self.is_down or self.suspended:
             return False
-        server = psutil.Process(int(str(self._state("pid"))))
+        pid = next(one.pid for one in self.stack.state() if one.name == "postgres")
+        if pid is None:
+            return False
+        server = psutil.Process(pid)
         with suppress(psutil.NoSuchProcess):
             self.suspended = [server, *server.children(recursive=True)]
         for one in self.suspended:
@@ -290,9 +290,6 @@ class PostgresServer:
                 one.resume()
         self.suspended = []
 
-    def _state(self, name: str) -> object:
-        return next(getattr(one, name) for one in self.stack.state() if one.name == "postgres")
-
     # -- sessions and links ---------------------------------------------------------------------
 
     def end_sessions(self, share: float = 1.0) -> bool:
@@ -302,6 +299,9 @@ class PostgresServer:
             " WHERE application_name = 'extentflow' AND random() < %s",
             share,
         )
+
+    def _fail_within(self, code: str, seconds: Callable[[], float]) -> bool:
+        return self.fail(code, seconds=seconds())
 
     def fail(self, code: str, *, seconds: float, share: float = 0.5) -> bool:
         """Let a share of the commits fail with an error of the server's, for some seconds."""

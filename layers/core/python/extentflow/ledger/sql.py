@@ -677,7 +677,7 @@ def created_ns(path: Path) -> int:
     Linux states it by statx(2) only, for which Python has no function before 3.15.
     """
     if (seconds := getattr(path.stat(), "st_birthtime", None)) is not None:
-        return round(float(seconds) * 10**9)
+        return int(seconds * 10**9)
     statx = getattr(ctypes.CDLL(None), "statx", None)
     found = ctypes.create_string_buffer(STATX_BYTES)
     if statx is None or statx(AT_FDCWD, os.fsencode(path), 0, STATX_BTIME, found) != 0:
