@@ -46,7 +46,7 @@ def test_seconds_of_faults_on_a_sql_ledger_lose_double_and_change_nothing(
 ) -> None:
     two = tuple(kind for kind in KINDS if kind.name in {"keyed", "ordered"})
     campaign = Campaign(
-        seed, 0.0, tmp_path, fault_seconds=8.0, ledger=ledger, kills=1, kinds=two, cluster=False
+        seed, 0.0, tmp_path, fault_seconds=5.0, ledger=ledger, kills=1, kinds=two, cluster=False
     )
 
     held = campaign.run()
