@@ -151,9 +151,9 @@ def test_every_link_leads_to_a_page_and_to_a_heading_of_it(page: Path) -> None:
 
 @every_page
 def test_every_file_that_is_named_is_there(page: Path) -> None:
-    ours = r"(?:bench|connectors|demo|docs|events|functions|infra|jobs|layers|local|tests)"
+    ours = r"(?:bench|connectors|demo|deploy|docs|events|functions|infra|jobs|layers|local|tests)"
     for span in spans(page):
-        if re.fullmatch(rf"{ours}/[\w./-]*\w\.(?:py|md|json|yaml)", span):
+        if re.fullmatch(rf"{ours}/[\w./-]*\w\.(?:py|md|json|yaml|env|service)", span):
             assert (ROOT / span).exists(), span
 
 
