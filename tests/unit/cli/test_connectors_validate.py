@@ -96,6 +96,12 @@ def test_an_unreadable_file_is_reported_as_json(
     assert err == ""
 
 
+def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(app, ["connectors", "put", "no-such.json"]) == 2
+
+    assert capsys.readouterr().err == "error: no-such.json: no such file; correct the path\n"
+
+
 def test_a_directory_is_no_connector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(app, ["connectors", "validate", str(tmp_path)]) == 2
 

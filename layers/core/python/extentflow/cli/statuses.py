@@ -67,7 +67,7 @@ def show_jobs(found: JobList, *, filtered: bool) -> None:
 def show_job(found: JobDetail) -> None:
     """Print one job: facts, the map of its extents, its errors, and the next command."""
     job, report, items = found.job, found.report, found.extents
-    rate = f", {found.rate:,.0f} records/s" if found.rate else ""
+    rate = f", {_rate(found)}" if found.rate else ""
     facts = [
         ("job", job.id),
         ("object", job.version.uri),
@@ -176,7 +176,7 @@ def _row(one: JobDetail, *, brief: bool) -> dict[str, str]:
         "bad": f"{report.bad:,}",
         "filtered": f"{report.filtered:,}",
         "took": output.duration(one.seconds),
-        "rate": f"{one.rate:,.0f}/s" if one.rate else "",
+        "rate": _rate(one),
         "size": output.size(job.version.size),
         "topic": one.topic,
     }
@@ -219,6 +219,11 @@ def _counts(found: JobDetail) -> str:
     report = found.report
     filtered = f", {report.filtered:,} filtered" if report.filtered else ""
     return f"{report.records:,} and {report.bad:,} bad{filtered}"
+
+
+def _rate(found: JobDetail) -> str:
+    least = 10  # below, a digit behind the point says more than 0
+    return f"{found.rate:,.{0 if found.rate >= least else 1}f} records/s" if found.rate else ""
 
 
 def _zone() -> str:
