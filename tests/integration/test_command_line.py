@@ -573,7 +573,7 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
     repeated = line.say("run", address, *line.connector, "--failed", "--json")
 
     assert [(one["object"], one["revision"]) for one in shown] == [(jobs["bad.txt"]["uri"], 1)]
-    assert shown[0]["what"] == "deliver in full under the latest revision"
+    assert shown[0]["step"] == "AGAIN"
     assert again.code == 0
     assert (repeated.code, repeated.json["jobs"]) == (0, [])
     assert (again.json["jobs"][0]["records"], again.json["jobs"][0]["bad"]) == (20, 1)

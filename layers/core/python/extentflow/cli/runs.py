@@ -40,7 +40,8 @@ Failed = Annotated[
     ),
 ]
 ShownFirst = Annotated[
-    bool, Option("--dry-run", help="Only show what would be delivered; nothing is written.")
+    bool,
+    Option("--dry-run", help="Only show what would be delivered; nothing is registered or sent."),
 ]
 RunAddresses = Annotated[
     list[str] | None,
@@ -179,21 +180,21 @@ def _show_plans(found: "Plans", *, as_json: bool) -> None:
 
 def _show_failed(found: "Sequence[FailedObject]", *, as_json: bool) -> None:
     """Show what `--failed` would do with each object."""
-    rows = [
-        (
-            one.version.uri,
-            one.step.value,
-            f"{one.twice:,}",
-            one.job.id if one.job else "",
-            one.job.revision if one.job else "",
-            one.cause,
-        )
-        for one in found
-    ]
-    columns = ("object", "what", "delivered twice", "job", "revision", "cause")
     if as_json:
-        output.print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif rows:
+        output.print_json([one.to_json() for one in found])
+    elif found:
+        rows = [
+            (
+                one.version.uri,
+                one.step.value,
+                f"{one.twice:,}",
+                one.job.id if one.job else "",
+                one.job.revision if one.job else "",
+                one.cause,
+            )
+            for one in found
+        ]
+        columns = ("object", "what", "delivered twice", "job", "revision", "cause")
         output.print_table(columns, rows)
     else:
         output.note("no object failed that can be delivered now")

@@ -11,6 +11,7 @@ DONE, CANCELLED                      left out
 import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import ObjectGone
@@ -45,6 +46,17 @@ class FailedObject:
     step: Step
     cause: str = ""
     twice: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {
+            "object": self.version.uri,
+            "step": self.step.name,
+            "delivered_twice": self.twice,
+            "job": self.job.id if self.job else None,
+            "revision": self.job.revision if self.job else None,
+            "cause": self.cause,
+        }
 
 
 def failed_objects(

@@ -1,0 +1,92 @@
+"""`run --dry-run`, also with `--failed`: shows what a run would do, and registers nothing."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from tests.support.memory_runtime import BUCKET, MemoryRuntime
+
+from extentflow.cli import app, output, run_command_line, runs
+from extentflow.engines import Engine
+from extentflow.model import JobState
+from extentflow.services.runs import RunControl, Runs
+
+IN = f"s3://{BUCKET}/c/"
+
+
+def _no_engine(*_args: object, **_words: object) -> Engine:
+    pytest.fail("an engine was opened")
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> MemoryRuntime:
+    made = MemoryRuntime()
+    made.cluster.create_topic("orders")
+
+    def opened(given: Mapping[str, str] | None = None, *, creates: bool = True) -> Runs:
+        _ = given, creates
+        return Runs(made, RunControl(notify=output.note), _no_engine)
+
+    monkeypatch.setattr(runs, "_runs", opened)
+    return made
+
+
+def test_a_connector_that_the_command_makes_is_not_stored(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime.put("c/a.txt", lines=2)
+
+    code = run_command_line(app, ["run", IN, "--topic", "orders", "--dry-run", "--json"])
+
+    (plan,) = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert (plan["object"], plan["state"], plan["revision"]) == (f"{IN}a.txt", "new", 1)
+    assert list(runtime.memory.connectors.list(deleted=True)) == []
+    assert list(runtime.memory.jobs.list()) == []
+
+
+def test_a_stored_connector_is_planned(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime.put_connector(topic="orders")
+    runtime.put("c/a.txt", lines=2)
+
+    code = run_command_line(app, ["run", "-c", "c", "--dry-run"])
+
+    assert code == 0
+    assert f"{IN}a.txt" in capsys.readouterr().out
+    assert list(runtime.memory.jobs.list()) == []
+
+
+def test_what_failed_is_shown_with_what_would_follow(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime.put_connector(topic="orders")
+    jobs = [runtime.job(f"c/{name}.txt", lines=2) for name in ("bad", "open")]
+    runtime.run(runtime.planner().plan(jobs[0]), 0)
+    runtime.memory.jobs.end(jobs[0].id, JobState.FAILED, "line 2 is bad")
+    runtime.put_connector(topic="orders", extent__bytes="auto")
+
+    code = run_command_line(app, ["run", "-c", "c", "--failed", "--dry-run", "--json"])
+
+    assert code == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "object": f"{IN}bad.txt",
+            "step": "AGAIN",
+            "delivered_twice": 1,
+            "job": jobs[0].id,
+            "revision": 1,
+            "cause": "line 2 is bad",
+        }
+    ]
+
+
+def test_nothing_that_failed_is_said(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime.put_connector(topic="orders")
+
+    assert run_command_line(app, ["run", "-c", "c", "--failed", "--dry-run"]) == 0
+
+    assert "no object failed that can be delivered now" in capsys.readouterr().err
