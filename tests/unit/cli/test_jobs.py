@@ -151,7 +151,7 @@ def test_a_watch_shows_changes_until_every_job_has_ended(
             lambda: runtime.run(job, 0, 1),
         ]
     )
-    monkeypatch.setattr(time, "sleep", lambda _seconds: next(steps)())
+    monkeypatch.setattr(time, "sleep", lambda _seconds: next(steps)())  # type: ignore[no-untyped-call]
 
     watch(lambda: Jobs(runtime).get(job.id), show_job, as_json=False)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
-from extentflow.jobs.addresses import KeyScope, select
+from extentflow.jobs.addresses import KeyScope, match_missing, select, select_all
 from extentflow.storage import Listed, Page
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -94,7 +94,50 @@ def test_a_directory_is_addressed_as_a_file_url() -> None:
     assert scope.uri("a.csv") == "file:///data/in/a.csv"
 
 
+@pytest.mark.parametrize(
+    ("address", "key"),
+    [
+        ("s3://bucket", "in/a"),
+        ("s3://bucket/in/", "in/a"),
+        ("s3://bucket/in/a", "in/a"),
+        ("s3://bucket/in/a/part-0", "in/a/part-0"),
+    ],
+)
+def test_an_address_names_the_only_object_of_its_scope(address: str, key: str) -> None:
+    assert KeyScope("orders", "bucket", "in/", "in/a").key(address) == key
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/in/a.bak", "s3://bucket/in/*", "s3://bucket/b"])
+def test_an_address_beside_the_only_object_is_rejected(address: str) -> None:
+    with pytest.raises(Misconfigured, match=r"is not s3://bucket/in/a, which .* give s3:"):
+        KeyScope("orders", "bucket", "in/", "in/a").key(address)
+
+
 # -- what is selected -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stored", "found"),
+    [
+        (("in/a", "in/a.bak", "in/b"), ["in/a"]),
+        (("in/a/1", "in/a/_tmp", "in/a.bak"), ["in/a/1"]),
+    ],
+)
+def test_the_only_object_is_selected_or_what_is_below_it(
+    stored: tuple[str, ...], found: list[str]
+) -> None:
+    scope = KeyScope("orders", "bucket", "in/", "in/a")
+
+    assert [one.key for one in select_all(store(*stored), scope, ())] == found
+    assert all(match_missing(scope, (), ())(key) for key in found)
+    assert not match_missing(scope, (), ())("in/a.bak")
+
+
+def test_the_only_object_must_exist() -> None:
+    scope = KeyScope("orders", "bucket", "in/", "in/[a]")
+
+    with pytest.raises(Misconfigured, match=r"no object matches s3://bucket/in/\[a\]; check"):
+        list(select_all(store("in/a"), scope, ()))
 
 
 def test_an_exact_key_is_that_object_and_costs_one_request() -> None:
@@ -288,9 +331,8 @@ class PagesDenied(MemoryStore):
     """A store whose credentials may list keys, but no versions."""
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        for denied in (f"{bucket}/{prefix}: s3:ListBucketVersions is missing {token or ''}",):
-            raise AccessDenied(denied)
-        yield from super().pages(bucket, prefix, token=token)
+        raise AccessDenied(f"{bucket}/{prefix}: s3:ListBucketVersions is missing {token or ''}")
+        yield  # type: ignore[unreachable]
 
 
 @pytest.mark.parametrize("made", [MemoryStore, PagesDenied])
