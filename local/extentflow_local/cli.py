@@ -148,15 +148,15 @@ def _nothing_runs(directory: Path | None) -> str:
 
 def _ledger(stack: "Stack") -> Iterator[str]:
     """Yield which ledger commands use, and which one with jobs they do not."""
-    from extentflow.wiring.environments import recorded
+    from extentflow_local.ledgers import unused_ledger
     from extentflow_local.stack import LEDGER_ENDPOINT
 
     if LEDGER_ENDPOINT not in stack.environment():
         yield f"ledger {stack.ledger}"
         return
     yield "ledger DynamoDB: `extentflow init` creates its table, once"
-    if unused := recorded(stack.ledger):
-        yield f"{unused}, which count for nothing while DynamoDB runs"
+    if unused := unused_ledger(stack):
+        yield unused
 
 
 def _stack(directory: Path | None, ports: dict[str, int], notes: Console) -> "Stack":

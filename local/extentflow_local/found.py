@@ -1,6 +1,7 @@
 """The stack of the working directory, for commands to which no setting names a cluster."""
 
-from extentflow.wiring.environments import FoundServers, recorded
+from extentflow.wiring.environments import FoundServers
+from extentflow_local.ledgers import unused_ledger
 from extentflow_local.serve import queues_of
 from extentflow_local.settings import OFF, LocalSettings, is_switched_off
 from extentflow_local.stack import LEDGER_ENDPOINT, Stack
@@ -22,8 +23,8 @@ def running_stack() -> FoundServers | None:
     shown = {"kafka": "Kafka", "s3": "S3"}
     parts = [f"{shown[name]} {endpoints[name]}" for name in shown if name in endpoints]
     parts.append(f"ledger {ledger}")
-    if LEDGER_ENDPOINT in variables and (unused := recorded(stack.ledger)):
-        parts.append(f"{unused}, which count for nothing while DynamoDB runs")
+    if unused := unused_ledger(stack):
+        parts.append(unused)
     return FoundServers(
         name=f"the local stack of {settings.root}",
         parts=", ".join(parts),

@@ -72,9 +72,9 @@ def serve(
     as_json: _Json = False,
 ) -> None:
     """Run the functions on this machine: uploads and posted notifications become records."""
-    from extentflow.wiring.environments import recorded
     from extentflow_local.event_path import SOURCES, LocalEventPath
     from extentflow_local.event_source.source import GRACE_SECONDS
+    from extentflow_local.ledgers import unused_ledger
     from extentflow_local.project import Project
     from extentflow_local.stack import Stack
 
@@ -87,8 +87,8 @@ def serve(
     checkout = Project(project.resolve())
     stack = Stack(settings.root, settings=settings, notify=notes.print)
     stack.up()
-    if unused := recorded(stack.ledger):
-        notes.print(f"{unused}, which count for nothing while DynamoDB runs")
+    if unused := unused_ledger(stack):
+        notes.print(unused)
     place = _place(stack)
     if template is None:
         notes.print("synthesising the template")

@@ -1,6 +1,7 @@
 """Lists of jobs; the map of a job's extents: one cell each, or the worst of several."""
 
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.support.memory_runtime import MemoryRuntime
@@ -144,14 +145,14 @@ def test_a_watch_shows_changes_until_every_job_has_ended(
     runtime = MemoryRuntime()
     runtime.put_connector()
     job = runtime.job("c/a.txt", lines=2)
-    steps = iter(
+    steps: Iterator[Callable[[], object]] = iter(
         [
             lambda: runtime.planner().plan(job),
             lambda: None,
             lambda: runtime.run(job, 0, 1),
         ]
     )
-    monkeypatch.setattr(time, "sleep", lambda _seconds: next(steps)())  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(time, "sleep", lambda _seconds: next(steps)())
 
     watch(lambda: Jobs(runtime).get(job.id), show_job, as_json=False)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from extentflow.ledger import LedgerOptions, open_ledger
+from extentflow.model import Job, ObjectVersion, Plan, job_id
 from extentflow.wiring.environments import FoundServers
 from extentflow_local.cli import app
 from extentflow_local.found import running_stack
@@ -64,6 +66,22 @@ def test_while_dynamodb_runs_it_is_the_ledger(folder: Path) -> None:
     assert LEDGER_URL not in servers.variables
     assert servers.variables[LEDGER_ENDPOINT] == "http://127.0.0.1:18000"
     assert servers.parts == "Kafka 127.0.0.1:19092, ledger DynamoDB"
+
+
+def test_a_file_with_jobs_is_named_while_dynamodb_is_the_ledger(folder: Path) -> None:
+    running(folder, kafka=19092)
+    stack = Stack(folder)
+    stack.create_ledger()
+    ledger = open_ledger(LedgerOptions(url=stack.environment()[LEDGER_URL]))
+    version = ObjectVersion("shop", "a.csv", None, "etag", 1)
+    ledger.jobs.register(Job(job_id("c", version), "c", 1, version, "csv", "cluster", Plan(1)))
+
+    running(folder, dynamodb=18000)
+
+    assert found(folder).parts == (
+        f"Kafka 127.0.0.1:19092, ledger DynamoDB, {stack.ledger} records 1 job, and is not used"
+        " while DynamoDB runs"
+    )
 
 
 @pytest.mark.parametrize("services", [("kafka",), ("kafka", "dynamodb")])

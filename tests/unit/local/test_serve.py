@@ -26,6 +26,9 @@ class Stack:
     def endpoint(self, name: str) -> str:
         return f"http://127.0.0.1:9/{name}"
 
+    def environment(self) -> dict[str, str]:
+        return {}
+
 
 class EndedPath:
     """An event path whose notifications end at once; `routes` are those of its receiver."""
