@@ -466,7 +466,8 @@ def read_header(source: RangeSource) -> Header:
         if name not in CODECS:
             known = ", ".join(codec.decode() for codec in CODECS)
             raise UnsupportedFormat(
-                f"{uri} is compressed with {name!r}, extentflow reads {known}; write it again"
+                f"{uri} is compressed with {shown_bytes(name)}, extentflow reads {known}; write it"
+                " again"
             )
         record = parse_schema(entries.get(b"avro.schema", b""), uri)
         return Header(record, pa.schema([*record.arrow]), CODECS[name], marker, end)
