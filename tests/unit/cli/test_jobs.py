@@ -1,5 +1,6 @@
 """Lists of jobs; the map of a job's extents: one cell each, or the worst of several."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 
@@ -161,3 +162,19 @@ def test_a_watch_shows_changes_until_every_job_has_ended(
         "RUNNING: 0/2 extents, 0 and 0 bad",
         "DONE: 2/2 extents, 2 and 0 bad",
     ]
+
+
+def test_a_program_that_watches_reads_a_document_per_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.planner().plan(runtime.job("c/a.txt", lines=2))
+    runtime.run(job, 0, 1)
+
+    watch(lambda: Jobs(runtime).get(job.id), show_job, as_json=True)
+    watch(lambda: Jobs(runtime).find(JobFilter()), show_jobs, as_json=True)
+
+    one, all_jobs = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (one["job"]["state"], one["plan"]["count"], len(one["extents"])) == ("DONE", 2, 2)
+    assert (all_jobs["matching"], all_jobs["states"]) == (1, {"DONE": 1})

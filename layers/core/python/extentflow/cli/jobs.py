@@ -143,6 +143,8 @@ def submit(
             "a stage without Spark moves it to its dead letter queue, with that reason: "
             "`extentflow replay --dlq --dry-run` shows it"
         )
+    if event is None and connector is None:
+        output.note("an object that does not exist gets no job; `extentflow status` lacks it then")
     if sent.skipped:
         output.note(sent.skipped)
 

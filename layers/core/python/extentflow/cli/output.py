@@ -66,12 +66,16 @@ err = Console(stderr=True, soft_wrap=True)
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """Write one JSON document to standard output, for programs."""
+    sys.stdout.write(json_text(value, indent=2) + "\n")
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401 - any JSON value
+    """Return a JSON document, without `indent` on one line."""
 
     def plain(value: object) -> object:
         return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
-    json.dump(value, sys.stdout, indent=2, default=plain)
-    sys.stdout.write("\n")
+    return json.dumps(value, indent=indent, default=plain)
 
 
 def say(*lines: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -125,7 +124,7 @@ def watch(
     while True:
         found = read()
         if as_json:
-            text = json.dumps(to_json(found), default=str)
+            text = output.json_text(to_json(found))
         elif output.out.is_terminal:
             with output.out.capture() as captured:
                 show(found)
@@ -210,8 +209,7 @@ def _line(found: JobList | JobDetail) -> str:
     from extentflow.services.jobs import JobDetail
 
     if not isinstance(found, JobDetail):
-        records = sum(one.report.records for one in found.jobs)
-        return f"{_totals(found)}; {records:,} records"
+        return _totals(found)
     return f"{found.job.state}: {extents(found.report)} extents, {_counts(found)}"
 
 
