@@ -74,7 +74,7 @@ def failed_objects(
     keys = {
         job.version.key
         for job in _sought(runtime, config.name)
-        if job.version.bucket == scope.bucket and job.version.key.startswith(scope.prefix)
+        if job.version.bucket == scope.bucket and scope.holds(job.version.key)
     }
     means = match_missing(scope, addresses, keys)
     store = runtime.objects.store(config, revision)
