@@ -1,7 +1,6 @@
 """Lists of jobs; the map of a job's extents: one cell each, or the worst of several."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +13,8 @@ from extentflow.cli.statuses import (
     next_command,
     show_job,
     show_jobs,
+    view_job,
+    view_jobs,
     watch,
 )
 from extentflow.ledger import Claim, ClaimMark, ExtentItem
@@ -141,7 +142,7 @@ def test_a_job_without_a_worker_is_called_interrupted() -> None:
 
 
 def test_a_watch_shows_changes_until_every_job_has_ended(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     runtime = MemoryRuntime()
     runtime.put_connector()
@@ -153,9 +154,11 @@ def test_a_watch_shows_changes_until_every_job_has_ended(
             lambda: runtime.run(job, 0, 1),
         ]
     )
-    monkeypatch.setattr(time, "sleep", lambda _seconds: next(steps)())
 
-    watch(lambda: Jobs(runtime).get(job.id), show_job, as_json=False)
+    def sleep(_seconds: float) -> None:
+        next(steps)()
+
+    watch(lambda: Jobs(runtime).get(job.id), view_job(), as_json=False, sleep=sleep)
 
     assert capsys.readouterr().out.splitlines() == [
         "PLANNING: 0/0 extents, 0 and 0 bad",
@@ -172,8 +175,8 @@ def test_a_program_that_watches_reads_a_document_per_line(
     job = runtime.planner().plan(runtime.job("c/a.txt", lines=2))
     runtime.run(job, 0, 1)
 
-    watch(lambda: Jobs(runtime).get(job.id), show_job, as_json=True)
-    watch(lambda: Jobs(runtime).find(JobFilter()), show_jobs, as_json=True)
+    watch(lambda: Jobs(runtime).get(job.id), view_job(), as_json=True)
+    watch(lambda: Jobs(runtime).find(JobFilter()), view_jobs(filtered=False), as_json=True)
 
     one, all_jobs = map(json.loads, capsys.readouterr().out.splitlines())
     assert (one["job"]["state"], one["plan"]["count"], len(one["extents"])) == ("DONE", 2, 2)

@@ -74,18 +74,18 @@ def status(
         return
     chosen = JobFilter(connector, state, prefix or "", parse_since(since, runtime.clock.wall()))
     read = partial(jobs.find, chosen, limit=limit)
-    show = partial(statuses.show_jobs, filtered=chosen != JobFilter())
+    view = statuses.view_jobs(filtered=chosen != JobFilter())
     if watch:
-        statuses.watch(read, show, as_json=as_json)
+        statuses.watch(read, view, as_json=as_json)
         return
     found, queues = read(), jobs.queue_depths()
     if as_json:
-        output.print_json({**statuses.to_json(found), "queues": queues.depths})
+        output.print_json({**view.to_json(found), "queues": queues.depths})
     else:
         if queues.depths:
             counts = [(name, d.waiting, d.hidden, d.delayed) for name, d in queues.depths.items()]
             output.print_table(("queue", "waiting", "in work", "delayed"), counts)
-        show(found)
+        view.show(found)
         if not found.jobs and (elsewhere := other_ledger(runtime.ledger_address)):
             output.note(elsewhere)
         if connector is not None and (skipped := skip_reason(runtime.ledger, connector)):
@@ -99,9 +99,9 @@ def status(
 
 def _show_one(read: "Callable[[], JobDetail]", *, watch: bool, as_json: bool) -> None:
     if watch:
-        statuses.watch(read, statuses.show_job, as_json=as_json)
+        statuses.watch(read, statuses.view_job(), as_json=as_json)
     elif as_json:
-        output.print_json(statuses.to_json(read()))
+        output.print_json(statuses.job_json(read()))
     else:
         statuses.show_job(read())
 

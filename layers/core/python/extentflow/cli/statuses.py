@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from rich.text import Text
 
@@ -39,6 +41,26 @@ MAP = {
     "PENDING": ("·", "dim"),
     "FAILED": ("x", "red"),
 }
+
+
+class Changing(Protocol):
+    """What is shown until it cannot change any more."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it can still change."""
+
+
+Shown = TypeVar("Shown", bound=Changing)
+
+
+@dataclass(frozen=True, slots=True)
+class View(Generic[Shown]):
+    """How something is shown: to people, to programs, and as one line of a pipe."""
+
+    show: Callable[[Shown], object]
+    to_json: Callable[[Shown], dict[str, Any]]
+    line: Callable[[Shown], str]
 
 
 def show_jobs(found: JobList, *, filtered: bool) -> None:
@@ -114,7 +136,11 @@ def next_command(found: JobDetail) -> str:
 
 
 def watch(
-    read: Callable[[], JobList | JobDetail], show: Callable[[Any], None], *, as_json: bool
+    read: Callable[[], Shown],
+    view: View[Shown],
+    *,
+    as_json: bool,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> None:
     """Show what `read` returns whenever it changes, until every job of it has ended.
 
@@ -124,13 +150,13 @@ def watch(
     while True:
         found = read()
         if as_json:
-            text = output.json_text(to_json(found))
+            text = output.json_text(view.to_json(found))
         elif output.out.is_terminal:
             with output.out.capture() as captured:
-                show(found)
+                view.show(found)
             text = captured.get()
         else:
-            text = _line(found)
+            text = view.line(found)
         if text != before:
             if output.out.is_terminal and not as_json:
                 output.out.clear()
@@ -139,19 +165,20 @@ def watch(
         before = text
         if not found.open:
             return
-        time.sleep(WATCH_SECONDS)
+        sleep(WATCH_SECONDS)
 
 
-def to_json(found: JobList | JobDetail) -> dict[str, Any]:
+def jobs_json(found: JobList) -> dict[str, Any]:
     """Return JSON-ready values; times are in UTC."""
-    from extentflow.services.jobs import JobDetail
+    return {
+        "jobs": [one.to_json() for one in found.jobs],
+        "states": dict(found.states),
+        "matching": found.matching,
+    }
 
-    if not isinstance(found, JobDetail):
-        return {
-            "jobs": [one.to_json() for one in found.jobs],
-            "states": dict(found.states),
-            "matching": found.matching,
-        }
+
+def job_json(found: JobDetail) -> dict[str, Any]:
+    """Return JSON-ready values; times are in UTC."""
     return {
         "job": found.to_json(),
         "plan": found.job.plan,
@@ -160,6 +187,16 @@ def to_json(found: JobList | JobDetail) -> dict[str, Any]:
         "extents": list(found.extents.values()),
         "next": next_command(found),
     }
+
+
+def view_jobs(*, filtered: bool) -> View[JobList]:
+    """Return the view of a list of jobs."""
+    return View(partial(show_jobs, filtered=filtered), jobs_json, _totals)
+
+
+def view_job() -> View[JobDetail]:
+    """Return the view of one job."""
+    return View(show_job, job_json, _line)
 
 
 def _row(one: JobDetail, *, brief: bool) -> dict[str, str]:
@@ -205,11 +242,7 @@ def _totals(found: JobList) -> str:
     return f"{output.counted(found.matching, 'job')}: {many}"
 
 
-def _line(found: JobList | JobDetail) -> str:
-    from extentflow.services.jobs import JobDetail
-
-    if not isinstance(found, JobDetail):
-        return _totals(found)
+def _line(found: JobDetail) -> str:
     return f"{found.job.state}: {extents(found.report)} extents, {_counts(found)}"
 
 

@@ -304,8 +304,8 @@ def _below(
 
 def _pinned_pages(store: ObjectStore, bucket: str, prefix: str) -> Iterator[Page] | None:
     """Return the pages below a prefix; None where listing versions is not permitted."""
-    pages = store.pages(bucket, prefix)
     try:
+        pages = store.pages(bucket, prefix)
         first = next(pages)
     except AccessDenied as exc:
         log.debug("every object is requested by itself: %s", exc)
