@@ -9,9 +9,9 @@ from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson, size
+from extentflow.cli.runs import Settings, Topic
 
 if TYPE_CHECKING:
-    from extentflow.cli.runs import Settings, Topic
     from extentflow.services.peeks import Peek
 
 TOPIC = "peek"
@@ -24,8 +24,8 @@ Limit = Annotated[int, Option("--limit", min=1, max=1_000, help="At most so many
 def peek(
     addresses: Address,
     *,
-    topic: "Topic" = None,
-    settings: "Settings" = None,
+    topic: Topic = None,
+    settings: Settings = None,
     limit: Limit = 5,
     as_json: AsJson = False,
 ) -> None:

@@ -73,12 +73,12 @@ def receive(
     They are kept in the ledger's database (SQLite or PostgreSQL), or in the SQS queue of
     arrivals.queue.url. A sender gets 200 when its notification is stored.
     """
+    from extentflow.cli.opened import open_runtime
     from extentflow.cli.progress import signals_stop
-    from extentflow.wiring import Runtime
     from extentflow.wiring.arrivals import open_receiving_queue
 
     tls = _tls(tls_certificate, tls_key, tls_client_ca)
-    runtime = Runtime.from_environment(notify=output.note)
+    runtime = open_runtime()
     allowed = SourcesFile(sources, open_allowed=runtime.settings.receiver_open_allowed)
     allowed.read()
     queue = open_receiving_queue(runtime)
