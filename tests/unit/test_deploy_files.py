@@ -30,7 +30,7 @@ def test_a_declared_command_exists_with_its_options(
     program, *words = read(name).command
 
     command = typer.main.get_command(app).commands[words.pop(0)]  # type: ignore[attr-defined]
-    options = {option for parameter in command.params for option in parameter.opts}
+    options = {option for parameter in command.imported.params for option in parameter.opts}
     assert program == f"{INSTALLED}extentflow"
     assert {word for word in words if word.startswith("--")} <= options
 

@@ -318,10 +318,10 @@ def test_the_usual_engine_is_one_that_is_installed(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line.runtime.put_connector()
-    line.runtime.put("c/a.txt")
     monkeypatch.setattr("extentflow.wiring.extents.find_spec", lambda _name: None)
 
-    for words in ((), ("--engine", "inline"), ("--master", "local[2]")):
+    for number, words in enumerate(((), ("--engine", "inline"), ("--master", "local[2]"))):
+        line.runtime.put(f"c/{number}.txt")
         line.run(IN, "-c", "c", *words)
 
     assert [name for name, _ in line.engines] == ["inline", "inline", "spark"]
