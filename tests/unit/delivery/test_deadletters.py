@@ -9,7 +9,9 @@ from extentflow.delivery.deadletters import DeadLetters, describe
 from extentflow.errors import CorruptRecord
 from extentflow.formats import BadRecord
 from extentflow.model import Extent, ObjectVersion
+from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.sink.headers import by_name
+from extentflow.testing.broker import MemoryBroker
 
 VERSION = ObjectVersion("bucket", "in/key.csv", None, "etag1", 1_000)
 EXTENT = Extent("job1", 3, "orders", VERSION, 100, 200, "csv")
@@ -146,3 +148,23 @@ def test_the_one_line_about_a_bad_record_names_extent_place_and_reason() -> None
     line = describe(EXTENT, BAD, "row")
 
     assert line == ("s3://bucket/in/key.csv[100-200): bad record at row 120: 2 fields, expected 3")
+
+
+def test_only_the_rejected_dead_letters_are_sent_again() -> None:
+    broker = MemoryBroker({"dead": 1})
+    sink = broker.fence("slot", ProducerSettings(max_message_bytes=5_000)).open()
+    large = BadRecord(b"x" * 6_000, 130, "too long")
+
+    letters().send(sink, EXTENT, [BAD, large])
+    sink.commit(SlotProgress(epoch=1))
+
+    sent = broker.read_committed("dead")
+    assert [one.value for one in sent] == [b"raw bytes", None]
+    assert by_name(sent[1].headers)["extentflow.omitted.bytes"] == b"6000"
+
+
+def test_a_dead_letter_that_is_rejected_without_its_bytes_is_an_error() -> None:
+    sink = MemoryBroker({"dead": 1}).fence("slot", ProducerSettings(max_message_bytes=100)).open()
+
+    with pytest.raises(CorruptRecord, match=r"offset 120: .* rejected it as well: a record of"):
+        letters().send(sink, EXTENT, [BAD])

@@ -16,10 +16,17 @@ from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.redelivery import MOST_REASONS, Redelivered
-from extentflow.errors import Misconfigured, ProgressUnknown, SinkUnavailable, UnsupportedType
+from extentflow.errors import (
+    CorruptRecord,
+    Misconfigured,
+    ProgressUnknown,
+    SinkUnavailable,
+    UnsupportedType,
+)
 from extentflow.model import ObjectVersion
 from extentflow.services.deadletters import DeadLetterQueue, read_repairs, repair_line
 from extentflow.sink import ProducerSettings, Records
+from extentflow.sink.topics import TopicFacts
 from extentflow.storage import ObjectStore
 from extentflow.wiring.deadletters import open_redelivery
 from extentflow.wiring.objects import ConnectorCatalogue
@@ -286,6 +293,49 @@ def test_a_record_that_is_too_large_for_the_queue_stays_in_it_without_its_bytes(
     assert (found.records, found.bad, found.left) == (0, 0, 1)
     assert "its 2000003 bytes were too many for the queue; state its record" in found.reasons[0]
     assert [(one["record"], one["attempt"]) for one in letters(runtime)] == [(None, 2)]
+
+
+def limit(runtime: MemoryRuntime, topic: str, limit_bytes: int) -> None:
+    """Lower the topic's `max.message.bytes`, and with it that of the producers for it."""
+    found = runtime.cluster.topics
+
+    def topics(names: list[str]) -> list[TopicFacts]:
+        return [
+            replace(one, max_message_bytes=limit_bytes) if one.name == topic else one
+            for one in found(names)
+        ]
+
+    runtime.cluster.__dict__["topics"] = topics
+    runtime.expire_topics()
+
+
+LONG_KEY = "c/" + "/".join(["region=eu-central-1"] * 40) + "/a.csv"
+
+
+def test_a_letter_that_the_queue_rejects_without_its_bytes_ends_the_replay_and_stays() -> None:
+    runtime = runtime_with(CSV, LONG_KEY, **WRONG)
+    before = letters(runtime)
+    limit(runtime, TOPIC, 1_200)  # of the headers alone, which name the object, there are more
+
+    with pytest.raises(CorruptRecord, match="dead letter queue rejected it as well"):
+        replay(runtime)
+
+    assert len(before) == 4
+    assert letters(runtime) == before
+
+
+def test_a_letter_that_only_the_producer_of_the_topic_cannot_send_whole_loses_its_bytes() -> None:
+    runtime = runtime_with(HEAD + b"x," + b"b" * 2_000, **WRONG)
+    limit(runtime, TOPIC, 1_500)
+    sends: list[str] = []
+    listen(runtime.cluster, lambda name: sends.append(name) if name == "send" else None)
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (0, 1, 0)
+    (letter,) = letters(runtime)
+    assert (letter["record"], letter["attempt"]) == (None, 2)
+    assert len(sends) == 2  # no records, and a letter whose bytes are known to be too many
 
 
 # -- rows of objects -------------------------------------------------------------------------------

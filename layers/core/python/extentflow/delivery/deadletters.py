@@ -10,7 +10,7 @@ from extentflow.delivery.badrecords import BadRecordLog
 from extentflow.errors import CorruptRecord
 from extentflow.formats import BadRecord
 from extentflow.model import Extent
-from extentflow.sink import Records
+from extentflow.sink import Records, Sink
 
 # Upper bounds of what Kafka's record format v2 adds to a header or record, and to a batch.
 FRAME_BYTES = 25
@@ -46,6 +46,20 @@ class DeadLetters:
         """Write bad records to the log, if there is one."""
         if self.log is not None:
             self.log.write(extent, bad, self.location_unit)
+
+    def send(self, sink: Sink, extent: Extent, bad: Sequence[BadRecord]) -> None:
+        """Log bad records and send them; one that is rejected goes again, without its bytes.
+
+        CorruptRecord: one is rejected without its bytes as well, or there is no topic.
+        """
+        self.report(extent, bad)
+        large = [bad[one.index] for one in sink.send(self.records(extent, bad))]
+        again = sink.send(self.records(extent, large, raw=False)) if large else ()
+        if again:
+            bad_record = describe(extent, large[again[0].index], self.location_unit)
+            raise CorruptRecord(
+                f"{bad_record}; the dead letter queue rejected it as well: {again[0].reason}"
+            )
 
     def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
         """Return a dead letter per bad record, with bytes if `raw`; CorruptRecord without topic."""

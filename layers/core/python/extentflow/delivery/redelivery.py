@@ -454,10 +454,7 @@ class Redelivery:
             for one in made.bad_with(rejected)
         ]
         if bad:
-            outcome.queue.report(outcome.extent, bad)
-            for whole in (True, False):
-                if not sink.send(outcome.queue.records(outcome.extent, bad, raw=whole)):
-                    break
+            outcome.queue.send(sink, outcome.extent, bad)
         counted.records += len(made.records.values) - len(rejected)
         counted.filtered += made.filtered
         counted.bad += len(bad)
@@ -488,10 +485,11 @@ class Redelivery:
     def _send_again(self, sink: Sink, letter: DeadLetter, attempt: int) -> None:
         headers = {**letter.headers, ATTEMPT: str(attempt).encode()}
         value = pa.array([letter.raw], pa.large_binary())
-        if sink.send(Records(self.topic, value, headers=[list(headers.items())])):
+        if rejected := sink.send(Records(self.topic, value, headers=[list(headers.items())])):
             raise CorruptRecord(
-                f"{letter} of topic {self.topic}: the topic's max.message.bytes is too small for it"
-                " now; raise it, or discard the dead letter"
+                f"{letter} of topic {self.topic} cannot be sent to it again: {rejected[0].reason};"
+                " raise max.message.bytes of this topic and of the connector's, or discard the"
+                " dead letter"
             )
 
 

@@ -54,7 +54,6 @@ from extentflow.errors import (
     contain_defects,
     reason,
 )
-from extentflow.formats import BadRecord
 from extentflow.ledger import Claim, Ledger, rules
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
@@ -496,24 +495,12 @@ class _ClaimedExtent:
             rejected += [replace(record, index=places[record.index]) for record in found]
         bad = chunk.bad_with(rejected)
         if bad:
-            self._send_dead_letters(bad, dead_letters)
+            dead_letters.send(self._slots.sink, self._call.extent, bad)
         self._sent["records"] += len(chunk.records.values) - len(rejected)
         self._sent["bad"] += len(bad)
         self._sent["filtered"] += chunk.filtered
         self._sent["position"] = chunk.next_position
         self._sent_bytes += self._sending_bytes
-
-    def _send_dead_letters(self, bad: list[BadRecord], dead_letters: DeadLetters) -> None:
-        """Send dead letters; one that is too large goes without its bytes, with its location."""
-        extent, send = self._call.extent, self._slots.sink.send
-        dead_letters.report(extent, bad)
-        large = [bad[record.index] for record in send(dead_letters.records(extent, bad))]
-        again = send(dead_letters.records(extent, large, raw=False)) if large else ()
-        if again:
-            bad_record = describe(extent, large[again[0].index], dead_letters.location_unit)
-            raise CorruptRecord(
-                f"{bad_record}; the dead letter queue rejected it as well: {again[0].reason}"
-            )
 
     def _commit(self) -> None:
         """Commit the open transaction, if any."""

@@ -88,7 +88,8 @@ class _Opener:
                 " with `extentflow run --again`"
             )
         unreadable = self._unreadable(job) if letter.is_row else ""
-        queue, client = self._queue(job, unit), self._client(job)
+        client = self._client(job)
+        queue = self._queue(job, unit, client.max_batch_bytes)
         return Opened(extent, location, made, queue, client, unreadable)
 
     def _unreadable(self, job: Job) -> str:
@@ -128,14 +129,15 @@ class _Opener:
         pinned = config.ordered and not config.keyed and job.partition >= 0
         return replace(made, partition=job.partition) if pinned else made
 
-    def _queue(self, job: Job, unit: str) -> DeadLetters:
+    def _queue(self, job: Job, unit: str, limit_bytes: int | None) -> DeadLetters:
         config = self._config
         return DeadLetters(
             topic=config.dead_letter_topic,
             source_topic=config.topic_for(job.version),
             location_unit="row" if unit == "row" else "offset",
             context=True,  # without it, the next replay could not decode them
-            limit_bytes=self._limit(config.dead_letter_topic or ""),
+            # The producer's limit is that of the targets, which may be smaller than the queue's.
+            limit_bytes=limit_bytes,
         )
 
     def _client(self, job: Job) -> ProducerSettings:
