@@ -95,6 +95,28 @@ class SinkContract:
         finally:
             sink.close()
 
+    # -- offsets --------------------------------------------------------------------------------
+
+    def test_a_reader_stops_where_the_topic_ended(self, cluster: ClusterUnderTest) -> None:
+        topic = cluster.topic(2)
+        identity = cluster.identity()
+
+        with self.opened(cluster, identity) as sink:
+            empty = cluster.broker.end_offsets(topic)
+            sink.send(lines(topic, b"a", b"b", partition=1))
+            sink.commit(PROGRESS)
+            end = cluster.broker.end_offsets(topic)
+            sink.send(lines(topic, b"c", partition=1))
+            sink.send(lines(topic, b"d", partition=0))
+            sink.commit(PROGRESS)
+        begin = {0: 0, 1: 1}
+        batches = cluster.broker.read_from(topic, begin, end=end, group=identity)  # type: ignore[attr-defined]
+        found = [record.value for batch in batches for record in batch]
+
+        assert empty == {0: 0, 1: 0}
+        assert (end[0], end[1] >= 2) == (0, True)  # of Kafka, the end of a transaction has its own
+        assert found == [b"b"]
+
     # -- progress -------------------------------------------------------------------------------
 
     def test_a_group_that_never_committed_reads_as_none(self, cluster: ClusterUnderTest) -> None:

@@ -72,5 +72,7 @@ def test_the_documented_acls_are_enough(secured: Secured, *, exactly_once: bool)
 
     (batch,) = read_committed(secured.settings("app"), topic, timeouts=QUICK)
     assert values_of(batch) == [b"a"]
-    (batch,) = broker.read_from(topic, {0: 0}, group=f"{user}.ledger.deadletters.reader")
+    (batch,) = broker.read_from(
+        topic, {0: 0}, end=broker.end_offsets(topic), group=f"{user}.ledger.deadletters.reader"
+    )
     assert values_of(batch) == [b"a"]

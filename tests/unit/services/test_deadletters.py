@@ -169,6 +169,24 @@ def test_a_file_that_states_no_repairs_is_refused(tmp_path: Path, line: str, pro
     assert problem in found
 
 
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_a_replay_ends_before_the_letters_that_it_sends(partitions: int) -> None:
+    runtime = MemoryRuntime()
+    runtime.cluster.create_topic(DEAD, partitions)
+    runtime.put_connector(**tolerant(**WRONG))
+    deliver(runtime, "c/a.csv", CSV)
+    before = sorted(one["record"] for one in letters(runtime))
+    found = Redelivered()
+
+    # Fewer at once than there are: the rest is read while the first ones are sent.
+    replace(open_redelivery(runtime, "c"), letters_ahead=1).run({}, found)
+
+    assert (found.records, found.bad, found.left) == (0, len(before), 0)
+    after = letters(runtime)
+    assert sorted(one["record"] for one in after) == before
+    assert {one["attempt"] for one in after} == {2}
+
+
 # -- crashes ---------------------------------------------------------------------------------------
 
 
@@ -635,7 +653,7 @@ def test_decoded_letters_are_bounded_and_sent_in_their_order(
     found = Redelivered()
 
     opened = open_redelivery(runtime, "c")
-    replace(opened, letters_ahead=letters_ahead, bytes_ahead=bytes_ahead).run(0, {}, found)
+    replace(opened, letters_ahead=letters_ahead, bytes_ahead=bytes_ahead).run({}, found)
 
     assert (found.records, found.left) == (EXTENTS * EACH, 0), found.reasons
     assert [json.loads(one or b"")["name"] for one in values(runtime)[before:]] == [

@@ -15,7 +15,7 @@ have: fencing ends an earlier replay, and the group's offset is the only progres
 deletes offsets of groups that are idle for long, so that the ledger notes whether there are any.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -221,7 +221,7 @@ class Redelivery:
     """The replay of one connector's dead letters.
 
     `identity` begins the transactional ids. `read` yields the committed records of a partition from
-    an offset to its end. `open_letter` returns what a dead letter's record is decoded with, or
+    one offset to another. `open_letter` returns what a dead letter's record is decoded with, or
     raises Permanent. `others` is the repair of letters without one. `rows` reads records from
     objects again. A transaction ends with the first dead letter that is sent after
     `transaction_seconds`.
@@ -232,7 +232,7 @@ class Redelivery:
     identity: str
     broker: Broker
     notes: NoteStore
-    read: Callable[[int, int], Iterable[list[ConsumedRecord]]]
+    read: Callable[[int, int, int], Iterable[list[ConsumedRecord]]]
     open_letter: Callable[[DeadLetter], Opened]
     rows: RowFinder = field(default_factory=RowFinder)
     clock: Clock = field(default_factory=Clock)
@@ -253,26 +253,61 @@ class Redelivery:
         noted = NOTED.read(self.notes, self.identity_of(partition))
         return 0 if noted is None else noted.position
 
+    def ends(self) -> Mapping[int, int]:
+        """Return where each partition of the queue ends now."""
+        return self.broker.end_offsets(self.topic)
+
+    def letters(self, partition: int, position: int, end: int) -> Generator[DeadLetter, None, None]:
+        """Yield the connector's dead letters of a partition from an offset to another."""
+        for batch in self.read(partition, position, end):
+            for record in batch:
+                letter = DeadLetter.of(record)
+                if record.offset >= position and letter.connector == self.connector:
+                    yield letter
+
     def run(
         self,
-        partition: int,
         repairs: Mapping[tuple[int, int], Repair],
         found: Redelivered,
         *,
+        partitions: Collection[int] | None = None,
         accept_duplicates: bool = False,
         letters_per_transaction: int = LETTERS_PER_TRANSACTION,
     ) -> None:
-        """Replay the dead letters of a partition that were not replayed yet; add to `found`.
+        """Replay the dead letters of partitions (None: all) that were not yet; add to `found`.
 
-        Raises Retryable where the same call continues later, ProgressUnknown where Kafka lost the
-        progress, and Misconfigured.
+        None of those that are sent meanwhile, by the replay itself or by others. Raises Retryable
+        where the same call continues later, ProgressUnknown where Kafka lost the progress, and
+        Misconfigured.
         """
+        ends = self.ends()
+        for partition in sorted(ends if partitions is None else partitions):
+            letters = self.letters(partition, self.unread(partition), ends[partition])
+            first = next(letters, None)
+            letters.close()
+            if first is not None:
+                self._replay(
+                    (partition, ends[partition]),
+                    self._client(first),
+                    repairs,
+                    found,
+                    accept_duplicates=accept_duplicates,
+                    letters_per_transaction=letters_per_transaction,
+                )
+
+    def _replay(
+        self,
+        place: tuple[int, int],
+        client: ProducerSettings,
+        repairs: Mapping[tuple[int, int], Repair],
+        found: Redelivered,
+        *,
+        accept_duplicates: bool,
+        letters_per_transaction: int,
+    ) -> None:
+        """Replay one partition up to an offset."""
+        partition, end = place
         identity = self.identity_of(partition)
-        letters = self._letters(partition, self.unread(partition))
-        first = next(letters, None)
-        if first is None:
-            return
-        client = self._client(first)
         fence = self.broker.fence(identity, client)
         try:
             position = self._position(identity, fence.read(), accept_duplicates=accept_duplicates)
@@ -284,9 +319,8 @@ class Redelivery:
             fence.close()
             raise
         with closing(sink), closing(self.rows):
-            letters.close()
             last = self._deliver(
-                sink, (partition, position), repairs, found, letters_per_transaction
+                sink, (partition, position, end), repairs, found, letters_per_transaction
             )
         NOTED.write(self.notes, identity, _Noted(last, open=False))
 
@@ -307,13 +341,6 @@ class Redelivery:
             )
         return noted.position
 
-    def _letters(self, partition: int, position: int) -> Generator[DeadLetter, None, None]:
-        for batch in self.read(partition, position):
-            for record in batch:
-                letter = DeadLetter.of(record)
-                if record.offset >= position and letter.connector == self.connector:
-                    yield letter
-
     def _client(self, first: DeadLetter) -> ProducerSettings:
         try:
             return self.open_letter(first).client
@@ -323,15 +350,15 @@ class Redelivery:
     def _deliver(
         self,
         sink: Sink,
-        place: tuple[int, int],
+        place: tuple[int, int, int],
         repairs: Mapping[tuple[int, int], Repair],
         found: Redelivered,
         letters_per_transaction: int,
     ) -> int:
-        """Deliver the rest of the partition; return the offset behind it."""
-        (partition, position), pending, begun = place, 0, 0.0
+        """Deliver a partition from an offset to another; return the one behind the last letter."""
+        (partition, position, end), pending, begun = place, 0, 0.0
         counted = replace(found, reasons=[*found.reasons])
-        for decoded in self._batches(partition, position, repairs):
+        for decoded in self._batches(self.letters(partition, position, end), repairs):
             for letter, outcome in decoded:
                 if not pending:
                     begun = self.clock.monotonic()
@@ -353,10 +380,12 @@ class Redelivery:
         return position
 
     def _batches(
-        self, partition: int, position: int, repairs: Mapping[tuple[int, int], Repair]
+        self,
+        letters: Generator[DeadLetter, None, None],
+        repairs: Mapping[tuple[int, int], Repair],
     ) -> Generator[list[tuple[DeadLetter, _Outcome]], None, None]:
-        """Yield the rest of the partition in order, decoded; no more at once than memory takes."""
-        with closing(self._letters(partition, position)) as letters:
+        """Yield letters in their order, decoded; no more at once than memory takes."""
+        with closing(letters):
             waiting: list[DeadLetter] = []
             ended = False
             while True:

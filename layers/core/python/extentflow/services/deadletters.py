@@ -12,7 +12,6 @@ from extentflow.delivery.redelivery import (
     LETTERS_PER_TRANSACTION,
     DeadLetter,
     Redelivered,
-    Redelivery,
     Repair,
 )
 from extentflow.errors import Misconfigured
@@ -37,11 +36,8 @@ class DeadLetterQueue:
         Raises Misconfigured, SinkUnavailable.
         """
         queue = open_redelivery(self.runtime, self.connector)
-        for partition in self._partitions(queue):
-            begin = 0 if everything else queue.unread(partition)
-            for batch in queue.read(partition, begin):
-                letters = map(DeadLetter.of, batch)
-                yield from (one for one in letters if one.connector == self.connector)
+        for partition, end in queue.ends().items():
+            yield from queue.letters(partition, 0 if everything else queue.unread(partition), end)
 
     def replay(
         self,
@@ -61,14 +57,12 @@ class DeadLetterQueue:
         queue = open_redelivery(self.runtime, self.connector)
         known = {} if repairs is None else read_repairs(repairs)
         found = Redelivered()
-        for partition in self._partitions(queue):
-            queue.run(
-                partition,
-                known,
-                found,
-                accept_duplicates=accept_duplicates,
-                letters_per_transaction=letters_per_transaction,
-            )
+        queue.run(
+            known,
+            found,
+            accept_duplicates=accept_duplicates,
+            letters_per_transaction=letters_per_transaction,
+        )
         return found
 
     def discard(self, places: Collection[tuple[int, int]]) -> Redelivered:
@@ -88,12 +82,8 @@ class DeadLetterQueue:
         queue = replace(open_redelivery(self.runtime, self.connector), others=KEEP)
         found = Redelivered()
         repairs = dict.fromkeys(places, Repair(None))
-        for partition in sorted({partition for partition, _ in places}):
-            queue.run(partition, repairs, found)
+        queue.run(repairs, found, partitions={partition for partition, _ in places})
         return found
-
-    def _partitions(self, queue: Redelivery) -> range:
-        return range(self.runtime.topic(queue.topic).partitions)
 
 
 def repair_line(letter: DeadLetter) -> dict[str, Any]:

@@ -233,3 +233,11 @@ class Broker(Protocol):
         credentials or permissions cannot work.
         """
         ...
+
+    def end_offsets(self, topic: str) -> Mapping[int, int]:
+        """Return the offset behind the last record of each partition, open transactions included.
+
+        A record that is sent afterwards has this offset or a higher one. Raises Misconfigured
+        without the topic or a permission, and SinkUnavailable where a broker did not answer.
+        """
+        ...

@@ -168,16 +168,20 @@ class KafkaBroker:
 
         return self._with_secrets(client, fence)
 
+    def end_offsets(self, topic: str) -> Mapping[int, int]:
+        """Return the end offset of each partition, as `Broker.end_offsets`."""
+        return self._request(lambda admin: admin.end_offsets(topic))
+
     def read_from(
-        self, topic: str, begin: Mapping[int, int], *, group: str
+        self, topic: str, begin: Mapping[int, int], *, end: Mapping[int, int], group: str
     ) -> Iterator[list[ConsumedRecord]]:
-        """Yield the committed records of the partitions of `begin`, from these offsets to the end.
+        """Yield the committed records of the partitions of `begin`, from these offsets to `end`.
 
         `group` begins with `app.id`, on which ACLs are granted. Raises as `reader.read_committed`.
         """
         kafka, timeouts = self._look_up(self._kafka), self._timeouts
         return read_committed(
-            kafka, topic, begin=begin, group=group, timeouts=timeouts, sign=self._sign
+            kafka, topic, begin=begin, end=end, group=group, timeouts=timeouts, sign=self._sign
         )
 
     def open_job_events(self) -> Sink:

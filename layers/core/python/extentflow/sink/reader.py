@@ -32,6 +32,7 @@ def read_committed(
     topic: str,
     *,
     begin: Mapping[int, int] | None = None,
+    end: Mapping[int, int] | None = None,
     group: str = "",
     idle_seconds: float = 60.0,
     timeouts: Timeouts | None = None,
@@ -40,7 +41,9 @@ def read_committed(
     """Yield the committed records of `topic` in batches, in order within each partition.
 
     Starts at the oldest record, or reads the partitions of `begin` from these offsets, and ends
-    when every partition was read up to its last stable offset. An open transaction holds that
+    when every partition was read up to its last stable offset, or before its offset in `end`. The
+    last stable offset is that of the time when the reader is there: without `end` it moves with
+    every commit, that of the caller included. An open transaction holds that
     offset back: wait for its end (at most `transaction.timeout.ms`) before reading. Brokers with
     ACLs ask for Describe on `group` (empty: one of its own), in which nothing is committed. `sign`
     signs tokens for brokers with IAM. Raises Misconfigured without the topic, SinkUnavailable where
@@ -51,11 +54,12 @@ def read_committed(
     with Admin(with_tokens(client_settings(kafka, {}), sign), timeouts) as admin:
         count = admin.topic_facts([topic])[0].partitions
     offsets = dict.fromkeys(range(count), 0) if begin is None else dict(begin)
-    unread = set(offsets)
+    end = end or {}
+    unread = {one for one, offset in offsets.items() if one not in end or offset < end[one]}
     group = group or f"extentflow.reader.{uuid.uuid4().hex}"
     consumer = Consumer({**with_tokens(_settings(kafka, group), sign), "logger": LOG})
     try:
-        consumer.assign([TopicPartition(topic, *place) for place in offsets.items()])
+        consumer.assign([TopicPartition(topic, one, offsets[one]) for one in unread])
         last_arrival = clock.monotonic()
         while unread:
             messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
@@ -63,7 +67,7 @@ def read_committed(
                 last_arrival = clock.monotonic()
             elif clock.monotonic() - last_arrival > idle_seconds:
                 raise SinkUnavailable(f"topic {topic}: nothing read for {idle_seconds:g} s")
-            if batch := _consumed_records(messages, unread, topic):
+            if batch := _consumed_records(messages, unread, end, topic):
                 yield batch
     finally:
         consumer.close()
@@ -88,7 +92,7 @@ def _settings(kafka: Mapping[str, str], group: str) -> dict[str, str]:
 
 
 def _consumed_records(
-    messages: list[Message], unread: set[int], topic: str
+    messages: list[Message], unread: set[int], end: Mapping[int, int], topic: str
 ) -> list[ConsumedRecord]:
     """Return the records among `messages`; remove partitions that ended from `unread`."""
     batch: list[ConsumedRecord] = []
@@ -97,6 +101,8 @@ def _consumed_records(
         offset: Any = message.offset()  # like the partition never None where there is no error
         error = message.error()
         if error is None:
+            if partition in end and offset >= end[partition]:
+                unread.discard(partition)
             if partition in unread:
                 headers: Any = message.headers() or ()
                 key, value, time = message.key(), message.value(), message.timestamp()[1]

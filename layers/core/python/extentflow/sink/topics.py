@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
@@ -164,6 +164,17 @@ class Admin:
         config = self._send(lambda seconds: self._describe(resource, seconds))
         compacted = is_compacted(config.get("cleanup.policy", ""))
         return TopicFacts(name, partitions, int(config["max.message.bytes"]), compacted=compacted)
+
+    def end_offsets(self, name: str) -> dict[int, int]:
+        """Return the end offset of each partition of a topic, as `Broker.end_offsets`."""
+        (facts,) = self.topic_facts([name])
+        wanted = {TopicPartition(name, one): OffsetSpec.latest() for one in range(facts.partitions)}
+
+        def request(seconds: float) -> dict[int, int]:
+            found = self._client.list_offsets(wanted, request_timeout=seconds)
+            return {place.partition: one.result().offset for place, one in found.items()}
+
+        return self._send(request)
 
     def broker_config(self) -> dict[str, str]:
         """Return the configuration of one broker; all of a cluster agree on what is read here."""

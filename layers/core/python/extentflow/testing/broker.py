@@ -202,19 +202,39 @@ class MemoryBroker:
         """Return what consumers with `isolation.level=read_committed` see, by partition."""
         return self._log.read(topic, {"committed"})
 
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """Return the offset behind the last record of each partition, whatever its state."""
+        with self._log.lock:
+            if topic not in self._log.topics:
+                raise Misconfigured(f"topic {topic} does not exist; create it")
+            return dict(enumerate(map(len, self._log.topics[topic].partitions)))
+
     def read_from(
-        self, topic: str, begin: Mapping[int, int], *, group: str = "", batch_records: int = 2
+        self,
+        topic: str,
+        begin: Mapping[int, int],
+        *,
+        end: Mapping[int, int],
+        group: str = "",
+        batch_records: int = 2,
     ) -> Iterator[list[ConsumedRecord]]:
-        """Yield what `read_committed` returns of partitions, from their offsets on, in batches."""
+        """Yield what `read_committed` returns of partitions, from their offsets to `end`.
+
+        As a consumer does: each batch is read when it is asked for, so that records that are sent
+        meanwhile are among them where `end` is behind them.
+        """
         _ = group
         self._on_call("read_from")
-        records = [
+        unread = dict(begin)
+        while batch := [
             record
             for record in self.read_committed(topic)
-            if record.offset >= begin.get(record.partition, record.offset + 1)
-        ]
-        for start in range(0, len(records), batch_records):
-            yield records[start : start + batch_records]
+            if unread.get(record.partition, record.offset + 1)
+            <= record.offset
+            < end.get(record.partition, record.offset + 1)
+        ][:batch_records]:
+            unread |= {record.partition: record.offset + 1 for record in batch}
+            yield batch
 
     def read_uncommitted(self, topic: str) -> list[ConsumedRecord]:
         """Return every record that was ever sent, by partition."""

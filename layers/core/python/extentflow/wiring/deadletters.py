@@ -44,9 +44,10 @@ def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
     opener = _Opener(runtime, config, revision)
     identity = f"{runtime.settings.app_id}.{runtime.ledger.id}.deadletters"
 
-    def read(partition: int, offset: int) -> Iterable[list[ConsumedRecord]]:
-        begin = {partition: offset}
-        return runtime.broker.read_from(topic, begin, group=f"{identity}.reader")
+    def read(partition: int, offset: int, end: int) -> Iterable[list[ConsumedRecord]]:
+        return runtime.broker.read_from(
+            topic, {partition: offset}, end={partition: end}, group=f"{identity}.reader"
+        )
 
     return Redelivery(
         connector=name,
