@@ -137,8 +137,74 @@ def test_corrected_records_are_delivered_and_others_discarded(tmp_path: Path) ->
     assert (found.records, found.discarded, found.bad) == (2, 1, 1)
     assert values(runtime)[len(delivered) :] == [b'{"id":2,"name":"b"}', b'{"id":5,"name":"fg"}']
     assert [one["record"] for one in letters(runtime)] == [fourth["record"]]
-    again = replay(runtime, file)
+    again = replay(runtime, file)  # the same file, as after an interruption
     assert (again.records, again.discarded, again.bad) == (0, 0, 1)
+
+
+def test_repairs_of_letters_that_went_back_to_the_queue_are_refused(tmp_path: Path) -> None:
+    runtime = runtime_with(CSV, **CAST)
+    file = repaired(tmp_path / "r.jsonl", *[one | {"discard": True} for one in letters(runtime)])
+    replay(runtime)  # all of them are still bad, and get new places
+    runtime.put_connector(**tolerant())
+    before, waiting = values(runtime), letters(runtime)
+
+    with pytest.raises(Misconfigured, match="a repair of 0/0: no dead letter of connector c"):
+        replay(runtime, file)
+
+    assert (values(runtime), letters(runtime)) == (before, waiting)
+
+
+def test_repairs_of_no_dead_letter_of_the_connector_are_refused(tmp_path: Path) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    send(runtime, Records(DEAD, values_of(b"foreign"), headers=[[("a", None)]]))
+    before = letters(runtime, everything=True)
+    places = [(0, 4), (0, 99), (7, 0)]
+    lines = [{"partition": one, "offset": at, "record": "1,a"} for one, at in places]
+
+    with pytest.raises(Misconfigured) as caught:
+        replay(runtime, repaired(tmp_path / "r.jsonl", *lines))
+
+    assert [one.split(":")[0] for one in caught.value.problems] == [
+        f"a repair of {one}/{at}" for one, at in places
+    ]
+    assert letters(runtime, everything=True) == before
+
+
+def test_a_line_that_says_row_of_another_letter_is_refused(tmp_path: Path) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    before = letters(runtime)
+    line = {"partition": 0, "offset": before[0]["offset"], "row": True}
+
+    with pytest.raises(Misconfigured, match='says "row": true, but it is no row of an object'):
+        replay(runtime, repaired(tmp_path / "r.jsonl", line))
+
+    assert letters(runtime) == before
+
+
+def test_an_interrupted_replay_continues_with_its_own_repairs_only(tmp_path: Path) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    first, second, *_ = letters(runtime)
+    file = repaired(tmp_path / "r.jsonl", first | {"discard": True}, second | {"record": "2,b"})
+    other = repaired(tmp_path / "o.jsonl", first | {"record": "1,a"})
+    calls = count(1)
+
+    def killed(name: str) -> None:
+        if name == "commit" and next(calls) == 2:
+            raise Killed
+
+    listen(runtime.cluster, killed)
+    with pytest.raises(Killed):
+        DeadLetterQueue(runtime, "c").replay(file, letters_per_transaction=1)
+    listen(runtime.cluster, lambda _name: None)
+    before = len(values(runtime))
+
+    with pytest.raises(Misconfigured, match=f"a repair of 0/{first['offset']}: no dead letter"):
+        replay(runtime, other)
+    assert [one["offset"] for one in letters(runtime)] == [1, 2, 3]  # what can be repaired
+    found = replay(runtime, file)
+
+    assert (found.records, found.discarded, found.bad) == (1, 0, 2)
+    assert values(runtime)[before:] == [b'{"id":2,"name":"b"}']
 
 
 @pytest.mark.parametrize(
@@ -153,7 +219,13 @@ def test_corrected_records_are_delivered_and_others_discarded(tmp_path: Path) ->
         ('{"partition":0,"offset":1,"base64":"?"}', "no repair"),
         ('{"partition":0,"offset":1,"record":null,"row":false}', "neither record nor base64"),
         ('{"partition":0,"offset":1,"record":1,"row":true}', "neither record nor base64"),
+        ('{"partition":0,"offset":1,"record":""}', 'is empty; to deliver nothing, write "discard"'),
+        ('{"partition":0,"offset":1,"base64":""}', "the record is empty"),
+        ('{"partition":0,"offset":1,"record":"a","discard":"true"}', "discard is true or false"),
+        ('{"partition":0,"offset":1,"row":true,"discard":1}', "discard is true or false"),
+        ('{"partition":0,"offset":1,"row":true,"discard":null}', "discard is true or false"),
         ('{"partition":0,"offset":7,"record":"a"}', "is there twice"),
+        ('{"partition":0,"offset":7,"row":true}', "is there twice"),
         ("[" * 100_000, "no repair"),
     ],
 )
@@ -526,14 +598,14 @@ def test_a_location_counts_what_its_format_counts(tmp_path: Path) -> None:
     assert values(runtime) == before
 
 
-@pytest.mark.parametrize("fmt", ["text", "csv"])
-def test_a_record_of_no_bytes_stays_with_this_reason(tmp_path: Path, fmt: str) -> None:
-    body = b"a\n\xff\nb"
-    runtime = runtime_with(body, "c/a", input__format=fmt)
-    (letter,) = letters(runtime)
-    line = {"partition": letter["partition"], "offset": letter["offset"], "base64": ""}
+def test_a_letter_of_no_bytes_stays_with_this_reason() -> None:
+    runtime = runtime_with(HEAD, **WRONG)
+    deliver(runtime, "c/b.csv", CSV)
+    headers = letter_headers(runtime)
+    runtime.cluster.create_topic(DEAD)
+    send(runtime, Records(DEAD, values_of(b""), headers=[headers]))
 
-    found = replay(runtime, repaired(tmp_path / "r.jsonl", line))
+    found = replay(runtime)
 
     assert (found.records, found.left) == (0, 1)
     assert "its bytes hold no record, as there are none; state" in found.reasons[0]

@@ -15,9 +15,10 @@ have: fencing ends an earlier replay, and the group's offset is the only progres
 deletes offsets of groups that are idle for long, so that the ledger notes whether there are any.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from extentflow.delivery.rows import RowFinder
 from extentflow.errors import (
     CorruptObject,
     CorruptRecord,
+    Misconfigured,
     NotOffered,
     ObjectChanged,
     ObjectGone,
@@ -141,11 +143,13 @@ class DeadLetter:
 class Repair:
     """What an operator says about one dead letter: other bytes, or None to discard it.
 
-    `keeps`: it is sent to the queue again as it is, because only others are discarded.
+    `keeps`: it is sent to the queue again as it is, because only others are discarded. `row`: it is
+    read from its object, as without a repair, and must be such a dead letter.
     """
 
     raw: bytes | None
     keeps: bool = False
+    row: bool = False
 
 
 KEEP = Repair(None, keeps=True)
@@ -185,16 +189,24 @@ class Redelivered:
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
-    """What the ledger notes of a partition's progress; `open`: Kafka may know of more."""
+    """What the ledger notes of a partition's progress; `open`: Kafka may know of more.
+
+    `repairs` is the digest of those of the last replay; empty without any.
+    """
 
     position: int
     open: bool
+    repairs: str
 
 
 NOTED: NoteKind[_Noted] = NoteKind(
     "deadletters#",
-    lambda noted: {"position": str(noted.position), "open": str(int(noted.open))},
-    lambda facts: _Noted(int(facts["position"]), facts["open"] == "1"),
+    lambda noted: {
+        "position": str(noted.position),
+        "open": str(int(noted.open)),
+        "repairs": noted.repairs,
+    },
+    lambda facts: _Noted(int(facts["position"]), facts["open"] == "1", facts.get("repairs", "")),
 )
 
 
@@ -278,9 +290,10 @@ class Redelivery:
 
         None of those that are sent meanwhile, by the replay itself or by others. Raises Retryable
         where the same call continues later, ProgressUnknown where Kafka lost the progress, and
-        Misconfigured.
+        Misconfigured, also for repairs of other places than these.
         """
-        ends = self.ends()
+        ends, digest = self.ends(), _digest(repairs)
+        self._require_places(repairs, ends, digest)
         for partition in sorted(ends if partitions is None else partitions):
             letters = self.letters(partition, self.unread(partition), ends[partition])
             first = next(letters, None)
@@ -289,7 +302,7 @@ class Redelivery:
                 self._replay(
                     (partition, ends[partition]),
                     self._client(first),
-                    repairs,
+                    (repairs, digest),
                     found,
                     accept_duplicates=accept_duplicates,
                     letters_per_transaction=letters_per_transaction,
@@ -299,21 +312,22 @@ class Redelivery:
         self,
         place: tuple[int, int],
         client: ProducerSettings,
-        repairs: Mapping[tuple[int, int], Repair],
+        stated: tuple[Mapping[tuple[int, int], Repair], str],
         found: Redelivered,
         *,
         accept_duplicates: bool,
         letters_per_transaction: int,
     ) -> None:
         """Replay one partition up to an offset."""
-        partition, end = place
+        (partition, end), (repairs, digest) = place, stated
         identity = self.identity_of(partition)
         fence = self.broker.fence(identity, client)
         try:
             position = self._position(identity, fence.read(), accept_duplicates=accept_duplicates)
+            self._require_ahead(partition, position, stated)
             # From now on no offset in Kafka means that it was lost.
             fence.mark(self._progress(partition, position, found))
-            NOTED.write(self.notes, identity, _Noted(position, open=True))
+            NOTED.write(self.notes, identity, _Noted(position, open=True, repairs=digest))
             sink = fence.open()
         except BaseException:
             fence.close()
@@ -322,7 +336,67 @@ class Redelivery:
             last = self._deliver(
                 sink, (partition, position, end), repairs, found, letters_per_transaction
             )
-        NOTED.write(self.notes, identity, _Noted(last, open=False))
+        NOTED.write(self.notes, identity, _Noted(last, open=False, repairs=digest))
+
+    def _require_places(
+        self, repairs: Mapping[tuple[int, int], Repair], ends: Mapping[int, int], digest: str
+    ) -> None:
+        """Raise Misconfigured, before anything is sent, unless each repair has its dead letter.
+
+        One that is ignored would deliver a record that it discards: a letter that went back to the
+        queue has a new place.
+        """
+        unmatched, problems = set(repairs), []
+        for partition in sorted({partition for partition, _ in repairs}):
+            begin = self.unread(partition)
+            if self._passed_with(partition, digest):
+                unmatched -= {at for at in unmatched if at[0] == partition and at[1] < begin}
+            with closing(self.letters(partition, begin, ends.get(partition, 0))) as letters:
+                for letter in letters:
+                    at = (partition, letter.offset)
+                    unmatched.discard(at)
+                    if at in repairs and repairs[at].row and not letter.is_row:
+                        problems.append(
+                            f'{letter}: its line says "row": true, but it is no row of an object;'
+                            ' write its record, or "discard": true, or remove the line'
+                        )
+        problems += self._unmatched(unmatched)
+        if problems:
+            raise Misconfigured(problems)
+
+    def _passed_with(self, partition: int, digest: str) -> bool:
+        """Whether the last replay of a partition had the same repairs, and so applied them."""
+        noted = NOTED.read(self.notes, self.identity_of(partition))
+        return noted is not None and noted.repairs == digest
+
+    def _require_ahead(
+        self,
+        partition: int,
+        position: int,
+        stated: tuple[Mapping[tuple[int, int], Repair], str],
+    ) -> None:
+        """Raise Misconfigured for repairs behind the position, before the partition sends anything.
+
+        Another replay was interrupted there. The ledger then notes the position: listings begin
+        at it.
+        """
+        repairs, digest = stated
+        passed = [at for at in repairs if at[0] == partition and at[1] < position]
+        if passed and not self._passed_with(partition, digest):
+            identity = self.identity_of(partition)
+            noted = NOTED.read(self.notes, identity) or _Noted(0, open=True, repairs="")
+            NOTED.write(self.notes, identity, replace(noted, position=position, open=True))
+            raise Misconfigured(self._unmatched(passed))
+
+    def _unmatched(self, places: Collection[tuple[int, int]]) -> list[str]:
+        shown = [
+            f"a repair of {partition}/{offset}: no dead letter of connector {self.connector} that"
+            " is still to be replayed; one that went back to the queue has a new place: list them"
+            f" again with `extentflow dead-letters -c {self.connector} --json`"
+            for partition, offset in sorted(places)[:MOST_REASONS]
+        ]
+        more = len(places) - len(shown)
+        return [*shown, f"{more} more such repairs"] if more else shown
 
     def _position(
         self, identity: str, committed: SlotProgress | None, *, accept_duplicates: bool
@@ -425,7 +499,7 @@ class Redelivery:
         return [(letters[at], outcomes[at]) for at in range(count)]
 
     def _outcome(self, letter: DeadLetter, repair: Repair | None) -> _Outcome:
-        if repair is not None and repair.raw is None:
+        if repair is not None and repair.raw is None and not repair.row:
             return repair if repair.keeps else None
         try:
             opened, made = self._converted(letter, _bytes_of(letter, repair))
@@ -524,9 +598,17 @@ class Redelivery:
 
 def _bytes_of(letter: DeadLetter, repair: Repair | None) -> bytes | None:
     """Return the bytes of a dead letter's record; None: it has none, or is read from its object."""
-    if repair is not None:
+    if repair is not None and not repair.row:
         return repair.raw
     return None if letter.is_row else letter.raw
+
+
+def _digest(repairs: Mapping[tuple[int, int], Repair]) -> str:
+    """Return a digest of repairs; empty without any."""
+    digest = hashlib.sha256()
+    for place in sorted(repairs):
+        digest.update(repr((place, *astuple(repairs[place]))).encode())
+    return digest.hexdigest() if repairs else ""
 
 
 def _in_object(letter: DeadLetter) -> tuple[str, int, int, int, int]:

@@ -114,7 +114,7 @@ def read_repairs(path: Path) -> dict[tuple[int, int], Repair]:
     """Return the repairs of a file by partition and offset. Raises Misconfigured with all problems.
 
     A line has `partition`, `offset`, and one of `record` (text), `base64`, or `discard`: true. One
-    with `row`: true may have none of these, and is no repair.
+    with `row`: true may have none of these: the row is read from its object.
     """
     try:
         if path.stat().st_size > MOST_REPAIR_BYTES:
@@ -128,15 +128,12 @@ def read_repairs(path: Path) -> dict[tuple[int, int], Repair]:
         if not line.strip():
             continue
         try:
-            stated = _repair(json.loads(line))
+            place, repair = _repair(json.loads(line))
         except (KeyError, RecursionError, TypeError, ValueError) as exc:
             problems.append(
                 f"{path}:{number}: no repair ({exc}); write partition, offset and record"
             )
             continue
-        if stated is None:
-            continue
-        place, repair = stated
         if place in found:
             problems.append(
                 f"{path}:{number}: partition {place[0]}, offset {place[1]} is there twice"
@@ -147,16 +144,22 @@ def read_repairs(path: Path) -> dict[tuple[int, int], Repair]:
     return found
 
 
-def _repair(line: Any) -> tuple[tuple[int, int], Repair] | None:  # noqa: ANN401 - of JSON
+def _repair(line: Any) -> tuple[tuple[int, int], Repair]:  # noqa: ANN401 - of JSON
     place = line["partition"], line["offset"]
     if not all(type(number) is int for number in place):
         raise ValueError("partition and offset are numbers")
-    if line.get("discard") is True:
+    if type(discard := line.get("discard", False)) is not bool:
+        raise ValueError("discard is true or false")
+    if discard:
         return place, Repair(None)
     if isinstance(text := line.get("record"), str):
-        return place, Repair(text.encode())
-    if isinstance(text := line.get("base64"), str):
-        return place, Repair(b64decode(text, validate=True))
-    if line.get("row") is True and line.get("record") is None and "base64" not in line:
-        return None
-    raise ValueError("neither record nor base64 is a text")
+        raw = text.encode()
+    elif isinstance(text := line.get("base64"), str):
+        raw = b64decode(text, validate=True)
+    elif line.get("row") is True and line.get("record") is None and "base64" not in line:
+        return place, Repair(None, row=True)
+    else:
+        raise ValueError("neither record nor base64 is a text")
+    if not raw:
+        raise ValueError('the record is empty; to deliver nothing, write "discard": true')
+    return place, Repair(raw)
