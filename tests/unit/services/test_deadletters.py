@@ -788,6 +788,59 @@ def test_a_job_that_the_ledger_lacks_keeps_its_dead_letter() -> None:
     assert found.reasons[0].endswith("the ledger has no job none")
 
 
+@pytest.mark.parametrize(
+    ("changes", "attempt"),
+    [
+        ({"extentflow.attempt": "\u00b2".encode()}, 2),
+        ({"extentflow.attempt": b"9" * 5_000}, 2),
+        ({"extentflow.attempt": b"-1"}, 2),
+        ({"extentflow.attempt": b"7"}, 8),
+    ],
+)
+def test_an_attempt_that_is_no_number_counts_as_the_first(
+    changes: dict[str, bytes], attempt: int
+) -> None:
+    runtime = runtime_with_headers(changes)
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad) == (0, 1)
+    assert [one["attempt"] for one in letters(runtime)] == [attempt]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"extentflow.extent": b"0-99999999"}, "name the extent 0-99999999, and the object has"),
+        ({"extentflow.extent": b"20-10"}, "name the extent 20-10, and the object has"),
+        ({"extentflow.extent": b"0-" + b"9" * 30}, "name no place of an object"),
+        ({"extentflow.extent": b"-5-10"}, "name no place of an object"),
+        ({"extentflow.offset": b"9" * 5_000}, "name no place of an object"),
+        ({"extentflow.offset": "\u0663".encode()}, "name no place of an object"),
+        ({"__connect.errors.task.id": b"no-number"}, "name no place of an object"),
+    ],
+)
+def test_a_place_that_no_object_has_keeps_its_letter(
+    changes: dict[str, bytes], reason: str
+) -> None:
+    runtime = runtime_with_headers(changes)
+
+    found = replay(runtime)
+
+    assert (found.records, found.left) == (0, 1)
+    assert reason in found.reasons[0]
+    assert len(letters(runtime)) == 1
+
+
+def runtime_with_headers(changes: dict[str, bytes]) -> MemoryRuntime:
+    """A runtime with one dead letter, a row of an object, with these headers changed."""
+    runtime = runtime_with(CSV, **CAST)
+    headers = list({**dict(letter_headers(runtime)), **changes}.items())
+    runtime.cluster.create_topic(DEAD)
+    send(runtime, Records(DEAD, pa.nulls(1, pa.binary()), headers=[headers]))
+    return runtime
+
+
 def test_columns_that_the_connector_cannot_convert_end_the_replay_before_any_progress() -> None:
     runtime = runtime_with(CSV, **WRONG)
     runtime.put_connector(**tolerant(**RIGHT, select="nope"))

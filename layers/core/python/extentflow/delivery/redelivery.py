@@ -50,6 +50,7 @@ LETTERS_PER_TRANSACTION = 500
 # What is decoded at once: more pass an extent less often, and need more memory.
 LETTERS_AHEAD, BYTES_AHEAD = 2_000, 32 << 20
 MOST_REASONS = 20
+MOST_DIGITS = 18  # of a number below 2**63
 _REMEDY = (
     "state its record in a file for --repairs, or correct the object and deliver it again with"
     " `extentflow run --again`"
@@ -98,10 +99,10 @@ class DeadLetter:
     @property
     def place(self) -> tuple[int, int, int, int]:
         """Ordinal, start and end of its extent, and its location. Raises ValueError."""
-        ordinal = int(self.text("__connect.errors.task.id").rpartition("-")[2])
+        ordinal = self.text("__connect.errors.task.id").rpartition("-")[2]
         start, _, end = self.text("extentflow.extent").partition("-")
         where = self.text("extentflow.offset") or self.text("extentflow.row")
-        return ordinal, int(start), int(end), int(where)
+        return _number(ordinal), _number(start), _number(end), _number(where)
 
     @property
     def unit(self) -> str:
@@ -116,8 +117,10 @@ class DeadLetter:
     @property
     def attempt(self) -> int:
         """How often its record was decoded."""
-        text = self.text(ATTEMPT)
-        return int(text) if text.isdigit() else 1
+        try:
+            return _number(self.text(ATTEMPT))
+        except ValueError:
+            return 1
 
     @property
     def is_row(self) -> bool:
@@ -594,6 +597,16 @@ class Redelivery:
                 " raise max.message.bytes of this topic and of the connector's, or discard the"
                 " dead letter"
             )
+
+
+def _number(text: str) -> int:
+    """Return the number that a header states. Raises ValueError for what no sender of ours wrote.
+
+    Python reads other digits as well, and refuses thousands of them.
+    """
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise ValueError(f"{text[:MOST_DIGITS]!r} is no number")
+    return int(text)
 
 
 def _bytes_of(letter: DeadLetter, repair: Repair | None) -> bytes | None:

@@ -78,6 +78,11 @@ class _Opener:
         job = self._runtime.ledger.jobs.get(letter.job)
         if job is None:
             raise NotOffered(f"the ledger has no job {letter.job}")
+        if not start <= end <= job.version.size:
+            raise NotOffered(
+                f"{job.version.uri}: its context headers name the extent {start}-{end}, and the"
+                f" object has {job.version.size} bytes"
+            )
         fmt = self._config.format_for(job.version.key, job.content.format)
         extent = Extent(job.id, ordinal, self._config.name, job.version, start, end, fmt)
         made = self._pipeline(job.id)
