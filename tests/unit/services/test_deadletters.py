@@ -17,10 +17,14 @@ from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.redelivery import MOST_REASONS, Redelivered
 from extentflow.errors import (
+    AccessDenied,
     CorruptRecord,
     Misconfigured,
+    ObjectArchived,
+    Permanent,
     ProgressUnknown,
     SinkUnavailable,
+    StoreUnavailable,
     UnsupportedType,
 )
 from extentflow.model import ObjectVersion
@@ -700,6 +704,82 @@ def interleaved() -> MemoryRuntime:
     return runtime
 
 
+@dataclass
+class Refusing:
+    """A store that raises an error for the reads of one object."""
+
+    store: ObjectStore
+    key: str
+    error: Exception
+
+    def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
+        if version.key == self.key:
+            raise self.error
+        return self.store.read(version, start, end)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the rest of the store
+        return getattr(self.store, name)
+
+
+@pytest.mark.parametrize("error", [AccessDenied("s3 said 403"), ObjectArchived("in Glacier")])
+def test_rows_of_an_object_that_cannot_be_read_stay_and_the_others_are_delivered(
+    error: Exception,
+) -> None:
+    runtime = interleaved()
+    before = len(values(runtime))
+    runtime.reads = Refusing(runtime.memory_store, "c/2.csv", error)
+
+    found = replay(runtime)
+
+    assert (found.records, found.left) == ((EXTENTS - 1) * EACH, EACH)
+    assert str(error) in found.reasons[0]
+    assert len(values(runtime)) - before == (EXTENTS - 1) * EACH
+    assert {one["object"] for one in letters(runtime)} == {f"s3://{BUCKET}/c/2.csv"}
+    assert len(letters(runtime)) == EACH
+
+
+@pytest.mark.parametrize(
+    ("error", "key", "delivered"),
+    [
+        # Objects are decoded in the order of their jobs: what is decoded at first may stand behind.
+        (Permanent("broken"), "c/5.csv", 5),
+        (Permanent("broken"), "c/2.csv", 2),
+        (Permanent("broken"), "c/0.csv", 0),
+        (StoreUnavailable("503"), "c/0.csv", 0),
+    ],
+)
+def test_an_error_of_another_kind_ends_the_replay_behind_what_is_decoded(
+    error: Exception, key: str, delivered: int
+) -> None:
+    runtime = interleaved()
+    before = len(values(runtime))
+    runtime.reads = Refusing(runtime.memory_store, key, error)
+
+    for _ in range(2):
+        with pytest.raises(type(error), match=str(error)):
+            replay(runtime)
+
+    assert len(values(runtime)) - before == delivered
+    runtime.reads = runtime.memory_store
+    assert replay(runtime).records == EXTENTS * EACH - delivered
+    assert len(values(runtime)) - before == EXTENTS * EACH
+
+
+def test_what_was_decoded_before_the_store_became_unavailable_is_delivered() -> None:
+    runtime = runtime_with(HEAD + b"x,0\n", "c/0.csv", **CAST)
+    deliver(runtime, "c/1.csv", HEAD + b"x,1\n")
+    jobs = [one["job"] for one in letters(runtime)]
+    runtime.put_connector(**tolerant())
+    last = 1 if jobs[0] < jobs[1] else 0  # of what is decoded
+    runtime.reads = Refusing(runtime.memory_store, f"c/{last}.csv", StoreUnavailable("503"))
+    before = len(values(runtime))
+
+    with pytest.raises(StoreUnavailable):
+        replay(runtime)
+
+    assert len(values(runtime)) - before == last  # only what stands before it in the queue
+
+
 def test_each_extent_is_decoded_once_and_before_any_transaction() -> None:
     runtime = interleaved()
     before = len(values(runtime))
@@ -841,7 +921,7 @@ def runtime_with_headers(changes: dict[str, bytes]) -> MemoryRuntime:
     return runtime
 
 
-def test_columns_that_the_connector_cannot_convert_end_the_replay_before_any_progress() -> None:
+def test_columns_that_the_connector_cannot_convert_end_the_replay_before_their_letter() -> None:
     runtime = runtime_with(CSV, **WRONG)
     runtime.put_connector(**tolerant(**RIGHT, select="nope"))
 

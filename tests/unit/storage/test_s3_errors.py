@@ -7,6 +7,7 @@ from extentflow.errors import (
     BucketGone,
     ExtentflowError,
     Misconfigured,
+    ObjectArchived,
     ObjectChanged,
     ObjectGone,
     Permanent,
@@ -49,7 +50,7 @@ def refused(status: int, code: str = "", operation: str = "GetObject", **headers
         (refused(401), AccessDenied, "check the credentials"),
         (refused(403, "RequestTimeTooSkewed"), AccessDenied, "clock"),
         (refused(403, "AccessDenied", "AssumeRole"), AccessDenied, "aws.sts.role.arn"),
-        (refused(403, "InvalidObjectState"), Permanent, "archived"),
+        (refused(403, "InvalidObjectState"), ObjectArchived, "archived"),
         (refused(501, "NotImplemented"), Unsupported, "implements the S3 API"),
         (refused(400, "EntirelyNew"), Permanent, "400 EntirelyNew said so"),
         (

@@ -10,7 +10,8 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │     BusUnavailable  RunsUnavailable  RunFailed  CredentialsUnavailable  Fenced
     │     RegistryUnavailable  ProcessExhausted  Defect
     ├── Permanent       retrying changes nothing; a person has to act
-    │     ObjectGone (BucketGone)  ObjectChanged  AccessDenied  CorruptObject  NotOffered
+    │     ObjectGone (BucketGone)  ObjectArchived  ObjectChanged  AccessDenied  CorruptObject
+    │     NotOffered
     │     UnsupportedFormat  UnsupportedType  IncompatibleSchema  ProgressUnknown  Conflict
     │     UnreadableItem  TooManyBadRecords
     ├── CorruptRecord   one record is bad; `errors.tolerance` decides
@@ -104,6 +105,10 @@ class ObjectGone(Permanent):
 
 class BucketGone(ObjectGone):
     """The bucket does not exist; this does not prove that a notified object was deleted."""
+
+
+class ObjectArchived(Permanent):
+    """The object is in an archive, and has to be restored before it can be read."""
 
 
 class ObjectChanged(Permanent):

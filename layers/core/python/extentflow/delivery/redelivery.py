@@ -27,10 +27,13 @@ from extentflow.delivery.deadletters import ATTEMPT, BYTES, PAYLOAD, ROW, DeadLe
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.rows import RowFinder
 from extentflow.errors import (
+    AccessDenied,
     CorruptObject,
     CorruptRecord,
+    ExtentflowError,
     Misconfigured,
     NotOffered,
+    ObjectArchived,
     ObjectChanged,
     ObjectGone,
     Permanent,
@@ -57,9 +60,11 @@ _REMEDY = (
 )
 # Errors of one dead letter, which the others do not share.
 _OF_ONE_LETTER = (
+    AccessDenied,
     CorruptObject,
     CorruptRecord,
     NotOffered,
+    ObjectArchived,
     ObjectChanged,
     ObjectGone,
     UnsupportedFormat,
@@ -476,30 +481,46 @@ class Redelivery:
                         held += len(following.raw or b"")
                 if not waiting:
                     return
-                decoded = self._decoded(waiting, repairs)
+                decoded, failed = self._decoded(waiting, repairs)
                 waiting = waiting[len(decoded) :]
-                yield decoded
+                if decoded:
+                    yield decoded
+                if failed is not None:
+                    raise failed
 
     def _decoded(
         self, letters: list[DeadLetter], repairs: Mapping[tuple[int, int], Repair]
-    ) -> list[tuple[DeadLetter, _Outcome]]:
-        """Return the first of the letters, decoded: all of them, unless they are too large."""
+    ) -> tuple[list[tuple[DeadLetter, _Outcome]], ExtentflowError | None]:
+        """Return the first of the letters, decoded: all of them, unless they are too large.
+
+        An error that is not one letter's own ends them; it is returned where it is that of the
+        letter behind them.
+        """
         outcomes: dict[int, _Outcome] = {}
+        failed: dict[int, ExtentflowError] = {}
         size, count = 0, len(letters)
         for place in sorted(range(count), key=lambda at: _in_object(letters[at])):
             if place >= count:
                 continue
             letter = letters[place]
-            outcome = self._outcome(
-                letter, repairs.get((letter.partition, letter.offset), self.others)
-            )
+            try:
+                outcome = self._outcome(
+                    letter, repairs.get((letter.partition, letter.offset), self.others)
+                )
+            except Permanent as exc:
+                count, failed[place] = place, exc
+                continue
+            except ExtentflowError as exc:  # the others would most likely wait for the same
+                count = next(at for at in range(count) if at not in outcomes)
+                failed[count] = exc
+                break
             outcomes[place] = outcome
             size += _size(outcome)
             while size > self.bytes_ahead and count > 1:
                 count = (count + 1) // 2
                 outcomes = {at: one for at, one in outcomes.items() if at < count}
                 size = sum(map(_size, outcomes.values()))
-        return [(letters[at], outcomes[at]) for at in range(count)]
+        return [(letters[at], outcomes[at]) for at in range(count)], failed.get(count)
 
     def _outcome(self, letter: DeadLetter, repair: Repair | None) -> _Outcome:
         if repair is not None and repair.raw is None and not repair.row:

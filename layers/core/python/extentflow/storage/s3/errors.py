@@ -16,6 +16,7 @@ from extentflow.errors import (
     BucketGone,
     ExtentflowError,
     Misconfigured,
+    ObjectArchived,
     ObjectGone,
     Permanent,
     StoreUnavailable,
@@ -131,7 +132,7 @@ class S3Error:
             case 416:  # requests stay within the pinned size, so the object became shorter
                 error = ranges.object_changed(where, "it is shorter than its pin")
             case _ if code == "InvalidObjectState":
-                error = Permanent(f"{where} is archived; restore it first, then replay")
+                error = ObjectArchived(f"{where} is archived; restore it first, then replay")
             case _ if code == "RequestTimeTooSkewed":
                 why = f"{endpoint} rejects this machine's time; synchronise its clock (NTP)"
                 error = AccessDenied(f"{where}: {why}")
