@@ -32,7 +32,7 @@ from extentflow.services.deadletters import DeadLetterQueue, read_repairs, repai
 from extentflow.sink import ProducerSettings, Records
 from extentflow.sink.topics import TopicFacts
 from extentflow.storage import ObjectStore
-from extentflow.wiring.deadletters import open_redelivery
+from extentflow.wiring.deadletters import changed_keys, open_redelivery
 from extentflow.wiring.objects import ConnectorCatalogue
 
 DEAD = "dead"
@@ -565,6 +565,20 @@ def test_no_row_is_read_where_the_connector_decodes_otherwise_than_the_job(
     again = replay(runtime)
 
     assert (again.records, again.left) == (rows, 0), again.reasons
+
+
+def test_another_name_of_a_secret_reads_the_same_rows() -> None:
+    encryption = "parquet.encryption.footer.key"
+    runtime = runtime_with(parquet_of(["x"]), "c/a.parquet", input__format="parquet", **CAST)
+    secret = {encryption: "${env:EXTENTFLOW_OTHER_KEY}"}
+    job = runtime.memory.jobs.get(letters(runtime)[0]["job"])
+    assert job is not None
+    before, _ = runtime.connectors.latest("c")
+    runtime.put_connector(**tolerant(input__format="parquet", **secret))
+    after, _ = runtime.connectors.latest("c")
+
+    assert before.options_of("parquet") != after.options_of("parquet")
+    assert list(changed_keys(before, after, job)) == []
 
 
 class Forgetful(ConnectorCatalogue):

@@ -108,7 +108,7 @@ class _Opener:
             pinned = self._runtime.connectors.revision(job.connector, job.revision)
         except Misconfigured as exc:
             return f"{'; '.join(exc.problems)}; or {_OTHERWISE}"
-        if not (changed := ", ".join(_changed(pinned, self._config, job))):
+        if not (changed := ", ".join(changed_keys(pinned, self._config, job))):
             return ""
         return (
             f"{job.version.uri}: connector {job.connector} decodes records otherwise than its"
@@ -161,7 +161,7 @@ class _Opener:
         return self._runtime.topic(topic).max_message_bytes
 
 
-def _changed(pinned: ConnectorConfig, latest: ConnectorConfig, job: Job) -> Iterator[str]:
+def changed_keys(pinned: ConnectorConfig, latest: ConnectorConfig, job: Job) -> Iterator[str]:
     """Yield the keys in which two revisions differ of those that say what the records are."""
     key, content = job.version.key, job.content
     name = latest.format_for(key, content.format)
@@ -176,6 +176,13 @@ def _changed(pinned: ConnectorConfig, latest: ConnectorConfig, job: Job) -> Iter
         yield "record.max.bytes"
     before, now = pinned.options_of(name), latest.options_of(name)
     if before != now:
-        keys = (one for one in declared(type(now), part=f"{name}.") if isinstance(one, Key))
-        found = [one.name for one in keys if getattr(before, one.field) != getattr(now, one.field)]
-        yield from found or [f"{name}.*"]
+        keys = [one for one in declared(type(now), part=f"{name}.") if isinstance(one, Key)]
+        # Another name of a secret reads the same rows, and another secret reads none.
+        secrets = {one.field: getattr(now, one.field) for one in keys if one.kind.secret}
+        found = [
+            one.name
+            for one in keys
+            if one.field not in secrets and getattr(before, one.field) != getattr(now, one.field)
+        ]
+        if replace(before, **secrets) != now:
+            yield from found or [f"{name}.*"]
