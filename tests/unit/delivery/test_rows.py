@@ -118,3 +118,27 @@ def test_a_bounded_number_of_extents_is_open() -> None:
     assert (fmt.begun, fmt.ended) == (3, 1)
     found(finder, fmt, 10, "a")
     assert fmt.begun == 3
+
+
+def test_the_chunks_of_open_extents_are_bounded_by_their_bytes() -> None:
+    fmt = Counted()
+    found(finder := RowFinder(), fmt, 0, "a")
+    (one,) = finder._open.values()
+    fmt, finder = Counted(), RowFinder(most_bytes=2 * one.size_bytes)
+
+    for extent in ("a", "b", "c"):  # c closes a
+        found(finder, fmt, 0, extent)
+
+    assert one.size_bytes > 0
+    assert (fmt.begun, fmt.ended) == (3, 1)
+    found(finder, fmt, 10, "b")
+    assert fmt.begun == 3
+
+
+def test_an_extent_stays_open_however_large_its_chunk_is() -> None:
+    fmt, finder = Counted(), RowFinder(most_bytes=0)
+
+    for at in (0, 10, 20):
+        found(finder, fmt, at)
+
+    assert (fmt.begun, fmt.ended) == (1, 0)

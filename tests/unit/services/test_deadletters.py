@@ -1,5 +1,6 @@
 """Dead letters of records are decoded again and delivered, exactly once, whatever ends a replay."""
 
+import gc
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,13 @@ from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
 from extentflow.config.connector import ConnectorConfig
-from extentflow.delivery.redelivery import MOST_REASONS, Redelivered
+from extentflow.delivery.redelivery import (
+    MOST_REASONS,
+    DeadLetter,
+    Opened,
+    Redelivered,
+    _Decoded,
+)
 from extentflow.errors import (
     AccessDenied,
     CorruptRecord,
@@ -841,6 +848,27 @@ def test_a_transaction_ends_when_its_time_is_over() -> None:
     found = replay(runtime)
 
     assert (found.records, store.commits) == (EXTENTS * EACH, EXTENTS * EACH // 3)
+
+
+def test_what_was_sent_is_not_in_memory_when_the_next_letters_are_decoded() -> None:
+    rows = 8
+    runtime = runtime_with(HEAD + b"x,y\n" * rows, **CAST)
+    runtime.put_connector(**tolerant())
+    held: list[int] = []
+
+    def alive() -> int:
+        return sum(type(one) is _Decoded for one in gc.get_objects())
+
+    opened = open_redelivery(runtime, "c")
+
+    def open_letter(letter: DeadLetter) -> Opened:
+        held.append(alive())
+        return opened.open_letter(letter)
+
+    replace(opened, open_letter=open_letter, letters_ahead=rows // 2).run({}, Redelivered())
+
+    assert len(held) > rows
+    assert max(held) <= rows // 2
 
 
 def letter_headers(runtime: MemoryRuntime) -> list[tuple[str, bytes | None]]:

@@ -16,6 +16,7 @@ deletes offsets of groups that are idle for long, so that the ledger notes wheth
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
@@ -441,7 +442,9 @@ class Redelivery:
         (partition, position, end), pending, begun = place, 0, 0.0
         counted = replace(found, reasons=[*found.reasons])
         for decoded in self._batches(self.letters(partition, position, end), repairs):
-            for letter, outcome in decoded:
+            # Emptied as it is sent, so that two of them are never in memory.
+            while decoded:
+                letter, outcome = decoded.popleft()
                 if not pending:
                     begun = self.clock.monotonic()
                 self._send(
@@ -465,7 +468,7 @@ class Redelivery:
         self,
         letters: Generator[DeadLetter, None, None],
         repairs: Mapping[tuple[int, int], Repair],
-    ) -> Generator[list[tuple[DeadLetter, _Outcome]], None, None]:
+    ) -> Generator[deque[tuple[DeadLetter, _Outcome]], None, None]:
         """Yield letters in their order, decoded; no more at once than memory takes."""
         with closing(letters):
             waiting: list[DeadLetter] = []
@@ -490,7 +493,7 @@ class Redelivery:
 
     def _decoded(
         self, letters: list[DeadLetter], repairs: Mapping[tuple[int, int], Repair]
-    ) -> tuple[list[tuple[DeadLetter, _Outcome]], ExtentflowError | None]:
+    ) -> tuple[deque[tuple[DeadLetter, _Outcome]], ExtentflowError | None]:
         """Return the first of the letters, decoded: all of them, unless they are too large.
 
         An error that is not one letter's own ends them; it is returned where it is that of the
@@ -520,7 +523,7 @@ class Redelivery:
                 count = (count + 1) // 2
                 outcomes = {at: one for at, one in outcomes.items() if at < count}
                 size = sum(map(_size, outcomes.values()))
-        return [(letters[at], outcomes[at]) for at in range(count)], failed.get(count)
+        return deque((letters[at], outcomes[at]) for at in range(count)), failed.get(count)
 
     def _outcome(self, letter: DeadLetter, repair: Repair | None) -> _Outcome:
         if repair is not None and repair.raw is None and not repair.row:

@@ -20,7 +20,8 @@ from extentflow.formats import Chunk
 from extentflow.model import Extent
 from extentflow.transforms import take_rows
 
-MOST_OPEN = 4
+# Each keeps a chunk, which may be large: one of Arrow IPC is a record batch of the object.
+MOST_OPEN, MOST_BYTES = 4, 64 << 20
 
 
 @dataclass(slots=True)
@@ -28,10 +29,12 @@ class RowFinder:
     """Decodes extents again, and returns their rows. Must be closed.
 
     It keeps `most_open` extents where the last row of each was found: dead letters of an extent
-    follow each other in its order, so that one pass finds all of them.
+    follow each other in its order, so that one pass finds all of them. Fewer where their chunks
+    have more than `most_bytes`, but at least one.
     """
 
     most_open: int = MOST_OPEN
+    most_bytes: int = MOST_BYTES
     _open: dict[Extent, "_OpenExtent"] = field(default_factory=dict)
 
     def find(self, pipeline: Pipeline, extent: Extent, location: int) -> Chunk:
@@ -53,7 +56,10 @@ class RowFinder:
             opened.chunks.close()
             raise
         self._open[extent] = opened  # the one that was used last is the last one
-        while len(self._open) > self.most_open:
+        while len(self._open) > 1 and (
+            len(self._open) > self.most_open
+            or sum(one.size_bytes for one in self._open.values()) > self.most_bytes
+        ):
             self._open.pop(next(iter(self._open))).chunks.close()
         if found is None:
             unit = pipeline.format.location_unit
@@ -79,6 +85,14 @@ class _OpenExtent:
     chunks: Generator[Chunk]
     chunk: Chunk | None = None
     passed: int = -1
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that its chunk keeps, of which the columns may be a part only."""
+        if self.chunk is None:
+            return 0
+        bad = sum(len(one.raw or b"") for one in self.chunk.bad)
+        return int(self.chunk.batch.get_total_buffer_size()) + bad
 
     def has_ahead(self, location: int) -> bool:
         """Whether the location is not before the current chunk."""

@@ -63,12 +63,12 @@ def read_committed(
         last_arrival = clock.monotonic()
         while unread:
             messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
-            if messages:
-                last_arrival = clock.monotonic()
-            elif clock.monotonic() - last_arrival > idle_seconds:
+            if not messages and clock.monotonic() - last_arrival > idle_seconds:
                 raise SinkUnavailable(f"topic {topic}: nothing read for {idle_seconds:g} s")
             if batch := _consumed_records(messages, unread, end, topic):
                 yield batch
+            if messages:  # behind the yield: what the caller does meanwhile is no silence
+                last_arrival = clock.monotonic()
     finally:
         consumer.close()
 
