@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
-from extentflow.config.types import SECRET, choice
+from extentflow.config.types import BOOLEAN, SECRET, choice
 from extentflow.errors import Conflict, CorruptObject, shown_bytes
 from extentflow.formats import (
     BadRecord,
@@ -91,6 +91,10 @@ class UndecodableRows(Exception):  # noqa: N818 - an outcome, not a fault
     def __init__(self, message: str, tried: int) -> None:
         super().__init__(message)
         self.tried = tried
+
+
+class MisleadingIndex(Exception):  # noqa: N818 - an outcome, not a fault
+    """A page contradicts the page index, by which no row of the row group was skipped before."""
 
 
 # The exact ones of consecutive rows of one row group, and the others by their ordinals.
@@ -239,7 +243,6 @@ class _RowGroupReader:
         readers: int,
         options: FormatOptions,
         int96_unit: str | None,
-        from_row: int,
         by_pages: bool,
         gap_bytes: int,
     ) -> None:
@@ -272,7 +275,6 @@ class _RowGroupReader:
         self._exact = Exact.of(self._readers[0].schema, metadata)
         self.schema = _needed_schema(self._exact.schema, metadata, wanted)
         self._excluded: frozenset[int] = frozenset()
-        self._from_row = from_row
         self._pruning: PagePruning | None = None
         self._plans: dict[int, PagePlan | None] = {}
         if (excludes := options.excludes) is not None:
@@ -305,20 +307,14 @@ class _RowGroupReader:
         if self._pruning is None:
             return None
         if group.ordinal not in self._plans:
-            self._plans[group.ordinal] = self._planned(self._pruning, group)
+            self._plans[group.ordinal] = self._pruning.plan(group)
         return self._plans[group.ordinal]
-
-    def _planned(self, pruning: PagePruning, group: RowGroup) -> PagePlan | None:
-        plan = pruning.plan(group)
-        if plan is None or self._from_row <= group.first_row:
-            return plan
-        return plan.starting_at(self._from_row - group.first_row)
 
     def read(self, group: RowGroup, skip: int) -> Iterator[DecodedRows | int]:
         """Yield the rows of a row group from row `skip` on, as a number where they are excluded.
 
-        Raises UndecodableRows if Arrow fails, and PageContradiction if a page is not the one in
-        the index.
+        Raises UndecodableRows if Arrow fails; if a page is not the one in the index,
+        MisleadingIndex before rows are skipped by it, and PageContradiction after that.
         """
         if group.ordinal in self._excluded:
             yield group.rows - skip
@@ -328,7 +324,17 @@ class _RowGroupReader:
             yield from self._read_whole(group, skip)
         self._plans.pop(group.ordinal, None)
 
-    def _read_pages(self, group: RowGroup, plan: PagePlan, at: int) -> Iterator[DecodedRows | int]:
+    def _read_pages(
+        self, group: RowGroup, plan: PagePlan, skip: int
+    ) -> Iterator[DecodedRows | int]:
+        """Read the pages of a plan, those before row `skip`, too.
+
+        In batches that depend on the row group alone: so each read of it, wherever it resumes,
+        meets a page that contradicts the index at the same row, and none continues with an index
+        by which another one did not skip.
+        """
+        at, has_skipped = 0, False
+        self._fitting_rows = max(1, min(FIRST_ROWS, BATCH_BYTES // group.row_bytes))
         with ExitStack() as opened:
             cursors = []
             if plan.runs:
@@ -338,13 +344,23 @@ class _RowGroupReader:
             def most_rows() -> int:
                 return min(self._batch_rows, self._fitting_rows)
 
-            for row, batch in rows_of_runs(cursors, plan.runs, most_rows):
-                if at < row:
-                    yield row - at
-                at = row + batch.num_rows
-                yield self._made_exact(batch, {})
+            try:
+                for row, batch in rows_of_runs(cursors, plan.runs, most_rows):
+                    has_skipped = has_skipped or at < row
+                    if max(at, skip) < row:
+                        yield row - max(at, skip)
+                    at = row + batch.num_rows
+                    self._fit(batch)
+                    if skip < at:
+                        wanted = batch.slice(max(0, skip - row))
+                        yield self._exact(wanted, {}, self._limit_bytes)
+            except PageContradiction as exc:
+                if has_skipped:
+                    raise
+                # From the first page on, the bytes were those that are read without an index.
+                raise MisleadingIndex(str(exc.__cause__)) from exc
             if at < group.rows:
-                yield group.rows - at
+                yield group.rows - max(at, skip)
 
     def _read_whole(self, group: RowGroup, skip: int) -> Iterator[DecodedRows]:
         whole = group.end - group.start <= self._window_bytes
@@ -372,12 +388,12 @@ class _RowGroupReader:
         again = [reader.next_rows(batch.num_rows) for reader in self._readers[1:]]
         if again:
             bad = bad_int96_rows(self._unit, again[0], again[1] if len(again) > 1 else None)
-        return self._made_exact(batch, bad)
+        self._fit(batch)
+        return self._exact(batch, bad, self._limit_bytes)
 
-    def _made_exact(self, batch: pa.RecordBatch, bad: BadRows) -> DecodedRows:
+    def _fit(self, batch: pa.RecordBatch) -> None:
         fitting = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
         self._fitting_rows = max(1, min(fitting, self._fitting_rows * GROWTH))
-        return self._exact(batch, bad, self._limit_bytes)
 
 
 def _count(rows: DecodedRows) -> int:
@@ -426,6 +442,12 @@ class ParquetOptions:
         " microsecond; what the unit does not hold is a bad record. By default `us` for files of"
         " Spark, `ns` for others.",
         shown="by the file's writer",
+    )
+    page_index: bool = key(
+        BOOLEAN,
+        "Whether filters skip pages by the page index: `false` for files of a writer whose indexes"
+        " are wrong.",
+        default=True,
     )
     encryption_footer_key: str | None = key(
         SECRET,
@@ -518,7 +540,6 @@ class Parquet:
         groups: Sequence[RowGroup],
         *,
         batch_rows: int,
-        row: int = 0,
         by_pages: bool = True,
     ) -> _RowGroupReader:
         return _RowGroupReader(
@@ -529,8 +550,7 @@ class Parquet:
             readers=self.readers,
             options=self.options,
             int96_unit=self.own.int96_unit,
-            from_row=row,
-            by_pages=by_pages,
+            by_pages=by_pages and self.own.page_index,
             gap_bytes=self.gap_bytes,
         )
 
@@ -546,13 +566,11 @@ class Parquet:
         by_pages: bool = True,
     ) -> Iterator[Chunk]:
         """Yield the rows of `groups` from row `row` on; `first_row` is the extent's first row."""
-        opened = self._reader(
-            source, footer, groups, batch_rows=batch_rows, row=row, by_pages=by_pages
-        )
+        opened = self._reader(source, footer, groups, batch_rows=batch_rows, by_pages=by_pages)
         with closing(opened) as reader:
             for group in groups:
                 row = max(row, group.first_row)
-                failure: UndecodableRows | PageContradiction
+                failure: UndecodableRows | MisleadingIndex
                 try:
                     for rows in reader.read(group, row - group.first_row):
                         if isinstance(rows, int):
@@ -569,12 +587,9 @@ class Parquet:
                     again = narrows or paged
                     by_pages = paged and narrows
                     fewer = max(1, exc.tried // NARROWING) if narrows else batch_rows
-                except PageContradiction as exc:
-                    # Rows that were delivered or skipped by a wrong index cannot be taken back.
-                    if row > group.first_row:
-                        raise
+                except MisleadingIndex as exc:
                     if footer.index is not None:
-                        why = f"row group {group.ordinal}: {exc.__cause__}"
+                        why = f"row group {group.ordinal}: {exc}"
                         footer.index.report_contradiction(f"{source.version.uri}: {why}")
                     failure, again, by_pages, fewer = exc, True, False, batch_rows
                 if again:

@@ -11,7 +11,9 @@
 An index that contradicts itself or the footer is not used: its row group is read as a whole. Known
 writers make such ones. A page that contradicts it while it is read shows that rows before it may
 have been skipped wrongly. An index that is wrong within these limits loses rows, as statistics in
-the footer do.
+the footer do. If the first rows of pages are wrong, and only skipped pages would show it, it
+combines values of different rows: a page states how many values it has, but not at which row it
+begins, and the headers of skipped pages are not read, as each would take a request.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -359,11 +361,6 @@ class PagePlan:
     leaves: int
     runs: tuple[Run, ...]
     pages: Mapping[int, Pages]
-
-    def starting_at(self, row: int) -> PagePlan:
-        """Return the plan for the rows from `row` on."""
-        runs = tuple((max(start, row), end) for start, end in self.runs if end > row)
-        return replace(self, runs=runs)
 
     def kept_rows(self, leaf: int) -> list[Run]:
         """Return the rows that are read of a column: those of whole pages, in runs."""

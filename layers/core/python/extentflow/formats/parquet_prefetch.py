@@ -441,8 +441,9 @@ class RowGroupFile(io.IOBase):
         except IndexContradictionError as exc:
             uri = self._ahead.source.version.uri
             raise PageContradiction(
-                f"{uri}[{scan.position}-{scan.end}) contradicts its page index: {exc};"
-                " upload it again"
+                f"{uri}[{scan.position}-{scan.end}) contradicts its page index: {exc}; rows may"
+                " have been skipped by it; set parquet.page.index=false and deliver the object in"
+                " full with `run --again`, or upload it again"
             ) from exc
 
     def _ahead_of(self, scan: ColumnScan, start: int, size: int) -> bytes | memoryview:
