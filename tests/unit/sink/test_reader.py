@@ -33,7 +33,7 @@ def read(
     monkeypatch: pytest.MonkeyPatch,
     script: list[list[Message]],
     ticker: Ticker,
-    **bounds: dict[int, int],
+    **bounds: Any,
 ) -> Iterator[list[Any]]:
     """Read what a consumer returns: the batches of a script, then nothing for a second each."""
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import LatestSpec
 from confluent_kafka.cimpl import NewTopic
 
 from extentflow.errors import Misconfigured, SinkUnavailable
@@ -168,7 +169,7 @@ class Admin:
     def end_offsets(self, name: str) -> dict[int, int]:
         """Return the end offset of each partition of a topic, as `Broker.end_offsets`."""
         (facts,) = self.topic_facts([name])
-        wanted = {TopicPartition(name, one): OffsetSpec.latest() for one in range(facts.partitions)}
+        wanted = {TopicPartition(name, one): LatestSpec() for one in range(facts.partitions)}
 
         def request(seconds: float) -> dict[int, int]:
             found = self._client.list_offsets(wanted, request_timeout=seconds)
