@@ -490,7 +490,8 @@ def _yielded(body: bytes, kept: Sequence[tuple[int, int]], position: int = 0) ->
         low, high = known.low.as_py(), known.high.as_py()
         return all(high < first or low > last for first, last in kept)
 
-    batches, positions, excluded, error = [ORDERED.slice(0, 0)], [], 0, ""
+    batches, excluded, error = [ORDERED.slice(0, 0)], 0, ""
+    positions: list[int] = []
     try:
         for chunk in chunks(_by_pages(excludes), MemorySource(body), 0, len(body), position):
             ordinals = pa.array(chunk.locations, pa.int64())

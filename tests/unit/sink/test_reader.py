@@ -33,7 +33,7 @@ def read(
     monkeypatch: pytest.MonkeyPatch,
     script: list[list[Message]],
     ticker: Ticker,
-    **bounds: Any,
+    **bounds: Any,  # noqa: ANN401 - what the reader takes
 ) -> Iterator[list[Any]]:
     """Read what a consumer returns: the batches of a script, then nothing for a second each."""
 

@@ -16,7 +16,7 @@ from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.errors import Misconfigured, plain
 
 if TYPE_CHECKING:
-    from extentflow.delivery.redelivery import DeadLetter
+    from extentflow.delivery.letters import DeadLetter
     from extentflow.services.deadletters import DeadLetterQueue
 
 SHOWN_BYTES = 60

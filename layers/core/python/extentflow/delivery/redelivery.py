@@ -15,16 +15,16 @@ have: fencing ends an earlier replay, and the group's offset is the only progres
 deletes offsets of groups that are idle for long, so that the ledger notes whether there are any.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from extentflow.delivery.deadletters import ATTEMPT, BYTES, PAYLOAD, ROW, DeadLetters
+from extentflow.delivery.deadletters import ATTEMPT, DeadLetters
+from extentflow.delivery.letters import DeadLetter, Repair, Repairs, digest_of
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.rows import RowFinder
 from extentflow.errors import (
@@ -47,14 +47,12 @@ from extentflow.ledger.notes import NoteKind, NoteStore
 from extentflow.model import Extent
 from extentflow.retry import Clock
 from extentflow.sink import Broker, ProducerSettings, Records, Sink, SlotProgress
-from extentflow.sink.headers import by_name
 from extentflow.sink.reader import ConsumedRecord
 
 LETTERS_PER_TRANSACTION = 500
 # What is decoded at once: more pass an extent less often, and need more memory.
 LETTERS_AHEAD, BYTES_AHEAD = 2_000, 32 << 20
 MOST_REASONS = 20
-MOST_DIGITS = 18  # of a number below 2**63
 _REMEDY = (
     "state its record in a file for --repairs, or correct the object and deliver it again with"
     " `extentflow run --again`"
@@ -70,98 +68,6 @@ _OF_ONE_LETTER = (
     ObjectGone,
     UnsupportedFormat,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """One dead letter: its place in the queue, the record's bytes, and its headers by name."""
-
-    partition: int
-    offset: int
-    raw: bytes | None
-    headers: Mapping[str, bytes]
-    timestamp: int = 0
-
-    @classmethod
-    def of(cls, record: ConsumedRecord) -> "DeadLetter":
-        """Return a record of the queue as a dead letter."""
-        headers = by_name(record.headers)
-        return cls(record.partition, record.offset, record.value, headers, record.timestamp)
-
-    def text(self, name: str) -> str:
-        """Return the text of a header, empty without it."""
-        return self.headers.get(name, b"").decode("utf-8", "replace")
-
-    @property
-    def connector(self) -> str:
-        """The connector that sent it; empty without context headers."""
-        return self.text("__connect.errors.connector.name")
-
-    @property
-    def job(self) -> str:
-        """The job of its object."""
-        return self.text("__connect.errors.task.id").rpartition("-")[0]
-
-    @property
-    def place(self) -> tuple[int, int, int, int]:
-        """Ordinal, start and end of its extent, and its location. Raises ValueError."""
-        ordinal = self.text("__connect.errors.task.id").rpartition("-")[2]
-        start, _, end = self.text("extentflow.extent").partition("-")
-        where = self.text("extentflow.offset") or self.text("extentflow.row")
-        return _number(ordinal), _number(start), _number(end), _number(where)
-
-    @property
-    def unit(self) -> str:
-        """What its location counts: `offset` or `row`."""
-        return "offset" if self.text("extentflow.offset") else "row"
-
-    @property
-    def reason(self) -> str:
-        """Why the record is bad."""
-        return self.text("extentflow.reason")
-
-    @property
-    def attempt(self) -> int:
-        """How often its record was decoded."""
-        try:
-            return _number(self.text(ATTEMPT))
-        except ValueError:
-            return 1
-
-    @property
-    def is_row(self) -> bool:
-        """Whether its record is to be read from the object again: its bytes are not the record's.
-
-        They are the value that the topic rejected, or none, as columns were rejected.
-        """
-        return self.text(BYTES) in (PAYLOAD, ROW)
-
-    @property
-    def lacks_bytes(self) -> str:
-        """Why it has no bytes, where it is no row either."""
-        if omitted := self.text("extentflow.omitted.bytes"):
-            return f"its {omitted} bytes were too many for the queue"
-        return "its record has none of its own, or is part of a row group or block that is lost"
-
-    def __str__(self) -> str:
-        """Return how messages name it."""
-        return f"dead letter {self.partition}/{self.offset}"
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What an operator says about one dead letter: other bytes, or None to discard it.
-
-    `keeps`: it is sent to the queue again as it is, because only others are discarded. `row`: it is
-    read from its object, as without a repair, and must be such a dead letter.
-    """
-
-    raw: bytes | None
-    keeps: bool = False
-    row: bool = False
-
-
-KEEP = Repair(None, keeps=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +194,7 @@ class Redelivery:
 
     def run(
         self,
-        repairs: Mapping[tuple[int, int], Repair],
+        repairs: Repairs,
         found: Redelivered,
         *,
         partitions: Collection[int] | None = None,
@@ -301,7 +207,7 @@ class Redelivery:
         where the same call continues later, ProgressUnknown where Kafka lost the progress, and
         Misconfigured, also for repairs of other places than these.
         """
-        ends, digest = self.ends(), _digest(repairs)
+        ends, digest = self.ends(), digest_of(repairs)
         self._require_places(repairs, ends, digest)
         for partition in sorted(ends if partitions is None else partitions):
             letters = self.letters(partition, self.unread(partition), ends[partition])
@@ -321,7 +227,7 @@ class Redelivery:
         self,
         place: tuple[int, int],
         client: ProducerSettings,
-        stated: tuple[Mapping[tuple[int, int], Repair], str],
+        stated: tuple[Repairs, str],
         found: Redelivered,
         *,
         accept_duplicates: bool,
@@ -347,9 +253,7 @@ class Redelivery:
             )
         NOTED.write(self.notes, identity, _Noted(last, open=False, repairs=digest))
 
-    def _require_places(
-        self, repairs: Mapping[tuple[int, int], Repair], ends: Mapping[int, int], digest: str
-    ) -> None:
+    def _require_places(self, repairs: Repairs, ends: Mapping[int, int], digest: str) -> None:
         """Raise Misconfigured, before anything is sent, unless each repair has its dead letter.
 
         One that is ignored would deliver a record that it discards: a letter that went back to the
@@ -382,7 +286,7 @@ class Redelivery:
         self,
         partition: int,
         position: int,
-        stated: tuple[Mapping[tuple[int, int], Repair], str],
+        stated: tuple[Repairs, str],
     ) -> None:
         """Raise Misconfigured for repairs behind the position, before the partition sends anything.
 
@@ -434,7 +338,7 @@ class Redelivery:
         self,
         sink: Sink,
         place: tuple[int, int, int],
-        repairs: Mapping[tuple[int, int], Repair],
+        repairs: Repairs,
         found: Redelivered,
         letters_per_transaction: int,
     ) -> int:
@@ -467,7 +371,7 @@ class Redelivery:
     def _batches(
         self,
         letters: Generator[DeadLetter, None, None],
-        repairs: Mapping[tuple[int, int], Repair],
+        repairs: Repairs,
     ) -> Generator[deque[tuple[DeadLetter, _Outcome]], None, None]:
         """Yield letters in their order, decoded; no more at once than memory takes."""
         with closing(letters):
@@ -492,7 +396,7 @@ class Redelivery:
                     raise failed
 
     def _decoded(
-        self, letters: list[DeadLetter], repairs: Mapping[tuple[int, int], Repair]
+        self, letters: list[DeadLetter], repairs: Repairs
     ) -> tuple[deque[tuple[DeadLetter, _Outcome]], ExtentflowError | None]:
         """Return the first of the letters, decoded: all of them, unless they are too large.
 
@@ -623,29 +527,11 @@ class Redelivery:
             )
 
 
-def _number(text: str) -> int:
-    """Return the number that a header states. Raises ValueError for what no sender of ours wrote.
-
-    Python reads other digits as well, and refuses thousands of them.
-    """
-    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise ValueError(f"{text[:MOST_DIGITS]!r} is no number")
-    return int(text)
-
-
 def _bytes_of(letter: DeadLetter, repair: Repair | None) -> bytes | None:
     """Return the bytes of a dead letter's record; None: it has none, or is read from its object."""
     if repair is not None and not repair.row:
         return repair.raw
     return None if letter.is_row else letter.raw
-
-
-def _digest(repairs: Mapping[tuple[int, int], Repair]) -> str:
-    """Return a digest of repairs; empty without any."""
-    digest = hashlib.sha256()
-    for place in sorted(repairs):
-        digest.update(repr((place, *astuple(repairs[place]))).encode())
-    return digest.hexdigest() if repairs else ""
 
 
 def _in_object(letter: DeadLetter) -> tuple[str, int, int, int, int]:

@@ -7,13 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from extentflow.delivery.redelivery import (
-    KEEP,
-    LETTERS_PER_TRANSACTION,
-    DeadLetter,
-    Redelivered,
-    Repair,
-)
+from extentflow.delivery.letters import KEEP, DeadLetter, Repair
+from extentflow.delivery.redelivery import LETTERS_PER_TRANSACTION, Redelivered
 from extentflow.errors import Misconfigured
 from extentflow.jobs import preflight
 from extentflow.wiring import Runtime

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._listoffsets import LatestSpec
+from confluent_kafka.admin._listoffsets import LatestSpec, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from extentflow.errors import Misconfigured, SinkUnavailable
@@ -169,7 +169,9 @@ class Admin:
     def end_offsets(self, name: str) -> dict[int, int]:
         """Return the end offset of each partition of a topic, as `Broker.end_offsets`."""
         (facts,) = self.topic_facts([name])
-        wanted = {TopicPartition(name, one): LatestSpec() for one in range(facts.partitions)}
+        places = (TopicPartition(name, one) for one in range(facts.partitions))
+        latest: OffsetSpec = LatestSpec()  # type: ignore[no-untyped-call]
+        wanted = dict.fromkeys(places, latest)
 
         def request(seconds: float) -> dict[int, int]:
             found = self._client.list_offsets(wanted, request_timeout=seconds)

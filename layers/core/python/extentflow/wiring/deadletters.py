@@ -7,8 +7,9 @@ from functools import lru_cache
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.table import Key, declared
 from extentflow.delivery.deadletters import DeadLetters
+from extentflow.delivery.letters import DeadLetter
 from extentflow.delivery.pipeline import Pipeline
-from extentflow.delivery.redelivery import DeadLetter, Opened, Redelivery
+from extentflow.delivery.redelivery import Opened, Redelivery
 from extentflow.errors import Misconfigured, NotOffered
 from extentflow.model import Extent, Job
 from extentflow.sink import ProducerSettings
