@@ -24,6 +24,7 @@ BLOCKING = {
     "consume": (1, "timeout"),
     "describe_configs": (1, "request_timeout"),
     "create_topics": (1, "request_timeout"),
+    "list_offsets": (1, "request_timeout"),
 }
 # Methods that wait for no broker. `close` is a consumer's that never joins its group; `commit` and
 # `abort` are those of our sinks, which share their names with a consumer's.
