@@ -352,8 +352,9 @@ class _RowGroupReader:
                     at = row + batch.num_rows
                     self._fit(batch)
                     if skip < at:
-                        wanted = batch.slice(max(0, skip - row))
-                        yield self._exact(wanted, {}, self._limit_bytes)
+                        if row < skip:
+                            batch = batch.slice(skip - row)  # noqa: PLW2901
+                        yield self._exact(batch, {}, self._limit_bytes)
             except PageContradiction as exc:
                 if has_skipped:
                     raise
