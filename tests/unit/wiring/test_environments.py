@@ -143,8 +143,7 @@ def test_commands_that_show_nothing_name_the_other_ledger(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for module in ("jobs", "connectors"):
-        monkeypatch.setattr(f"extentflow.cli.{module}.open_runtime", lambda **_: MemoryRuntime())
+    monkeypatch.setattr("extentflow.cli.opened.open_runtime", lambda **_: MemoryRuntime())
 
     assert run_command_line(app, words) == 0
     assert f"note: {own.path} records 1 job" in capsys.readouterr().err
