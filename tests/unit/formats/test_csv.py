@@ -412,6 +412,17 @@ def test_an_unclosed_quote_ends_with_its_line(rest: bytes) -> None:
         )
 
 
+def test_a_line_that_begins_like_a_byte_order_mark_may_have_an_unclosed_quote() -> None:
+    """Its first character is U+F000 to U+FFFF, such as the full-width forms of Chinese text."""
+    body = 'a,b\n\uff01,"x\n2,y\n'.encode()
+
+    for cut in range(1, len(body)):
+        result = read(body, cut, csv_multiline_bytes=None)
+
+        assert [row["a"] for row in result.rows] == ["2"]
+        assert [raw for _, raw, _ in result.bad] == ['\uff01,"x'.encode()]
+
+
 def test_a_quoted_field_that_is_too_long_for_line_breaks_ends_with_its_line() -> None:
     long = b"x" * 30
     body = b'a,b\n1,"' + long + b'\nz"\n2,"' + long + b'"\n3,"\n"\n4,"' + long + b"\n5,6\n"

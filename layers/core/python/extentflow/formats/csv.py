@@ -223,7 +223,7 @@ def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
     irregular = np.zeros(len(block), bool) if block.irregular is None else block.irregular.copy()
     # Arrow drops a byte order mark at the start of its input, which may be any line here.
     for line in np.flatnonzero(data[block.starts] == BOM[0]).tolist():
-        irregular[line] = block.raw(line).startswith(BOM)
+        irregular[line] |= block.raw(line).startswith(BOM)
     if own.delimiter:
         irregular[block.lines_at(np.flatnonzero(data == _LF))] = True
     # Arrow ends a row at a CR without LF, too.

@@ -772,13 +772,13 @@ class _StartSearch:
     def _first_newline(self, data: bytes) -> tuple[int, int]:
         """Return the first LF that is not escaped, and where one ends that may be escaped; or -1.
 
-        Escapes at the start of `data` may themselves be escaped.
+        One at the start of `data`, perhaps behind escapes, may be escaped by what precedes it.
         """
         if self._syntax.escape is None:
             return data.find(_NEWLINE), -1
         escape = re.escape(self._syntax.escape).encode()
         clear = re.search(rb"(?<=[^%b])(?:%b%b)*\n" % (escape, escape, escape), data)
-        unclear = re.match(rb"%b+\n" % escape, data)
+        unclear = re.match(rb"%b*\n" % escape, data)
         return clear.end() - 1 if clear else -1, unclear.end() if unclear else -1
 
     def _starts(self, data: bytes, begin: int, *, final: bool) -> Indexes:
