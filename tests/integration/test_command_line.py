@@ -163,7 +163,7 @@ def alone(line: CommandLine) -> CommandLine:
     [
         pytest.param(
             {"aws__s3__bucket__name": "no-such-bucket"},
-            ["s3://no-such-bucket/"],
+            ["s3://no-such-bucket"],
             "correct aws.s3.bucket.name",
             id="bucket",
         ),
