@@ -1,6 +1,7 @@
 """Damaged Parquet: lost rows are reported, the others are read; store errors are not damage."""
 
 import random
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -128,6 +129,28 @@ def test_decoding_continues_after_a_damaged_row_group() -> None:
     assert lost.batch.num_rows == 0
     assert lost.batch.schema == result[0].batch.schema
     assert result[location + 1].locations[0] == 3 * GROUP_ROWS
+
+
+@pytest.mark.parametrize("size", [1 << 30, 16 << 30])
+def test_lengths_beyond_those_of_pages_are_damage_and_no_lack_of_memory(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_: object) -> Iterator[pa.RecordBatch]:
+        yield from map(_refused, [size])
+
+    monkeypatch.setattr("extentflow.formats.parquet._ColumnReader._iterate", asked)
+
+    if size == 1 << 30:
+        with pytest.raises(pa.ArrowMemoryError):
+            decoded(Parquet(FormatOptions()), MemorySource(BODY), (0, len(BODY)))
+        return
+    result = decoded(Parquet(FormatOptions()), MemorySource(BODY), (0, len(BODY)))
+    assert result.rows == []
+    assert len(result.bad) == ROWS // GROUP_ROWS
+
+
+def _refused(size: int) -> pa.RecordBatch:
+    raise pa.ArrowMemoryError(f"malloc of size {size} failed")
 
 
 def test_every_damaged_row_group_is_a_bad_record_of_its_own() -> None:

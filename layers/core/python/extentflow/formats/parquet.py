@@ -11,6 +11,7 @@ turns out to be damaged while it is decoded, its batch is lost with the rest of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ EXTENT_BYTES = 32 << 20
 # Of Arrow's stream per column, for row groups that are larger than a window.
 BUFFER_BYTES = 64 << 10
 BATCH_BYTES = 4 << 20
+# Sizes of pages are 32-bit numbers; who asks for more than twice that believes damaged lengths.
+MOST_ALLOCATED_BYTES = 4 << 30
 # What Arrow raises for pages that it cannot decode.
 _DECODE_ERRORS = (
     pa.ArrowInvalid,
@@ -192,6 +195,12 @@ class _ColumnReader:
             if batch:
                 # Lengths and offsets of nested columns contradict each other in damaged pages.
                 batch.validate()
+        except pa.ArrowMemoryError as exc:
+            self._file.check()
+            asked = re.search(r"of size (\d+)", str(exc))
+            if asked is None or int(asked[1]) <= MOST_ALLOCATED_BYTES:
+                raise
+            raise UndecodableRows(f"its lengths need too much memory: {exc}", 1) from exc
         except _DECODE_ERRORS as exc:
             # Arrow wraps an exception of the source; that one must not look like damage.
             self._file.check()
