@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
@@ -30,6 +31,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.support.waiting import eventually
 
 from extentflow.sink.broker import KafkaBroker
 from extentflow.sink.settings import Timeouts
@@ -118,7 +120,16 @@ class Secured:
         wanted = UserScramCredentialUpsertion(name, secret, password.encode())
         for altered in self.admin.alter_user_scram_credentials([wanted]).values():
             altered.result(timeout=60)
+        # The controller answers before the broker knows the password.
+        eventually(f"{name} can log in", lambda: self._logs_in(name, password))
         return name
+
+    def _logs_in(self, name: str, password: str) -> bool:
+        try:
+            AdminClient(self.settings(name, password)).list_topics(timeout=10)
+        except KafkaException:
+            return False
+        return True
 
     def allow(self, user: str, kind: ResourceType, prefix: str) -> None:
         rule = AclBinding(
