@@ -355,15 +355,15 @@ class PostgresServer:
 
         def hold(session: "psycopg.Connection[tuple[object, ...]]") -> None:
             session.execute("LOCK TABLE extentflow_items IN SHARE ROW EXCLUSIVE MODE")
-            # The others must have waited longer: the one that finds the circle gives way.
-            if self.holders.over.wait(0.7):
-                return
-            found = session.execute(
-                "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks"
-                " WHERE locktype = 'advisory' AND granted AND pid IN"
-                " (SELECT pid FROM pg_locks WHERE NOT granted AND locktype = 'relation') LIMIT 1"
-            ).fetchone()
+            found, end = None, time.monotonic() + 10
+            while found is None and time.monotonic() < end and not self.holders.over.wait(0.05):
+                found = session.execute(
+                    "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype ="
+                    " 'advisory' AND granted AND pid IN (SELECT pid FROM pg_locks WHERE NOT granted"
+                    " AND locktype = 'relation') LIMIT 1"
+                ).fetchone()
             if found is not None:
+                # The other one has waited longer: it finds the circle first, and gives way.
                 session.execute("SELECT pg_advisory_xact_lock(%s)", found)
 
         return self._held(hold)
