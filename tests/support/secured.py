@@ -126,7 +126,7 @@ class Secured:
 
     def _logs_in(self, name: str, password: str) -> bool:
         try:
-            AdminClient(self.settings(name, password)).list_topics(timeout=10)
+            AdminClient({**self.settings(name, password)}).list_topics(timeout=10)
         except KafkaException:
             return False
         return True
