@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -26,7 +27,7 @@ from tests.support.real import (
     take_over,
     the_job,
 )
-from tests.support.waiting import AWAITED_SECONDS, running_seconds
+from tests.support.waiting import eventually, running_seconds
 
 from extentflow.model import ExtentState, JobState
 from extentflow.sink.headers import by_name
@@ -467,11 +468,21 @@ def test_the_queues_limit_leaves_good_records_alone(
 
 def lower_limit(delivery: Delivery, kind: ResourceType, name: str, setting: str, to: int) -> None:
     """Lower a limit of a topic or of a broker."""
-    admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
     entry = ConfigEntry(setting, str(to), incremental_operation=AlterConfigOpType.SET)
     changed = ConfigResource(kind, name, incremental_configs=[entry])
-    altered = admin.incremental_alter_configs([changed], request_timeout=AWAITED_SECONDS)
-    altered[changed].result()
+
+    def lowered() -> bool:
+        admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
+        altered = admin.incremental_alter_configs([changed], request_timeout=60)
+        try:
+            altered[changed].result()
+        except KafkaException as exc:
+            if exc.args[0].code() == KafkaError._TIMED_OUT:
+                return False
+            raise
+        return True
+
+    eventually(f"{setting} of {name} is {to}", lowered)
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
