@@ -544,7 +544,6 @@ def test_a_record_above_a_limit_that_was_lowered_meanwhile_is_a_bad_record(
     assert b"too large" in by_name(letter.headers)["extentflow.reason"]
 
 
-@pytest.mark.skip(reason="open: the second broker does not answer the change of its own limit")
 @pytest.mark.long
 def test_a_brokers_limit_that_is_lowered_makes_batches_smaller(
     delivery: Delivery, second_broker: Stack
