@@ -96,7 +96,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     root = tmp_path_factory.mktemp("second")
-    # A change of `message.max.bytes` restarts the log cleaner: its buffer of 128 MiB is there twice.
+    # A change of `message.max.bytes` restarts the log cleaner, whose 128 MiB are then there twice.
     with Stack(root, services=[Kafka(heap="768m", quick=True)], free_ports=True) as running:
         running.up()
         yield running

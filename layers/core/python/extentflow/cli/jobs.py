@@ -98,12 +98,13 @@ def status(
 
 
 def _show_one(read: "Callable[[], JobDetail]", *, watch: bool, as_json: bool) -> None:
+    view = statuses.view_job()
     if watch:
-        statuses.watch(read, statuses.view_job(), as_json=as_json)
+        statuses.watch(read, view, as_json=as_json)
     elif as_json:
-        output.print_json(statuses.job_json(read()))
+        output.print_json(view.to_json(read()))
     else:
-        statuses.show_job(read())
+        view.show(read())
 
 
 def submit(

@@ -111,13 +111,12 @@ class SourcesFile:
     path: Path
     open_allowed: bool
 
-    def read(self) -> str:
-        """Return the file's text. Raises Misconfigured if it does not declare sources."""
+    def read(self) -> tuple[Source, ...]:
+        """Return the sources. Raises Misconfigured if the file does not declare any."""
         text = read_if_present(str(self.path))
         if text is None:
             raise Misconfigured(f"--sources {self.path}: no such file; correct the path")
-        declared(text, open_allowed=self.open_allowed)
-        return text
+        return _declared(text, self.open_allowed)
 
 
 @dataclass(frozen=True)
@@ -130,8 +129,7 @@ class Responder:
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the response to one request; 503 while the sources cannot be read."""
         try:
-            allowed = _declared(self.sources.read(), self.sources.open_allowed)
-            receiver = Receiver(allowed, lambda body: self.queue.send([body]))
+            receiver = Receiver(self.sources.read(), lambda body: self.queue.send([body]))
         except Misconfigured as exc:
             log.error("no sender is admitted: %s", exc)  # noqa: TRY400 - the message says it all
             return HttpResponse(503, "text/plain", "the receiver is misconfigured\n")

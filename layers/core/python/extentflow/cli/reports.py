@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -54,6 +54,11 @@ def states(jobs: Sequence[JobReport]) -> dict[str, int]:
     return dict(Counter(job.state for job in jobs).most_common())
 
 
+def by_state(counts: Mapping[str, int]) -> str:
+    """Return how many jobs are in each state, in words."""
+    return ", ".join(f"{count:,} {state}" for state, count in counts.items())
+
+
 def extents(job: JobReport) -> str:
     """Return how many of a job's extents are done, as `done/all`, and how many failed."""
     failed = f", {job.failed} failed" if job.failed else ""
@@ -63,8 +68,7 @@ def extents(job: JobReport) -> str:
 def _show_jobs(report: RunReport) -> None:
     jobs: Sequence[JobReport] = report.jobs
     if len(jobs) > SHOWN_JOBS:
-        many = ", ".join(f"{count:,} {state}" for state, count in states(jobs).items())
-        output.say(f"{len(jobs):,} jobs: {many}")
+        output.say(f"{len(jobs):,} jobs: {by_state(states(jobs))}")
         jobs = [job for job in jobs if not job.settled][:SHOWN_JOBS]
     columns = ["job", "object", "state", "extents", "records", "bad"]
     columns += ["filtered"] if any(job.filtered for job in jobs) else []
@@ -104,28 +108,28 @@ def _problem(job: JobReport, *, stopped: bool) -> str:
 
 def _next_commands(jobs: Sequence[JobReport], report: RunReport, command: str) -> Iterator[str]:
     """Yield what to do next, once for all jobs that ended alike. No line delivers twice unsaid."""
-    by_state: dict[str, list[JobReport]] = {}
+    alike: dict[str, list[JobReport]] = {}
     for job in jobs:
-        by_state.setdefault(job.state, []).append(job)
-    if failed := by_state.get(JobState.FAILED):
+        alike.setdefault(job.state, []).append(job)
+    if failed := alike.get(JobState.FAILED):
         job = failed[0]
-        run = command or f"extentflow run -c {job.connector}"
-        same = f"`{run}`" if not command else run
-        only = f"`{run} --failed`" if not command else f"{run} with --failed"
+        run = f"extentflow run -c {job.connector}"
+        same = command or f"`{run}`"
+        only = f"{command} with --failed" if command else f"`{run} --failed`"
         yield (
             f"correct the object, then {same} delivers its new version; or change the connector,"
             f" then {only} delivers only what failed (--dry-run shows it first)"
         )
         which = job.job if len(failed) == 1 else f"-c {job.connector}"
         yield f"if the cause has passed, `extentflow replay {which}` continues where it failed"
-    if cancelled := by_state.get(JobState.CANCELLED):
+    if cancelled := alike.get(JobState.CANCELLED):
         job = cancelled[0]
         yield (
             f"`extentflow replay {job.job}` delivers the rest, `extentflow replay -c "
             f"{job.connector}` the rest of all such jobs; while the connector is paused or "
             f"stopped, first run `extentflow resume {job.connector}`"
         )
-    opened = [*by_state.get(JobState.PLANNING, ()), *by_state.get(JobState.RUNNING, ())]
+    opened = [*alike.get(JobState.PLANNING, ()), *alike.get(JobState.RUNNING, ())]
     if opened or (report.stopped and report.left_out):
         done, all_of = (sum(getattr(job, name) for job in opened) for name in ("done", "extents"))
         what = f"interrupted: {done:,} of {all_of:,} extents are done; " if report.stopped else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from rich.text import Text
 
 from extentflow.cli import output
-from extentflow.cli.reports import extents
+from extentflow.cli.reports import by_state, extents
 from extentflow.model import ExtentState, JobState
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def _totals(found: JobList) -> str:
-    many = ", ".join(f"{count:,} {state}" for state, count in found.states.items())
+    many = by_state(found.states)
     shown = len(found.jobs)
     if shown < found.matching:
         many += f"; {shown:,} of {found.matching:,} shown, the newest (--limit shows more)"

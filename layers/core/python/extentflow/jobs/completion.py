@@ -22,7 +22,7 @@ from extentflow.errors import (
     Permanent,
     reason,
 )
-from extentflow.jobs.planner import following_id
+from extentflow.jobs.planner import is_followed
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
@@ -61,7 +61,7 @@ class CompletionActions:
         except Misconfigured as exc:
             log.warning("nothing is done to the object of job %s: %s", job.id, exc)
             return ""
-        if config.after_completion == NONE or self._is_followed(job):
+        if config.after_completion == NONE or is_followed(self.ledger, job):
             return ""
         failed = self._failure(config, job)
         notes, before = self.ledger.notes, FAILURES.read(self.ledger.notes, job.id)
@@ -71,9 +71,6 @@ class CompletionActions:
         elif before:
             FAILURES.clear(notes, job.id)
         return failed
-
-    def _is_followed(self, job: Job) -> bool:
-        return self.ledger.jobs.get(following_id(job)) is not None
 
     def _failure(self, config: ConnectorConfig, job: Job) -> str:
         """Apply the action; return why it failed for good, with the remedy, or ""."""

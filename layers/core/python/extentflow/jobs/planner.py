@@ -79,6 +79,11 @@ def following_id(job: Job) -> str:
     return job_id(job.connector, job.version, job.generation + 1)
 
 
+def is_followed(ledger: Ledger, job: Job) -> bool:
+    """Return whether a later job delivers the same version of the object."""
+    return ledger.jobs.get(following_id(job)) is not None
+
+
 def check_cluster(job: Job, cluster: str) -> None:
     """Raise Conflict, with both clusters, for a job whose progress another Kafka cluster holds."""
     if job.cluster != cluster:
@@ -189,7 +194,7 @@ class Planner:
 
     def is_followed(self, job: Job) -> bool:
         """Return whether a later job delivers the same version of the object."""
-        return self.ledger.jobs.get(following_id(job)) is not None
+        return is_followed(self.ledger, job)
 
     def plan(
         self,

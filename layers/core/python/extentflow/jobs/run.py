@@ -29,7 +29,7 @@ from extentflow.errors import (
 )
 from extentflow.jobs.planner import JobRequest, Planner, in_pages
 from extentflow.jobs.preflight import ConnectorStateCache
-from extentflow.ledger import ConnectorState, JobProgress, Ledger, committed, failure_reason
+from extentflow.ledger import ConnectorState, JobProgress, Ledger, committed, summary
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 
 log = logging.getLogger(__name__)
@@ -329,14 +329,14 @@ class JobRunner:
         states = self._states()  # an empty cache: the current states
         try:
             current = [self.ledger.jobs.get(job.id) or job if broken else job for job in ended]
+            facts = ((job, summary(self.ledger, job)) for job in current)
             return tuple(
                 replace(
-                    report(self.ledger, job),
-                    reason=(job.state.open and states.skip_reason(job.connector))
-                    or failure_reason(self.ledger, job),
+                    report_of(job, found.progress),
+                    reason=(job.state.open and states.skip_reason(job.connector)) or found.cause,
                     delivered_before=job.id in before,
                 )
-                for job in current
+                for job, found in facts
             )
         except ExtentflowError as exc:
             if broken is None:

@@ -498,22 +498,14 @@ def open_ledger(options: LedgerOptions) -> Ledger:
         ) from None
 
 
+def last_stored(connectors: ConnectorStore, name: str) -> ConnectorVersion | None:
+    """Return the latest revision of a connector, also of one that is not listed; None: no such."""
+    return next((one for one in connectors.list(deleted=True) if one.name == name), None)
+
+
 def committed(ledger: Ledger, job: Job) -> JobProgress:
     """Return a job's totals with all committed records; reads the extents unless it is DONE."""
-    totals = ledger.jobs.progress(job.id)
-    return totals if job.state is JobState.DONE else _with_open(totals, ledger.extents.list(job.id))
-
-
-def _with_open(totals: JobProgress, items: Iterable[ExtentItem]) -> JobProgress:
-    for item in items:
-        if item.state is not ExtentState.DONE:
-            totals = replace(
-                totals,
-                records=totals.records + item.records,
-                bad=totals.bad + item.bad,
-                filtered=totals.filtered + item.filtered,
-            )
-    return totals
+    return summary(ledger, job).progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,26 +517,47 @@ class JobSummary:
     claimed: tuple[ExtentItem, ...] = ()
 
 
+def summary(ledger: Ledger, job: Job) -> JobSummary:
+    """Return a job's summary, strongly consistent; reads the extents unless it is DONE."""
+    totals = ledger.jobs.progress(job.id)
+    done = job.state is JobState.DONE
+    return summary_of(job, totals, () if done else ledger.extents.list(job.id))
+
+
+def summary_of(job: Job, totals: JobProgress, items: Iterable[ExtentItem]) -> JobSummary:
+    """Return a job's summary by its extents, which were read after `totals`."""
+    claimed: list[ExtentItem] = []
+    error: str | None = None
+    for item in items:
+        if item.state is not ExtentState.DONE:
+            totals = replace(
+                totals,
+                records=totals.records + item.records,
+                bad=totals.bad + item.bad,
+                filtered=totals.filtered + item.filtered,
+            )
+        if item.state is ExtentState.FAILED and error is None:
+            error = item.error
+        if item.claim is not None:
+            claimed.append(item)
+    return JobSummary(totals, _cause(job, error or ""), tuple(claimed))
+
+
 def summaries(ledger: Ledger, jobs: Collection[Job]) -> dict[str, JobSummary]:
     """Return the summaries of jobs, by id, in few requests; they may lag behind writes."""
     totals = ledger.jobs.progress_of(jobs)
     extents = ledger.extents.list_many(job for job in jobs if job.state is not JobState.DONE)
-    found: dict[str, JobSummary] = {}
-    for job in jobs:
-        items = extents.get(job.id, [])
-        claimed = tuple(item for item in items if item.claim is not None)
-        cause = _cause(job, items)
-        found[job.id] = JobSummary(_with_open(totals[job.id], items), cause, claimed)
-    return found
+    return {job.id: summary_of(job, totals[job.id], extents.get(job.id, [])) for job in jobs}
 
 
 def failure_reason(ledger: Ledger, job: Job) -> str:
     """Return why a job ended, and for a FAILED one why its first failed extent did."""
-    return _cause(job, ledger.extents.list(job.id) if job.state is JobState.FAILED else ())
+    items = ledger.extents.list(job.id) if job.state is JobState.FAILED else ()
+    return _cause(job, next((one.error for one in items if one.state is ExtentState.FAILED), ""))
 
 
-def _cause(job: Job, items: Iterable[ExtentItem]) -> str:
-    if job.state is not JobState.FAILED:
-        return job.reason
-    first = next((item.error for item in items if item.state is ExtentState.FAILED), "")
-    return f"{job.reason}: {first}" if first and first not in job.reason else job.reason
+def _cause(job: Job, error: str) -> str:
+    """Return why a job ended; `error` is that of its first failed extent."""
+    if job.state is JobState.FAILED and error and error not in job.reason:
+        return f"{job.reason}: {error}"
+    return job.reason

@@ -30,7 +30,7 @@ from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured, plain, without_credentials
 from extentflow.jobs.addresses import FILE_SCHEME, GLOB_CHARACTERS, KeyScope, file_path
-from extentflow.ledger import ConnectorVersion
+from extentflow.ledger import ConnectorVersion, last_stored
 from extentflow.services.connectors import Connectors, overlapping, place_of, service_of
 from extentflow.wiring import Runtime, check_connector
 
@@ -179,8 +179,7 @@ def _require_same_objects(runtime: Runtime, made: AddressedConnector) -> None:
 
     What it delivered, from elsewhere or to another topic, would count as delivered.
     """
-    versions = runtime.ledger.connectors.list(deleted=True)
-    before = next((one for one in versions if one.name == made.name), None)
+    before = last_stored(runtime.ledger.connectors, made.name)
     if before is None:
         return
     try:

@@ -21,7 +21,7 @@ from extentflow.jobs.completion import FAILURES
 from extentflow.jobs.planner import following_id
 from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report_of
-from extentflow.ledger import ExtentItem, JobProgress, JobSummary, committed, summaries
+from extentflow.ledger import ExtentItem, JobProgress, JobSummary, summaries, summary_of
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive
@@ -195,9 +195,9 @@ class Jobs:
         """Return one job, by its id or its beginning; Misconfigured if none or several match."""
         ledger = self.runtime.ledger
         job = known_job(ledger, job_id)
+        totals = ledger.jobs.progress(job.id)
         items = {item.ordinal: item for item in ledger.extents.list(job.id)}
-        claimed = tuple(item for item in items.values() if item.claim is not None)
-        facts = {job.id: JobSummary(committed(ledger, job), claimed=claimed)}
+        facts = {job.id: summary_of(job, totals, items.values())}
         ended = job.state in (JobState.FAILED, JobState.CANCELLED)
         return replace(
             self._detail(job, facts[job.id].progress),

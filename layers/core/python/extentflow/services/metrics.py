@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 
-from extentflow.background import BackgroundCall
+from extentflow.discovery.serving import Handler, HttpServer
 from extentflow.errors import Misconfigured, plain
 
 PATH = "/metrics"
@@ -68,34 +67,26 @@ def serve_metrics(metrics: Metrics, address: str) -> Iterator[str]:
     not one, or is taken.
     """
 
-    class Handler(BaseHTTPRequestHandler):
-        timeout = REQUEST_SECONDS
-
-        def do_GET(self) -> None:
+    class Scraped(Handler):
+        def do_GET(self) -> None:  # noqa: N802 - the base class's
             body = metrics.text().encode() if self.path.partition("?")[0] == PATH else b""
-            self.send_response(HTTPStatus.OK if body else HTTPStatus.NOT_FOUND)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - the base's name
-            """Write nothing: a scraper asks every few seconds."""
+            status = HTTPStatus.OK if body else HTTPStatus.NOT_FOUND
+            # A scraper asks every few seconds; its connections do not wait for that.
+            headers = [("Content-Type", CONTENT_TYPE), ("Connection", "close")]
+            self.answer(status, body, headers)
 
     host, port = _host_and_port(address)
     try:
-        server = ThreadingHTTPServer((host, port), Handler)
+        server = HttpServer((host, port), Scraped, request_seconds=REQUEST_SECONDS)
     except OSError as exc:
         raise Misconfigured(
             f"--metrics {plain(address)}: {exc.strerror or exc}; write another HOST:PORT"
         ) from exc
-    serving = BackgroundCall(server.serve_forever, "extentflow-metrics")
+    server.start()
     try:
-        yield f"http://{host or '0.0.0.0'}:{server.server_address[1]}{PATH}"  # noqa: S104 - shown
+        yield f"http://{host or '0.0.0.0'}:{server.port}{PATH}"  # noqa: S104 - shown
     finally:
-        server.shutdown()
-        server.server_close()
-        serving.result()
+        server.stop()
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -42,6 +42,7 @@ from extentflow.jobs.run import (
     report,
     report_of,
 )
+from extentflow.ledger import last_stored
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Content, Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue import MOST_ADDRESSES
@@ -195,8 +196,7 @@ class Runs:
     def expect(self, config: Mapping[str, str]) -> int:
         """Return the revision that a connector would be stored as, for `plan` and `failed`."""
         checked = parse(config)
-        versions = self.runtime.ledger.connectors.list(deleted=True)
-        latest = next((one for one in versions if one.name == checked.name), None)
+        latest = last_stored(self.runtime.ledger.connectors, checked.name)
         revision = 1 if latest is None else latest.revision
         if latest is not None and latest.config != config:
             revision += 1

@@ -90,21 +90,21 @@ def other_ledger(
     """Return what the user's own ledger records, and how to use it; None: it is used, or empty."""
     try:
         own = LedgerAddress.in_state_folder(environ)
-        count = 0 if used == own else count_jobs(own.path)
     except ExtentflowError:  # unusable; it is not what the command needs
         return None
-    return (
-        f"{own.path} records {_jobs(count)}: EXTENTFLOW_LEDGER_URL={own} uses it" if count else None
-    )
+    found = None if used == own else recorded(own.path)
+    return found and f"{found}: EXTENTFLOW_LEDGER_URL={own} uses it"
 
 
 def recorded(path: Path) -> str | None:
-    """Return what a ledger of SQLite records, in words; None where it records no job."""
+    """Return what a ledger of SQLite records, in words; None: no job, or it cannot be used."""
     try:
         count = count_jobs(path)
     except ExtentflowError:
         return None
-    return f"{path} records {_jobs(count)}" if count else None
+    more = " or more" if count == MOST_COUNTED else ""
+    jobs = f"{count:,} job{'' if count == 1 else 's'}{more}"
+    return f"{path} records {jobs}" if count else None
 
 
 def count_jobs(path: Path) -> int:
@@ -113,8 +113,3 @@ def count_jobs(path: Path) -> int:
         return 0
     ledger = open_ledger(LedgerOptions(url=LedgerAddress.of_file(path).url))
     return sum(1 for _ in islice(ledger.jobs.list(), MOST_COUNTED))
-
-
-def _jobs(count: int) -> str:
-    more = " or more" if count == MOST_COUNTED else ""
-    return f"{count:,} job{'' if count == 1 else 's'}{more}"

@@ -24,7 +24,7 @@ from extentflow.formats.recognition import (
     recognised_compression,
     recognised_format,
 )
-from extentflow.ledger import Ledger
+from extentflow.ledger import Ledger, last_stored
 from extentflow.model import Content, Extent, Job, ObjectVersion
 from extentflow.sink.settings import problems
 from extentflow.storage import (
@@ -65,8 +65,7 @@ class ConnectorCatalogue:
         """
         stored = self._ledger.connectors.get(name)
         if stored is None and deleted:
-            every = self._ledger.connectors.list(deleted=True)
-            stored = next((one for one in every if one.name == name), None)
+            stored = last_stored(self._ledger.connectors, name)
         if stored is None:
             put = "`extentflow connectors put FILE` stores one"
             names = list(self._ledger.connectors.names())
