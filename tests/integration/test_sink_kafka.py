@@ -449,9 +449,10 @@ def test_a_commit_gives_up_in_time_and_closing_does_not_wait(
     cluster: KafkaCluster, stack: Stack, client: ProducerSettings
 ) -> None:
     sink = cluster.impatient(commit_seconds=3).fence(cluster.identity(), client).open()
-    sink.send(lines(cluster.topic(), b"a"))
+    topic = cluster.topic()
 
     with paused(stack, cluster):
+        sink.send(lines(topic, b"a"))
         began = running_seconds()
         with pytest.raises(SinkUnavailable):
             sink.commit(PROGRESS)

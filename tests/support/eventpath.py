@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import boto3
 from botocore.exceptions import ClientError
-from demo.eventpath import PROJECT, Upload, notification
+from demo.eventpath import PROJECT, Upload, notification, put
 from tests.integration.faultproxy import Answer, FaultProxy, Request
 from tests.support.delivery import LEASE_SECONDS, Delivery
 from tests.support.toy_functions import Seen
@@ -26,7 +26,7 @@ from tests.support.waiting import eventually
 
 from extentflow.config.worker import WorkerSettings, load, variable
 from extentflow.ledger import ExtentItem
-from extentflow.model import Job, JobState, ObjectVersion, job_id
+from extentflow.model import Job, JobState
 from extentflow.queue import Depth
 from extentflow.queue.sqs import SqsQueue
 from extentflow_local.emr.service import EmrServerless
@@ -348,15 +348,7 @@ class Feed:
 def put_version(delivery: Delivery, label: str, body: bytes) -> Upload:
     """Put an object of a delivery; return it with the id of its job."""
     key = f"{delivery.prefix}{label}"
-    answer = delivery.s3.put_object(Bucket=delivery.bucket, Key=key, Body=body)
-    version = ObjectVersion(
-        bucket=delivery.bucket,
-        key=key,
-        version_id=answer.get("VersionId"),
-        etag=answer["ETag"].strip('"'),
-        size=len(body),
-    )
-    return Upload(version, job_id(delivery.connector_name, version))
+    return put(delivery.s3, delivery.bucket, key, body, delivery.connector_name)
 
 
 def announcement(upload: Upload) -> str:

@@ -39,7 +39,8 @@ class Apicurio:
             f"-Dquarkus.http.host={HOST}",
             f"-Dquarkus.http.port={ports['registry']}",
             "-Dquarkus.http.access-log.enabled=false",
-            f"-Dapicurio.datasource.url=jdbc:h2:file:{directory / 'data'}",
+            # By default the database writes a commit within half a second, which a kill loses.
+            f"-Dapicurio.datasource.url=jdbc:h2:file:{directory / 'data'};WRITE_DELAY=0",
             "-jar",
             str(runner),
         ]

@@ -423,6 +423,7 @@ def test_trap_t23_a_key_that_does_nothing_yet_is_unknown(name: str) -> None:
         ({**ORDERS, "input.format": "orc", "record.max.bytes": "1MiB"}, "record.max.bytes"),
         ({**ORDERS, "input.format": "csv", "bytes.chunk.bytes": "1KiB"}, "bytes.chunk.bytes"),
         ({**ORDERS, "input.format": "csv", "parquet.int96.unit": "us"}, "parquet.int96.unit"),
+        ({**ORDERS, "input.format": "csv", "parquet.page.index": "false"}, "parquet.page.index"),
         (
             {**ORDERS, "input.format": "csv", "parquet.encryption.footer.key": "${env:KEY}"},
             "parquet.encryption.footer.key",
@@ -493,6 +494,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         "parquet.encryption.footer.key",
         "parquet.encryption.key.list",
         "parquet.int96.unit",
+        "parquet.page.index",
         "record.max.bytes",
         "json.elements",
         "json.schema",

@@ -97,6 +97,7 @@ PASSING_CLASSES = {
     "57",  # operator intervention: shut down, starting up, statement cancelled
     "58",  # system error
     "25006",  # read-only: a standby, before or after a fail-over
+    "25P03",  # idle within a transaction: this process or the server was suspended
 }
 MISSING = {"42P01", "3F000"}  # no such table, no such schema
 PERMISSION_CLASSES = {"28", "42501"}
