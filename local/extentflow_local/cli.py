@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
+_SERVICES = "kafka, s3, dynamodb, sqs, aws, registry (of schemas)"
 _Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="SERVICE", help="kafka, s3, dynamodb, sqs, aws; by default all."),
+    list[str] | None, typer.Argument(metavar="SERVICE", help=f"{_SERVICES}; by default all.")
 ]
 _Started = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="SERVICE",
-        help="kafka, s3, dynamodb, sqs, aws; by default kafka and s3, and what --aws adds.",
+        metavar="SERVICE", help=f"{_SERVICES}; by default kafka and s3, and what --aws adds."
     ),
 ]
 _Aws = Annotated[
@@ -59,6 +58,7 @@ _S3_PORT = _port("s3", "The S3 server's port; takes the next seven too.")
 _DYNAMODB_PORT = _port("dynamodb", "DynamoDB's port.")
 _SQS_PORT = _port("sqs", "The SQS server's port.")
 _AWS_PORT = _port("aws", "The port of Secrets Manager and EventBridge.")
+_REGISTRY_PORT = _port("registry", "The schema registry's port.")
 
 
 @app.command()
@@ -72,6 +72,7 @@ def up(
     dynamodb_port: Annotated[int | None, _DYNAMODB_PORT] = None,
     sqs_port: Annotated[int | None, _SQS_PORT] = None,
     aws_port: Annotated[int | None, _AWS_PORT] = None,
+    registry_port: Annotated[int | None, _REGISTRY_PORT] = None,
     as_json: _Json = False,
 ) -> None:
     """Start Kafka and an S3 server on this machine, with SQLite as the ledger. Idempotent.
@@ -88,6 +89,7 @@ def up(
         "dynamodb": dynamodb_port,
         "sqs": sqs_port,
         "aws": aws_port,
+        "registry": registry_port,
     }
     ports = {name: port for name, port in asked.items() if port is not None}
     notes = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -134,7 +134,22 @@ class LocalEventPath:
             Misconfigured, LocalStackError: as `EventSource`.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        place = Place(
+        self._declare_sources()
+        with (
+            EventSource(self.deployment, self._place, observe=observe) as source,
+            forward_run_events(self.emr, source),
+            self._notifying(buckets, on_end) if uploads else nullcontext(),
+        ):
+            yield source
+
+    @property
+    def logs(self) -> dict[str, Path]:
+        """The log file of each function that runs here."""
+        return {name: self._place.log_of(name) for name in self.deployment.run_here()}
+
+    @property
+    def _place(self) -> Place:
+        return Place(
             directory=self.directory,
             functions=self.project.functions,
             layers=[self.project.layer],
@@ -142,13 +157,6 @@ class LocalEventPath:
             http_port=self.http_port,
             search_path=self.stack.settings.search_path,
         )
-        self._declare_sources()
-        with (
-            EventSource(self.deployment, place, observe=observe) as source,
-            forward_run_events(self.emr, source),
-            self._notifying(buckets, on_end) if uploads else nullcontext(),
-        ):
-            yield source
 
     def _elsewhere(self) -> dict[str, str | None]:
         whole = emr_environment(self.emr)

@@ -57,6 +57,14 @@ _Buckets = Annotated[
 ]
 _Processes = Annotated[int, typer.Option(min=1, max=64, help="The most processes per function.")]
 _Port = Annotated[int | None, typer.Option(min=1, max=65_535, help="The receiver's port.")]
+_Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Serve the functions' metrics for Prometheus there, at /metrics.",
+    ),
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON when the functions are ready.")]
 
 
@@ -69,14 +77,17 @@ def serve(
     bucket: _Buckets = None,
     processes: _Processes = 2,
     receiver_port: _Port = None,
+    metrics: _Metrics = None,
     as_json: _Json = False,
 ) -> None:
     """Run the functions on this machine: uploads and posted notifications become records."""
+    from extentflow.services.metrics import serve_metrics
     from extentflow_local.event_path import SOURCES, LocalEventPath
+    from extentflow_local.event_source.metrics import FunctionMetrics
     from extentflow_local.event_source.source import GRACE_SECONDS
     from extentflow_local.ledgers import unused_ledger
     from extentflow_local.project import Project
-    from extentflow_local.stack import Stack
+    from extentflow_local.stack import AWS, LIGHT, Stack
 
     notes = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     settings = LocalSettings.from_environment()
@@ -86,7 +97,7 @@ def serve(
         signal.signal(number, signal.default_int_handler)
     checkout = Project(project.resolve())
     stack = Stack(settings.root, settings=settings, notify=notes.print)
-    stack.up()
+    stack.up((*LIGHT, *AWS))
     if unused := unused_ledger(stack):
         notes.print(unused)
     place = _place(stack)
@@ -105,19 +116,25 @@ def serve(
     )
     _initialise(path)
     ended = threading.Event()
-    with path.run(
-        buckets=bucket or (),
-        observe=lambda delivery: notes.print(_line(delivery)),
-        on_end=ended.set,
-    ) as source:
+    with (
+        serve_metrics(FunctionMetrics(path.logs).text, metrics) as scraped,
+        path.run(
+            buckets=bucket or (),
+            observe=lambda delivery: notes.print(_line(delivery)),
+            on_end=ended.set,
+        ) as source,
+    ):
         _remember(path)
         url = source.url if path.deployment.routes else None
         if as_json:
-            typer.echo(json.dumps({"receiver": url, "logs": str(place), "queues": path.queues}))
+            addresses = {"receiver": url, "metrics": scraped or None}
+            typer.echo(json.dumps({**addresses, "logs": str(place), "queues": path.queues}))
         else:
             uploads = f"uploads to {_listed(bucket)} at {stack.endpoint('s3')}"
             where = f" at {url}: posted notifications, and {uploads}," if url else f": {uploads}"
             notes.print(f"ready{where} are delivered; Ctrl-C stops the functions")
+            if scraped:
+                notes.print(f"metrics for Prometheus: {scraped}")
             _explain(path, url, notes, own=sources is None)
         with suppress(KeyboardInterrupt):
             ended.wait()

@@ -6,6 +6,7 @@ EXTENTFLOW_LOCAL_S3_PORT          18333 and the next seven
 EXTENTFLOW_LOCAL_DYNAMODB_PORT    18000
 EXTENTFLOW_LOCAL_SQS_PORT         19324
 EXTENTFLOW_LOCAL_AWS_PORT         15000
+EXTENTFLOW_LOCAL_REGISTRY_PORT    18081
 EXTENTFLOW_LOCAL_RECEIVER_PORT    18380
 EXTENTFLOW_LOCAL_STACK            off: commands do not use the stack of the working directory
 EXTENTFLOW_IVY_SETTINGS           an ivysettings.xml of your own, for use behind a mirror
@@ -27,6 +28,7 @@ DEFAULT_PORTS: Mapping[str, int] = {
     "dynamodb": 18000,
     "sqs": 19324,
     "aws": 15000,
+    "registry": 18081,
     "receiver": 18380,
 }
 _SWITCH = "EXTENTFLOW_LOCAL_STACK"

@@ -30,6 +30,7 @@ from extentflow_local.services import Service
 from extentflow_local.services.aws import MotoServer
 from extentflow_local.services.dynamodb import DynamoDbLocal
 from extentflow_local.services.kafka import Kafka
+from extentflow_local.services.registry import Apicurio
 from extentflow_local.services.s3 import SeaweedS3
 from extentflow_local.services.sqs import ElasticMq
 from extentflow_local.settings import LocalSettings
@@ -41,6 +42,7 @@ SERVICES: tuple[Service, ...] = (
     DynamoDbLocal(),
     ElasticMq(),
     MotoServer(),
+    Apicurio(),
 )
 
 # Without the second they have SQLite as their ledger.

@@ -351,10 +351,15 @@ class PostgresServer:
         return 0 if row is None else int(str(row[0]))
 
     def deadlock(self) -> bool:
-        """Wait for a lock of a session that waits for one of ours: the server ends one of them."""
+        """Wait for a lock of a session that waits for one of ours: the server ends one of them.
+
+        Return when we hold ours, whether there was time for that.
+        """
+        held = threading.Event()
 
         def hold(session: "psycopg.Connection[tuple[object, ...]]") -> None:
             session.execute("LOCK TABLE extentflow_items IN SHARE ROW EXCLUSIVE MODE")
+            held.set()
             found, end = None, time.monotonic() + 10
             while found is None and time.monotonic() < end and not self.holders.over.wait(0.05):
                 found = session.execute(
@@ -366,7 +371,7 @@ class PostgresServer:
                 # The other one has waited longer: it finds the circle first, and gives way.
                 session.execute("SELECT pg_advisory_xact_lock(%s)", found)
 
-        return self._held(hold)
+        return self._held(hold) and held.wait(10)
 
     def _held(self, hold: Callable[["psycopg.Connection[tuple[object, ...]]"], None]) -> bool:
         if self.is_down or self.suspended:

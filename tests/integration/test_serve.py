@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import boto3
 import psutil
@@ -63,6 +64,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 @pytest.fixture
 def serving(terminal: Terminal, ground: Ground) -> Iterator[subprocess.Popen[str]]:
     command = [str(PROGRAM), "serve", "--json", "--template", str(ground.template)]
+    command += ["--metrics", "127.0.0.1:0"]
     with (terminal.folder / "serve.err").open("w") as errors:
         process = subprocess.Popen(
             [*command, "--project", str(Path.cwd()), "--dir", str(terminal.folder)],
@@ -107,6 +109,8 @@ def test_uploads_with_any_client_are_in_kafka_until_it_is_stopped(
     eventually("the job is DONE", lambda: states(shell) == ["DONE"])
     values = [record.value for batch in read_committed(broker, "lines") for record in batch]
     assert values == [b"one", b"two"]
+    with urlopen(json.loads(ready)["metrics"], timeout=AWAITED_SECONDS) as answer:  # noqa: S310
+        assert 'extentflow_records_total{function="worker"} 2.0' in answer.read().decode()
     ours = [*running(serving.pid, "awslambdaric"), *running(serving.pid, "filer.meta.tail")]
     assert len(ours) >= 3  # planner, worker, who tells of uploads
     serving.send_signal(signal.SIGINT)

@@ -98,3 +98,22 @@ def test_a_notification_is_acknowledged_only_when_it_is_stored(tmp_path: Path) -
     assert answer(post()).status == 503
     assert answer(post()).status == 200
     assert len(queue.messages) == 1
+
+
+def test_responses_are_counted_by_their_class(tmp_path: Path) -> None:
+    path = tmp_path / "sources.json"
+    responder = Responder(SourcesFile(path, open_allowed=True), MemoryQueue(Ticker().read))
+
+    for _ in range(2):
+        responder.answer(post())
+    path.write_text(json.dumps([{"secret_path": "0123456789abcdef"}]))
+    responder.answer(post())
+    path.unlink()
+    responder.answer(post())
+
+    lines = responder.metrics.text().splitlines()
+    assert [one for one in lines if not one.startswith("#")] == [
+        "extentflow_status2xx_total 2.0",
+        "extentflow_status4xx_total 1.0",
+        "extentflow_status5xx_total 1.0",
+    ]

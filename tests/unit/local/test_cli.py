@@ -7,13 +7,14 @@ from typer.testing import CliRunner
 
 from extentflow.errors import Misconfigured
 from extentflow_local.cli import app
+from extentflow_local.stack import SERVICES
 
 
 def test_a_stack_that_does_not_run_is_shown_as_stopped(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["stack", "--dir", str(tmp_path)])
 
     assert result.exit_code == 0
-    assert result.stdout.count("stopped") == 5
+    assert result.stdout.count("stopped") == len(SERVICES)
     assert "export" not in result.stdout
 
 
@@ -23,7 +24,7 @@ def test_paths_are_not_broken_where_the_output_is_piped(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["stack", "--dir", str(root)])
 
     lines = [line for line in result.stdout.splitlines() if str(root) in line]
-    assert len(lines) == 5
+    assert len(lines) == len(SERVICES)
     assert all(line.rstrip().endswith(".log") for line in lines)
 
 

@@ -20,7 +20,7 @@ class Stack:
     def __init__(self, root: Path, **_others: object) -> None:
         self.settings = SimpleNamespace(root=root)
 
-    def up(self) -> None:
+    def up(self, _names: object) -> None:
         """Start nothing."""
 
     def endpoint(self, name: str) -> str:
@@ -39,6 +39,7 @@ class EndedPath:
         self.directory = directory
         self.deployment = SimpleNamespace(routes=self.routes)
         self.queues: dict[str, str] = {}
+        self.logs: dict[str, Path] = {}
 
     @contextmanager
     def run(self, *, on_end: Callable[[], object], **_others: object) -> Iterator[object]:

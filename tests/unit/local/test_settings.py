@@ -19,6 +19,7 @@ def test_defaults_are_the_documented_ones(tmp_path: Path, monkeypatch: pytest.Mo
         "dynamodb": 18000,
         "sqs": 19324,
         "aws": 15000,
+        "registry": 18081,
         "receiver": 18380,
     }
     assert settings.root == tmp_path.resolve()

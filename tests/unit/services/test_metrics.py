@@ -45,7 +45,7 @@ def test_counters_add_up_and_gauges_are_the_last_value() -> None:
 
 def test_a_scraper_reads_them_and_nothing_else() -> None:
     metrics = made()
-    with serve_metrics(metrics, "127.0.0.1:0") as url:
+    with serve_metrics(metrics.text, "127.0.0.1:0") as url:
         metrics.update({"a_total": 1})
         with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - of this test
             body, kind = answer.read().decode(), answer.headers["Content-Type"]
@@ -60,16 +60,16 @@ def test_a_scraper_reads_them_and_nothing_else() -> None:
 
 def test_a_taken_port_is_reported() -> None:
     with (
-        serve_metrics(made(), "127.0.0.1:0") as url,
+        serve_metrics(made().text, "127.0.0.1:0") as url,
         pytest.raises(Misconfigured, match="in use; write another HOST:PORT"),
-        serve_metrics(made(), url.removeprefix("http://").removesuffix("/metrics")),
+        serve_metrics(made().text, url.removeprefix("http://").removesuffix("/metrics")),
     ):
         pass
 
 
 @pytest.mark.parametrize("address", ["", "9108", "host", "host:", "host:x", "host:65536"])
 def test_an_address_is_host_and_port(address: str) -> None:
-    with pytest.raises(Misconfigured, match="write HOST:PORT"), serve_metrics(made(), address):
+    with pytest.raises(Misconfigured, match="write HOST:PORT"), serve_metrics(made().text, address):
         pass
 
 

@@ -34,6 +34,14 @@ EngineName = Annotated[
 Master = Annotated[
     str | None, Option("--master", help="Spark master, such as spark://host:7077 (default: local).")
 ]
+MetricsAddress = Annotated[
+    str | None,
+    Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Serve metrics for Prometheus there, at /metrics; :PORT is every interface.",
+    ),
+]
 
 # Exit codes.
 INCOMPLETE = 1

@@ -6,7 +6,7 @@ import logging
 import ssl
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,18 +14,28 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from extentflow.cli import output
-from extentflow.cli.output import AsJson
+from extentflow.cli.output import AsJson, MetricsAddress
 from extentflow.config.files import read_if_present
 from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.requests import HttpRequest, HttpResponse
 from extentflow.discovery.serving import receiving_server
 from extentflow.discovery.sources import Source, declared
 from extentflow.errors import Misconfigured
+from extentflow.services.metrics import Metric, Metrics, serve_metrics
 
 if TYPE_CHECKING:
     from extentflow.queue import Queue
 
 log = logging.getLogger(__name__)
+
+# By the class of the status, as the receiver function names them in CloudWatch.
+METRICS = (
+    Metric(
+        "extentflow_status2xx_total", "counter", "Requests whose notification is stored; probes."
+    ),
+    Metric("extentflow_status4xx_total", "counter", "Requests that were refused."),
+    Metric("extentflow_status5xx_total", "counter", "Requests that the sender repeats."),
+)
 
 Sources = Annotated[
     Path,
@@ -66,6 +76,7 @@ def receive(
     tls_certificate: Certificate = None,
     tls_key: PrivateKey = None,
     tls_client_ca: ClientAuthority = None,
+    metrics: MetricsAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Receive notifications of new objects over HTTP; `extentflow stream` delivers the objects.
@@ -83,15 +94,21 @@ def receive(
     allowed.read()
     queue = open_receiving_queue(runtime)
     ended = threading.Event()
+    responder = Responder(allowed, queue)
     try:
-        server = receiving_server((host, port), Responder(allowed, queue).answer, tls=tls)
+        server = receiving_server((host, port), responder.answer, tls=tls)
     except OSError as exc:
         raise Misconfigured(
             f"--host {host} --port {port}: the address cannot be used ({exc.strerror or exc});"
             " choose another one, or stop the process that uses it"
         ) from exc
-    with signals_stop(ended.set, "stopping: answering what is under way"):
+    with (
+        serve_metrics(responder.metrics.text, metrics) as scraped,
+        signals_stop(ended.set, "stopping: answering what is under way"),
+    ):
         server.start()
+        if scraped:
+            output.note(f"metrics for Prometheus: {scraped}")
         where = f"[{host}]" if ":" in host else host
         url = f"{'https' if tls else 'http'}://{where}:{server.port}"
         output.show(
@@ -121,13 +138,19 @@ class SourcesFile:
 
 @dataclass(frozen=True)
 class Responder:
-    """Answers requests with the sources that are declared now."""
+    """Answers requests with the sources that are declared now, and counts them."""
 
     sources: SourcesFile
     queue: Queue
+    metrics: Metrics = field(default_factory=lambda: Metrics(METRICS))
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the response to one request; 503 while the sources cannot be read."""
+        response = self._answer(request)
+        self.metrics.update({f"extentflow_status{response.status // 100}xx_total": 1})
+        return response
+
+    def _answer(self, request: HttpRequest) -> HttpResponse:
         try:
             receiver = Receiver(self.sources.read(), lambda body: self.queue.send([body]))
         except Misconfigured as exc:

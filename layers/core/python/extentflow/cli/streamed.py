@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,7 +16,7 @@ import typer
 from typer import Option
 
 from extentflow.cli import output
-from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, Master
+from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, Master, MetricsAddress
 from extentflow.errors import Misconfigured
 from extentflow.plugins import from_extra
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
@@ -101,14 +99,6 @@ Checkpoint = Annotated[
     str | None,
     Option(help="Folder of Spark's batch log, no progress: may be deleted (default: temporary)."),
 ]
-MetricsAddress = Annotated[
-    str | None,
-    Option(
-        "--metrics",
-        metavar="HOST:PORT",
-        help="Serve metrics for Prometheus there, at /metrics; :PORT is every interface.",
-    ),
-]
 Receipts = Annotated[str, Option("--receipts", help="Spark format of kept receipts, as parquet.")]
 ReceiptsOptions = Annotated[
     list[str] | None, Option("--receipts-option", help="Its option, as path=s3a://shop/receipts.")
@@ -170,7 +160,12 @@ def stream(
         output.note(_begin(asked, once=once))
         observed = Metrics(METRICS)
         report = partial(_report, totals, observed, as_json=as_json)
-        with _served(observed, metrics), signals_stop(service.stop) as stopped:
+        with (
+            serve_metrics(observed.text, metrics) as url,
+            signals_stop(service.stop) as stopped,
+        ):
+            if url:
+                output.note(f"metrics for Prometheus: {url}")
             undone = service.run(report)
     # A stopped run leaves work on purpose: its exit code reports that.
     if once and stopped():
@@ -204,16 +199,6 @@ def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
     if receipts in FILES and "path" not in pairs:
         raise Misconfigured(f"--receipts {receipts} needs --receipts-option path=FOLDER")
     return pairs
-
-
-@contextmanager
-def _served(observed: Metrics, address: str | None) -> Iterator[None]:
-    if address is None:
-        yield
-        return
-    with serve_metrics(observed, address) as url:
-        output.note(f"metrics for Prometheus: {url}")
-        yield
 
 
 def _report(

@@ -8,7 +8,7 @@ Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -25,7 +25,7 @@ MOST_PORTS = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric without labels; counters end in `_total`."""
+    """One metric; counters end in `_total`."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -33,10 +33,11 @@ class Metric:
 
 
 class Metrics:
-    """Current values of metrics, each 0 at the start. Safe from any thread."""
+    """Current values of metrics, those given 0 at the start. Safe from any thread."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._values = dict.fromkeys(metrics, 0.0)
+    def __init__(self, metrics: Iterable[Metric] = ()) -> None:
+        # By metric, then by the text of its label.
+        self._values: dict[Metric, dict[str, float]] = {metric: {"": 0.0} for metric in metrics}
         self._by_name = {metric.name: metric for metric in self._values}
         self._lock = threading.Lock()
 
@@ -44,36 +45,45 @@ class Metrics:
         """Add to counters and set gauges, all at once. Raises KeyError for an unknown name."""
         with self._lock:
             for name, value in values.items():
-                metric = self._by_name[name]
-                before = self._values[metric] if metric.kind == "counter" else 0.0
-                self._values[metric] = before + value
+                self._put(self._by_name[name], "", value)
+
+    def count(self, metric: Metric, value: float, *, function: str) -> None:
+        """Add to one counter, or set one gauge, of a function: its label in the text."""
+        with self._lock:
+            self._put(metric, f'{{function="{function}"}}', value)
 
     def text(self) -> str:
         """Return the metrics as a scraper reads them."""
         with self._lock:
-            values = dict(self._values)
-        return "".join(
-            f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"
-            f"{metric.name} {value!r}\n"
-            for metric, value in values.items()
-        )
+            return "".join(
+                f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n"
+                + "".join(f"{metric.name}{label} {value!r}\n" for label, value in values.items())
+                for metric, values in self._values.items()
+            )
+
+    def _put(self, metric: Metric, label: str, value: float) -> None:
+        values = self._values.setdefault(metric, {})
+        values[label] = value + (values.get(label, 0.0) if metric.kind == "counter" else 0.0)
 
 
 @contextmanager
-def serve_metrics(metrics: Metrics, address: str) -> Iterator[str]:
-    """Answer `GET /metrics` at HOST:PORT until the block ends; yield the URL.
+def serve_metrics(text: Callable[[], str], address: str | None) -> Iterator[str]:
+    """Answer `GET /metrics` at HOST:PORT with `text` until the block ends; yield the URL.
 
-    `:PORT` is every interface. Port 0 is any free one. Raises Misconfigured for an address that is
-    not one, or is taken.
+    `:PORT` is every interface. Port 0 is any free one. Without an address nothing is served, and
+    the URL is empty. Raises Misconfigured for an address that is not one, or is taken.
     """
+    if address is None:
+        yield ""
+        return
 
     class Scraped(Handler):
         def do_GET(self) -> None:  # noqa: N802 - the base class's
-            body = metrics.text().encode() if self.path.partition("?")[0] == PATH else b""
-            status = HTTPStatus.OK if body else HTTPStatus.NOT_FOUND
+            body = text().encode() if self.path.partition("?")[0] == PATH else None
+            status = HTTPStatus.NOT_FOUND if body is None else HTTPStatus.OK
             # A scraper asks every few seconds; its connections do not wait for that.
             headers = [("Content-Type", CONTENT_TYPE), ("Connection", "close")]
-            self.answer(status, body, headers)
+            self.answer(status, body or b"", headers)
 
     host, port = _host_and_port(address)
     try:
