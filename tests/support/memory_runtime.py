@@ -79,6 +79,10 @@ class MemoryRuntime(Runtime):
         self.__dict__.update(ledger=self.memory, brief_ledger=self.memory, broker=self.cluster)
         self.__dict__["objects"] = _MemoryObjects(self)
 
+    def use_cluster(self, cluster: Cluster) -> None:
+        """Lead to another Kafka cluster from now on."""
+        self.cluster = self.__dict__["broker"] = cluster
+
     def open_event_sink(self) -> Sink:
         """Return a sink for job events, at a broker of their own that records its calls."""
         return self.events.fence("events", ProducerSettings(exactly_once=False)).open()

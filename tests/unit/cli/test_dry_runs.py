@@ -74,7 +74,7 @@ def test_what_failed_is_shown_with_what_would_follow(
         {
             "object": f"{IN}bad.txt",
             "step": "AGAIN",
-            "delivered_twice": 1,
+            "delivered_before": 1,
             "job": jobs[0].id,
             "revision": 1,
             "cause": "line 2 is bad",

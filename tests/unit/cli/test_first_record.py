@@ -1,5 +1,6 @@
 """`extentflow run ADDRESS --topic TOPIC`: a connector of the command, its topic, its second run."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,11 +8,11 @@ from typing import Any
 
 import pytest
 from tests.support.local_engine import CallingThreadEngine, until_final
-from tests.support.memory_runtime import BUCKET, MemoryRuntime
+from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
 from extentflow.cli import app, output, run_command_line, runs
-from extentflow.model import JobState
-from extentflow.services.runs import RunControl, Runs
+from extentflow.model import Job, JobState
+from extentflow.services.runs import AGAIN, RunControl, Runs
 from extentflow.sink.topics import NewTopics
 from extentflow.storage import StoreOptions
 from extentflow.storage.local import LocalStore
@@ -180,6 +181,113 @@ def test_a_job_of_another_address_is_continued_under_its_own_connector(line: Lin
     assert ended.state is JobState.DONE
     assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
     assert f"2 of 2 objects have a job of connector {name}, which delivers" in line.said
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_another_command_registers_at_the_same_time_is_delivered_once(
+    line: Line, files: Path, monkeypatch: pytest.MonkeyPatch, *, first: bool
+) -> None:
+    """Trap: connectors were looked for once, before the first of many files was registered."""
+    jobs, register, others = line.runtime.memory.jobs, line.runtime.memory.jobs.register, [files]
+
+    def and_another_command(job: Job) -> Job:
+        registered = register(job) if first else None
+        if others:
+            assert line.run(str(others.pop()), *TOPIC) == 0
+        return registered or register(job)
+
+    monkeypatch.setattr(jobs, "register", and_another_command)
+
+    assert line.run(".", *TOPIC) == 0
+    assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
+
+
+def test_an_interrupted_second_delivery_survives_another_command(line: Line, files: Path) -> None:
+    """Trap: each address made another revision, and under another one `--again` began again."""
+    files.joinpath("b.txt").unlink()
+    assert line.run("data", *TOPIC) == 0
+    line.runtime.ticker.sleep(60)
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(
+            type(AGAIN), "clear", lambda *_: None
+        )  # as if it had been interrupted at its end
+        assert line.run("data", *TOPIC, "--again") == 0
+    files.joinpath("b.txt").write_text("b\n")
+    assert line.run("data/b.txt", *TOPIC) == 0
+
+    assert line.run("data", *TOPIC, "--again") == 0
+
+    assert "resuming the second delivery" in line.said
+    assert line.delivered.count(b"a") == 2
+
+
+def test_what_failed_is_continued_by_whatever_address_of_its_folder(
+    line: Line, files: Path
+) -> None:
+    """Trap: the address made another revision, under which it was delivered from its start."""
+    files.joinpath("a.txt").write_text("one\ntwo\n" + "x" * 100 + "\n")
+    limited = ("--set", "record.max.bytes=50", "--set", "extent.bytes=8")
+    assert line.run("data", *TOPIC, *limited) == 1
+    before = line.delivered
+
+    assert line.run("data/a.txt", *TOPIC, *limited, "--failed", "--dry-run") == 0
+    assert line.run("data/a.txt", *TOPIC, *limited, "--failed") == 1
+
+    assert "to continue where it failed" in line.said
+    assert line.delivered == before
+
+
+def test_what_failed_under_a_folder_above_is_not_passed_over(line: Line, files: Path) -> None:
+    files.joinpath("a.txt").write_text("x" * 100 + "\n")
+    limited = ("--set", "record.max.bytes=50")
+    assert line.run(".", *TOPIC, *limited) == 1
+
+    assert line.run("data", *TOPIC, *limited, "--failed") == 2
+
+    assert "data/a.txt: job " in line.said
+    assert "FAILED, which delivers to the same topic; `extentflow replay " in line.said
+
+
+@pytest.mark.usefixtures("files")
+def test_a_dry_run_shows_the_jobs_of_other_folders(
+    line: Line, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert line.run("data/a.txt", *TOPIC) == 0
+
+    assert run_command_line(app, ["run", ".", *TOPIC, "--dry-run", "--json"]) == 0
+
+    shown = {Path(one["object"]).name: one["state"] for one in json.loads(capsys.readouterr().out)}
+    assert shown == {"a.txt": "DONE", "b.txt": "new"}
+
+
+def test_what_one_cluster_got_is_delivered_to_another_one_as_well(line: Line, files: Path) -> None:
+    """Trap: the second cluster was refused, and the advice doubled the records of the first."""
+    files.joinpath("b.txt").unlink()
+    assert line.run("data", *TOPIC) == 0
+    first, second = line.runtime.cluster, Cluster({}, cluster="second")
+    second.create_topic("orders")
+    for cluster in (second, first, second):
+        line.runtime.use_cluster(cluster)
+        assert line.run("data", *TOPIC) == 0
+
+    for cluster in (first, second):
+        assert [record.value for record in cluster.read_committed("orders")] == [b"a"]
+
+
+def test_a_file_that_changed_is_named_before_it_is_delivered_in_full(
+    line: Line, files: Path
+) -> None:
+    assert line.run("data", *TOPIC) == 0
+    assert "since delivery" not in line.said
+    files.joinpath("a.txt").write_text("a\nc\n")
+
+    assert line.run("data", *TOPIC, "--dry-run") == 0
+    assert "note: 1 object has changed since delivery, as file://" in line.said
+    assert line.run("data", *TOPIC) == 0
+
+    assert "a.txt (job " in line.said
+    assert "the new version is delivered in full, as is a file with another" in line.said
+    assert sorted(filter(None, line.delivered)) == [b"a", b"a", b"b", b"c"]
 
 
 def test_again_delivers_what_another_connector_delivered(line: Line, files: Path) -> None:

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
@@ -276,6 +276,23 @@ def test_again_resumes_an_interrupted_second_delivery() -> None:
     assert again.id == interrupted.id
 
 
+def test_a_job_that_yielded_to_another_connectors_counts_for_nothing() -> None:
+    """Two commands may yield to each other; the next one delivers the object."""
+    world = World()
+    version = world.put(b"abc", "key")
+    ours = JobRequest("a", 1, version, "bytewise", "memory", others=lambda: [("b", version)])
+    theirs = replace(ours, connector="b", others=lambda: [("a", version)])
+    for request in (ours, theirs):
+        job = world.planner.register(request)
+        world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "the other one delivers it")
+
+    first = world.planner.admit(ours)
+    second = world.planner.admit(theirs)
+
+    assert (first.connector, first.state) == ("a", JobState.PLANNING)
+    assert second.id == first.id
+
+
 def test_a_job_of_another_kafka_cluster_is_rejected_although_it_is_done() -> None:
     world = World()
     job = world.job(b"abc")
@@ -283,7 +300,7 @@ def test_a_job_of_another_kafka_cluster_is_rejected_although_it_is_done() -> Non
     assert world.ledger.jobs.close(job.id).state is JobState.DONE
     elsewhere = JobRequest("c", 1, job.version, "bytewise", "another-cluster")
 
-    with pytest.raises(Conflict, match=r"memory.*another-cluster.*--again"):
+    with pytest.raises(Conflict, match=r"memory.*another-cluster.*another name"):
         world.planner.register(elsewhere)
 
 

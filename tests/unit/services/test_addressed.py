@@ -206,6 +206,7 @@ def test_a_connector_that_is_not_saved_is_there_for_jobs_only() -> None:
     changed = stored(runtime, made(input__format="csv"))
 
     assert [one.revision for one in (first, same, changed)] == [1, 1, 2]
+    assert runtime.connectors.revision(first.name, 1).prefix == ""  # one for every address
     assert list(runtime.memory.connectors.list()) == []
     assert not changed.stored
     assert runtime.connectors.revision(first.name, 2).format == "csv"
@@ -222,7 +223,7 @@ def test_a_saved_connector_is_listed_and_used_again() -> None:
 
     assert [one.name for one in runtime.memory.connectors.list()] == [saved.name]
     assert (saved.stored, again.stored) == (True, True)
-    assert saved.revision == again.revision == 1
+    assert saved.revision == again.revision == 2  # of which the prefix is a part
 
 
 def test_a_stored_connector_is_neither_changed_nor_hidden() -> None:

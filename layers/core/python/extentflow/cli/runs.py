@@ -187,14 +187,14 @@ def _show_failed(found: "Sequence[FailedObject]", *, as_json: bool) -> None:
             (
                 one.version.uri,
                 one.step.value,
-                f"{one.twice:,}",
+                f"{one.before:,}",
                 one.job.id if one.job else "",
                 one.job.revision if one.job else "",
                 one.cause,
             )
             for one in found
         ]
-        columns = ("object", "what", "delivered twice", "job", "revision", "cause")
+        columns = ("object", "what", "delivered before", "job", "revision", "cause")
         output.print_table(columns, rows)
     else:
         output.note("no object failed that can be delivered now")
@@ -264,7 +264,8 @@ def run(
     if not where.chosen and where.path.exists():  # else its creation is reported
         output.note(f"ledger {where.path}, because no setting names one")
     if dry_run:
-        _show_first(runs, made or connector or "", addresses or (), failed=failed, as_json=as_json)
+        what = made or connector or ""
+        _show_first(runs, what, addresses or (), cores=cores, failed=failed, as_json=as_json)
         return
     if made is None:
         report = runs.run(
@@ -300,18 +301,23 @@ def _show_first(
     connector: "AddressedConnector | str",
     addresses: Sequence[str],
     *,
+    cores: int | None,
     failed: bool,
     as_json: bool,
 ) -> None:
     """Show what a run would deliver; a connector that was made is not stored."""
+    from extentflow.services.addressed import for_cluster
+
     revision = None
     if not isinstance(connector, str):
-        revision, addresses = runs.expect(connector.config), connector.addresses
-        connector = connector.name
+        made = for_cluster(runs.runtime, connector)
+        revision, addresses = runs.expect(made.config), made.addresses
+        connector = made.name
     if failed:
         _show_failed(runs.failed(connector, addresses, revision=revision), as_json=as_json)
     else:
-        _show_plans(runs.plan(connector, addresses, revision=revision), as_json=as_json)
+        found = runs.plan(connector, addresses, cores=cores, revision=revision)
+        _show_plans(found, as_json=as_json)
 
 
 def _note_made(made: "AddressedConnector", *, save: bool) -> None:

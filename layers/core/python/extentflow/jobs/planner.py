@@ -44,8 +44,9 @@ class JobRequest:
     """The parameters of a new job: connector revision, object version, destination and content.
 
     `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
-    job can deliver the object; UNKNOWN_FORMAT is among the reasons. `others` are connectors whose
-    job of the object counts as this one's, each with the object as it names it.
+    job can deliver the object; UNKNOWN_FORMAT is among the reasons. `others` returns the connectors
+    whose job of the object counts as this one's, as of now, each with the object as it names it.
+    `alike` says whether another revision of the connector has the same settings.
     """
 
     connector: str
@@ -59,7 +60,12 @@ class JobRequest:
     unfit: str = ""
     compression: str = ""
     most_bad: int = -1
-    others: tuple[tuple[str, ObjectVersion], ...] = ()
+    others: Callable[[], Iterable[tuple[str, ObjectVersion]]] = tuple
+    alike: Callable[[int], bool] = lambda _revision: False
+
+    def same_settings(self, job: Job) -> bool:
+        """Return whether a job has the settings of this request."""
+        return job.revision == self.revision or self.alike(job.revision)
 
 
 def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int) -> int:
@@ -89,8 +95,8 @@ def check_cluster(job: Job, cluster: str) -> None:
     if job.cluster != cluster:
         raise Conflict(
             f"{job.version.uri}: job {job.id} delivers to Kafka cluster {job.cluster}, and "
-            f"bootstrap.servers leads to {cluster}; point it at the job's cluster, or deliver the "
-            "object to this one as well with `extentflow run --again`"
+            f"bootstrap.servers leads to {cluster}; point it at the job's cluster, or deliver to "
+            "this one with a connector of another name"
         )
 
 
@@ -144,7 +150,8 @@ class Planner:
         if again is None and (elsewhere := self._of_others(request)):
             return elsewhere
         try:
-            return self.register(request, again=again, failed=failed)
+            found = self.register(request, again=again, failed=failed)
+            return found if again is not None else self._unless_others(request, found)
         except (UnsupportedFormat, TooManyExtents) as exc:
             why = reason(exc)
         plan = Plan(target_bytes=request.extent_bytes or TEXT_EXTENT_BYTES)
@@ -154,7 +161,7 @@ class Planner:
             again=again,
             failed=failed,
         )
-        same = (found.revision, found.format) == (request.revision, request.format)
+        same = request.same_settings(found) and found.format == request.format
         if not same or found.state is not JobState.PLANNING:
             return found
         return self.ledger.jobs.end(found.id, JobState.FAILED, why)
@@ -167,8 +174,9 @@ class Planner:
         return job, list(self.extents(job))
 
     def newest(self, request: JobRequest) -> Job | None:
-        """Return the existing job that `register` would return; None where there is none."""
-        return self.newest_of(request.connector, request.version)
+        """Return the existing job that `admit` would return; None where there is none."""
+        own = self.newest_of(request.connector, request.version)
+        return own if _counts(own) else self._begun_by_others(request) or own
 
     def newest_of(self, connector: str, version: ObjectVersion) -> Job | None:
         """Return the newest job of an object version under a connector."""
@@ -315,7 +323,7 @@ class Planner:
             found = self._usable(request, found)
             if found.state is not JobState.FAILED:
                 return found
-            if found.revision == request.revision:
+            if request.same_settings(found):
                 return self.replay(found) if failed else found
             if found.plan.count and not failed:
                 return found
@@ -323,15 +331,32 @@ class Planner:
 
     def _of_others(self, request: JobRequest) -> Job | None:
         """Return the job of another connector that delivers the object to this cluster."""
-        if not request.others or self._job_of(request, 0) is not None:
+        found = self._begun_by_others(request)
+        if found is None or _counts(self.newest_of(request.connector, request.version)):
             return None
-        for connector, version in request.others:
-            found = self.newest(replace(request, connector=connector, version=version))
-            if found is None or found.cluster != request.cluster:
-                continue
-            if found.state is not JobState.FAILED or found.plan.count:
-                return self._usable(request, found)
+        return self._usable(request, found)
+
+    def _begun_by_others(self, request: JobRequest) -> Job | None:
+        for connector, version in request.others():
+            found = self.newest_of(connector, version)
+            if found is not None and _counts(found) and found.cluster == request.cluster:
+                return found
         return None
+
+    def _unless_others(self, request: JobRequest, job: Job) -> Job:
+        """Return a registered job, or another connector's that was registered at the same time.
+
+        Each of two commands registers before it looks, so that at least one of them finds the
+        other's job and ends its own, of which nothing was delivered.
+        """
+        if job.plan.count or job.state is not JobState.PLANNING:
+            return job
+        other = self._begun_by_others(request)
+        if other is None:
+            return job
+        why = f"job {other.id} of connector {other.connector} delivers the object to this topic"
+        self.ledger.jobs.end(job.id, JobState.SUPERSEDED, why)
+        return other
 
     def _usable(self, request: JobRequest, found: Job) -> Job:
         """Return a registered job, resumed where it is SUPERSEDED. Raises Conflict."""
@@ -414,7 +439,7 @@ class Planner:
         for generation in range(MAX_GENERATIONS):
             found = self._job_of(request, generation)
             if found is None or (
-                found.revision == request.revision
+                request.same_settings(found)
                 and (found.created >= since or (generation > 0 and found.state.open))
             ):
                 why = "`run --again` delivers the object from its start"
@@ -425,6 +450,13 @@ class Planner:
                 open_jobs.append(found)
         uri = request.version.uri
         raise Conflict(f"{uri} already has {MAX_GENERATIONS} generations, the maximum")
+
+
+def _counts(job: Job | None) -> bool:
+    """Whether an object is delivered by a job: not one that ended before it was planned."""
+    if job is None:
+        return False
+    return bool(job.plan.count) or job.state not in {JobState.FAILED, JobState.SUPERSEDED}
 
 
 def _inspected(fmt: InspectingFormat, source: RangeSource) -> str:

@@ -105,10 +105,12 @@ def store_connector(
 ) -> AddressedConnector:
     """Store a connector's revision, which jobs pin; with `save` also for later commands.
 
-    Without it the connector is not listed: functions and streaming queries ignore it. Raises
-    Misconfigured where a connector of that name, with other settings, was stored by a person.
+    Without it the connector is not listed: functions and streaming queries ignore it, and the
+    revision is the same for all addresses of its bucket. Raises Misconfigured where a connector of
+    that name, with other settings, was stored by a person.
     """
     connectors = runtime.ledger.connectors
+    made = for_cluster(runtime, made)
     listed = connectors.get(made.name)
     if listed is not None and not made.named and _needs_another_name(made, listed, save=save):
         made = _with_another_name(made)
@@ -124,8 +126,24 @@ def store_connector(
     if save:
         stored = Connectors(runtime.ledger).put(made.config)
         return replace(made, revision=stored.revision, stored=True)
-    hidden = connectors.put(made.name, made.config, listed=False)
+    hidden = connectors.put(made.name, without_coverage(made.config), listed=False)
     return replace(made, revision=hidden.revision)
+
+
+def for_cluster(runtime: Runtime, made: AddressedConnector) -> AddressedConnector:
+    """Return the connector; under another name where jobs of its name deliver to another cluster.
+
+    What one Kafka cluster got is not delivered to another one.
+    """
+    job = None if made.named else next(iter(runtime.ledger.jobs.list(made.name)), None)
+    if job is None or job.cluster == (cluster := runtime.broker.cluster):
+        return made
+    return _named(made, f"{made.name[:NAME_CHARACTERS]}-{_digest(cluster)}")
+
+
+def without_coverage(config: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a made connector, but not what of its bucket it reads."""
+    return {key: text for key, text in config.items() if key not in COVERAGE or key == "name"}
 
 
 def _needs_another_name(made: AddressedConnector, listed: ConnectorVersion, *, save: bool) -> bool:
@@ -138,7 +156,10 @@ def _needs_another_name(made: AddressedConnector, listed: ConnectorVersion, *, s
 def _with_another_name(made: AddressedConnector) -> AddressedConnector:
     """Return the connector named after all that it reads."""
     digest = _digest(place_of(parse(made.config)))
-    name = f"{made.name[:NAME_CHARACTERS]}-{digest}"
+    return _named(made, f"{made.name[:NAME_CHARACTERS]}-{digest}")
+
+
+def _named(made: AddressedConnector, name: str) -> AddressedConnector:
     return replace(made, name=name, config={**made.config, "name": name})
 
 

@@ -1,15 +1,15 @@
 """Objects that failed under a connector, and what a run of only these does with each.
 
 newest job of the current version    step
-FAILED under the same revision       REPLAY   its failed and pending extents, at their positions
-FAILED under another revision        AGAIN    the next generation, from the object's start
+FAILED under the same settings       REPLAY   its failed and pending extents, at their positions
+FAILED under other settings          AGAIN    the next generation, from the object's start
 open                                 RESUME   such a run was interrupted
 none: the object was replaced        NEW      its first job
 DONE, CANCELLED                      left out
 """
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from extentflow.errors import ObjectGone
 from extentflow.jobs.addresses import KeyScope, match_missing
 from extentflow.ledger import summaries
 from extentflow.model import Job, JobState, ObjectVersion
+from extentflow.services.connectors import seen_by, sharing
 from extentflow.wiring import Runtime
 
 # Open jobs count only where a run or a replay of failed ones opened them and did not finish.
@@ -37,22 +38,22 @@ class Step(enum.StrEnum):
 class FailedObject:
     """The current version of an object that failed, its newest job, and what follows.
 
-    `twice` are its records that were delivered before and are delivered again. `cause` is why the
-    job FAILED.
+    `before` are its records that were delivered before: of this version, and delivered again, or of
+    an earlier one. `cause` is why the job FAILED.
     """
 
     version: ObjectVersion
     job: Job | None
     step: Step
     cause: str = ""
-    twice: int = 0
+    before: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         return {
             "object": self.version.uri,
             "step": self.step.name,
-            "delivered_twice": self.twice,
+            "delivered_before": self.before,
             "job": self.job.id if self.job else None,
             "revision": self.job.revision if self.job else None,
             "cause": self.cause,
@@ -65,22 +66,24 @@ def failed_objects(
     revision: int,
     addresses: Sequence[str],
     notify: Callable[[str], object],
+    *,
+    alike: Callable[[int], bool],
 ) -> tuple[FailedObject, ...]:
     """Return the addressed objects that failed, by key; nothing is written.
 
-    Reads the ledger and the current version of each of these objects, and lists no bucket.
+    Reads the ledger and the current version of each of these objects, and lists no bucket. `alike`
+    says whether another revision has the same settings.
     """
     planner, scope = runtime.planner(), KeyScope.of(config)
-    keys = {
-        job.version.key
-        for job in _sought(runtime, config.name)
-        if job.version.bucket == scope.bucket and scope.holds(job.version.key)
-    }
-    means = match_missing(scope, addresses, keys)
+    failed: dict[str, list[Job]] = {}
+    for one in _sought(runtime, config.name):
+        if one.version.bucket == scope.bucket and scope.holds(one.version.key):
+            failed.setdefault(one.version.key, []).append(one)
+    means = match_missing(scope, addresses, failed)
     store = runtime.objects.store(config, revision)
     found: list[FailedObject] = []
     left: dict[str, list[str]] = {}
-    for key in sorted(key for key in keys if means(key)):
+    for key in sorted(key for key in failed if means(key)):
         try:
             version = store.head(scope.bucket, key)
         except ObjectGone:
@@ -90,20 +93,44 @@ def failed_objects(
         if job is not None and job.state is JobState.CANCELLED:
             left.setdefault("cancelled", []).append(scope.uri(key))
         elif job is None or job.state is not JobState.DONE:
-            found.append(FailedObject(version, job, _step(job, revision)))
+            same = job is not None and (job.revision == revision or alike(job.revision))
+            found.append(FailedObject(version, job, _step(job, same_settings=same)))
     for what, uris in left.items():
         notify(f"{_counted(uris)} left out, {what} since the failure, as {uris[0]}")
-    facts = summaries(runtime.ledger, [one.job for one in found if one.job is not None])
+    counted = {one: [one.job] if one.job else failed[one.version.key] for one in found}
+    facts = summaries(runtime.ledger, [job for jobs in counted.values() for job in jobs])
     return tuple(
         replace(
             one,
-            cause=facts[one.job.id].cause,
-            twice=facts[one.job.id].progress.records if one.step is Step.AGAIN else 0,
+            cause=facts[one.job.id].cause if one.job else "",
+            before=sum(facts[job.id].progress.records for job in jobs)
+            if one.step in {Step.AGAIN, Step.NEW}
+            else 0,
         )
-        if one.job
-        else one
-        for one in found
+        for one, jobs in counted.items()
     )
+
+
+def failed_elsewhere(
+    runtime: Runtime, config: ConnectorConfig, addresses: Sequence[str]
+) -> Iterator[str]:
+    """Yield a line for each addressed object that failed under a connector of another folder."""
+    scope, ledger, planner = KeyScope.of(config), runtime.ledger, runtime.planner()
+    for other in sharing(config, ledger.connectors.list(deleted=True)):
+        failed = {
+            seen.key: job
+            for job in ledger.jobs.list(other.name, JobState.FAILED)
+            if (seen := seen_by(config, job.version)) is not None and scope.holds(seen.key)
+        }
+        means = match_missing(scope, addresses, failed)
+        for key in sorted(key for key in failed if means(key)):
+            job = failed[key]
+            if not planner.is_followed(job):
+                yield (
+                    f"{job.version.uri}: job {job.id} of connector {other.name} FAILED, which"
+                    f" delivers to the same topic; `extentflow replay {job.id}` continues it, and"
+                    " its own command with --failed delivers it with other settings"
+                )
 
 
 def _sought(runtime: Runtime, connector: str) -> Iterable[Job]:
@@ -112,12 +139,12 @@ def _sought(runtime: Runtime, connector: str) -> Iterable[Job]:
     return (job for job in listed if not job.state.open or job.generation or job.reopened)
 
 
-def _step(job: Job | None, revision: int) -> Step:
+def _step(job: Job | None, *, same_settings: bool) -> Step:
     if job is None:
         return Step.NEW
     if job.state is not JobState.FAILED:
         return Step.RESUME
-    return Step.REPLAY if job.revision == revision else Step.AGAIN
+    return Step.REPLAY if same_settings else Step.AGAIN
 
 
 def described(found: Sequence[FailedObject], revision: int) -> list[str]:
@@ -131,9 +158,12 @@ def described(found: Sequence[FailedObject], revision: int) -> list[str]:
         if step is Step.AGAIN:
             what = f"{_counted(alike)} to deliver in full under revision {revision}"
         more = ", ..." if len(alike) > 1 else ""
-        twice = sum(one.twice for one in alike)
-        doubled = f"; records of these that were delivered before, and are again: {twice:,}"
-        lines.append(f"{what}: {alike[0].version.uri}{more}{doubled if twice else ''}")
+        before = sum(one.before for one in alike)
+        which = "of earlier versions of these that were delivered, and stay in the topic"
+        if step is Step.AGAIN:
+            which = "of these that were delivered before, and are again"
+        counted = f"; records {which}: {before:,}" if before else ""
+        lines.append(f"{what}: {alike[0].version.uri}{more}{counted}")
     return lines
 
 

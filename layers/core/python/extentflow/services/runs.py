@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from uuid import uuid4
 
 from extentflow.config.connector import LOCAL_FILE, NOTHING_FOUND, ConnectorConfig
@@ -42,12 +43,18 @@ from extentflow.jobs.run import (
     report,
     report_of,
 )
-from extentflow.ledger import last_stored
+from extentflow.ledger import ConnectorVersion, last_stored
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Content, Extent, Job, JobState, ObjectVersion, Receipt
 from extentflow.queue import MOST_ADDRESSES
+from extentflow.services.addressed import without_coverage
 from extentflow.services.connectors import seen_by, sharing
-from extentflow.services.failures import FailedObject, described, failed_objects
+from extentflow.services.failures import (
+    FailedObject,
+    described,
+    failed_elsewhere,
+    failed_objects,
+)
 from extentflow.sink.topics import NewTopics
 from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime, open_engine
@@ -70,6 +77,9 @@ AGAIN: NoteKind[float] = NoteKind(
     lambda facts: float(facts["since"]),
     keep_seconds=30 * 86_400.0,
 )
+
+# Bounds the requests that a run makes for a note about changed objects.
+SEARCHED_JOBS = 1_000
 
 Start = Callable[[SubmittedRuns], str]
 
@@ -195,6 +205,7 @@ class Runs:
 
     def expect(self, config: Mapping[str, str]) -> int:
         """Return the revision that a connector would be stored as, for `plan` and `failed`."""
+        config = without_coverage(config)
         checked = parse(config)
         latest = last_stored(self.runtime.ledger.connectors, checked.name)
         revision = 1 if latest is None else latest.revision
@@ -216,8 +227,9 @@ class Runs:
         Topics that do not exist or take no records, missing secrets and files of the producer,
         and objects whose first records cannot be delivered are problems.
         """
+        made = revision is not None
         config, revision = self._connector(connector, revision)
-        planner = self.runtime.planner()
+        planner, others = self.runtime.planner(), self._others(config)
         plans: list[ObjectPlan] = []
         problems = self.runtime.producer_problems(config)
         topics = _CheckedTopics(config, self.runtime.broker, problems)
@@ -234,6 +246,8 @@ class Runs:
             except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
                 problems.append(str(exc))
                 continue
+            if made:
+                request = replace(request, others=partial(others, request.version))
             known = planner.newest(request)  # the job of the dry run is not registered
             plans.append(
                 ObjectPlan(
@@ -251,6 +265,7 @@ class Runs:
                     extents=tuple((extent.start, extent.end) for extent in extents),
                 )
             )
+        self._note_changed(config, [one.version for one in plans if one.state == "new"])
         return Plans(_source(config), tuple(plans), tuple(dict.fromkeys(problems)))
 
     def run(
@@ -294,17 +309,23 @@ class Runs:
             then = OnCompletion.PERSON
             return runs.begin_shared(f"shell-{uuid4().hex}", connector, list(addresses), then=then)
 
-        # Under another revision, `--again` is another delivery.
-        text = "\n".join((connector, str(revision), *sorted(addresses)))
+        # With other settings, `--again` is another delivery.
+        stored = runtime.ledger.connectors.get(connector, revision) if made else None
+        settings = sorted(without_coverage(stored.config).items()) if stored else revision
+        text = "\n".join((connector, str(settings), *sorted(addresses)))
         delivery = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         since = self._second_delivery(delivery) if again else None
         with self._driving(engine, config.max_tasks, start) as driver:
             cores = driver.engine.cores
+            alike, others = partial(self._alike, config, config.name), self._others(config)
             requests: Iterator[JobRequest] = (
-                runtime.request(config, revision, version, cores) for version in found.versions
+                replace(
+                    runtime.request(config, revision, version, cores),
+                    alike=alike,
+                    others=partial(others, version) if made else tuple,
+                )
+                for version in found.versions
             )
-            if made:
-                requests = self._with_others(config, requests)
             if again and engine.name == EMR:
                 requests = self._finished_first(requests)
             result = driver.ingest(requests, again=since, failed=failed, earlier=found.earlier)
@@ -316,8 +337,9 @@ class Runs:
         self, connector: str, addresses: Sequence[str] = (), *, revision: int | None = None
     ) -> tuple[FailedObject, ...]:
         """Return what a run of only the failed objects would do; nothing is written."""
+        made = revision is not None
         config, revision = self._connector(connector, revision)
-        return failed_objects(self.runtime, config, revision, addresses, self.control.notify)
+        return self._failed(config, revision, addresses, made=made)
 
     def replay(
         self,
@@ -425,7 +447,7 @@ class Runs:
     ) -> _Found:
         """Find the objects that a run delivers; of those delivered before only the jobs."""
         if failed:
-            objects = failed_objects(self.runtime, config, revision, addresses, self.control.notify)
+            objects = self._failed(config, revision, addresses, made=made)
             for line in described(objects, revision):
                 self.control.notify(line)
             return _Found([one.version for one in objects])
@@ -446,7 +468,42 @@ class Runs:
         versions = [version for version in versions if version not in delivered]
         earlier = self._earlier(config, revision, addresses, [*versions, *delivered], made=made)
         _require_meaning(config, unmatched, earlier)
+        self._note_changed(config, versions)
         return _Found(versions, earlier, list(delivered.values()))
+
+    def _note_changed(self, config: ConnectorConfig, versions: Sequence[ObjectVersion]) -> None:
+        """Report objects of which an earlier version was delivered, by the newest jobs."""
+        now = {version.key: version for version in versions}
+        if not now:
+            return
+        done = islice(self.runtime.ledger.jobs.list(config.name, JobState.DONE), SEARCHED_JOBS)
+        changed = {
+            job.version.key: job
+            for job in done
+            if job.version.key in now and job.version != now[job.version.key]
+        }
+        if changed:
+            job, local = next(iter(changed.values())), config.endpoint_type == LOCAL_FILE
+            what = "object has" if len(changed) == 1 else "objects have"
+            files = ", as is a file with another modification time" if local else ""
+            self.control.notify(
+                f"{len(changed):,} {what} changed since delivery, as {job.version.uri} (job"
+                f" {job.id}): the new version is delivered in full{files}"
+            )
+
+    def _failed(
+        self, config: ConnectorConfig, revision: int, addresses: Sequence[str], *, made: bool
+    ) -> tuple[FailedObject, ...]:
+        """Return the objects that failed; Misconfigured where they did under other connectors."""
+        runtime, notify = self.runtime, self.control.notify
+        alike = partial(self._alike, config, config.name)
+        found = failed_objects(runtime, config, revision, addresses, notify, alike=alike)
+        elsewhere = list(failed_elsewhere(runtime, config, addresses)) if made else []
+        if elsewhere and not found:
+            raise Misconfigured(elsewhere)
+        for line in elsewhere:
+            notify(line)
+        return found
 
     def _completed(
         self,
@@ -588,17 +645,41 @@ class Runs:
             )
         return found
 
-    def _with_others(
-        self, config: ConnectorConfig, requests: Iterator[JobRequest]
-    ) -> Iterator[JobRequest]:
-        """Add to requests the other connectors whose jobs deliver objects into the same topic."""
-        ledger = self.runtime.ledger
-        found = list(sharing(config, ledger.connectors.list(deleted=True)))
-        begun = [one for one in found if next(iter(ledger.jobs.list(one.name)), None) is not None]
-        for request in requests:
-            seen = ((one.name, seen_by(one, request.version)) for one in begun)
-            others = tuple((name, version) for name, version in seen if version is not None)
-            yield replace(request, others=others)
+    def _others(
+        self, config: ConnectorConfig
+    ) -> Callable[[ObjectVersion], list[tuple[str, ObjectVersion]]]:
+        """Return what names the connectors whose jobs deliver an object to the same topic.
+
+        It names those of now: another command may make one at any time.
+        """
+        connectors = self.runtime.ledger.connectors
+        stored: list[ConnectorVersion] = []
+        found: list[ConnectorConfig] = []
+
+        def others(version: ObjectVersion) -> list[tuple[str, ObjectVersion]]:
+            nonlocal stored, found
+            now = list(connectors.list(deleted=True))
+            if now != stored:
+                stored, found = now, list(sharing(config, now))
+            seen = ((one.name, seen_by(one, version)) for one in found)
+            return [(name, version) for name, version in seen if version is not None]
+
+        return others
+
+    def _alike(self, config: ConnectorConfig, name: str, revision: int) -> bool:
+        """Return whether a revision has the same settings, what of its bucket it reads aside."""
+        try:
+            other = self.runtime.connectors.revision(name, revision)
+        except Misconfigured:  # another release stored it, whose settings this one lacks
+            return False
+        here = replace(
+            other,
+            name=config.name,
+            prefix=config.prefix,
+            directory=config.directory,
+            object_key=config.object_key,
+        )
+        return here == config
 
     def _second_delivery(self, name: str) -> float:
         """Return when the second delivery of these addresses began: now, unless one is unfinished.
@@ -745,27 +826,9 @@ class Runs:
     def _note_other_settings(
         self, config: ConnectorConfig, result: RunReport, revision: int
     ) -> None:
-        """Report objects that were delivered with other settings of the command, the address aside.
-
-        That is part of a connector, and another one for every command that names other objects.
-        """
-
-        def differs(name: str, of_job: int) -> bool:
-            try:
-                other = self.runtime.connectors.revision(name, of_job)
-            except Misconfigured:  # another release stored it, whose settings this one lacks
-                return True
-            here = replace(
-                other,
-                name=config.name,
-                prefix=config.prefix,
-                directory=config.directory,
-                object_key=config.object_key,
-            )
-            return here != config
-
+        """Report objects that were delivered with other settings of the command."""
         pinned = {(job.connector, job.revision) for job in result.jobs} - {(config.name, revision)}
-        changed = {one for one in pinned if differs(*one)}
+        changed = {one for one in pinned if not self._alike(config, *one)}
         others = Counter(job.connector for job in result.jobs if job.connector != config.name)
         for name, count in others.items():
             self.control.notify(
