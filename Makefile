@@ -26,7 +26,7 @@ LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events demo-spark-stream demo-onprem test test-all rest lint unit integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream demo-onprem test test-all rest soak lint unit integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -66,7 +66,7 @@ test: setup ## Lint, types, import contracts, unit, laws, infra, integration; a 
 	$(MAKE) --no-print-directory lint unit infra integration; code=$$?; \
 	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
 
-test-all: test rest ## Everything: `test`, then what it leaves out (archives, chaos, clusters, fuzzing, outages, long tests, variants)
+test-all: test rest ## `test`, then what it leaves out (archives, chaos, clusters, fuzzing, outages, long tests, variants)
 
 lint: setup ## Ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
@@ -77,8 +77,12 @@ unit: setup ## Tests without network: unit tests, laws
 integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(PYTEST) loadfile --no-loadscope-reorder tests/integration
 
-rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about three quarters of an hour
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "$(LEFT_OUT)" tests
+# Unit tests first: one file of these takes longest.
+rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about half an hour
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "($(LEFT_OUT)) and not soak" tests/unit tests
+
+soak: setup ## The tests that take longest, each beside a shorter one that `test-all` runs; half an hour
+	@$(PYTEST) loadfile --no-loadscope-reorder -m soak tests
 
 exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0 (LEDGER=sqlite|postgresql)
 	@$(BIN)/python -m tests.support.exhaustive --states $(STATES) --seed $(SEED) --ledger $(LEDGER:dynamodb=memory)

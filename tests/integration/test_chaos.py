@@ -47,7 +47,7 @@ from extentflow_local.stack import Stack
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.soak, pytest.mark.spark, pytest.mark.timeout(1_800)]
 
 OBJECT_ROWS = 200_000
 MOST_OBJECTS = 30

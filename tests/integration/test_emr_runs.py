@@ -250,6 +250,7 @@ def said(process: "subprocess.Popen[str]") -> tuple[int, Any, str]:
     return process.returncode, json.loads(output or "null"), errors
 
 
+@pytest.mark.soak
 def test_a_backfill_whose_driver_is_killed_is_finished_by_one_more_run(
     scene: Scene, s3_proxy: FaultProxy
 ) -> None:

@@ -192,7 +192,7 @@ def test_once_ends_although_objects_keep_arriving(
 
     def keep_arriving() -> None:
         number = 0
-        while not over.wait(0.5):
+        while not over.wait(2):
             arrive(f"more-{number}.txt", joined(OTHERS[:10]))
             number += 1
 

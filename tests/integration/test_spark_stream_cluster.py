@@ -117,6 +117,7 @@ def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
     assert sorted(delivery.values()) == sorted(LINES)
 
 
+@pytest.mark.soak
 def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
     delivery: Delivery,
     cluster: SparkCluster,

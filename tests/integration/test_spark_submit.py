@@ -108,6 +108,7 @@ def submitter(
     return Submitter(cluster.master_url, library, {**delivery.environment, **environment}, conf)
 
 
+@pytest.mark.soak
 def test_a_submitted_job_survives_speculation_and_the_loss_of_an_executor(
     delivery: Delivery, cluster: SparkCluster, submitter: Submitter, s3_proxy: FaultProxy
 ) -> None:

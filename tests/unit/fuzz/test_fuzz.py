@@ -35,7 +35,7 @@ def test_hostile_inputs_have_typed_outcomes(name: str) -> None:
             raise AssertionError(f"--seed {SLICE_SEED} --only {number}: {what}") from raised
 
 
-@pytest.mark.fuzz
+@pytest.mark.soak
 def test_ten_thousand_hostile_inputs_have_typed_outcomes(tmp_path: Path) -> None:
     report = campaign(SLICE_INPUTS, SLICE_SEED, list(TARGETS), tmp_path, processes=2)
 

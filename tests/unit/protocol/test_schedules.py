@@ -6,7 +6,7 @@ what and checks each outcome: every record once and in order, nothing lost, coun
 claim left, FAILED only where Kafka really forgot, and always an end.
 
 A failing test prints the schedule, and the answers that repeat it. What takes long is marked
-`exhaustive`: `make rest` runs it.
+`exhaustive`, which `make rest` runs, or `soak`.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ ONE_EXTENT = b"abc"
             Scenario(UNREST, most=3),
             6_000,
             id="two workers, slots and extents, three events",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario({CRASH: 2, PAUSE: 1}, most=3, body=ONE_EXTENT),
@@ -95,7 +95,7 @@ ONE_EXTENT = b"abc"
             Scenario(ANSWERS, most=2, body=ONE_EXTENT),
             3_000,
             id="answers are missing while others wait",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario({OUTAGE: 1, CRASH: 1, SWITCH: 1}, most=2, body=b"abcde", extent_bytes=5),
@@ -128,7 +128,7 @@ ONE_EXTENT = b"abc"
             Scenario({LATE: 2, ARRIVE: 2, **ENDS}, most=4, body=b"abcde", extent_bytes=5),
             12_000,
             id="progress arrives late, in any order, or never",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario({LATE: 1, ARRIVE: 1, PAUSE: 1, STOP: 1}, most=2, body=ONE_EXTENT),
