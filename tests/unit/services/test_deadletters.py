@@ -194,7 +194,7 @@ def test_corrected_records_are_delivered_and_others_discarded(tmp_path: Path) ->
     assert (found.records, found.discarded, found.bad) == (2, 1, 1)
     assert values(runtime)[len(delivered) :] == [b'{"id":2,"name":"b"}', b'{"id":5,"name":"fg"}']
     assert [one["record"] for one in letters(runtime)] == [fourth["record"]]
-    again = replay(runtime, file)  # the same file, as after an interruption
+    again = replay(runtime, file)  # the same file, as after a lost response
     assert (again.records, again.discarded, again.bad) == (0, 0, 1)
 
 
