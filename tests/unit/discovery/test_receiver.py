@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from urllib.parse import quote_plus
 
 import pytest
 from botocore.exceptions import ClientError
@@ -85,6 +86,19 @@ def test_a_publish_is_answered_as_sns_does() -> None:
     assert re.fullmatch(r"[0-9a-f-]{36}", answer["MessageId"])
     assert re.fullmatch(r"[0-9a-f-]{36}", answer["ResponseMetadata"]["RequestId"])
     assert keys(there.queued) == ["in/a b.csv"]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\ufeff"])
+def test_a_document_that_was_encoded_twice_is_no_test_message(blank: str) -> None:
+    there = Post(ANYONE)
+    twice = quote_plus(blank + notification("a"))
+
+    answer = there.answer(post(form(twice)))
+
+    assert answer.status == 200
+    (queued,) = there.queued
+    assert documents.unwrapped(json.loads(queued)) == (twice.encode(), GRID)
+    assert parse_notification(queued).unparseable
 
 
 def test_a_publish_with_attributes_is_a_publish() -> None:

@@ -100,12 +100,64 @@ def test_a_connection_serves_several_requests_in_chunks() -> None:
 
 
 @pytest.mark.parametrize(
+    "head",
+    [
+        "Transfer-Encoding: Chunked \r\n\r\n5\r\nabcde\r\n0\r\nX-Trailer: a\r\n",
+        "TRANSFER-ENCODING:chunked\r\n\r\n5 ;a=b\r\nabcde\r\n0\r\n",
+        "Content-Length: 5 \r\n\r\nabcde",
+        "Content-Length: 5\r\nContent-Length: 5\r\n\r\nabcde",
+    ],
+)
+def test_a_body_is_read_however_its_headers_are_written(head: str) -> None:
+    answer = Answering()
+    ending = "\r\n" if "chunked" in head.lower() else ""
+    with serving(answer) as server, connected(server) as connection:
+        for _ in range(2):
+            connection.sendall(f"POST / HTTP/1.1\r\n{head}{ending}".encode())
+        responses = connection.makefile("rb")
+        while len(answer.requests) < 2:
+            assert responses.readline()
+
+    assert [one.body for one in answer.requests] == [b"abcde", b"abcde"]
+
+
+def test_a_request_without_a_body_is_passed_on() -> None:
+    answer = Answering()
+    with serving(answer) as server, connected(server) as connection:
+        responses = connection.makefile("rb")
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        while len(answer.requests) < 2:
+            assert responses.readline()
+
+    assert [(one.method, one.body) for one in answer.requests] == [("GET", b""), ("POST", b"")]
+
+
+@pytest.mark.parametrize(
     ("head", "refused"),
     [
         (f"Content-Length: {MAX_REQUEST_BYTES + 2}", 413),
-        ("Content-Length: -1", 413),
+        ("Content-Length: -1", 411),
+        ("Content-Length: +5", 411),
+        ("Content-Length: 1_0", 411),
+        ("Content-Length: \u0665", 411),
+        ("Content-Length:", 411),
         ("Content-Length: many", 411),
+        ("Content-Length: 2\r\nContent-Length: 5", 411),
+        ("Content-Length: 5, 5", 411),
+        ("Host: a", 411),
+        ("no header\r\nContent-Length: 5", 411),
+        ("Transfer-Encoding: gzip", 501),
+        ("Transfer-Encoding: gzip, chunked", 501),
+        ("Transfer-Encoding: chunked, chunked", 501),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", 501),
+        ("Transfer-Encoding: identity\r\nContent-Length: 5", 501),
+        ("Transfer-Encoding:\r\nContent-Length: 5", 501),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 5", 411),
+        ("Transfer-Encoding : chunked\r\nContent-Length: 5", 411),
         ("Transfer-Encoding: chunked\r\n\r\nnone", 411),
+        ("Transfer-Encoding: chunked\r\n\r\n-1", 411),
+        ("Transfer-Encoding: chunked\r\n\r\n0x3\r\nabc", 411),
+        ("Transfer-Encoding: chunked\r\n\r\n3\r\nabcde\r\n0", 411),
         (f"Transfer-Encoding: chunked\r\n\r\n{MAX_REQUEST_BYTES + 2:x}", 413),
     ],
 )

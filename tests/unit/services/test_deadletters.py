@@ -127,6 +127,52 @@ def test_a_repeated_replay_delivers_nothing_twice() -> None:
     assert [one["attempt"] for one in letters(runtime)] == [3]
 
 
+def put_unlisted(runtime: MemoryRuntime, **changes: str | None) -> None:
+    """Store a revision as the next `run --topic` does, of the first one with these changes."""
+    connectors = runtime.memory.connectors
+    connectors.delete("c")
+    first = connectors.get("c", 1)
+    assert first is not None
+    changed = {key.replace("__", "."): text for key, text in changes.items()}
+    config = {key: text for key, text in {**first.config, **changed}.items() if text is not None}
+    connectors.put("c", config, listed=False)
+
+
+def test_letters_of_an_unlisted_connector_are_replayed_under_their_jobs_revision() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    dead = "errors__deadletterqueue__topic__name"
+    put_unlisted(runtime, select="name", message__key="column:name")
+    put_unlisted(runtime, errors__tolerance=None, csv__schema=None, **{dead: None})
+    delivered = len(values(runtime))
+    assert [one["record"] for one in letters(runtime)] == ["x,b", 'y,"d\ne"', "5,f,g", "z,h"]
+
+    found = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (0, 4, 0)
+    assert [one["attempt"] for one in letters(runtime)] == [2, 2, 2, 2]
+    assert len(values(runtime)) == delivered
+
+
+def test_repairs_of_an_unlisted_connector_are_converted_as_its_job_did(tmp_path: Path) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    put_unlisted(runtime, select="name", csv__schema=None)
+    first, *_ = letters(runtime)
+    delivered = len(values(runtime))
+
+    found = replay(runtime, repaired(tmp_path / "r.jsonl", first | {"record": "2,b"}))
+
+    assert (found.records, found.bad) == (1, 3)
+    assert values(runtime)[delivered:] == [b'{"id":2,"name":"b"}']
+
+
+def test_a_listed_connector_whose_latest_revision_has_no_queue_is_refused() -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(input__format="csv")
+
+    with pytest.raises(Misconfigured, match="has no dead letter queue"):
+        letters(runtime)
+
+
 def repaired(path: Path, *lines: dict[str, Any]) -> Path:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
@@ -148,7 +194,7 @@ def test_corrected_records_are_delivered_and_others_discarded(tmp_path: Path) ->
     assert (found.records, found.discarded, found.bad) == (2, 1, 1)
     assert values(runtime)[len(delivered) :] == [b'{"id":2,"name":"b"}', b'{"id":5,"name":"fg"}']
     assert [one["record"] for one in letters(runtime)] == [fourth["record"]]
-    again = replay(runtime, file)  # the same file, as after an interruption
+    again = replay(runtime, file)  # the same file, as after a lost response
     assert (again.records, again.discarded, again.bad) == (0, 0, 1)
 
 

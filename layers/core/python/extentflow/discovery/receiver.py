@@ -2,6 +2,7 @@
 
     GET, HEAD, empty body                        200   a probe of the endpoint
     over 1 MiB                                   413
+    a body of unknown length or coding           411, 501    by the server (`serving`)
     no declared source, or wrong proof           403   always the same body; the log has the reason
     Publish of plain text: StorageGRID's test    200   logged
     anything else                                200   after it is on the queue, never before

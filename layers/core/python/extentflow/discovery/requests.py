@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import parse_qs, quote, unquote_plus, urlencode
 from xml.sax.saxutils import escape
 
 NAMESPACE = "http://sns.amazonaws.com/doc/2010-03-31/"
@@ -32,8 +32,12 @@ class Publication:
 
     @property
     def probe(self) -> bool:
-        """Whether this is StorageGRID's test of the endpoint: it does not start like JSON."""
-        return not self.message.lstrip(_BLANK).startswith(("{", "["))
+        """Whether this is StorageGRID's test of the endpoint: it does not start like JSON.
+
+        Neither does JSON that was encoded twice, which is no test: the planner dead-letters it.
+        """
+        texts = (self.message, unquote_plus(self.message))
+        return not any(text.lstrip(_BLANK).startswith(("{", "[")) for text in texts)
 
 
 def publication(body: bytes) -> Publication | None:

@@ -8,6 +8,7 @@ stop: requests in progress are answered, every other connection ends, all thread
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import ssl
 import sys
@@ -27,6 +28,15 @@ REQUEST_SECONDS = 60.0
 MOST_CONNECTIONS = 64
 POLL_SECONDS = 0.05
 LINE_BYTES = 1_024
+MOST_TRAILERS = 32
+SHOWN_CHARACTERS = 40
+# int() also accepts signs, underscores, blanks and digits of other scripts.
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_HEX_DIGITS = re.compile(rb"[0-9A-Fa-f]{1,15}")
+
+
+class UnknownCoding(ValueError):  # noqa: N818 - an answer
+    """A body has a transfer coding that is not read here."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -49,25 +59,55 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def body(self, most_bytes: int) -> bytes:
-        """Read the request's body.
+    def body(self, most_bytes: int, *, length_required: bool = False) -> bytes:
+        """Read the request's body. RFC 9112, section 6: what the headers leave open is refused.
+
+        Without a length there is no body; `length_required`: this is an error.
 
         Raises:
-            ValueError: its length is malformed.
+            UnknownCoding: its transfer coding is another one than chunked.
+            ValueError: its length is missing, malformed or ambiguous.
             OverflowError: it has more than `most_bytes`; the rest is not read.
             ConnectionError: the connection ended before the body did.
         """
-        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self._read(int(self.headers.get("Content-Length", "0")), most_bytes)
+        codings = [value.strip().lower() for value in self._stated("transfer-encoding")]
+        lengths = {value.strip() for value in self._stated("content-length")}
+        if codings and codings != ["chunked"]:
+            raise UnknownCoding(f"the transfer coding is {', '.join(codings)}, not chunked")
+        if codings and lengths:
+            raise ValueError("both a transfer coding and a length are stated")
+        if codings:
+            return self._chunks(most_bytes)
+        if not lengths and not length_required:
+            return b""
+        (length,) = lengths or {""}
+        if not _DIGITS.fullmatch(length):
+            raise ValueError(f"{length[:SHOWN_CHARACTERS]!r} is no length")
+        return self._read(int(length), most_bytes)
+
+    def _stated(self, name: str) -> list[str]:
+        # Blanks before the colon do not hide a header.
+        return [value for key, value in self.headers.items() if key.strip().lower() == name]
+
+    def _chunks(self, most_bytes: int) -> bytes:
         found = b""
-        while size := int(self.rfile.readline(LINE_BYTES).partition(b";")[0], 16):
+        while size := self._chunk_bytes():
             found += self._read(size, most_bytes - len(found))
-            self.rfile.readline(LINE_BYTES)
-        self.rfile.readline(LINE_BYTES)
-        return found
+            if self.rfile.readline(LINE_BYTES).strip():
+                raise ValueError("a chunk is longer than it states")
+        for _ in range(MOST_TRAILERS):
+            if not self.rfile.readline(LINE_BYTES).strip():
+                return found
+        raise ValueError(f"more than {MOST_TRAILERS} lines behind the last chunk")
+
+    def _chunk_bytes(self) -> int:
+        stated = self.rfile.readline(LINE_BYTES).partition(b";")[0].strip()
+        if not _HEX_DIGITS.fullmatch(stated):
+            raise ValueError("a chunk states no length")
+        return int(stated, 16)
 
     def _read(self, size: int, most_bytes: int) -> bytes:
-        if not 0 <= size <= most_bytes:
+        if size > most_bytes:
             raise OverflowError(f"{size} bytes exceed the limit")
         found = self.rfile.read(size)
         if len(found) < size:
@@ -224,12 +264,15 @@ def receiving_server(
         def take(self) -> None:
             try:
                 # One byte more than is taken, so that the receiver answers, and logs.
-                body = self.body(MAX_REQUEST_BYTES + 1)
-            except ValueError:
-                self._refuse(HTTPStatus.LENGTH_REQUIRED)
+                body = self.body(MAX_REQUEST_BYTES + 1, length_required=self.command == "POST")
+            except UnknownCoding as exc:
+                self._refuse(HTTPStatus.NOT_IMPLEMENTED, exc)
                 return
-            except OverflowError:
-                self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            except ValueError as exc:
+                self._refuse(HTTPStatus.LENGTH_REQUIRED, exc)
+                return
+            except OverflowError as exc:
+                self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, exc)
                 return
             path, _, query = self.path.partition("?")
             headers = dict(self.headers.items())
@@ -238,10 +281,10 @@ def receiving_server(
             self.answer(response.status, content, [("Content-Type", response.content_type)])
             server.renew(self.connection)
 
-        def _refuse(self, status: HTTPStatus) -> None:
+        def _refuse(self, status: HTTPStatus, why: Exception) -> None:
             # The unread rest of the request would be read as the next one.
             self.close_connection = True
-            log.warning("refused with %d %s", status, status.phrase)
+            log.warning("refused with %d %s: %s", status, status.phrase, why)
             self.answer(status, status.phrase.encode(), [("Content-Type", "text/plain")])
 
     server = HttpServer(

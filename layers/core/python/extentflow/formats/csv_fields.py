@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from extentflow.converters.texts import mask_rows, misread_rows
+
 _STRAYS = {"\r": "a carriage return", "\n": "a line feed"}
 
 
@@ -136,7 +138,7 @@ def _unparseable_rows(
     # By bisection, as Arrow names only the first text that it cannot cast.
     try:
         values = texts.cast(wanted)
-        suspicious = _misread_rows(texts, values)
+        suspicious = misread_rows(texts, values)
         if inferred:
             suspicious = sorted({*suspicious, *_lossy_rows(texts, values)})
     except pa.ArrowInvalid:
@@ -150,41 +152,24 @@ def _unparseable_rows(
         yield from (first + row for row in suspicious)
 
 
-def _misread_rows(texts: pa.StringArray, values: pa.Array) -> list[int]:
-    # Arrow accepts these texts, which mean something else or exceed the type.
-    if pa.types.is_integer(values.type):  # 0x1F is read as 31
-        strange = pc.match_substring(texts, "x", ignore_case=True)
-    elif pa.types.is_floating(values.type):  # 1e999 is read as infinity
-        named = pc.match_substring(texts, "inf", ignore_case=True)
-        strange = pc.and_not(pc.is_inf(values), named)
-    else:
-        return []
-    return _rows(strange)
-
-
 def _lossy_rows(texts: pa.StringArray, values: pa.Array) -> list[int]:
     wanted = values.type
     if pa.types.is_boolean(wanted):
-        return _rows(pc.match_substring_regex(texts, "^[01]$"))
+        return mask_rows(pc.match_substring_regex(texts, "^[01]$"))
     if pa.types.is_integer(wanted):
-        return _rows(pc.match_substring_regex(texts, _LOST_BY_INTEGERS))
+        return mask_rows(pc.match_substring_regex(texts, _LOST_BY_INTEGERS))
     if pa.types.is_decimal(wanted):
-        return _rows(pc.match_substring_regex(texts, _LOST_BY_DECIMALS))
+        return mask_rows(pc.match_substring_regex(texts, _LOST_BY_DECIMALS))
     if not pa.types.is_floating(wanted):
         return []
-    lost = _rows(pc.match_substring_regex(texts, _LOST_BY_FLOATS))
+    lost = mask_rows(pc.match_substring_regex(texts, _LOST_BY_FLOATS))
     tiny = pc.and_(
         pc.less(pc.abs(values), _LEAST_NORMAL_FLOAT), pc.match_substring_regex(texts, _NOT_ZERO)
     )
     doubtful = pc.or_(pc.greater(pc.binary_length(texts), _FLOAT_DIGITS), tiny)
-    doubtful = _rows(pc.and_(doubtful, pc.not_equal(values.cast(pa.string()), texts)))
+    doubtful = mask_rows(pc.and_(doubtful, pc.not_equal(values.cast(pa.string()), texts)))
     return lost + [row for row in doubtful if _is_rounded(texts[row].as_py())]
 
 
 def _is_rounded(number: str) -> bool:
     return Decimal(number) != Decimal(repr(float(number)))
-
-
-def _rows(mask: pa.BooleanArray) -> list[int]:
-    rows: list[int] = pc.indices_nonzero(pc.fill_null(mask, fill_value=False)).to_pylist()
-    return rows

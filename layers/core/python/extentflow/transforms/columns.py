@@ -22,9 +22,9 @@ from extentflow.converters.encodings import is_text
 from extentflow.converters.scalars import complete_text, text_form
 from extentflow.errors import UnsupportedType, shown_bytes
 from extentflow.transforms import NO_KEY, Rows
+from extentflow.transforms.casts import ArrayFunction, exact_cast
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
-ArrayFunction: TypeAlias = Callable[[pa.Array], pa.Array]
 
 
 @dataclass(slots=True)
@@ -138,13 +138,8 @@ def caster(name: str, source: pa.DataType, target: pa.DataType) -> ArrayFunction
     if target == pa.string() and form is not None:
         return partial(complete_text, form)
 
-    def cast(array: pa.Array) -> pa.Array:
-        # Arrow parses text of one layout only.
-        texts = is_text(array.type) and array.type != pa.string()
-        return (array.cast(pa.string()) if texts else array).cast(target)
-
     try:
-        cast(pa.array([], source))
+        cast = exact_cast(source, target)
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedType(
             f"column '{name}' has type {source}, which cannot become {target}; cast it to string"

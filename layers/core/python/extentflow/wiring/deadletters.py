@@ -28,9 +28,14 @@ _OTHERWISE = (
 def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
     """Return the replay of a connector's dead letters, under its latest revision.
 
-    Raises Misconfigured for a connector without a dead letter queue.
+    Those of a connector that is not listed, such as `run --topic` makes, are replayed under the
+    revision of their own job: its latest one is that of any later command. Raises Misconfigured for
+    a connector without a dead letter queue.
     """
+    listed = runtime.ledger.connectors.get(name) is not None
     config, revision = runtime.connectors.latest(name, deleted=True)
+    if not listed:
+        config, revision = _newest_with_queue(runtime, config, revision)
     topic = config.dead_letter_topic
     if topic is None:
         raise Misconfigured(
@@ -42,7 +47,7 @@ def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
             f"connector {name}: errors.deadletterqueue.context.headers.enable=false: dead letters"
             " do not say which records they hold; set it to true before they are sent"
         )
-    opener = _Opener(runtime, config, revision)
+    opener = _Opener(runtime, config, revision, of_jobs=not listed)
     identity = f"{runtime.settings.app_id}.{runtime.ledger.id}.deadletters"
 
     def read(partition: int, offset: int, end: int) -> Iterable[list[ConsumedRecord]]:
@@ -63,11 +68,28 @@ def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
     )
 
 
-class _Opener:
-    """Opens pipelines by the jobs of dead letters."""
+def _newest_with_queue(
+    runtime: Runtime, config: ConnectorConfig, revision: int
+) -> tuple[ConnectorConfig, int]:
+    """Return the newest revision that names a dead letter queue; the given one if none does."""
+    for number in range(revision, 0, -1):
+        try:
+            found = runtime.connectors.revision(config.name, number)
+        except Misconfigured:  # lost, or stored by another version
+            continue
+        if found.dead_letter_topic is not None:
+            return found, number
+    return config, revision
 
-    def __init__(self, runtime: Runtime, config: ConnectorConfig, revision: int) -> None:
+
+class _Opener:
+    """Opens pipelines by the jobs of dead letters; `of_jobs`: under the revision of each job."""
+
+    def __init__(
+        self, runtime: Runtime, config: ConnectorConfig, revision: int, *, of_jobs: bool
+    ) -> None:
         self._runtime, self._config, self._revision = runtime, config, revision
+        self._of_jobs = of_jobs
         self._pipeline = lru_cache(CACHED_JOBS)(self._open)
 
     def open(self, letter: DeadLetter) -> Opened:
@@ -84,8 +106,9 @@ class _Opener:
                 f"{job.version.uri}: its context headers name the extent {start}-{end}, and the"
                 f" object has {job.version.size} bytes"
             )
-        fmt = self._config.format_for(job.version.key, job.content.format)
-        extent = Extent(job.id, ordinal, self._config.name, job.version, start, end, fmt)
+        config, _ = self._revision_for(job)
+        fmt = config.format_for(job.version.key, job.content.format)
+        extent = Extent(job.id, ordinal, config.name, job.version, start, end, fmt)
         made = self._pipeline(job.id)
         unit = made.format.location_unit
         if unit != letter.unit:
@@ -99,6 +122,15 @@ class _Opener:
         queue = self._queue(job, unit, client.max_batch_bytes)
         return Opened(extent, location, made, queue, client, unreadable)
 
+    def _revision_for(self, job: Job) -> tuple[ConnectorConfig, int]:
+        """Return the revision under which a job's dead letters are replayed. Raises NotOffered."""
+        if not self._of_jobs:
+            return self._config, self._revision
+        try:
+            return self._runtime.connectors.revision(job.connector, job.revision), job.revision
+        except Misconfigured as exc:
+            raise NotOffered(f"{'; '.join(exc.problems)}; or {_OTHERWISE}") from exc
+
     def _unreadable(self, job: Job) -> str:
         """Return why rows of a job's object cannot be read again; empty where they can.
 
@@ -109,7 +141,7 @@ class _Opener:
             pinned = self._runtime.connectors.revision(job.connector, job.revision)
         except Misconfigured as exc:
             return f"{'; '.join(exc.problems)}; or {_OTHERWISE}"
-        if not (changed := ", ".join(changed_keys(pinned, self._config, job))):
+        if not (changed := ", ".join(changed_keys(pinned, self._revision_for(job)[0], job))):
             return ""
         return (
             f"{job.version.uri}: connector {job.connector} decodes records otherwise than its"
@@ -120,7 +152,7 @@ class _Opener:
         job = self._runtime.ledger.jobs.get(job_id)
         if job is None:
             raise NotOffered(f"the ledger has no job {job_id}")
-        config, revision, runtime = self._config, self._revision, self._runtime
+        (config, revision), runtime = self._revision_for(job), self._runtime
         fmt = config.format_for(job.version.key, job.content.format)
         store = runtime.objects.store(config, revision)
         made = pipeline(
@@ -137,9 +169,10 @@ class _Opener:
         return replace(made, partition=job.partition) if pinned else made
 
     def _queue(self, job: Job, unit: str, limit_bytes: int | None) -> DeadLetters:
-        config = self._config
+        config, _ = self._revision_for(job)
         return DeadLetters(
-            topic=config.dead_letter_topic,
+            # Letters go back to the topic that is replayed, whichever their job names.
+            topic=self._config.dead_letter_topic,
             source_topic=config.topic_for(job.version),
             location_unit="row" if unit == "row" else "offset",
             context=True,  # without it, the next replay could not decode them
@@ -148,13 +181,13 @@ class _Opener:
         )
 
     def _client(self, job: Job) -> ProducerSettings:
-        config = self._config
+        config, _ = self._revision_for(job)
         topics = (config.topic_for(job.version), *config.value_topics)
         limit, topic = min((self._limit(one), one) for one in topics)
         return ProducerSettings(
             producer=config.producer,
             max_message_bytes=limit,
-            max_batch_bytes=min(limit, self._limit(config.dead_letter_topic or "")),
+            max_batch_bytes=min(limit, self._limit(self._config.dead_letter_topic or "")),
             topic=topic,
         )
 
