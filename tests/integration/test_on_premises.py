@@ -253,7 +253,9 @@ def test_notifications_survive_kills_of_receiver_query_and_database(
         eventually("accepted", lambda: post(url, document) == 200)
 
     receiver.start()
-    eventually("the receiver is ready", lambda: post(url) == 200, process=_text(receiver))
+    eventually(
+        "the receiver is ready", lambda: post(url) == 200, process=_text(receiver), told=site.logs
+    )
     assert post(f"http://{HOST}:{port}/another", "{}") == 403
     # No query runs: what was acknowledged waits, over the death of the receiver and of the server.
     send(arrive(0))
@@ -272,7 +274,11 @@ def test_notifications_survive_kills_of_receiver_query_and_database(
 
     query.start()
     eventually(
-        "extents are under way", delivery.under_way, seconds=START_SECONDS, process=_text(query)
+        "extents are under way",
+        delivery.under_way,
+        seconds=START_SECONDS,
+        process=_text(query),
+        told=site.logs,
     )
     send(arrive(3))
     query.end()
@@ -288,8 +294,11 @@ def test_notifications_survive_kills_of_receiver_query_and_database(
         lambda: site.state() == [JobState.DONE] * OBJECTS,
         seconds=START_SECONDS,
         process=_text(query),
+        told=site.logs,
     )
-    eventually("no notification is left", lambda: site.depth() == 0, process=_text(query))
+    eventually(
+        "no notification is left", lambda: site.depth() == 0, process=_text(query), told=site.logs
+    )
     code = query.end(signal.SIGTERM)
 
     assert code == 0, site.logs()
@@ -381,7 +390,10 @@ def test_declared_services_start_as_they_are_and_deliver(
     receiver.start()
     probe = base + (receiving.probe or "/")
     eventually(
-        "the receiver is ready", lambda: post(probe, tls=tls) == 200, process=_text(receiver)
+        "the receiver is ready",
+        lambda: post(probe, tls=tls) == 200,
+        process=_text(receiver),
+        told=site.logs,
     )
     query.start()
     lines = numbered_lines("line-", 1_000)
@@ -392,6 +404,7 @@ def test_declared_services_start_as_they_are_and_deliver(
         lambda: site.state() == [JobState.DONE],
         seconds=START_SECONDS,
         process=_text(query),
+        told=site.logs,
     )
     codes = [program.end(signal.SIGTERM) for program in (query, receiver)]
 
