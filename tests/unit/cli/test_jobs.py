@@ -86,6 +86,24 @@ def test_status_names_the_command_that_continues_a_job(
     assert (f"`extentflow replay {job}` continues it" in said) is (state is JobState.FAILED)
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_next_command_of_a_failed_job_is_one_that_its_connector_takes(*, stored: bool) -> None:
+    """`run -c NAME` was advised for what `run --topic` made, and refused it as deleted."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job("c/a.txt").id
+    runtime.memory.jobs.end(job, JobState.FAILED, "why")
+    if not stored:
+        runtime.memory.connectors.delete("c")
+
+    said = next_command(Jobs(runtime).get(job))
+
+    assert said.startswith(f"`extentflow replay {job}` continues it, when the cause is removed; ")
+    assert ("after a change of the connector, `extentflow run -c c --failed`" in said) is stored
+    made = "after a change of its settings, the same `run ADDRESS --topic` command with --failed"
+    assert (made in said) is not stored
+
+
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
     """A terminal of so many columns."""

@@ -120,11 +120,7 @@ def next_command(found: JobDetail) -> str:
     """Return what continues a job, "" where nothing does or need."""
     job = found.job
     if found.replayable:
-        changed = (
-            f"; after a change of the connector, `extentflow run -c {job.connector} --failed`"
-            " delivers the whole object"
-        )
-        more = changed if job.state is JobState.FAILED else ""
+        more = f"; {_changed(found)}" if job.state is JobState.FAILED else ""
         return f"`extentflow replay {job.id}` continues it, when the cause is removed{more}"
     if job.state.open and found.active is False and not found.skipped and not found.queued:
         done = f"{found.report.done:,} of {job.plan.count:,} extents are done"
@@ -133,6 +129,18 @@ def next_command(found: JobDetail) -> str:
             f"`extentflow replay {job.id}`, delivers the rest"
         )
     return ""
+
+
+def _changed(found: JobDetail) -> str:
+    """Return what delivers a job's object after a change of its connector."""
+    failed = f"`extentflow run -c {found.job.connector} --failed`"
+    if found.stored:
+        return f"after a change of the connector, {failed} delivers the whole object"
+    return (
+        "after a change of its settings, the same `run ADDRESS --topic` command with --failed"
+        " delivers the whole object; where the connector was deleted, `extentflow connectors put"
+        f" FILE`, then {failed}"
+    )
 
 
 def watch(

@@ -43,8 +43,9 @@ class JobDetail:
     `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
     later job delivers the object: another generation, or a newer one of the list. `get` adds its
     extents by ordinal (one without an item is PENDING), its run on EMR Serverless, why nothing is
-    delivered now, why `after.completion` failed, whether `replay` is what continues it, and whether
-    a queue delivers it. `active`: a worker holds one of its extents; None where it ended.
+    delivered now, why `after.completion` failed, whether `replay` is what continues it, whether
+    a queue delivers it, and whether its connector is stored, so that `-c` finds it. `active`: a
+    worker holds one of its extents; None where it ended.
     `seconds` is the time from its registration to its end, or to now.
     """
 
@@ -60,6 +61,7 @@ class JobDetail:
     seconds: float = 0.0
     active: bool | None = None
     queued: bool = False
+    stored: bool = True
 
     @property
     def rate(self) -> float:
@@ -208,6 +210,7 @@ class Jobs:
             replayable=ended and not self.runtime.planner().is_followed(job),
             active=bool(self._working([job], facts)) if job.state.open else None,
             queued=self.runtime.settings.extents_queue_url is not None,
+            stored=ledger.connectors.get(job.connector) is not None,
         )
 
     def _detail(self, job: Job, totals: JobProgress) -> JobDetail:
