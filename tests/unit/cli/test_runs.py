@@ -74,6 +74,7 @@ def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     assert line.startswith("error: s3://bucket/one[0-4) was replaced after planning")
     assert line.endswith("; job id-one is SUPERSEDED")
     assert line.count("to deliver the new version") == 1
+    assert "if it was not delivered yet" in line
 
 
 @pytest.mark.parametrize("command", ["run", "replay"])
