@@ -336,8 +336,9 @@ class Jobs:
             return functions.queue(self.runtime.settings, ARRIVALS)
         except Misconfigured as exc:
             raise Misconfigured(
-                f"{exc}; on this machine `extentflow serve` makes queues, and `extentflow stack "
-                "--env` names them. Without queues, `extentflow run` delivers"
+                f"{exc}; in a checkout of the project, `extentflow serve` makes queues on this"
+                " machine, and `extentflow stack --env` names them. Without queues, `extentflow"
+                " run` delivers"
             ) from exc
 
     def _takes_one_run(
