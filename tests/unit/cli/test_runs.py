@@ -61,6 +61,14 @@ def test_a_run_without_records_has_no_rate(
     assert "(0/s)" not in shown
 
 
+def test_one_record_is_not_called_records(capsys: pytest.CaptureFixture[str]) -> None:
+    report = RunReport("inline", seconds=1.0, records_this_run=1, jobs=(job("one", 1),))
+
+    reports.show(report, as_json=False)
+
+    assert "1 record in 1.0 s (1/s)" in capsys.readouterr().err
+
+
 def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -97,9 +105,9 @@ def test_an_unknown_engine_is_refused_before_anything_is_read(
         (
             "RUNNING",
             "connector orders is PAUSED; continue it with `extentflow resume orders`",
-            "one: not finished: 0 of 1 extents are done; connector orders is PAUSED; continue",
+            "one: not finished: 0 of 1 extent is done; connector orders is PAUSED; continue",
         ),
-        ("RUNNING", "", "not finished: 0 of 1 extents are done"),
+        ("RUNNING", "", "not finished: 0 of 1 extent is done"),
         ("RUNNING", "", "run the same command again to resume"),
         (
             "CANCELLED",

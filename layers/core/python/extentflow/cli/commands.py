@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "peek": CommandEntry(
         "extentflow.cli.peeks:peek",
-        "Show the first object's columns, first records as they would be sent, and cut.",
+        "Show an object's columns, the first records as they would be sent, and its extents.",
     ),
     "plan": CommandEntry(
         "extentflow.cli.runs:plan",

@@ -29,9 +29,9 @@ def peek(
     limit: Limit = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show the first object's columns, first records as they would be sent, and cut.
+    """Show an object's columns, the first records as they would be sent, and its extents.
 
-    Needs no Kafka; nothing is stored or sent.
+    The object is the first one of the address. Needs no Kafka; nothing is stored or sent.
     """
     from extentflow.services.addressed import S3_SCHEMES, make_connector, parse_settings
     from extentflow.services.peeks import peek as peek_at

@@ -118,7 +118,8 @@ def _show_rate(report: RunReport) -> None:
     peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured
     memory = f", worker memory at most {size(peak)}" if peak else ""
     output.err.print(
-        f"{report.records_this_run:,} records in {output.duration(report.seconds)}{rate}{memory}",
+        f"{output.counted(report.records_this_run, 'record')} in"
+        f" {output.duration(report.seconds)}{rate}{memory}",
         highlight=False,
     )
 
@@ -127,7 +128,7 @@ def _problem(job: JobReport, *, stopped: bool) -> str:
     """Return what is wrong with a job: its object, the cause, and how far it is."""
     cause = _EXTENTS_FAILED.sub("", job.reason).removeprefix(f"{job.uri}: ")
     where = "" if cause.startswith(job.uri) else f"{job.uri}: "
-    done = f"{job.done} of {job.extents} extents are done"
+    done = output.done_of(job.done, job.extents, "extent")
     if job.state in (JobState.PLANNING, JobState.RUNNING):
         what = "interrupted" if stopped else "not finished"
         return "; ".join(filter(None, (f"{job.uri}: {what}: {done}", cause)))
@@ -152,7 +153,8 @@ def _next_commands(jobs: Sequence[JobReport], report: RunReport, given: _Given) 
     opened = [job for job in jobs if job.state in (JobState.PLANNING, JobState.RUNNING)]
     if opened or (report.stopped and report.left_out):
         done, all_of = (sum(getattr(job, name) for job in opened) for name in ("done", "extents"))
-        what = f"interrupted: {done:,} of {all_of:,} extents are done; " if report.stopped else ""
+        done_of = output.done_of(done, all_of, "extent")
+        what = f"interrupted: {done_of}; " if report.stopped else ""
         yield f"{what}run the same command again to resume"
 
 

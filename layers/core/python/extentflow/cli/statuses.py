@@ -127,7 +127,7 @@ def next_command(found: JobDetail) -> str:
     if found.later is not None and found.later.state is not JobState.DONE:
         return f"`extentflow status {found.later.id}` shows what continues that job"
     if job.state.open and found.active is False and not found.skipped and not found.queued:
-        done = f"{found.report.done:,} of {job.plan.count:,} extents are done"
+        done = output.done_of(found.report.done, job.plan.count, "extent")
         return (
             f"interrupted: {done}, and no worker holds one; the command that began it, or "
             f"`extentflow replay {job.id}`, delivers the rest"
@@ -260,7 +260,8 @@ def _totals(found: JobList) -> str:
 
 
 def _line(found: JobDetail) -> str:
-    return f"{found.job.state}: {extents(found.report)} extents, {_counts(found)}"
+    noun = "extent" if found.report.extents == 1 else "extents"
+    return f"{found.job.state}: {extents(found.report)} {noun}, {_counts(found)}"
 
 
 def _counts(found: JobDetail) -> str:
