@@ -553,8 +553,8 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
     errors = [text for text in failed.err.splitlines() if text.startswith("error: ")]
     assert any("bad record at offset" in text for text in errors)
     name = line.delivery.connector_name
-    assert f"`extentflow replay -c {name}` continues where it failed" in failed.err
-    assert f"`extentflow run -c {name} --failed` delivers only what failed" in failed.err
+    assert f"`extentflow replay -c {name} --engine inline` continues where it failed" in failed.err
+    assert f"`extentflow run -c {name} --failed --engine inline` delivers only" in failed.err
     assert_quiet(failed)
     before = line.delivery.values()
     queue = line.delivery.make_topic("dead", partitions=1)

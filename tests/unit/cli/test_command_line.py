@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import typer
 
-from extentflow.cli import app, run_command_line
+from extentflow.cli import app, commands, run_command_line
 from extentflow.errors import (
     AccessDenied,
     Conflict,
@@ -15,6 +15,7 @@ from extentflow.errors import (
     ObjectGone,
     SinkUnavailable,
 )
+from extentflow.plugins import Registry
 
 Capture = pytest.CaptureFixture[str]
 
@@ -68,6 +69,27 @@ def test_missing_brokers_are_reported_with_the_local_stack_as_a_way_out(capsys: 
     lines = capsys.readouterr().err.splitlines()
     assert lines[:2] == [f"error: {problem}" for problem in error.problems]
     assert "`extentflow up` starts brokers" in "".join(lines[2:])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Misconfigured("bootstrap.servers: missing; write the Kafka brokers"),
+        SinkUnavailable("broker localhost:9092 unavailable"),
+    ],
+)
+def test_the_local_stack_is_named_with_the_checkout_where_it_is_not_installed(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    run_command_line(raising(error), ["go"])
+    here = capsys.readouterr().err
+    monkeypatch.setattr(commands, "PACKAGES", Registry("none", "command", find=lambda _: []))
+    run_command_line(raising(error), ["go"])
+    elsewhere = capsys.readouterr().err
+
+    assert "`extentflow up` starts " in here
+    assert "checkout" not in here
+    assert "in a checkout of the project, `make setup`, then `extentflow up`" in elsewhere
 
 
 def test_an_unexpected_error_is_one_line_that_names_debug(capsys: Capture) -> None:

@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 import typer
-from typer.main import get_command
+from typer.main import get_command, get_group
 
-from extentflow.cli import app
-from extentflow.cli.commands import COMMANDS, CommandLine, DeferredCommand
+from extentflow.cli import app, run_command_line
+from extentflow.cli.commands import (
+    CHECKOUT_COMMANDS,
+    COMMANDS,
+    LOCAL,
+    PACKAGES,
+    CommandLine,
+    DeferredCommand,
+)
 from extentflow.errors import Misconfigured
 from extentflow.plugins import EntryPoint, Registry
 
@@ -140,6 +147,29 @@ def test_two_commands_of_one_name_are_an_error(added: list[str], wrong: str) -> 
 
     with pytest.raises(Misconfigured, match=wrong):
         line.list_commands(None)
+
+
+@pytest.mark.parametrize("name", ["up", "down", "stack", "serve"])
+def test_a_command_of_the_local_stack_names_the_checkout_where_that_is_not_installed(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Without(CommandLine):
+        def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's
+            super().__init__(packages=installed("greeting"), **attributes)
+
+    without = typer.Typer(cls=Without)
+    without.callback()(lambda: None)
+
+    assert run_command_line(without, [name, "--aws"]) == 2
+
+    assert capsys.readouterr().err == (
+        f"error: No such command '{name}': it belongs to a checkout of the project: there, `make "
+        "setup`, then `source .venv/bin/activate`\n"
+    )
+
+
+def test_every_command_of_the_local_stack_is_known_by_name() -> None:
+    assert set(get_group(PACKAGES.get(LOCAL)).commands) == CHECKOUT_COMMANDS
 
 
 def test_a_broken_package_leaves_the_commands_of_the_library() -> None:

@@ -501,6 +501,37 @@ def test_a_failure_says_what_the_commands_need_that_it_names(line: Line) -> None
     assert "need `export EXTENTFLOW_BOOTSTRAP_SERVERS=broker:9092`" in line.said
 
 
+def test_a_failure_advises_commands_with_the_same_engine(line: Line) -> None:
+    line.runtime.put("c/a.parquet")
+
+    line.run(IN, *TOPIC)
+    made = line.said
+    line.runtime.put_connector("c", input__format="parquet")
+    line.run("-c", "c", "--engine", "inline")
+    chosen = line.said
+    line.run("-c", "c")
+
+    (found,) = line.runtime.memory.jobs.list("orders-from-shop")
+    assert f"`extentflow replay {found.id} --engine inline` continues" in made
+    assert "the same command with --failed delivers only what failed" in made
+    assert "`extentflow run -c c --engine inline` delivers its new version" in chosen
+    assert "--engine" not in line.said
+
+
+def test_a_replay_of_what_a_command_made_advises_that_command(
+    line: Line, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line.runtime.put("c/a.parquet")
+    line.run(IN, *TOPIC)
+    (found,) = line.runtime.memory.jobs.list("orders-from-shop")
+
+    assert run_command_line(app, ["replay", found.id, "--engine", "inline"]) == 1
+
+    said = capsys.readouterr().err
+    assert "then the same `run ADDRESS --topic` command with --failed delivers only" in said
+    assert "run -c" not in said
+
+
 def test_a_master_selects_spark(line: Line) -> None:
     line.runtime.put("c/a.txt")
 

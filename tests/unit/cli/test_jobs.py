@@ -10,6 +10,7 @@ from extentflow.cli import output
 from extentflow.cli.statuses import (
     MAP_CELLS,
     extent_map,
+    job_json,
     next_command,
     show_job,
     show_jobs,
@@ -84,6 +85,55 @@ def test_status_names_the_command_that_continues_a_job(
 
     said = " ".join(capsys.readouterr().err.split())
     assert (f"`extentflow replay {job}` continues it" in said) is (state is JobState.FAILED)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_next_command_of_a_failed_job_is_one_that_its_connector_takes(*, stored: bool) -> None:
+    """`run -c NAME` was advised for what `run --topic` made, and refused it as deleted."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job("c/a.txt").id
+    runtime.memory.jobs.end(job, JobState.FAILED, "why")
+    if not stored:
+        runtime.memory.connectors.delete("c")
+
+    said = next_command(Jobs(runtime).get(job))
+
+    assert said.startswith(f"`extentflow replay {job}` continues it, when the cause is removed; ")
+    assert ("after a change of the connector, `extentflow run -c c --failed`" in said) is stored
+    made = "after a change of its settings, the same `run ADDRESS --topic` command with --failed"
+    assert (made in said) is not stored
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
+@pytest.mark.parametrize("end", [JobState.DONE, JobState.FAILED])
+def test_a_job_whose_object_a_later_job_delivers_names_that_job(
+    capsys: pytest.CaptureFixture[str], state: JobState, end: JobState
+) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    first = runtime.job("c/a.txt")
+    runtime.memory.jobs.end(first.id, state, "why")
+    runtime.ticker.sleep(1)
+    config, revision = runtime.connectors.latest("c")
+    request = runtime.request(config, revision, first.version, 1)
+    later = runtime.planner().register(request, again=runtime.ticker.read())
+    if end is JobState.DONE:
+        runtime.planner().plan(later)
+        runtime.run(later, 0)
+    else:
+        runtime.memory.jobs.end(later.id, end, "why")
+
+    found = Jobs(runtime).get(first.id)
+    show_job(found)
+    document = job_json(found)
+
+    shown = capsys.readouterr()
+    named = f"{later.id}, {end}, delivers the object"
+    assert named in " ".join(shown.out.split())
+    assert "extentflow replay" not in shown.err
+    assert document["later"] == {"job": later.id, "state": end}
+    assert (f"`extentflow status {later.id}`" in document["next"]) is (end is JobState.FAILED)
 
 
 @pytest.fixture

@@ -32,6 +32,20 @@ def test_sizes_have_a_binary_unit(count: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("number", "of", "counted", "done"),
+    [
+        (0, 1, "0 extents", "0 of 1 extent is done"),
+        (1, 1, "1 extent", "1 of 1 extent is done"),
+        (1, 2, "1 extent", "1 of 2 extents are done"),
+        (2_000, 3_000, "2,000 extents", "2,000 of 3,000 extents are done"),
+    ],
+)
+def test_counts_agree_with_what_they_count(number: int, of: int, counted: str, done: str) -> None:
+    assert output.counted(number, "extent") == counted
+    assert output.done_of(number, of, "extent") == done
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0, "0.0 s"),

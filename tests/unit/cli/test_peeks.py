@@ -92,6 +92,48 @@ def test_a_filter_that_drops_everything_shows_no_record(
     found = peeked(capsys, "orders.csv", *(word for one in drop for word in ("--set", one)))
 
     assert found["records"] == []
+    assert found["filtered"] == found["read"] == 100_000
+
+
+def test_headers_and_timestamps_are_shown_where_the_connector_sets_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pa.table({"id": [1, 2], "at": pa.array([1_795_680_000_000, None], pa.int64())})
+    pq.write_table(table, tmp_path / "orders.parquet")
+    settings = ("message.timestamp=column:at", "headers=from=key,number=column:id", "select=id")
+    words = ["orders.parquet", *(word for one in settings for word in ("--set", one))]
+
+    found = peeked(capsys, *words)
+    assert run_command_line(app, ["peek", *words]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+
+    first = {"topic": "peek", "key": None, "value": '{"id":1}', "timestamp": 1_795_680_000_000}
+    second = {"topic": "peek", "key": None, "value": '{"id":2}'}
+    assert found["records"] == [
+        {**first, "headers": [["from", "orders.parquet"], ["number", "1"]]},
+        {**second, "headers": [["from", "orders.parquet"], ["number", "2"]]},
+    ]
+    assert "key value timestamp (ms) headers" in shown
+    assert 'null {"id":1} 1795680000000 from:orders.parquet, number:1 null {"id":2} from' in shown
+
+
+def test_people_see_how_many_records_were_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "orders.csv").write_text("id,state\n1,open\n2,done\n3,done\n")
+    drop = (
+        *("transforms=drop", "transforms.drop.type=Filter", "transforms.drop.predicate=done"),
+        *("predicates=done", "predicates.done.type=Condition"),
+        "predicates.done.condition=state = 'done'",
+    )
+
+    words = [word for one in drop for word in ("--set", one)]
+    assert run_command_line(app, ["peek", "orders.csv", *words]) == 0
+
+    captured = capsys.readouterr()
+    assert captured.err == "note: filtered: 2 of the first 3 records\n"
+    assert "timestamp" not in captured.out
+    assert "headers" not in captured.out
 
 
 def test_people_get_tables_and_a_word_about_other_objects(

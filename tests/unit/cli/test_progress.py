@@ -92,7 +92,7 @@ def test_a_terminal_gets_a_bar() -> None:
 
     assert isinstance(console.file, io.StringIO)
     assert "100%" in console.file.getvalue()
-    assert "1/1 extents" in console.file.getvalue()
+    assert "1/1 extent" in console.file.getvalue()
 
 
 def test_records_count_when_they_are_committed_not_only_when_an_extent_ends(
@@ -117,8 +117,8 @@ def test_records_count_when_they_are_committed_not_only_when_an_extent_ends(
 
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
-    assert any("0/1 extents, 500 records" in line for line in lines)
-    assert "1/1 extents, 1,000 records" in lines[-1]
+    assert any("0/1 extent, 500 records" in line for line in lines)
+    assert "1/1 extent, 1,000 records" in lines[-1]
 
 
 def test_registering_and_planning_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,14 @@ def test_a_run_without_records_has_no_rate(
     assert "(0/s)" not in shown
 
 
+def test_one_record_is_not_called_records(capsys: pytest.CaptureFixture[str]) -> None:
+    report = RunReport("inline", seconds=1.0, records_this_run=1, jobs=(job("one", 1),))
+
+    reports.show(report, as_json=False)
+
+    assert "1 record in 1.0 s (1/s)" in capsys.readouterr().err
+
+
 def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -74,6 +82,7 @@ def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     assert line.startswith("error: s3://bucket/one[0-4) was replaced after planning")
     assert line.endswith("; job id-one is SUPERSEDED")
     assert line.count("to deliver the new version") == 1
+    assert "if it was not delivered yet" in line
 
 
 @pytest.mark.parametrize("command", ["run", "replay"])
@@ -96,9 +105,9 @@ def test_an_unknown_engine_is_refused_before_anything_is_read(
         (
             "RUNNING",
             "connector orders is PAUSED; continue it with `extentflow resume orders`",
-            "one: not finished: 0 of 1 extents are done; connector orders is PAUSED; continue",
+            "one: not finished: 0 of 1 extent is done; connector orders is PAUSED; continue",
         ),
-        ("RUNNING", "", "not finished: 0 of 1 extents are done"),
+        ("RUNNING", "", "not finished: 0 of 1 extent is done"),
         ("RUNNING", "", "run the same command again to resume"),
         (
             "CANCELLED",
@@ -137,6 +146,69 @@ def test_many_jobs_are_totals_and_the_failed_ones(capsys: pytest.CaptureFixture[
     assert "error: s3://bucket/607[0-4): byte 8: no JSON; job id-607 is FAILED, 0 of 1" in err
     assert "`extentflow run -c orders --failed` delivers only what failed" in err
     assert "`extentflow replay id-607` continues where it failed" in err
+
+
+def failed(name: str, connector: str = "orders") -> JobReport:
+    return replace(job(name, 1), state="FAILED", reason="why", done=0, connector=connector)
+
+
+def advice(capsys: pytest.CaptureFixture[str], *jobs: JobReport, **words: str) -> str:
+    with pytest.raises(typer.Exit):
+        reports.show(RunReport("inline", jobs=jobs), as_json=True, **words)
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["one", "both"])
+def test_the_next_commands_repeat_the_engine(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """`extentflow run -c orders` starts Spark, where it is installed."""
+    jobs = [failed("one"), failed("two")] if name == "both" else [failed("one")]
+
+    said = advice(capsys, *jobs, engine="inline")
+
+    assert "`extentflow run -c orders --engine inline` delivers its new version" in said
+    assert "`extentflow run -c orders --failed --engine inline` delivers only" in said
+    which = "-c orders" if name == "both" else "id-one"
+    assert f"`extentflow replay {which} --engine inline` continues" in said
+
+
+def test_emr_is_repeated_only_where_the_command_takes_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = advice(capsys, failed("one"), engine="emr")
+
+    assert "`extentflow run -c orders --engine emr` delivers" in said
+    assert "`extentflow run -c orders --failed` delivers" in said
+    assert "`extentflow replay id-one --engine emr` continues" in said
+    several = advice(capsys, failed("one"), failed("two"), engine="emr")
+    assert "`extentflow replay -c orders` continues" in several
+
+
+def test_a_job_that_another_connector_began_is_replayed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same command with --failed delivers only what failed under its own connector."""
+    own, other = failed("one"), failed("two", "folder")
+    words = {"command": "the same command", "connector": "orders"}
+
+    both = advice(capsys, other, own, **words)
+    only_other = advice(capsys, other, **words)
+
+    assert "`extentflow replay id-one` continues where it failed" in both
+    assert "the same command with --failed delivers only what failed" in both
+    for said in (both, only_other):
+        assert "connector folder began s3://bucket/two: `extentflow replay id-two`" in said
+    assert "--failed" not in only_other
+
+
+def test_cancelled_jobs_of_several_connectors_get_a_line_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    jobs = [replace(failed(name, name), state="CANCELLED") for name in ("a", "b")]
+
+    said = advice(capsys, *jobs)
+
+    assert "`extentflow replay -c a` the rest" in said
+    assert "`extentflow replay -c b` the rest" in said
 
 
 def test_an_interrupted_run_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:

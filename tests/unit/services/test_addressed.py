@@ -210,7 +210,7 @@ def test_a_connector_that_is_not_saved_is_there_for_jobs_only() -> None:
     assert list(runtime.memory.connectors.list()) == []
     assert not changed.stored
     assert runtime.connectors.revision(first.name, 2).format == "csv"
-    with pytest.raises(Misconfigured, match="where `extentflow run --topic` made it, --save"):
+    with pytest.raises(Misconfigured, match="or `extentflow run --topic` made it without --save"):
         runtime.connectors.latest(first.name)
 
 

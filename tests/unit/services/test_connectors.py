@@ -47,5 +47,8 @@ def test_an_unknown_revision_is_reported_with_the_command_that_shows_the_latest(
 def test_a_deleted_connector_is_not_suggested(connectors: Connectors) -> None:
     connectors.delete("orders")
 
-    with pytest.raises(Misconfigured, match="connector orders was deleted; `extentflow connectors"):
+    with pytest.raises(
+        Misconfigured,
+        match="connector orders is not stored: it was deleted, or `extentflow run --topic` made it",
+    ):
         connectors.get("orders")

@@ -21,7 +21,7 @@ from typer.exceptions import TyperException
 
 from extentflow import __version__
 from extentflow.cli import output
-from extentflow.cli.commands import PACKAGES, CommandLine
+from extentflow.cli.commands import CommandLine, starting_local_stack
 from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED, AsJson
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 
@@ -167,10 +167,6 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
     return code if isinstance(code, int) else 0
 
 
-def _has_local_stack() -> bool:
-    return "local" in PACKAGES.names()
-
-
 def _reported(exc: Exception) -> int:
     if not isinstance(exc, ExtentflowError):
         output.complain(f"unexpected {type(exc).__name__}: {exc}; {DEBUG} shows where")
@@ -178,10 +174,10 @@ def _reported(exc: Exception) -> int:
     problems = exc.problems if isinstance(exc, Misconfigured) else [str(exc)]
     for problem in problems:
         output.complain(problem)
-    if any(problem.startswith(NO_BROKERS) for problem in problems) and _has_local_stack():
+    if any(problem.startswith(NO_BROKERS) for problem in problems):
         output.note(
-            "`extentflow up` starts brokers on this machine; commands in the same folder then use"
-            " them and their ledger"
+            f"{starting_local_stack()} starts brokers on this machine; commands in the same folder"
+            " then use them and their ledger"
         )
     if any(INIT in problem for problem in problems):
         # Not before: it imports the ledger's client.
@@ -190,5 +186,7 @@ def _reported(exc: Exception) -> int:
         if elsewhere := other_ledger():
             output.note(elsewhere)
     if isinstance(exc, Retryable) and any(host in str(exc) for host in LOOPBACK):
-        output.note("that server is on this machine; `extentflow up` starts the local stack")
+        output.note(
+            f"that server is on this machine; {starting_local_stack()} starts the local stack"
+        )
     return NOTHING_STARTED if isinstance(exc, (Misconfigured, Permanent)) else INCOMPLETE

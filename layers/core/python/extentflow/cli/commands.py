@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PACKAGES: Registry[typer.Typer] = Registry(
     plugins.COMMANDS, "command line", is_adapter=lambda found: isinstance(found, typer.Typer)
 )
+# The entry point of the local stack, which is installed with a checkout only, and its commands.
+LOCAL = "local"
+CHECKOUT_COMMANDS = frozenset({"up", "down", "stack", "serve"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ COMMANDS = {
     ),
     "peek": CommandEntry(
         "extentflow.cli.peeks:peek",
-        "Show the first object's columns, first records as they would be sent, and cut.",
+        "Show an object's columns, the first records as they would be sent, and its extents.",
     ),
     "plan": CommandEntry(
         "extentflow.cli.runs:plan",
@@ -105,6 +108,13 @@ COMMANDS = {
 }
 
 
+def starting_local_stack() -> str:
+    """Return the command that starts the local stack, with the way to it where it is missing."""
+    up = "`extentflow up`"
+    installed = LOCAL in PACKAGES.names()
+    return up if installed else f"in a checkout of the project, `make setup`, then {up}"
+
+
 class DeferredCommand(TyperCommand):
     """A command that is listed by its summary, and imported when it is given."""
 
@@ -159,6 +169,18 @@ class CommandLine(TyperGroup):
         if cmd_name not in self.commands:
             self._add_packages()
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: "Context", args: list[str]
+    ) -> "tuple[str | None, Command | None, list[str]]":
+        """Return the command that the first word names, as typer; say which are of a checkout."""
+        name = args[0]
+        if name in CHECKOUT_COMMANDS and self.get_command(ctx, name) is None:
+            raise Misconfigured(
+                f"No such command '{name}': it belongs to a checkout of the project: there,"
+                " `make setup`, then `source .venv/bin/activate`"
+            )
+        return super().resolve_command(ctx, args)
 
     def _add_packages(self) -> None:
         for package, application in self._packages.items():

@@ -97,7 +97,8 @@ def _discard(queue: "DeadLetterQueue", words: Sequence[str], limit: int, *, as_j
         places += ((one.partition, one.offset) for one in islice(queue.list(), limit))
     found = queue.discard(places)
     said = f"{output.counted(found.discarded, 'dead letter')} discarded"
-    kept = f"; {found.kept:,} others of these partitions have new offsets" if found.kept else ""
+    others = f"{output.counted(found.kept, 'other')} of these partitions"
+    kept = f"; kept at new offsets: {others}" if found.kept else ""
     output.show({"discarded": found.discarded, "kept": found.kept}, said + kept, as_json=as_json)
 
 

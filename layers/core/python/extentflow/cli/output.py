@@ -131,6 +131,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
+def done_of(number: int, total: int, what: str) -> str:
+    """Return how many of a total are done, such as `0 of 1 extent is done`."""
+    return f"{number:,} of {counted(total, what)} {'is' if total == 1 else 'are'} done"
+
+
 def show_logs(*, debug: bool, stream: TextIO | None = None) -> None:
     """Show warnings of extentflow and errors of libraries, with `debug` more; on standard error."""
     least = logging.INFO if debug else logging.ERROR

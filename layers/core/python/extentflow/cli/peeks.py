@@ -12,7 +12,8 @@ from extentflow.cli.output import INCOMPLETE, AsJson, size
 from extentflow.cli.runs import Settings, Topic
 
 if TYPE_CHECKING:
-    from extentflow.services.peeks import Peek
+    from extentflow.services.peeks import Peek, PeekedRecord
+    from extentflow.sink.headers import Headers
 
 TOPIC = "peek"
 SHOWN_BYTES = 500
@@ -29,9 +30,9 @@ def peek(
     limit: Limit = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show the first object's columns, first records as they would be sent, and cut.
+    """Show an object's columns, the first records as they would be sent, and its extents.
 
-    Needs no Kafka; nothing is stored or sent.
+    The object is the first one of the address. Needs no Kafka; nothing is stored or sent.
     """
     from extentflow.services.addressed import S3_SCHEMES, make_connector, parse_settings
     from extentflow.services.peeks import peek as peek_at
@@ -45,6 +46,9 @@ def peek(
         output.print_json(_json(found))
     else:
         _show(found)
+        if found.filtered:
+            first = output.counted(found.read, "record")
+            output.note(f"filtered: {found.filtered:,} of the first {first}")
     for problem in found.bad:
         output.complain(problem)
     if found.more:
@@ -61,8 +65,19 @@ def _show(found: "Peek") -> None:
         f"{found.format_source}{packed}, {output.counted(len(found.extents), 'extent')}{facts}"
     )
     output.print_table(("column", "type"), found.columns)
-    rows = [(_text(one.key), _text(one.value)) for one in found.records]
-    output.print_table(("key", "value"), rows)
+    shown: dict[str, list[str]] = {
+        "key": [_text(one.key) for one in found.records],
+        "value": [_text(one.value) for one in found.records],
+    }
+    if any(one.timestamp is not None for one in found.records):
+        shown["timestamp (ms)"] = [str(one.timestamp or "") for one in found.records]
+    if any(one.headers for one in found.records):
+        shown["headers"] = [_headers(one.headers) for one in found.records]
+    output.print_table(tuple(shown), zip(*shown.values(), strict=True))
+
+
+def _headers(headers: "Headers") -> str:
+    return ", ".join(f"{name}:{_text(value)}" for name, value in headers)
 
 
 def _text(payload: bytes | None) -> str:
@@ -77,12 +92,23 @@ def _json(found: "Peek") -> dict[str, object]:
     facts = asdict(found)
     del facts["version"]
     facts["columns"] = dict(found.columns)
-    facts["records"] = [
-        {"topic": one.topic, "key": _whole(one.key), "value": _whole(one.value)}
-        for one in found.records
-    ]
+    facts["records"] = [_record_json(one) for one in found.records]
     version = found.version
     return {"object": version.uri, "etag": version.etag, "bytes": version.size, **facts}
+
+
+def _record_json(one: "PeekedRecord") -> dict[str, object]:
+    """Return a record; timestamp and headers where the connector sets them."""
+    record: dict[str, object] = {
+        "topic": one.topic,
+        "key": _whole(one.key),
+        "value": _whole(one.value),
+    }
+    if one.timestamp is not None:
+        record["timestamp"] = one.timestamp
+    if one.headers:
+        record["headers"] = [(name, _whole(value)) for name, value in one.headers]
+    return record
 
 
 def _whole(payload: bytes | None) -> str | dict[str, str] | None:

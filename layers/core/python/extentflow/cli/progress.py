@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from extentflow.background import BackgroundCall
 from extentflow.cli import output
-from extentflow.cli.output import duration, size
+from extentflow.cli.output import counted, duration, size
 from extentflow.errors import ExtentflowError, contain_defects
 from extentflow.model import Extent, Outcome, Receipt
 
@@ -75,7 +75,7 @@ class RunProgress:
 
     def on_step(self, what: str, done: int) -> None:
         """Show what is done before extents run, such as `planning`."""
-        facts = f"{done:,} objects"
+        facts = counted(done, "object")
         self._bar.update(self._task, description=what, facts=facts)
         self._print(f"{what}: {facts}")
 
@@ -143,7 +143,8 @@ class RunProgress:
         read = len(self._seen) - self._unread
         records = self._records + sum(self._moving.values())
         facts = (
-            f"{read}/{len(self._lengths)} extents{failed}, {records:,} records, "
+            f"{read:,}/{counted(len(self._lengths), 'extent')}{failed},"
+            f" {counted(records, 'record')}, "
             f"{size(self._bytes)} at {size(self._bytes / seconds)}/s"
         )
         total = sum(self._lengths.values())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,10 +24,40 @@ _EXTENTS_FAILED = re.compile(r"^\d+ of \d+ extents failed: ")
 _ALIKE = " (and "
 
 
-def show(report: RunReport, *, as_json: bool, command: str = "") -> None:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What the next commands repeat of the one that ended; see `show`."""
+
+    command: str
+    connector: str
+    engine: str
+
+    @property
+    def engine_option(self) -> str:
+        return f" --engine {self.engine}" if self.engine else ""
+
+    @property
+    def local_engine_option(self) -> str:
+        """The option for commands that EMR Serverless does not run."""
+        from extentflow.services.runs import EMR
+
+        return "" if self.engine == EMR else self.engine_option
+
+    def replay(self, jobs: Sequence[JobReport]) -> str:
+        """Return the command that continues jobs of one connector."""
+        if len(jobs) == 1:
+            return f"`extentflow replay {jobs[0].job}{self.engine_option}`"
+        return f"`extentflow replay -c {jobs[0].connector}{self.local_engine_option}`"
+
+
+def show(
+    report: RunReport, *, as_json: bool, command: str = "", connector: str = "", engine: str = ""
+) -> None:
     """Print a report; end the command with another exit code than 0 unless every job is DONE.
 
     `command` is what delivers the same objects again; empty: `run` with the connector's name.
+    `connector` is the one that the command made, whose jobs --failed delivers; empty: that of each
+    job. `engine` is what commands that continue the jobs repeat; empty: the usual one.
     """
     if as_json:
         output.print_json({**report.to_json(), "states": states(report.jobs)})
@@ -43,7 +74,7 @@ def show(report: RunReport, *, as_json: bool, command: str = "") -> None:
         output.complain(line)
     if left := len(unsettled) - len(shown) + len(errors[SHOWN_ERRORS:]):
         output.note(f"and {left:,} more; `extentflow status` shows the jobs")
-    for line in _next_commands(unsettled, report, command):
+    for line in _next_commands(unsettled, report, _Given(command, connector, engine)):
         output.note(line)
     if not report.ok:
         raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
@@ -87,7 +118,8 @@ def _show_rate(report: RunReport) -> None:
     peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured
     memory = f", worker memory at most {size(peak)}" if peak else ""
     output.err.print(
-        f"{report.records_this_run:,} records in {output.duration(report.seconds)}{rate}{memory}",
+        f"{output.counted(report.records_this_run, 'record')} in"
+        f" {output.duration(report.seconds)}{rate}{memory}",
         highlight=False,
     )
 
@@ -96,7 +128,7 @@ def _problem(job: JobReport, *, stopped: bool) -> str:
     """Return what is wrong with a job: its object, the cause, and how far it is."""
     cause = _EXTENTS_FAILED.sub("", job.reason).removeprefix(f"{job.uri}: ")
     where = "" if cause.startswith(job.uri) else f"{job.uri}: "
-    done = f"{job.done} of {job.extents} extents are done"
+    done = output.done_of(job.done, job.extents, "extent")
     if job.state in (JobState.PLANNING, JobState.RUNNING):
         what = "interrupted" if stopped else "not finished"
         return "; ".join(filter(None, (f"{job.uri}: {what}: {done}", cause)))
@@ -106,31 +138,55 @@ def _problem(job: JobReport, *, stopped: bool) -> str:
     return f"{where}{cause}; {ended}" if cause else f"{where}{ended}"
 
 
-def _next_commands(jobs: Sequence[JobReport], report: RunReport, command: str) -> Iterator[str]:
+def _next_commands(jobs: Sequence[JobReport], report: RunReport, given: _Given) -> Iterator[str]:
     """Yield what to do next, once for all jobs that ended alike. No line delivers twice unsaid."""
-    alike: dict[str, list[JobReport]] = {}
-    for job in jobs:
-        alike.setdefault(job.state, []).append(job)
-    if failed := alike.get(JobState.FAILED):
-        job = failed[0]
-        run = f"extentflow run -c {job.connector}"
-        same = command or f"`{run}`"
-        only = f"{command} with --failed" if command else f"`{run} --failed`"
+    for name, failed in _by_connector(jobs, JobState.FAILED):
+        own = given.connector in ("", name)
+        yield from _after_failure(failed, given) if own else _after_failure_elsewhere(failed, given)
+    for name, cancelled in _by_connector(jobs, JobState.CANCELLED):
         yield (
-            f"correct the object, then {same} delivers its new version; or change the connector,"
-            f" then {only} delivers only what failed (--dry-run shows it first)"
+            f"`extentflow replay {cancelled[0].job}{given.engine_option}` delivers the rest,"
+            f" `extentflow replay -c {name}{given.local_engine_option}` the rest of all such jobs;"
+            " while the connector is paused or stopped, first run"
+            f" `extentflow resume {name}`"
         )
-        which = job.job if len(failed) == 1 else f"-c {job.connector}"
-        yield f"if the cause has passed, `extentflow replay {which}` continues where it failed"
-    if cancelled := alike.get(JobState.CANCELLED):
-        job = cancelled[0]
-        yield (
-            f"`extentflow replay {job.job}` delivers the rest, `extentflow replay -c "
-            f"{job.connector}` the rest of all such jobs; while the connector is paused or "
-            f"stopped, first run `extentflow resume {job.connector}`"
-        )
-    opened = [*alike.get(JobState.PLANNING, ()), *alike.get(JobState.RUNNING, ())]
+    opened = [job for job in jobs if job.state in (JobState.PLANNING, JobState.RUNNING)]
     if opened or (report.stopped and report.left_out):
         done, all_of = (sum(getattr(job, name) for job in opened) for name in ("done", "extents"))
-        what = f"interrupted: {done:,} of {all_of:,} extents are done; " if report.stopped else ""
+        done_of = output.done_of(done, all_of, "extent")
+        what = f"interrupted: {done_of}; " if report.stopped else ""
         yield f"{what}run the same command again to resume"
+
+
+def _by_connector(
+    jobs: Sequence[JobReport], state: JobState
+) -> Iterable[tuple[str, list[JobReport]]]:
+    """Return the jobs in a state, of each connector."""
+    found: dict[str, list[JobReport]] = {}
+    for job in jobs:
+        if job.state == state:
+            found.setdefault(job.connector, []).append(job)
+    return found.items()
+
+
+def _after_failure(failed: Sequence[JobReport], given: _Given) -> Iterator[str]:
+    run = f"extentflow run -c {failed[0].connector}"
+    same = given.command or f"`{run}{given.engine_option}`"
+    only = f"`{run} --failed{given.local_engine_option}`"
+    if given.command:
+        only = f"{given.command} with --failed"
+    yield (
+        f"correct the object, then {same} delivers its new version; or change the connector,"
+        f" then {only} delivers only what failed (--dry-run shows it first)"
+    )
+    yield f"if the cause has passed, {given.replay(failed)} continues where it failed"
+
+
+def _after_failure_elsewhere(failed: Sequence[JobReport], given: _Given) -> Iterator[str]:
+    """Yield what continues jobs that a command of another address began: --failed leaves them."""
+    more = f", and {len(failed) - 1:,} more" if len(failed) > 1 else ""
+    yield (
+        f"connector {failed[0].connector} began {failed[0].uri}{more}: {given.replay(failed)}"
+        f" continues where it failed, if the cause has passed; or correct the object, then"
+        f" {given.command} delivers its new version"
+    )

@@ -19,6 +19,7 @@ from extentflow.cli.reports import show
 from extentflow.errors import Misconfigured
 
 if TYPE_CHECKING:
+    from extentflow.jobs.run import RunReport
     from extentflow.services.addressed import AddressedConnector
     from extentflow.services.failures import FailedObject
     from extentflow.services.runs import ObjectPlan, Plans, Runs
@@ -276,7 +277,7 @@ def run(
             failed=failed,
             topics=topics,
         )
-        show(report, as_json=as_json)
+        show(report, as_json=as_json, engine=engine or "")
         return
     made = store_connector(runs.runtime, made, save=save, notify=output.note)
     _note_made(made, save=save)
@@ -293,7 +294,14 @@ def run(
         output.note("the same command again delivers only what is new")
     if servers is not None and (report.records_this_run or not report.ok):
         output.note(f"`status` and `replay` need `export EXTENTFLOW_BOOTSTRAP_SERVERS={servers}`")
-    show(report, as_json=as_json, command="the same command")
+    # `replay` would start Spark where this command did not.
+    show(
+        report,
+        as_json=as_json,
+        command="the same command",
+        connector=made.name,
+        engine=choice.name,
+    )
 
 
 def _show_first(
@@ -417,7 +425,14 @@ def replay(
         result = runs.replay(
             job or "", engine=choice, extent=extent, accept_duplicates=accept_duplicates
         )
-    show(result, as_json=as_json)
+    show(result, as_json=as_json, command=_made_by(runs, result), engine=engine or "")
+
+
+def _made_by(runs: "Runs", result: "RunReport") -> str:
+    """Return the command that delivers a replay's objects again, where `run -c` refuses to."""
+    names = () if result.ok else {job.connector for job in result.jobs}
+    stored = all(runs.runtime.ledger.connectors.get(name) for name in names)
+    return "" if stored else "the same `run ADDRESS --topic` command"
 
 
 def ingest(

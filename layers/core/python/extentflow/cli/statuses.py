@@ -18,6 +18,7 @@ from extentflow.model import ExtentState, JobState
 
 if TYPE_CHECKING:
     from extentflow.ledger import ExtentItem
+    from extentflow.model import Job
     from extentflow.services.jobs import JobDetail, JobList
 
 MAP_CELLS = 400
@@ -99,6 +100,7 @@ def show_job(found: JobDetail) -> None:
         ("connector", f"{job.connector}, revision {job.revision}"),
         ("topic", found.topic),
         ("state", f"{job.state}{': ' + job.reason if job.reason else ''}"),
+        *([("later job", _later(found.later))] if found.later else []),
         *([("run", f"{found.run} of EMR Serverless")] if found.run else []),
         ("extents", f"{report.done} done, {report.failed} failed of {job.plan.count}"),
         ("records", _counts(found)),
@@ -120,19 +122,33 @@ def next_command(found: JobDetail) -> str:
     """Return what continues a job, "" where nothing does or need."""
     job = found.job
     if found.replayable:
-        changed = (
-            f"; after a change of the connector, `extentflow run -c {job.connector} --failed`"
-            " delivers the whole object"
-        )
-        more = changed if job.state is JobState.FAILED else ""
+        more = f"; {_changed(found)}" if job.state is JobState.FAILED else ""
         return f"`extentflow replay {job.id}` continues it, when the cause is removed{more}"
+    if found.later is not None and found.later.state is not JobState.DONE:
+        return f"`extentflow status {found.later.id}` shows what continues that job"
     if job.state.open and found.active is False and not found.skipped and not found.queued:
-        done = f"{found.report.done:,} of {job.plan.count:,} extents are done"
+        done = output.done_of(found.report.done, job.plan.count, "extent")
         return (
             f"interrupted: {done}, and no worker holds one; the command that began it, or "
             f"`extentflow replay {job.id}`, delivers the rest"
         )
     return ""
+
+
+def _later(job: Job) -> str:
+    return f"{job.id}, {job.state}, delivers the object"
+
+
+def _changed(found: JobDetail) -> str:
+    """Return what delivers a job's object after a change of its connector."""
+    failed = f"`extentflow run -c {found.job.connector} --failed`"
+    if found.stored:
+        return f"after a change of the connector, {failed} delivers the whole object"
+    return (
+        "after a change of its settings, the same `run ADDRESS --topic` command with --failed"
+        " delivers the whole object; where the connector was deleted, `extentflow connectors put"
+        f" FILE`, then {failed}"
+    )
 
 
 def watch(
@@ -184,6 +200,7 @@ def job_json(found: JobDetail) -> dict[str, Any]:
         "plan": found.job.plan,
         "run": found.run,
         "completion": found.completion,
+        "later": found.later and {"job": found.later.id, "state": found.later.state},
         "extents": list(found.extents.values()),
         "next": next_command(found),
     }
@@ -243,7 +260,8 @@ def _totals(found: JobList) -> str:
 
 
 def _line(found: JobDetail) -> str:
-    return f"{found.job.state}: {extents(found.report)} extents, {_counts(found)}"
+    noun = "extent" if found.report.extents == 1 else "extents"
+    return f"{found.job.state}: {extents(found.report)} {noun}, {_counts(found)}"
 
 
 def _counts(found: JobDetail) -> str:

@@ -218,8 +218,9 @@ def _report(
     if triggered.reason:
         output.complain(f"{triggered.reason}; `extentflow status` shows which jobs failed")
     output.out.print(
-        f"trigger {triggered.batch}: {triggered.extents} extents{failed}{left}, "
-        f"{triggered.records:,} records in {output.duration(triggered.seconds)}; "
-        f"{triggered.waiting:,} were waiting, {triggered.hidden:,} in work",
+        f"trigger {triggered.batch}: {output.counted(triggered.extents, 'extent')}{failed}{left}, "
+        f"{output.counted(triggered.records, 'record')} in {output.duration(triggered.seconds)}; "
+        f"{triggered.waiting:,} {'was' if triggered.waiting == 1 else 'were'} waiting,"
+        f" {triggered.hidden:,} in work",
         highlight=False,
     )

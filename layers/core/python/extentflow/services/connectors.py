@@ -14,6 +14,7 @@ from extentflow.errors import Misconfigured, nearest
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
 from extentflow.model import JobState, ObjectVersion
 from extentflow.wiring import check_connector
+from extentflow.wiring.objects import not_stored
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Buckets of AWS have one owner in all regions of a partition; others than the usual one stay apart.
@@ -139,9 +140,7 @@ class Connectors:
             latest = f"`extentflow connectors show {name}` shows the latest one"
             return Misconfigured(f"there is no revision {revision} of connector {name}; {latest}")
         if name in names:
-            put = "`extentflow connectors put FILE` stores it again"
-            made = "where `extentflow run --topic` made it, --save stores it"
-            return Misconfigured(f"connector {name} was deleted; {put}; {made}")
+            return not_stored(name)
         near = nearest(name, names, "`extentflow connectors list` shows the connectors")
         return Misconfigured(f"there is no connector {name}; {near}")
 

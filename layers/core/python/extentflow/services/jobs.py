@@ -43,8 +43,9 @@ class JobDetail:
     `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
     later job delivers the object: another generation, or a newer one of the list. `get` adds its
     extents by ordinal (one without an item is PENDING), its run on EMR Serverless, why nothing is
-    delivered now, why `after.completion` failed, whether `replay` is what continues it, and whether
-    a queue delivers it. `active`: a worker holds one of its extents; None where it ended.
+    delivered now, why `after.completion` failed, the `later` job that delivers the same version,
+    whether `replay` is what continues it, whether a queue delivers it, and whether its connector is
+    stored, so that `-c` finds it. `active`: a worker holds one of its extents; None where it ended.
     `seconds` is the time from its registration to its end, or to now.
     """
 
@@ -55,11 +56,13 @@ class JobDetail:
     run: str | None = None
     skipped: str = ""
     completion: str = ""
+    later: Job | None = None
     replayable: bool = False
     topic: str = ""
     seconds: float = 0.0
     active: bool | None = None
     queued: bool = False
+    stored: bool = True
 
     @property
     def rate(self) -> float:
@@ -199,16 +202,26 @@ class Jobs:
         items = {item.ordinal: item for item in ledger.extents.list(job.id)}
         facts = {job.id: summary_of(job, totals, items.values())}
         ended = job.state in (JobState.FAILED, JobState.CANCELLED)
+        later = self._later(job) if ended else None
         return replace(
             self._detail(job, facts[job.id].progress),
             extents=items,
             run=run_of(ledger, job.id),
             skipped=skip_reason(ledger, job.connector) if job.state.open else "",
             completion=FAILURES.read(ledger.notes, job.id) or "",
-            replayable=ended and not self.runtime.planner().is_followed(job),
+            later=later,
+            replayable=ended and later is None,
             active=bool(self._working([job], facts)) if job.state.open else None,
             queued=self.runtime.settings.extents_queue_url is not None,
+            stored=ledger.connectors.get(job.connector) is not None,
         )
+
+    def _later(self, job: Job) -> Job | None:
+        """Return the newest job that delivers the same version after this one."""
+        newest: Job | None = None
+        while found := self.runtime.ledger.jobs.get(following_id(newest or job)):
+            newest = found
+        return newest
 
     def _detail(self, job: Job, totals: JobProgress) -> JobDetail:
         try:
@@ -323,8 +336,9 @@ class Jobs:
             return functions.queue(self.runtime.settings, ARRIVALS)
         except Misconfigured as exc:
             raise Misconfigured(
-                f"{exc}; on this machine `extentflow serve` makes queues, and `extentflow stack "
-                "--env` names them. Without queues, `extentflow run` delivers"
+                f"{exc}; in a checkout of the project, `extentflow serve` makes queues on this"
+                " machine, and `extentflow stack --env` names them. Without queues, `extentflow"
+                " run` delivers"
             ) from exc
 
     def _takes_one_run(

@@ -20,6 +20,8 @@ from extentflow.formats import SchemaFormat
 from extentflow.jobs.addresses import KeyScope, select_all
 from extentflow.model import Extent, ObjectVersion
 from extentflow.services.addressed import AddressedConnector, store_connector
+from extentflow.sink import Records
+from extentflow.sink.headers import Headers
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import preview
 from extentflow.wiring.options import job_request
@@ -31,19 +33,24 @@ NO_BROKERS = "none.invalid:9092"
 
 @dataclass(frozen=True, slots=True)
 class PeekedRecord:
-    """One record as it would be sent; `topic` may depend on the record."""
+    """One record as it would be sent; `topic` may depend on the record.
+
+    `timestamp` is in milliseconds since 1970, None where it is the time at which a record is sent.
+    """
 
     topic: str
     key: bytes | None
     value: bytes | None
+    timestamp: int | None = None
+    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Peek:
     """An object: what decides its format, its cut, its columns, its first records.
 
-    `bad` are the first bad records of the same part, in words. `more`: the address has other
-    objects.
+    `bad` are the first bad records of the same part, in words. `read` counts the records of that
+    part, `filtered` those of them that transforms removed. `more`: the address has other objects.
     """
 
     version: ObjectVersion
@@ -55,7 +62,19 @@ class Peek:
     columns: tuple[tuple[str, str], ...]
     records: tuple[PeekedRecord, ...]
     bad: tuple[str, ...]
+    read: int
+    filtered: int
     more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstPart:
+    """The first records of an extent, the bad ones before them, and counts of all of its part."""
+
+    records: tuple[PeekedRecord, ...] = ()
+    bad: tuple[str, ...] = ()
+    read: int = 0
+    filtered: int = 0
 
 
 def peek(made: AddressedConnector, *, limit: int) -> Peek:
@@ -78,8 +97,7 @@ def peek(made: AddressedConnector, *, limit: int) -> Peek:
             raise Permanent(request.unfit)
         job, extents = runtime.planner().dry_run(request)
         columns: tuple[tuple[str, str], ...] = ()
-        records: tuple[PeekedRecord, ...] = ()
-        bad: tuple[str, ...] = ()
+        part = _FirstPart()
         if extents:
             with contain_defects(version.uri):
                 first = extents[0]
@@ -87,7 +105,7 @@ def peek(made: AddressedConnector, *, limit: int) -> Peek:
                     runtime, config, revision, first, job.content, partitions=lambda _topic: 1
                 )
                 columns = _columns(opened, first)
-                records, bad = _first(opened, first, limit)
+                part = _first(opened, first, limit)
         return Peek(
             version=version,
             format=job.format,
@@ -96,8 +114,10 @@ def peek(made: AddressedConnector, *, limit: int) -> Peek:
             facts=job.plan.facts,
             extents=tuple((extent.start, extent.end) for extent in extents),
             columns=columns,
-            records=records,
-            bad=bad,
+            records=part.records,
+            bad=part.bad,
+            read=part.read,
+            filtered=part.filtered,
             more=len(found) > 1,
         )
 
@@ -117,24 +137,33 @@ def _columns(opened: Pipeline, extent: Extent) -> tuple[tuple[str, str], ...]:
     return () if schema is None else tuple((one.name, str(one.type)) for one in schema)
 
 
-def _first(
-    opened: Pipeline, extent: Extent, limit: int
-) -> tuple[tuple[PeekedRecord, ...], tuple[str, ...]]:
+def _first(opened: Pipeline, extent: Extent, limit: int) -> _FirstPart:
     """Return the first records of an extent, and the first bad ones before them."""
     records: list[PeekedRecord] = []
     bad: list[str] = []
+    read = filtered = 0
     with closing(opened.convert(extent, 0)) as chunks:
         # A filter may drop every record of a large object.
         for chunk in islice(chunks, MOST_CHUNKS):
             bad += [describe(extent, one, opened.format.location_unit) for one in chunk.bad]
+            read += len(chunk.locations) + len(chunk.bad) + chunk.filtered
+            filtered += chunk.filtered
             for part, _ in chunk.by_topic():
-                keys = part.keys
-                for row in range(min(limit, len(part.values))):
-                    key = None if keys is None else keys[row].as_py()
-                    records.append(PeekedRecord(part.topic, key, part.values[row].as_py()))
+                records += (_record(part, row) for row in range(min(limit, len(part.values))))
             if len(records) >= limit or bad:
                 break
-    return tuple(records[:limit]), tuple(bad[:limit])
+    return _FirstPart(tuple(records[:limit]), tuple(bad[:limit]), read, filtered)
+
+
+def _record(part: Records, row: int) -> PeekedRecord:
+    times, headers = part.timestamps, part.headers
+    return PeekedRecord(
+        part.topic,
+        None if part.keys is None else part.keys[row].as_py(),
+        part.values[row].as_py(),
+        None if times is None else times[row].as_py() or None,  # 0 is the client's time
+        () if headers is None else tuple(headers[row]),
+    )
 
 
 @contextmanager

@@ -151,7 +151,8 @@ def object_changed(where: str, difference: str) -> ObjectChanged:
     """Return the error for an object that was replaced after planning."""
     return ObjectChanged(
         f"{where} was replaced after planning ({difference}); "
-        "run its address again to deliver the new version as a job of its own"
+        "run its address again to deliver the new version as a job of its own, if it was not"
+        " delivered yet"
     )
 
 

@@ -50,6 +50,17 @@ ONLY_WORKERS_HAVE = frozenset(
 )
 
 
+def not_stored(name: str) -> Misconfigured:
+    """Return the error for a connector that the ledger has, and hides from new jobs.
+
+    The ledger does not record whether a person deleted it or a command made it hidden.
+    """
+    return Misconfigured(
+        f"connector {name} is not stored: it was deleted, or `extentflow run --topic` made it"
+        " without --save; `extentflow connectors put FILE` stores it, or that command with --save"
+    )
+
+
 class ConnectorCatalogue:
     """Reads connectors from the ledger. Revisions are immutable, so each is parsed only once."""
 
@@ -70,8 +81,7 @@ class ConnectorCatalogue:
             put = "`extentflow connectors put FILE` stores one"
             names = list(self._ledger.connectors.names())
             if name in names:
-                made = "where `extentflow run --topic` made it, --save stores it"
-                raise Misconfigured(f"connector {name} was deleted; {put} again; {made}")
+                raise not_stored(name)
             raise Misconfigured(f"there is no connector {name}; {nearest(name, names, put)}")
         return self.revision(name, stored.revision), stored.revision
 
