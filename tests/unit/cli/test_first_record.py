@@ -88,7 +88,7 @@ def test_the_same_command_again_delivers_what_is_new_and_says_so(line: Line) -> 
 
     assert again == 0
     assert line.delivered == [b"abc", b"abc"]
-    assert "1 of 2 objects were delivered before and are skipped" in line.said
+    assert "delivered before and skipped: 1 of 2 objects;" in line.said
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_another_address_of_the_same_object_delivers_it_no_second_time(
     assert line.run(other, *TOPIC) == 0
 
     assert line.delivered == [b"abc"]
-    assert "1 of 1 objects were delivered before and are skipped" in line.said
+    assert "delivered before and skipped: 1 of 1 object;" in line.said
     assert "other settings" not in line.said
 
 
@@ -116,7 +116,7 @@ def test_other_settings_are_reported_for_what_they_do_not_change(line: Line) -> 
     assert code == 0
     assert line.delivered == [b"abc"]
     assert "revision 2" in line.said
-    assert "1 of 1 objects have jobs with other settings than these; --again delivers" in line.said
+    assert "job with other settings than these: 1 of 1 object; --again delivers" in line.said
 
 
 def test_every_key_of_connectors_can_be_set(line: Line) -> None:
@@ -163,7 +163,7 @@ def test_a_file_is_delivered_once_by_whatever_address(line: Line) -> None:
         assert line.run(address, *TOPIC) == 0
 
     assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
-    assert "1 of 1 objects were delivered before and are skipped" in line.said
+    assert "delivered before and skipped: 1 of 1 object;" in line.said
 
 
 @pytest.mark.usefixtures("files")
@@ -180,7 +180,7 @@ def test_a_job_of_another_address_is_continued_under_its_own_connector(line: Lin
     assert ended is not None
     assert ended.state is JobState.DONE
     assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
-    assert f"2 of 2 objects have a job of connector {name}, which delivers" in line.said
+    assert f"job of connector {name}, which delivers into the same topic: 2 of 2" in line.said
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -282,7 +282,7 @@ def test_a_file_that_changed_is_named_before_it_is_delivered_in_full(
     files.joinpath("a.txt").write_text("a\nc\n")
 
     assert line.run("data", *TOPIC, "--dry-run") == 0
-    assert "note: 1 object has changed since delivery, as file://" in line.said
+    assert "note: changed since delivery: 1 object, as file://" in line.said
     assert line.run("data", *TOPIC) == 0
 
     assert "a.txt (job " in line.said

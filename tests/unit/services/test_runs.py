@@ -993,7 +993,7 @@ def test_objects_that_were_delivered_need_no_request_no_write_and_no_engine(line
     ] * len(names)
     assert not [asked for asked in line.runtime.memory_store.asked if asked.operation == "head"]
     assert not {"register", "close", "resume", "plan", "progress"} & {*called}
-    assert "5 of 5 objects were delivered before" in line.notes[-1]
+    assert "delivered before and skipped: 5 of 5 objects" in line.notes[-1]
 
 
 def test_only_new_and_replaced_objects_are_requested_beside_delivered_ones(line: Line) -> None:

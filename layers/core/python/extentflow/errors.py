@@ -233,6 +233,11 @@ def nearest(
     return f"did you mean {found[0]}?" if found else otherwise
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things, such as `1 job` or `2 jobs`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def format_bytes(count: float) -> str:
     """Return bytes with a binary unit: 12 B, 3.4 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):

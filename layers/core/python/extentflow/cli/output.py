@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 from typer import Option
 
-from extentflow.errors import format_bytes
+from extentflow import errors
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON for programs.")]
 Cores = Annotated[
@@ -64,7 +64,7 @@ WHOLE = frozenset({"job"})  # never wrapped, because people copy it
 # Control characters, and those that change the direction of text: keys of objects may hold them.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
-size = format_bytes
+size, counted = errors.format_bytes, errors.counted
 # Clients log every retry, Spark's with traces; their outcome is in our own messages.
 CLIENT_LOGS = ("extentflow.kafka", "py4j")
 
@@ -124,11 +124,6 @@ def note(message: str) -> None:
 def printable(text: str, kept: str = "") -> str:
     """Escape control characters, which could forge lines or steer the terminal; not `kept` ones."""
     return _UNPRINTABLE.sub(lambda one: one[0] if one[0] in kept else ascii(one[0])[1:-1], text)
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number of things, such as `1 job` or `2 jobs`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def done_of(number: int, total: int, what: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from extentflow.config.connector import ConnectorConfig
-from extentflow.errors import ObjectGone
+from extentflow.errors import ObjectGone, counted
 from extentflow.jobs.addresses import KeyScope, match_missing
 from extentflow.ledger import summaries
 from extentflow.model import Job, JobState, ObjectVersion
@@ -96,9 +96,9 @@ def failed_objects(
             same = job is not None and (job.revision == revision or alike(job.revision))
             found.append(FailedObject(version, job, _step(job, same_settings=same)))
     for what, uris in left.items():
-        notify(f"{_counted(uris)} left out, {what} since the failure, as {uris[0]}")
-    counted = {one: [one.job] if one.job else failed[one.version.key] for one in found}
-    facts = summaries(runtime.ledger, [job for jobs in counted.values() for job in jobs])
+        notify(f"{counted(len(uris), 'object')} left out, {what} since the failure, as {uris[0]}")
+    jobs_of = {one: [one.job] if one.job else failed[one.version.key] for one in found}
+    facts = summaries(runtime.ledger, [job for jobs in jobs_of.values() for job in jobs])
     return tuple(
         replace(
             one,
@@ -107,7 +107,7 @@ def failed_objects(
             if one.step in {Step.AGAIN, Step.NEW}
             else 0,
         )
-        for one, jobs in counted.items()
+        for one, jobs in jobs_of.items()
     )
 
 
@@ -154,18 +154,14 @@ def described(found: Sequence[FailedObject], revision: int) -> list[str]:
         alike = [one for one in found if one.step is step]
         if not alike:
             continue
-        what = f"{_counted(alike)} to {step.value}"
+        what = f"{counted(len(alike), 'object')} to {step.value}"
         if step is Step.AGAIN:
-            what = f"{_counted(alike)} to deliver in full under revision {revision}"
+            what = f"{counted(len(alike), 'object')} to deliver in full under revision {revision}"
         more = ", ..." if len(alike) > 1 else ""
         before = sum(one.before for one in alike)
         which = "of earlier versions of these that were delivered, and stay in the topic"
         if step is Step.AGAIN:
             which = "of these that were delivered before, and are again"
-        counted = f"; records {which}: {before:,}" if before else ""
-        lines.append(f"{what}: {alike[0].version.uri}{more}{counted}")
+        records = f"; records {which}: {before:,}" if before else ""
+        lines.append(f"{what}: {alike[0].version.uri}{more}{records}")
     return lines
-
-
-def _counted(objects: Sequence[object]) -> str:
-    return f"{len(objects):,} object{'' if len(objects) == 1 else 's'}"

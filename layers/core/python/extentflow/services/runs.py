@@ -24,6 +24,7 @@ from extentflow.errors import (
     ObjectGone,
     Permanent,
     UnsupportedFormat,
+    counted,
 )
 from extentflow.jobs import preflight
 from extentflow.jobs.addresses import (
@@ -413,8 +414,8 @@ class Runs:
         yield from select_all(store, scope, addresses, hidden.add, unmatched, known=known)
         if hidden:
             self.control.notify(
-                f"{len(hidden)} objects are left out because a name begins with _ or . (for example"
-                f" {scope.uri(min(hidden))}); give an object's own address to deliver it"
+                f"left out, because a name begins with _ or .: {counted(len(hidden), 'object')}, as"
+                f" {scope.uri(min(hidden))}; give an object's own address to deliver it"
             )
 
     def _prepare(
@@ -484,11 +485,10 @@ class Runs:
         }
         if changed:
             job, local = next(iter(changed.values())), config.endpoint_type == LOCAL_FILE
-            what = "object has" if len(changed) == 1 else "objects have"
             files = ", as is a file with another modification time" if local else ""
             self.control.notify(
-                f"{len(changed):,} {what} changed since delivery, as {job.version.uri} (job"
-                f" {job.id}): the new version is delivered in full{files}"
+                f"changed since delivery: {counted(len(changed), 'object')}, as {job.version.uri}"
+                f" (job {job.id}); the new version is delivered in full{files}"
             )
 
     def _failed(
@@ -531,8 +531,8 @@ class Runs:
         note(result, revision)
         if count := sum(job.delivered_before for job in result.jobs):
             self.control.notify(
-                f"{count:,} of {len(result.jobs):,} objects were delivered before and are skipped; "
-                "--again delivers them a second time"
+                f"delivered before and skipped: {count:,} of {counted(len(result.jobs), 'object')};"
+                " --again delivers them a second time"
             )
         self._note_bad_records(config, result)
         return result
@@ -633,15 +633,17 @@ class Runs:
         if outside and not made:  # each command that makes the connector reads something else
             job_id, uri = next(iter(outside.items()))
             self.control.notify(
-                f"{_counted_jobs(len(outside))} of connector {config.name} left open, whose objects"
-                f" are not below {_source(config)} any more, as {uri}: job {job_id}; `extentflow "
-                f"replay JOB` continues one, `extentflow stop {config.name}` cancels all open jobs,"
-                f" and `extentflow resume {config.name}` lets the connector run again"
+                f"{counted(len(outside), 'job')} of connector {config.name} left open, whose"
+                f" objects are not below {_source(config)} any more, as {uri}: job {job_id};"
+                f" `extentflow replay JOB` continues one, `extentflow stop {config.name}` cancels"
+                f" all open jobs, and `extentflow resume {config.name}` lets the connector run"
+                " again"
             )
         if found:
             self.control.notify(
-                f"{_counted_jobs(len(found))} of earlier runs included, whose objects were replaced"
-                " or deleted since: one is continued if its version still exists, and ends if not"
+                f"{counted(len(found), 'job')} of earlier runs included, whose objects were"
+                " replaced or deleted since: one is continued if its version still exists, and ends"
+                " if not"
             )
         return found
 
@@ -719,7 +721,7 @@ class Runs:
         found = [job for job in jobs if not planner.is_followed(job)]
         if left := len(jobs) - len(found):
             self.control.notify(
-                f"{_counted_jobs(left)} left out, because the object was delivered again since; "
+                f"{counted(left, 'job')} left out, because the object was delivered again since; "
                 "give the job's id to replay one all the same"
             )
         return found
@@ -738,7 +740,7 @@ class Runs:
                 known = {job.version: job.content for job in alike}
                 preflight.check(config, runtime.broker, known, known.__getitem__)
             except Misconfigured as exc:
-                what = f"{_counted_jobs(len(alike))} of revision {revision} left out"
+                what = f"{counted(len(alike), 'job')} of revision {revision} left out"
                 refused += [f"{what}: {problem}" for problem in exc.problems]
                 continue
             for job in alike:
@@ -832,14 +834,14 @@ class Runs:
         others = Counter(job.connector for job in result.jobs if job.connector != config.name)
         for name, count in others.items():
             self.control.notify(
-                f"{count} of {len(result.jobs)} objects {'has' if count == 1 else 'have'} a job of"
-                f" connector {name}, which delivers into the same topic: no second one is begun"
+                f"job of connector {name}, which delivers into the same topic: {count:,} of"
+                f" {counted(len(result.jobs), 'object')}; no second one is begun"
             )
         if count := sum((job.connector, job.revision) in changed for job in result.jobs):
             self.control.notify(
-                f"{count} of {len(result.jobs)} objects have jobs with other settings than these; "
-                "--again delivers them in full with these (records already delivered are "
-                "delivered twice)"
+                f"job with other settings than these: {count:,} of"
+                f" {counted(len(result.jobs), 'object')}; --again delivers them in full with these"
+                " (records already delivered are delivered twice)"
             )
 
 
@@ -897,7 +899,3 @@ def committed_records(runtime: Runtime, job_ids: Collection[str]) -> dict[tuple[
     extents = runtime.ledger.extents.list_many(jobs)
     held = (item for items in extents.values() for item in items if item.claim is not None)
     return {(item.job, item.ordinal): item.records for item in held}
-
-
-def _counted_jobs(count: int) -> str:
-    return f"{count:,} job{'' if count == 1 else 's'}"
