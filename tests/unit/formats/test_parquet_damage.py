@@ -147,6 +147,7 @@ def test_lengths_beyond_those_of_pages_are_damage_and_no_lack_of_memory(
     result = decoded(Parquet(FormatOptions()), MemorySource(BODY), (0, len(BODY)))
     assert result.rows == []
     assert len(result.bad) == ROWS // GROUP_ROWS
+    assert all("its lengths need 16.0 GiB of memory" in reason for _, _, reason in result.bad)
 
 
 def _refused(size: int) -> pa.RecordBatch:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, SECRET, choice
-from extentflow.errors import Conflict, CorruptObject, shown_bytes
+from extentflow.errors import Conflict, CorruptObject, format_bytes, shown_bytes
 from extentflow.formats import (
     BadRecord,
     Chunk,
@@ -200,7 +200,8 @@ class _ColumnReader:
             asked = re.search(r"of size (\d+)", str(exc))
             if asked is None or int(asked[1]) <= MOST_ALLOCATED_BYTES:
                 raise
-            raise UndecodableRows(f"its lengths need too much memory: {exc}", 1) from exc
+            needed = format_bytes(int(asked[1]))
+            raise UndecodableRows(f"its lengths need {needed} of memory", 1) from exc
         except _DECODE_ERRORS as exc:
             # Arrow wraps an exception of the source; that one must not look like damage.
             self._file.check()
