@@ -232,8 +232,14 @@ class PostgresServer:
         self.link.losses = 0
         with self._session() as session:
             session.execute("DELETE FROM campaign_faults WHERE code <> 'slow'")
-            row = session.execute("SELECT last_value, is_called FROM campaign_hits").fetchone()
+            hits = self.hits()
             session.execute("ALTER SEQUENCE campaign_hits RESTART")
+        return hits
+
+    def hits(self) -> int:
+        """Return how many commits were failed since `heal`."""
+        with self._session() as session:
+            row = session.execute("SELECT last_value, is_called FROM campaign_hits").fetchone()
         return int(str(row[0])) if row is not None and row[1] else 0
 
     # -- the server -----------------------------------------------------------------------------
