@@ -223,6 +223,20 @@ def test_an_interrupted_run_is_called_so(capsys: pytest.CaptureFixture[str]) -> 
     assert "RUNNING" not in shown
 
 
+def test_failures_come_before_what_was_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Trap: of thousands of objects, the one that failed was not among those shown."""
+    left = replace(job("left", 1), state="RUNNING", extents=2, done=1)
+    report = RunReport("inline", jobs=(*[left] * 30, failed("bad", "c")), stopped=True)
+
+    with pytest.raises(typer.Exit):
+        reports.show(report, as_json=False)
+
+    shown = capsys.readouterr()
+    assert "bad" in shown.out
+    assert "bad" in shown.err.splitlines()[1]
+    assert "interrupted: 1 job ended, 30 open, of which 30 of 60 extents are done" in shown.err
+
+
 @pytest.mark.parametrize("words", [["--again"], ["--engine", "emr"]])
 def test_failed_goes_without_again_and_emr(
     capsys: pytest.CaptureFixture[str], words: list[str]

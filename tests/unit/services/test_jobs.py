@@ -52,6 +52,19 @@ def test_the_option_decides_then_the_connector_then_the_size(
     assert Jobs(runtime(application))._takes_one_run(config, objects(*sizes), asked) is by_one_run
 
 
+def test_a_job_that_is_listed_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trap: totals of a run in progress exceeded the number of its objects."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job()
+    changed = [job, replace(job, state=JobState.RUNNING)]
+    monkeypatch.setattr(runtime.memory.jobs, "list", lambda *_: iter(changed))
+
+    found = Jobs(runtime).find(JobFilter())
+
+    assert (found.matching, len(found.jobs)) == (1, 1)
+
+
 def test_every_backfill_has_an_id_of_its_own() -> None:
     first, second = (jobs._backfill(ORDERS, ["s3://shop/in/"]) for _ in range(2))
 

@@ -64,7 +64,7 @@ def show(
     elif report.jobs or not report.ok:
         _show_jobs(report)
         _show_rate(report)
-    unsettled = [job for job in report.jobs if not job.settled]
+    unsettled = _unsettled(report.jobs)
     shown = unsettled[:SHOWN_ERRORS]
     lines = [_problem(job, stopped=report.stopped) for job in shown]
     # The cause of a job may be the error of one of its extents.
@@ -96,11 +96,20 @@ def extents(job: JobReport) -> str:
     return f"{job.done}/{job.extents}{failed}"
 
 
+def _unsettled(jobs: Sequence[JobReport]) -> list[JobReport]:
+    """Return the jobs that are not DONE; first those that do not continue by themselves."""
+    return sorted((job for job in jobs if not job.settled), key=_is_open)
+
+
+def _is_open(job: JobReport) -> bool:
+    return job.state in {JobState.PLANNING, JobState.RUNNING}
+
+
 def _show_jobs(report: RunReport) -> None:
     jobs: Sequence[JobReport] = report.jobs
     if len(jobs) > SHOWN_JOBS:
         output.say(f"{len(jobs):,} jobs: {by_state(states(jobs))}")
-        jobs = [job for job in jobs if not job.settled][:SHOWN_JOBS]
+        jobs = _unsettled(jobs)[:SHOWN_JOBS]
     columns = ["job", "object", "state", "extents", "records", "bad"]
     columns += ["filtered"] if any(job.filtered for job in jobs) else []
     rows = [
@@ -129,7 +138,7 @@ def _problem(job: JobReport, *, stopped: bool) -> str:
     cause = _EXTENTS_FAILED.sub("", job.reason).removeprefix(f"{job.uri}: ")
     where = "" if cause.startswith(job.uri) else f"{job.uri}: "
     done = output.done_of(job.done, job.extents, "extent")
-    if job.state in (JobState.PLANNING, JobState.RUNNING):
+    if _is_open(job):
         what = "interrupted" if stopped else "not finished"
         return "; ".join(filter(None, (f"{job.uri}: {what}: {done}", cause)))
     ended = f"job {job.job} is {job.state}"
@@ -150,10 +159,15 @@ def _next_commands(jobs: Sequence[JobReport], report: RunReport, given: _Given) 
             " while the connector is paused or stopped, first run"
             f" `extentflow resume {name}`"
         )
-    opened = [job for job in jobs if job.state in (JobState.PLANNING, JobState.RUNNING)]
+    opened = [job for job in jobs if _is_open(job)]
     if opened or (report.stopped and report.left_out):
         done, all_of = (sum(getattr(job, name) for job in opened) for name in ("done", "extents"))
         done_of = output.done_of(done, all_of, "extent")
+        if len(report.jobs) > 1:
+            over = len(report.jobs) - len(opened)
+            done_of = (
+                f"{output.counted(over, 'job')} ended, {len(opened):,} open, of which {done_of}"
+            )
         what = f"interrupted: {done_of}; " if report.stopped else ""
         yield f"{what}run the same command again to resume"
 

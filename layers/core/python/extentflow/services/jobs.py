@@ -164,10 +164,13 @@ class Jobs:
         """
         ledger = self.runtime.ledger
         states: Counter[str] = Counter()
+        known: set[str] = set()
 
         def counted() -> Iterator[Job]:
             for job in ledger.jobs.list(chosen.connector, chosen.state):
-                if chosen.matches(job):
+                # One whose state changes meanwhile may be listed twice.
+                if chosen.matches(job) and job.id not in known:
+                    known.add(job.id)
                     states[job.state] += 1
                     yield job
 
