@@ -60,6 +60,43 @@ def test_cast_keeps_values_exact_and_makes_bad_records_of_others() -> None:
     assert made.bad[0][1] == "transforms.a (Cast): column 'text': 'x' is no int8"
 
 
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("unix", 1_729_992_600_123),
+        ("Timestamp", "2024-10-27T01:30:00.123Z"),
+        ("Date", "2024-10-27"),
+        ("Time", "02:30:00.123"),
+    ],
+)
+def test_an_instant_in_the_hour_that_exists_twice_is_converted(
+    target: str, expected: object
+) -> None:
+    """Trap: clocks that are set back made local times ambiguous, and the extent failed."""
+    instants = pa.array([1_729_992_600_123_456], pa.timestamp("us", "Europe/Berlin"))
+    options = {"type": "TimestampConverter", "field": "at", "target.type": target}
+
+    assert values(chain(a=options), pa.table({"at": instants})) == [{"at": expected}]
+
+
+def test_a_day_whose_midnight_does_not_exist_is_a_date() -> None:
+    instants = pa.array([1_541_332_800], pa.timestamp("s", "America/Sao_Paulo"))
+    options = {"type": "TimestampConverter", "field": "at", "target.type": "Date"}
+
+    assert values(chain(a=options), pa.table({"at": instants})) == [{"at": "2018-11-04"}]
+
+
+def test_an_instant_that_python_does_not_have_is_a_bad_record() -> None:
+    table = pa.table({"at": pa.array([1_001, 1_000], pa.timestamp("ns"))})
+
+    made = convert(table, chain(a={"type": "Cast", "spec": "at:timestamp(us)"}))
+
+    assert made.locations == [1]
+    assert made.bad == [
+        (0, "transforms.a (Cast): column 'at': 1001 is no timestamp[us]"),
+    ]
+
+
 def test_cast_to_text_writes_what_the_converter_writes() -> None:
     table = pa.table(
         {

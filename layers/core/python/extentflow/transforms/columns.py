@@ -176,7 +176,10 @@ def _failing(array: pa.Array, function: ArrayFunction, start: int) -> Iterator[i
 
 
 def _short(value: pa.Scalar) -> str:
-    found = value.as_py()
+    try:
+        found = value.as_py()
+    except (ValueError, OverflowError):  # Python has no such instant
+        found = value.value
     text = shown_bytes(found) if isinstance(found, bytes) else repr(found)
     return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004 - of a message
 
@@ -391,7 +394,7 @@ def _instant_writer(options: TimestampConverterOptions) -> tuple[pa.DataType, Ar
         case "unix":
             return pa.int64(), lambda array: _in_unit(array, unit).cast(pa.int64())
         case "Date":
-            return pa.date32(), lambda array: pc.floor_temporal(array, unit="day").cast(pa.date32())
+            return pa.date32(), _local_date
         case "Time":
             return pa.time32("ms"), lambda array: _in_unit(array, "ms").cast(pa.time32("ms"))
         case "Timestamp":
@@ -410,7 +413,15 @@ def _in_unit(array: pa.Array, unit: str) -> pa.Array:
     target = pa.timestamp(unit, array.type.tz)
     if array.type == target:
         return array
-    return pc.floor_temporal(array, unit=names[unit]).cast(target)
+    # In UTC: the hour in which a zone's clocks are set back exists twice.
+    instants = array.view(pa.timestamp(array.type.unit))
+    return pc.floor_temporal(instants, unit=names[unit]).cast(pa.timestamp(unit)).view(target)
+
+
+def _local_date(array: pa.Array) -> pa.Array:
+    """Return the days of instants in the zone of their column."""
+    local = array if array.type.tz is None else pc.local_timestamp(array)
+    return pc.floor_temporal(local, unit="day").cast(pa.date32())
 
 
 # -- Flatten, HoistField, ExtractField -------------------------------------------------------------
