@@ -172,15 +172,16 @@ def test_partitions_come_from_a_column_and_others_than_the_topics_are_bad() -> N
 
 
 def test_text_that_is_no_partition_is_a_bad_record() -> None:
-    body = b'{"p":"1"}\n{"p":"x"}\n{"p":null}\n'
+    body = b'{"p":"1"}\n{"p":"x"}\n{"p":null}\n{"p":"0x1"}\n'
 
     made = convert(body, {"message.partition": "column:p"}, "jsonl")
 
-    assert (made.partitions, made.bad) == ([1, -1], [(10, "message.partition: no whole number")])
+    assert made.partitions == [1, -1]
+    assert made.bad == [(place, "message.partition: no whole number") for place in (10, 31)]
 
 
-@pytest.mark.parametrize("text", [" 12", "+5", "1_000"])
-def test_text_that_only_python_takes_for_a_number_is_a_bad_record(text: str) -> None:
+@pytest.mark.parametrize("text", [" 12", "+5", "1_000", "0x10"])
+def test_text_that_only_a_library_takes_for_a_number_is_a_bad_record(text: str) -> None:
     body = orjson.dumps({"at": text}) + b'\n{"at":"7"}\n'
 
     made = convert(body, {"message.timestamp": "column:at"}, "jsonl")

@@ -86,6 +86,16 @@ def test_a_day_whose_midnight_does_not_exist_is_a_date() -> None:
     assert values(chain(a=options), pa.table({"at": instants})) == [{"at": "2018-11-04"}]
 
 
+def test_an_instant_beyond_the_target_is_a_bad_record() -> None:
+    table = pa.table({"at": [10**17, 60]})
+    options = {"type": "TimestampConverter", "field": "at", "target.type": "Timestamp"}
+
+    made = convert(table, chain(a={**options, "unix.precision": "seconds"}))
+
+    assert made.values == [{"at": "1970-01-01T00:01:00.000Z"}]
+    assert [location for location, _ in made.bad] == [0]
+
+
 def test_an_instant_that_python_does_not_have_is_a_bad_record() -> None:
     table = pa.table({"at": pa.array([1_001, 1_000], pa.timestamp("ns"))})
 

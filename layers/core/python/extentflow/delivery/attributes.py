@@ -13,6 +13,7 @@ from extentflow.config.columns import LAST_MODIFIED, Header
 from extentflow.converters import Converter, open_header_converter
 from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows
 from extentflow.converters.encodings import is_text
+from extentflow.converters.texts import mask_rows
 from extentflow.delivery.headerlists import ReadHeaders, header_reader
 from extentflow.errors import NotOffered, UnsupportedType
 from extentflow.model import Extent
@@ -222,10 +223,9 @@ def _milliseconds(array: pa.Array) -> pa.Int64Array:
 
 def _instants(text: pa.StringArray) -> pa.Array:
     """Return what texts state: whole numbers, or instants of ISO 8601 with Z or an offset."""
-    try:
-        return text.cast(pa.int64())
-    except pa.ArrowInvalid:
-        numbers = pc.match_substring_regex(text, "^-?[0-9]+$").fill_null(True)  # noqa: FBT003
+    numbers = pc.match_substring_regex(text, "^-?[0-9]+$").fill_null(True)  # noqa: FBT003
+    if pc.all(numbers).as_py():
+        return _whole(text)
     times, bad = pc.if_else(numbers, pa.scalar(None, pa.string()), text), []
     try:
         instants = times.cast(_INSTANT)
@@ -266,11 +266,16 @@ def _checked(array: pa.Array, partitions: int) -> pa.Int32Array:
 def _whole(array: pa.Array) -> pa.Int64Array:
     """Return whole numbers; text that is none, and numbers beyond int64, are bad rows."""
     plain = array.cast(pa.string()) if is_text(array.type) else array
+    # Arrow takes `0x10` for 16.
+    hexadecimal = pc.match_substring(plain, "x", ignore_case=True) if is_text(array.type) else None
+    bad = [] if hexadecimal is None else mask_rows(hexadecimal)
     try:
-        return plain.cast(pa.int64())
+        values = plain.cast(pa.int64())
+        if not bad:
+            return values
     except pa.ArrowInvalid:
         # By the same cast: Python takes ` 12`, `+5` and `1_000` for numbers, Arrow does not.
-        bad = [row for row, value in enumerate(plain) if not _casts(value, pa.int64())]
+        bad += [row for row, value in enumerate(plain) if not _casts(value, pa.int64())]
     raise corrupt_rows(bad, "no whole number")
 
 

@@ -350,7 +350,7 @@ def _timestamp_converter(schema: pa.Schema, options: TimestampConverterOptions) 
 
 
 def _converted(read: ArrayFunction, write: ArrayFunction, array: pa.Array) -> pa.Array:
-    return write(read(array))
+    return each_or_bad(read(array), write, "does not fit the target type")
 
 
 def _instant_reader(column: pa.Field, options: TimestampConverterOptions) -> ArrayFunction:
