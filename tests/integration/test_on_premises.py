@@ -254,7 +254,10 @@ def test_notifications_survive_kills_of_receiver_query_and_database(
 
     receiver.start()
     eventually(
-        "the receiver is ready", lambda: post(url) == 200, process=_text(receiver), told=site.logs
+        "the receiver is ready",
+        lambda: post(url) == 200,
+        process=_text(receiver),
+        details=site.logs,
     )
     assert post(f"http://{HOST}:{port}/another", "{}") == 403
     # No query runs: what was acknowledged waits, over the death of the receiver and of the server.
@@ -278,7 +281,7 @@ def test_notifications_survive_kills_of_receiver_query_and_database(
         delivery.under_way,
         seconds=START_SECONDS,
         process=_text(query),
-        told=site.logs,
+        details=site.logs,
     )
     send(arrive(3))
     query.end()
@@ -294,10 +297,13 @@ def test_notifications_survive_kills_of_receiver_query_and_database(
         lambda: site.state() == [JobState.DONE] * OBJECTS,
         seconds=START_SECONDS,
         process=_text(query),
-        told=site.logs,
+        details=site.logs,
     )
     eventually(
-        "no notification is left", lambda: site.depth() == 0, process=_text(query), told=site.logs
+        "no notification is left",
+        lambda: site.depth() == 0,
+        process=_text(query),
+        details=site.logs,
     )
     code = query.end(signal.SIGTERM)
 
@@ -393,7 +399,7 @@ def test_declared_services_start_as_they_are_and_deliver(
         "the receiver is ready",
         lambda: post(probe, tls=tls) == 200,
         process=_text(receiver),
-        told=site.logs,
+        details=site.logs,
     )
     query.start()
     lines = numbered_lines("line-", 1_000)
@@ -404,7 +410,7 @@ def test_declared_services_start_as_they_are_and_deliver(
         lambda: site.state() == [JobState.DONE],
         seconds=START_SECONDS,
         process=_text(query),
-        told=site.logs,
+        details=site.logs,
     )
     codes = [program.end(signal.SIGTERM) for program in (query, receiver)]
 

@@ -59,17 +59,17 @@ def eventually(
     *,
     seconds: float = AWAITED_SECONDS,
     process: subprocess.Popen[str] | None = None,
-    told: Callable[[], str] = str,
+    details: Callable[[], str] = str,
 ) -> Any:  # noqa: ANN401
     """Return the first true value of `holds`; fail early when `process` ends before.
 
-    `told` returns what a failure shows, such as the output of processes.
+    `details` returns more text for a failure, such as the output of processes.
     """
     deadline = running_seconds() + seconds
     while not (found := holds()):
         assert process is None or process.poll() is None, (
-            f"the process ended before: {what}\n{told()}"
+            f"the process ended before: {what}\n{details()}"
         )
-        assert running_seconds() < deadline, f"not within {seconds:g} s: {what}\n{told()}"
+        assert running_seconds() < deadline, f"not within {seconds:g} s: {what}\n{details()}"
         time.sleep(_TICK_SECONDS)
     return found

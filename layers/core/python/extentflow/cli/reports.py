@@ -102,7 +102,7 @@ def _unsettled(jobs: Sequence[JobReport]) -> list[JobReport]:
 
 
 def _is_open(job: JobReport) -> bool:
-    return job.state in {JobState.PLANNING, JobState.RUNNING}
+    return JobState(job.state).open
 
 
 def _show_jobs(report: RunReport) -> None:

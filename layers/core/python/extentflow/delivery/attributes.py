@@ -13,12 +13,12 @@ from extentflow.config.columns import LAST_MODIFIED, Header
 from extentflow.converters import Converter, open_header_converter
 from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows
 from extentflow.converters.encodings import is_text
-from extentflow.converters.texts import mask_rows
 from extentflow.delivery.headerlists import ReadHeaders, header_reader
 from extentflow.errors import NotOffered, UnsupportedType
 from extentflow.model import Extent
 from extentflow.sink.headers import HeaderColumns, HeaderLists
 from extentflow.storage import ObjectProperties
+from extentflow.transforms.casts import exact_cast, failing_rows
 
 _TIME, _PARTITION = "message.timestamp", "message.partition"
 _PROPERTIES = ("last_modified", "content_type", "metadata")
@@ -230,7 +230,7 @@ def _instants(text: pa.StringArray) -> pa.Array:
     try:
         instants = times.cast(_INSTANT)
     except pa.ArrowInvalid:
-        bad = [row for row, each in enumerate(times) if not _casts(each, _INSTANT)]
+        bad = failing_rows(times, lambda part: part.cast(_INSTANT))
     with RowErrors() as errors:
         with errors.collect():
             if bad:
@@ -265,23 +265,10 @@ def _checked(array: pa.Array, partitions: int) -> pa.Int32Array:
 
 def _whole(array: pa.Array) -> pa.Int64Array:
     """Return whole numbers; text that is none, and numbers beyond int64, are bad rows."""
-    plain = array.cast(pa.string()) if is_text(array.type) else array
-    # Arrow takes `0x10` for 16.
-    hexadecimal = pc.match_substring(plain, "x", ignore_case=True) if is_text(array.type) else None
-    bad = [] if hexadecimal is None else mask_rows(hexadecimal)
+    cast = exact_cast(array.type, pa.int64())
     try:
-        values = plain.cast(pa.int64())
-        if not bad:
-            return values
+        return cast(array)
     except pa.ArrowInvalid:
         # By the same cast: Python takes ` 12`, `+5` and `1_000` for numbers, Arrow does not.
-        bad += [row for row, value in enumerate(plain) if not _casts(value, pa.int64())]
+        bad = failing_rows(array, cast)
     raise corrupt_rows(bad, "no whole number")
-
-
-def _casts(value: pa.Scalar, target: pa.DataType) -> bool:
-    try:
-        value.cast(target)
-    except pa.ArrowInvalid:
-        return False
-    return True

@@ -72,7 +72,7 @@ def failed_objects(
     """Return the addressed objects that failed, by key; nothing is written.
 
     Reads the ledger and the current version of each of these objects, and lists no bucket. `alike`
-    says whether another revision has the same settings.
+    says whether a revision has the settings of this one.
     """
     planner, scope = runtime.planner(), KeyScope.of(config)
     failed: dict[str, list[Job]] = {}
@@ -93,7 +93,7 @@ def failed_objects(
         if job is not None and job.state is JobState.CANCELLED:
             left.setdefault("cancelled", []).append(scope.uri(key))
         elif job is None or job.state is not JobState.DONE:
-            same = job is not None and (job.revision == revision or alike(job.revision))
+            same = job is not None and alike(job.revision)
             found.append(FailedObject(version, job, _step(job, same_settings=same)))
     for what, uris in left.items():
         notify(f"{counted(len(uris), 'object')} left out, {what} since the failure, as {uris[0]}")

@@ -205,7 +205,8 @@ class Jobs:
         items = {item.ordinal: item for item in ledger.extents.list(job.id)}
         facts = {job.id: summary_of(job, totals, items.values())}
         ended = job.state in (JobState.FAILED, JobState.CANCELLED)
-        later = self._later(job) if ended else None
+        newest = self.runtime.planner().newest_of(job.connector, job.version) if ended else None
+        later = newest if newest and newest.generation > job.generation else None
         return replace(
             self._detail(job, facts[job.id].progress),
             extents=items,
@@ -218,13 +219,6 @@ class Jobs:
             queued=self.runtime.settings.extents_queue_url is not None,
             stored=ledger.connectors.get(job.connector) is not None,
         )
-
-    def _later(self, job: Job) -> Job | None:
-        """Return the newest job that delivers the same version after this one."""
-        newest: Job | None = None
-        while found := self.runtime.ledger.jobs.get(following_id(newest or job)):
-            newest = found
-        return newest
 
     def _detail(self, job: Job, totals: JobProgress) -> JobDetail:
         try:

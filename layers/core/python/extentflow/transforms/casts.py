@@ -8,7 +8,7 @@ timestamp           -> date, unless it has a time of day
 anything else       -> Arrow's safe cast
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -37,6 +37,28 @@ def exact_cast(source: pa.DataType, target: pa.DataType) -> ArrayFunction:
     cast = _between(source, target)
     cast(pa.array([], source))
     return cast
+
+
+def local_times(array: pa.TimestampArray) -> pa.TimestampArray:
+    """Return instants as times of their column's zone, without a zone."""
+    return array if array.type.tz is None else pc.local_timestamp(array)
+
+
+def failing_rows(array: pa.Array, function: ArrayFunction) -> list[int]:
+    """Return the rows for whose values alone `function` fails, by halving."""
+
+    def failing(part: pa.Array, first: int) -> Iterator[int]:
+        try:
+            function(part)
+        except (pa.ArrowInvalid, OverflowError):
+            if len(part) == 1:
+                yield first
+                return
+            middle = len(part) // 2
+            yield from failing(part.slice(0, middle), first)
+            yield from failing(part.slice(middle), first + middle)
+
+    return list(failing(array, 0))
 
 
 def _between(source: pa.DataType, target: pa.DataType) -> ArrayFunction:
@@ -79,8 +101,7 @@ def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _dated(array: pa.Array, target: pa.DataType) -> pa.Array:
-    # Dates are those of the column's zone.
-    local = array if array.type.tz is None else pc.local_timestamp(array)
+    local = local_times(array)
     dates = local.cast(target)
     if not dates.cast(local.type).equals(local):
         raise pa.ArrowInvalid("a timestamp has a time of day")

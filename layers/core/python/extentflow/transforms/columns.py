@@ -22,7 +22,12 @@ from extentflow.converters.encodings import is_text
 from extentflow.converters.scalars import complete_text, text_form
 from extentflow.errors import UnsupportedType, shown_bytes
 from extentflow.transforms import NO_KEY, Rows
-from extentflow.transforms.casts import ArrayFunction, exact_cast
+from extentflow.transforms.casts import (
+    ArrayFunction,
+    exact_cast,
+    failing_rows,
+    local_times,
+)
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -153,26 +158,13 @@ def each_or_bad(array: pa.Array, function: ArrayFunction, complaint: str) -> pa.
     try:
         return function(array)
     except (pa.ArrowInvalid, OverflowError):
-        rows = list(_failing(array, function, 0))
+        rows = failing_rows(array, function)
     shown = {row: f"{_short(array[row])} {complaint}" for row in rows}
     with RowErrors() as errors:
         for row, why in shown.items():
             with errors.collect():
                 raise corrupt_rows([row], why)
     return function(array)
-
-
-def _failing(array: pa.Array, function: ArrayFunction, start: int) -> Iterator[int]:
-    """Yield the ordinals of values for which `function` fails, by halving."""
-    try:
-        function(array)
-    except (pa.ArrowInvalid, OverflowError):
-        if len(array) == 1:
-            yield start
-            return
-        middle = len(array) // 2
-        yield from _failing(array.slice(0, middle), function, start)
-        yield from _failing(array.slice(middle), function, start + middle)
 
 
 def _short(value: pa.Scalar) -> str:
@@ -420,8 +412,7 @@ def _in_unit(array: pa.Array, unit: str) -> pa.Array:
 
 def _local_date(array: pa.Array) -> pa.Array:
     """Return the days of instants in the zone of their column."""
-    local = array if array.type.tz is None else pc.local_timestamp(array)
-    return pc.floor_temporal(local, unit="day").cast(pa.date32())
+    return pc.floor_temporal(local_times(array), unit="day").cast(pa.date32())
 
 
 # -- Flatten, HoistField, ExtractField -------------------------------------------------------------

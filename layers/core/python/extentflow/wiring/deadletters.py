@@ -124,10 +124,14 @@ class _Opener:
 
     def _revision_for(self, job: Job) -> tuple[ConnectorConfig, int]:
         """Return the revision under which a job's dead letters are replayed. Raises NotOffered."""
-        if not self._of_jobs:
-            return self._config, self._revision
+        if self._of_jobs:
+            return self._pinned(job), job.revision
+        return self._config, self._revision
+
+    def _pinned(self, job: Job) -> ConnectorConfig:
+        """Return the revision that a job pins. Raises NotOffered."""
         try:
-            return self._runtime.connectors.revision(job.connector, job.revision), job.revision
+            return self._runtime.connectors.revision(job.connector, job.revision)
         except Misconfigured as exc:
             raise NotOffered(f"{'; '.join(exc.problems)}; or {_OTHERWISE}") from exc
 
@@ -138,9 +142,9 @@ class _Opener:
         than the revision does that the job pins.
         """
         try:
-            pinned = self._runtime.connectors.revision(job.connector, job.revision)
-        except Misconfigured as exc:
-            return f"{'; '.join(exc.problems)}; or {_OTHERWISE}"
+            pinned = self._pinned(job)
+        except NotOffered as exc:
+            return str(exc)
         if not (changed := ", ".join(changed_keys(pinned, self._revision_for(job)[0], job))):
             return ""
         return (
