@@ -9,6 +9,14 @@ import pytest
 from tests.support.chains import chain, convert
 
 from extentflow.errors import Misconfigured, UnsupportedType
+from extentflow.transforms.columns import (
+    EXTRACT_FIELD,
+    FLATTEN,
+    ExtractFieldOptions,
+    FlattenOptions,
+    OnColumns,
+    caster,
+)
 
 INNER = pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.string_view())]))])
 TABLE = pa.table(
@@ -19,6 +27,8 @@ TABLE = pa.table(
         "inner": pa.array([{"x": 1, "y": {"z": "q"}}, None, {"x": 3, "y": None}], INNER),
     }
 )
+# The types that show what TimestampConverter made, as numbers.
+INTEGERS = {"Timestamp": "int64", "Date": "int32", "Time": "int32"}
 INSTANT = datetime(2024, 2, 29, 1, 2, 3, 45_000, UTC)
 
 
@@ -96,6 +106,53 @@ def test_an_instant_beyond_the_target_is_a_bad_record() -> None:
     assert [location for location, _ in made.bad] == [0]
 
 
+@pytest.mark.parametrize(
+    ("at", "target", "expected"),
+    [
+        # A count of milliseconds that was read as seconds: the year 55,840.
+        (1_700_000_000_123, "Timestamp", 1_700_000_000_123_000),
+        (1_700_000_000_123, "Date", 19_675_925),
+        (1_700_000_000_123, "Time", 80_123_000),
+        (1_700_000_000_123, "string", None),
+        (-1_700_000_000_123, "Date", -19_675_926),
+        (253_402_300_799, "string", "9999-12-31 23:59:59"),
+        (253_402_300_800, "string", None),
+        (-62_167_219_200, "string", "0000-01-01 00:00:00"),
+        (-62_167_219_201, "string", None),
+        (2**63 - 1, "Date", None),
+        (-(10**13), "Time", 22_400_000),
+    ],
+)
+def test_instants_of_far_years_are_exact_or_bad_records(
+    at: int, target: str, expected: object
+) -> None:
+    """Trap: `floor_temporal` and `strftime` write garbage for years beyond 32767."""
+    table = pa.table({"at": pa.array([at, None], pa.int64())})
+    options = {"field": "at", "target.type": target, "unix.precision": "seconds"}
+    if target == "string":
+        options["format"] = "yyyy-MM-dd HH:mm:ss"
+    kept = [] if target == "string" else [{"type": "Cast", "spec": f"at:{INTEGERS[target]}"}]
+    steps = [{"type": "TimestampConverter", **options}, *kept]
+
+    made = convert(table, chain(**dict(zip("ab", steps, strict=False))))
+
+    assert [value["at"] for value in made.values] == (
+        [None] if expected is None else [expected, None]
+    )
+    assert [row for row, _ in made.bad] == ([0] if expected is None else [])
+
+
+def test_the_largest_instant_of_a_zone_is_a_bad_record_and_does_not_wrap_around() -> None:
+    table = pa.table({"at": pa.array([2**63 - 1, 0], pa.timestamp("us", "Asia/Tokyo"))})
+
+    made = convert(
+        table, chain(a={"type": "TimestampConverter", "field": "at", "target.type": "Date"})
+    )
+
+    assert made.values == [{"at": "1970-01-01"}]
+    assert [row for row, _ in made.bad] == [0]
+
+
 def test_an_instant_that_python_does_not_have_is_a_bad_record() -> None:
     table = pa.table({"at": pa.array([1_001, 1_000], pa.timestamp("ns"))})
 
@@ -120,6 +177,61 @@ def test_cast_to_text_writes_what_the_converter_writes() -> None:
     assert values(chain(a={"type": "Cast", "spec": spec}), table) == [
         {"flag": "true", "price": "1.50", "at": "2024-02-29T01:02:03.045Z"}
     ]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([1.5, float("inf"), None]),
+        pa.array([True, None, False]),
+        pa.array([INSTANT, None], pa.timestamp("ms", "UTC")),
+        pa.array([Decimal("1.50"), None], pa.decimal128(5, 2)),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_cast_of_dictionaries_to_text_writes_what_the_converter_writes(array: pa.Array) -> None:
+    """Trap: Arrow's own cast wrote `inf`, and instants with a blank."""
+    encoded = array.dictionary_encode()
+
+    texts = caster("x", encoded.type, pa.string())(encoded)
+
+    assert texts.equals(caster("x", array.type, pa.string())(array))
+
+
+def test_timestamps_in_dictionaries_are_converted() -> None:
+    texts = pa.array(["2024-02-29", None, "2024-02-29"]).dictionary_encode()
+    options = {"field": "x", "target.type": "Date", "format": "yyyy-MM-dd"}
+
+    made = values(chain(a={"type": "TimestampConverter", **options}), pa.table({"x": texts}))
+
+    assert made == [{"x": "2024-02-29"}, {"x": None}, {"x": "2024-02-29"}]
+
+
+@pytest.mark.parametrize(
+    ("mask", "data_type"),
+    [("0x1F", pa.int32()), ("1e999", pa.float64()), ("1.5", pa.int32())],
+)
+def test_a_mask_that_is_no_value_of_the_column_is_refused(
+    mask: str, data_type: pa.DataType
+) -> None:
+    table = pa.table({"n": pa.array([1], data_type)})
+
+    with pytest.raises(UnsupportedType, match="is no value of column 'n'"):
+        values(chain(a={"type": "MaskField", "fields": "n", "replacement": mask}), table)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        FLATTEN.open(FlattenOptions(), False),  # noqa: FBT003 - of the specification
+        EXTRACT_FIELD.open(ExtractFieldOptions(field=("s",)), False),  # noqa: FBT003
+    ],
+    ids=["Flatten", "ExtractField"],
+)
+def test_a_transform_that_leaves_no_columns_is_refused(transform: OnColumns) -> None:
+    """Trap: a batch without columns has no rows, so that they were lost."""
+    with pytest.raises(UnsupportedType, match="it leaves no columns"):
+        transform.bind(pa.schema([("s", pa.struct([]))]))
 
 
 def test_cast_of_a_type_without_such_a_cast_is_refused_before_the_first_record() -> None:

@@ -39,9 +39,22 @@ def exact_cast(source: pa.DataType, target: pa.DataType) -> ArrayFunction:
     return cast
 
 
+def exact_scalar(text: str, target: pa.DataType) -> pa.Scalar:
+    """Return the value that a text states. Raises as `exact_cast` and its function."""
+    return exact_cast(pa.string(), target)(pa.array([text]))[0]
+
+
 def local_times(array: pa.TimestampArray) -> pa.TimestampArray:
-    """Return instants as times of their column's zone, without a zone."""
-    return array if array.type.tz is None else pc.local_timestamp(array)
+    """Return instants as times of their column's zone, without a zone.
+
+    It raises ArrowInvalid if a local time exceeds 64 bits.
+    """
+    if array.type.tz is None:
+        return array
+    local = pc.local_timestamp(array)
+    # Arrow wraps around, for example for the largest instant, which some writers call infinity.
+    pc.subtract_checked(local.view(pa.int64()), array.view(pa.int64()))
+    return local
 
 
 def failing_rows(array: pa.Array, function: ArrayFunction) -> list[int]:

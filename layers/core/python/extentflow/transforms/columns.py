@@ -17,14 +17,28 @@ from extentflow.config.columns import CASTS, NAMES, RENAMES, Schema, arrow_type
 from extentflow.config.specs import TransformSpec
 from extentflow.config.table import key
 from extentflow.config.types import EXACT, TEXT, Kind, choice
-from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows, require_unique
+from extentflow.converters.buffers import (
+    Columns,
+    RowErrors,
+    corrupt_rows,
+    null_mask,
+    require_unique,
+)
 from extentflow.converters.encodings import is_text
-from extentflow.converters.scalars import complete_text, text_form
+from extentflow.converters.scalars import (
+    DIGITS,
+    FIRST_DAY,
+    LAST_DAY,
+    SECONDS_PER_DAY,
+    complete_text,
+    text_form,
+)
 from extentflow.errors import UnsupportedType, shown_bytes
 from extentflow.transforms import NO_KEY, Rows
 from extentflow.transforms.casts import (
     ArrayFunction,
     exact_cast,
+    exact_scalar,
     failing_rows,
     local_times,
 )
@@ -139,10 +153,15 @@ def caster(name: str, source: pa.DataType, target: pa.DataType) -> ArrayFunction
 
     Text is written as the converter `string` writes it. UnsupportedType where there is no cast.
     """
+    if types.is_dictionary(source):
+        of_values = caster(name, source.value_type, target)
+        return lambda array: of_values(array.dictionary_decode())
     form = text_form(source)
     if target == pa.string() and form is not None:
         return partial(complete_text, form)
-
+    if isinstance(source, pa.BaseExtensionType):
+        of_storage = caster(name, source.storage_type, target)
+        return lambda array: of_storage(array.storage)
     try:
         cast = exact_cast(source, target)
     except pa.ArrowNotImplementedError as exc:
@@ -213,7 +232,7 @@ def _masked(column: pa.Field, replacement: str | None) -> pa.Scalar:
         return pa.scalar(replacement or "", pa.string())
     if types.is_integer(data_type) or types.is_floating(data_type) or types.is_decimal(data_type):
         try:
-            return pa.scalar(replacement or "0").cast(data_type)
+            return exact_scalar(replacement or "0", data_type)
         except pa.ArrowInvalid as exc:
             raise UnsupportedType(
                 f"replacement: {replacement!r} is no value of column '{column.name}', whose type"
@@ -348,6 +367,9 @@ def _converted(read: ArrayFunction, write: ArrayFunction, array: pa.Array) -> pa
 def _instant_reader(column: pa.Field, options: TimestampConverterOptions) -> ArrayFunction:
     """Return the function from a column to instants: timestamps in UTC, or without a zone."""
     data_type, unit = column.type, _PRECISIONS[options.unix_precision]
+    if types.is_dictionary(data_type):
+        of_values = _instant_reader(column.with_type(data_type.value_type), options)
+        return lambda array: of_values(array.dictionary_decode())
     if types.is_integer(data_type):
         whole = pa.timestamp(unit, "UTC")
         return lambda array: each_or_bad(
@@ -384,35 +406,66 @@ def _instant_writer(options: TimestampConverterOptions) -> tuple[pa.DataType, Ar
     unit = _PRECISIONS[options.unix_precision]
     match options.target_type:
         case "unix":
-            return pa.int64(), lambda array: _in_unit(array, unit).cast(pa.int64())
+            return pa.int64(), lambda array: _in_unit(array, unit).view(pa.int64())
         case "Date":
-            return pa.date32(), _local_date
+            return (
+                pa.date32(),
+                lambda array: (
+                    _divided(local_times(array), "day").cast(pa.int32()).view(pa.date32())
+                ),
+            )
         case "Time":
-            return pa.time32("ms"), lambda array: _in_unit(array, "ms").cast(pa.time32("ms"))
+            return pa.time32("ms"), _local_time
         case "Timestamp":
             target = pa.timestamp("ms", "UTC")
-            return target, lambda array: _in_unit(array, "ms").cast(target)
+            return target, lambda array: _in_unit(array, "ms").view(target)
     pattern = options.format.writes if options.format else ""
     written = "ms" if options.format and "(?P<f>" in options.format.reads else "s"
-    return pa.string(), lambda array: pc.strftime(
-        _in_unit(array, written).cast(pa.timestamp(written, "UTC")), format=pattern
-    ).cast(pa.string())
+    return pa.string(), lambda array: _text(_in_unit(array, written), pattern)
 
 
-def _in_unit(array: pa.Array, unit: str) -> pa.Array:
+def _text(array: pa.TimestampArray, pattern: str) -> pa.StringArray:
+    """Return instants in UTC; ArrowInvalid for years that four digits cannot state."""
+    days = pc.min_max(_divided(array, "day")).as_py()
+    if days["min"] is not None and not FIRST_DAY <= days["min"] <= days["max"] <= LAST_DAY:
+        raise pa.ArrowInvalid("a year is outside 0 to 9999")
+    instants = array.view(pa.timestamp(array.type.unit, "UTC"))
+    return pc.strftime(instants, format=pattern).cast(pa.string())
+
+
+def _in_unit(array: pa.TimestampArray, unit: str) -> pa.TimestampArray:
     """Return instants rounded down to a unit."""
-    names = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
     target = pa.timestamp(unit, array.type.tz)
-    if array.type == target:
-        return array
-    # In UTC: the hour in which a zone's clocks are set back exists twice.
-    instants = array.view(pa.timestamp(array.type.unit))
-    return pc.floor_temporal(instants, unit=names[unit]).cast(pa.timestamp(unit)).view(target)
+    if DIGITS[array.type.unit] <= DIGITS[unit]:
+        return array.cast(target)
+    return _divided(array, unit).view(target)
 
 
-def _local_date(array: pa.Array) -> pa.Array:
-    """Return the days of instants in the zone of their column."""
-    return pc.floor_temporal(local_times(array), unit="day").cast(pa.date32())
+def _local_time(array: pa.TimestampArray) -> pa.Array:
+    """Return times of day in the zone of the column, rounded down to milliseconds."""
+    local = _in_unit(local_times(array), "ms").view(pa.int64())
+    days = _divided(local.view(pa.timestamp("ms")), "day")
+    return (
+        pc.subtract(local, pc.multiply(days, _ticks("day", "ms")))
+        .cast(pa.int32())
+        .view(pa.time32("ms"))
+    )
+
+
+def _divided(array: pa.TimestampArray, unit: str) -> pa.Int64Array:
+    """Return the number of whole units since 1970, rounded down.
+
+    Arrow's `floor_temporal` is garbage for years beyond 32767.
+    """
+    ticks = pc.fill_null(array.view(pa.int64()), 0).to_numpy()
+    return pa.array(ticks // _ticks(unit, array.type.unit), mask=null_mask(array))
+
+
+def _ticks(unit: str, of: str) -> int:
+    """Return how many ticks of a unit a longer one has."""
+    if unit == "day":
+        return int(SECONDS_PER_DAY * 10 ** DIGITS[of])
+    return int(10 ** (DIGITS[of] - DIGITS[unit]))
 
 
 # -- Flatten, HoistField, ExtractField -------------------------------------------------------------
@@ -432,11 +485,18 @@ def _flatten(schema: pa.Schema, options: FlattenOptions) -> BatchFunction:
         for path, leaf in _leaves(column, options.delimiter):
             fields.append(leaf)
             paths.append((at, *path))
+    _require_some(fields)
     require_unique([each.name for each in fields], "columns")
     flat = pa.schema(fields)
     return lambda batch: pa.RecordBatch.from_arrays(
         [_follow(batch.column(at), path) for at, *path in paths], schema=flat
     )
+
+
+def _require_some(fields: Sequence[pa.Field]) -> None:
+    # Only a column can count rows.
+    if not fields:
+        raise UnsupportedType("it leaves no columns, because the structs have no members")
 
 
 def _leaves(column: pa.Field, delimiter: str) -> Iterator[tuple[tuple[int, ...], pa.Field]]:
@@ -485,6 +545,7 @@ def _extract_field(schema: pa.Schema, options: ExtractFieldOptions) -> BatchFunc
         only = pa.schema([column])
         return lambda batch: pa.RecordBatch.from_arrays([batch.column(at)], schema=only)
     members = [column.type.field(index) for index in range(column.type.num_fields)]
+    _require_some(members)
     inner = pa.schema([each.with_nullable(each.nullable or column.nullable) for each in members])
     return lambda batch: pa.RecordBatch.from_arrays(batch.column(at).flatten(), schema=inner)
 

@@ -26,6 +26,7 @@ from extentflow.config.types import Kind
 from extentflow.converters.buffers import Columns
 from extentflow.errors import UnsupportedType
 from extentflow.transforms import Predicate, Rows
+from extentflow.transforms.casts import exact_scalar
 from extentflow.transforms.records import REGEX
 
 # -- by topic, by tombstone ------------------------------------------------------------------------
@@ -473,6 +474,8 @@ def _scalar(name: str, literal: Literal, data_type: pa.DataType) -> pa.Scalar:
             return pa.scalar(float(literal) if fraction else int(literal)).cast(data_type)
         if isinstance(literal, bool) and not types.is_boolean(data_type):
             raise UnsupportedType(_unlike(name, data_type, literal))
+        if isinstance(literal, str):
+            return exact_scalar(literal, data_type)
         return pa.scalar(literal).cast(data_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ArithmeticError) as exc:
         raise UnsupportedType(_unlike(name, data_type, literal)) from exc
