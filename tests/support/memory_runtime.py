@@ -10,6 +10,7 @@ from tests.support.memory_delivery import TOPIC, Ticker
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.runner import run_extent
+from extentflow.errors import Misconfigured
 from extentflow.model import ExtentState, Job, JobState
 from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink
 from extentflow.sink.topics import NewTopics, TopicFacts
@@ -36,17 +37,24 @@ class Cluster(MemoryBroker):
     creates_topics = False
 
     def topics(self, names: list[str]) -> list[TopicFacts]:
+        if missing := self.missing_topics(names):
+            raise Misconfigured([f"topic {name} does not exist" for name in missing])
         return [TopicFacts(name, self._partitions(name), 1_000_000) for name in names]
 
+    def delete_topic(self, name: str) -> None:
+        del self._log.topics[name]
+
+    def missing_topics(self, names: list[str]) -> list[str]:
+        return [name for name in names if name not in self._log.topics]
+
     def create_topics(self, names: list[str], wanted: NewTopics) -> list[str]:
-        missing = [name for name in names if name not in self._log.topics]
+        missing = self.missing_topics(names)
         for name in missing:
             self.create_topic(name, 1 if wanted.partitions == -1 else wanted.partitions)
         return missing
 
     def _partitions(self, name: str) -> int:
-        found = self._log.topics.get(name)
-        return len(found.partitions) if found else 1
+        return len(self._log.topics[name].partitions)
 
 
 class _MemoryObjects(ObjectAccess):

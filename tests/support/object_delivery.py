@@ -10,7 +10,8 @@ from tests.support.memory_runtime import BUCKET, MemoryRuntime
 from extentflow.engines import Engine
 from extentflow.errors import Misconfigured
 from extentflow.model import JobState
-from extentflow.services.runs import EngineChoice, Plans, Runs
+from extentflow.services.plans import Plans
+from extentflow.services.runs import EngineChoice, Runs
 from extentflow.wiring.extents import delivery_context
 
 TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": DEAD}

@@ -90,3 +90,62 @@ def test_nothing_that_failed_is_said(
     assert run_command_line(app, ["run", "-c", "c", "--failed", "--dry-run"]) == 0
 
     assert "no object failed that can be delivered now" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [(), ("--failed",)])
+def test_a_topic_that_is_missing_is_a_problem_unless_a_run_creates_it(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
+) -> None:
+    """Trap: `--failed` did not look, and `--create-topic` did not count."""
+    letters = {"errors__deadletterqueue__topic__name": "bad", "errors__tolerance": "all"}
+    runtime.put_connector(topic="absent", **letters)
+    job = runtime.job("c/a.txt")
+    runtime.memory.jobs.end(job.id, JobState.FAILED, "a cause")
+    command = ["run", "-c", "c", "--dry-run", *option]
+
+    without = run_command_line(app, command)
+    refused = capsys.readouterr().err
+    with_topics = run_command_line(app, [*command, "--create-topic", "partitions=2"])
+    said = capsys.readouterr().err
+
+    assert (without, with_topics) == (1, 0)
+    assert "error: topic absent does not exist" in refused
+    assert "note: topic absent does not exist; a run creates it" in said
+    assert "note: topic bad does not exist; a run creates it" in said
+    assert "error" not in said
+    assert runtime.cluster.missing_topics(["absent", "bad"]) == ["absent", "bad"]
+
+
+def test_many_objects_are_totals_and_first_what_a_run_delivers(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime.put_connector(topic="orders")
+    for number in range(25):
+        job = runtime.job(f"c/{number:02}.txt")
+        if number < 20:
+            runtime.run(runtime.planner().plan(job), 0)
+            runtime.memory.jobs.close(job.id)
+
+    assert run_command_line(app, ["run", "-c", "c", "--dry-run"]) == 0
+
+    shown = capsys.readouterr().out
+    assert shown.count(IN) == 20
+    assert all(f"{IN}{number}.txt" in shown for number in range(20, 25))
+    assert "25 objects, 100 B, 25 extents: 20 DONE, 5 PLANNING; 20 shown, --json" in shown
+
+
+def test_many_objects_that_failed_are_totals_and_causes_in_lines_of_their_own(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime.put_connector(topic="orders")
+    for number in range(25):
+        job = runtime.job(f"c/{number:02}.txt")
+        runtime.memory.jobs.end(job.id, JobState.FAILED, f"cause {number}")
+
+    assert run_command_line(app, ["run", "-c", "c", "--failed", "--dry-run"]) == 0
+
+    captured = capsys.readouterr()
+    assert captured.out.count(IN) == 20
+    assert "25 objects; 20 shown, --json shows all" in captured.out
+    assert "cause" not in captured.out
+    assert ": cause 19" in captured.err

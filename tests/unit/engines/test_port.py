@@ -13,6 +13,7 @@ from tests.support.memory_delivery import Bytewise, World, expected
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.engines import (
     SMALL_TASK_BYTES,
+    SMALL_TASK_EXTENTS,
     RunListener,
     Task,
     pack,
@@ -74,6 +75,14 @@ def test_small_extents_share_a_task_of_a_few_mebibytes() -> None:
 
     assert {task.size for task in tasks} == {SMALL_TASK_BYTES}
     assert len(tasks) == 125
+
+
+def test_many_tiny_extents_are_so_many_tasks_that_progress_moves() -> None:
+    """Trap: Spark reports the extents of a task at its end, and 2,000 objects were eight tasks."""
+    tasks = pack([extent(n, 10) for n in range(2_000)], never, cores=2)
+
+    assert max(len(task.extents) for task in tasks) == SMALL_TASK_EXTENTS
+    assert len(tasks) == 32
 
 
 def test_few_small_extents_are_spread_over_all_cores() -> None:

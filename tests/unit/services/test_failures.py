@@ -54,7 +54,7 @@ class Stage:
         return runs.run("c", addresses, engine=choice, failed=failed)
 
     def steps(self, *addresses: str) -> dict[str, tuple[Step, int]]:
-        found = self.runs().failed("c", addresses)
+        found = self.runs().failed("c", addresses).objects
         return {one.version.key[2:]: (one.step, one.before) for one in found}
 
     def sent(self) -> int:
@@ -196,6 +196,6 @@ def test_what_is_done_is_described_by_step(stage: Stage) -> None:
     stage.put(one=BAD, two=BAD)
     stage.run()
 
-    lines = described(stage.runs().failed("c"), 1)
+    lines = described(stage.runs().failed("c").objects, 1)
 
     assert lines == ["2 objects to continue where it failed: s3://shop/c/one, ..."]

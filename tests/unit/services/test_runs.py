@@ -35,7 +35,6 @@ from extentflow.model import Extent, Job, JobState, Receipt
 from extentflow.plugins import EntryPoint
 from extentflow.services.health import _connector
 from extentflow.services.runs import EngineChoice, RunControl, Runs
-from extentflow.sink.topics import TopicFacts
 from extentflow.wiring.extents import delivery_context
 
 
@@ -145,17 +144,6 @@ class Line:
         assert stored is not None
         config = {key: text for key, text in stored.config.items() if key != "input.format"}
         self.runtime.memory.connectors.put("c", {**config, "extent.bytes": "auto"})
-
-    def lose(self, lost: str) -> None:
-        """Take a topic from the cluster."""
-        topics = self.runtime.cluster.topics
-
-        def answer(names: list[str]) -> list[TopicFacts]:
-            if lost in names:
-                raise Misconfigured(f"topic {lost} does not exist")
-            return topics(names)
-
-        self.patch.setattr(self.runtime.cluster, "topics", answer)
 
     def states(self) -> list[str]:
         return [state.value for _, state in sorted(self.runtime.states().items())]
@@ -272,7 +260,6 @@ def test_jobs_of_an_unusable_revision_do_not_block_the_others(line: Line) -> Non
     line.runtime.put_connector(topic="gone")
     other = line.runtime.job("c/other.txt")
     line.runtime.memory.jobs.end(other.id, JobState.CANCELLED, "connector c was stopped")
-    line.lose("gone")
 
     said = line.replay()
 
@@ -283,7 +270,7 @@ def test_jobs_of_an_unusable_revision_do_not_block_the_others(line: Line) -> Non
 
 def test_nothing_is_started_where_no_job_can_be_replayed(line: Line) -> None:
     line.cancelled(2)
-    line.lose(TOPIC)
+    line.runtime.cluster.delete_topic(TOPIC)
 
     said = line.replay()
 
@@ -629,7 +616,6 @@ def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -
     line.put_connector(errors__tolerance="all", errors__deadletterqueue__topic__name="dead")
     for name in ("a.txt", "b.txt"):
         line.runtime.put(f"c/{name}")
-    line.lose("dead")
 
     plans = Runs(line.runtime).plan("c")
     with pytest.raises(Misconfigured) as raised:
@@ -650,8 +636,8 @@ ROUTED = {
 
 def test_a_plan_reports_a_missing_topic_that_only_values_name(line: Line) -> None:
     line.put_connector(**ROUTED)
+    line.runtime.cluster.create_topic("de")
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,to\n1,de\n")
-    line.lose("fr")
 
     plans = Runs(line.runtime).plan("c")
     with pytest.raises(Misconfigured) as raised:
@@ -749,6 +735,7 @@ def test_doctor_reads_the_secrets_of_a_format(line: Line, monkeypatch: pytest.Mo
 
 
 def test_a_plan_accepts_bad_records_that_delivery_would_set_aside(line: Line) -> None:
+    line.runtime.cluster.create_topic("dead")
     line.put_connector(errors__tolerance="all", errors__deadletterqueue__topic__name="dead")
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,t\n1,a,b\n")
 

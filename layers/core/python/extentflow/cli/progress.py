@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 Committed: TypeAlias = Callable[[Collection[str]], Mapping[tuple[str, int], int]]
 
 LINE_SECONDS = 5.0
+SHOWN_SECONDS = 0.2
 POLL_SECONDS = 2.0
 POLLED_JOBS = 32  # extents are sent in the order of their jobs: these are in work
 CLOSING_SECONDS = 1.0
@@ -78,6 +79,23 @@ class RunProgress:
         facts = counted(done, "object")
         self._bar.update(self._task, description=what, facts=facts)
         self._print(f"{what}: {facts}")
+
+    @contextmanager
+    def counting(self, what: str) -> Iterator[Callable[[int], None]]:
+        """Show how many objects were listed or planned, until the block ends."""
+        shown = time.monotonic()
+
+        def show(done: int) -> None:
+            nonlocal shown
+            if time.monotonic() - shown < SHOWN_SECONDS:
+                return
+            shown = time.monotonic()
+            facts = f"{what}: {counted(done, 'object')}"
+            status.update(facts)
+            self._print(facts)
+
+        with self._console.status(what) as status:
+            yield show
 
     def on_extent(self, extent: Extent) -> None:
         """Add an extent to the total."""

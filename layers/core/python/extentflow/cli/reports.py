@@ -124,10 +124,12 @@ def _show_jobs(report: RunReport) -> None:
 def _show_rate(report: RunReport) -> None:
     per_second = report.records_this_run / max(report.seconds, 1e-9)
     rate = f" ({per_second:,.0f}/s)" if report.records_this_run else ""
+    # Tasks that Spark cancels do not report what they committed.
+    least = "at least " if report.stopped else ""
     peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured
     memory = f", worker memory at most {size(peak)}" if peak else ""
     output.err.print(
-        f"{output.counted(report.records_this_run, 'record')} in"
+        f"{least}{output.counted(report.records_this_run, 'record')} in"
         f" {output.duration(report.seconds)}{rate}{memory}",
         highlight=False,
     )

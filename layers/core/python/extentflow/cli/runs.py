@@ -1,6 +1,7 @@
 """`extentflow plan`, `run` and `replay`, and `run` for a driver that spark-submit started."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -14,16 +15,19 @@ from typer import Argument, Option
 from extentflow.cli import output
 from extentflow.cli.deadletters import replay_letters
 from extentflow.cli.jobs import redrive
-from extentflow.cli.output import INCOMPLETE, AsJson, Cores, EngineName, Master, size
-from extentflow.cli.reports import show
+from extentflow.cli.output import INCOMPLETE, AsJson, Cores, EngineName, Master, counted, size
+from extentflow.cli.reports import SHOWN_JOBS, by_state, show
 from extentflow.errors import Misconfigured
+from extentflow.model import JobState
 
 if TYPE_CHECKING:
     from extentflow.jobs.run import RunReport
     from extentflow.services.addressed import AddressedConnector
-    from extentflow.services.failures import FailedObject
-    from extentflow.services.runs import ObjectPlan, Plans, Runs
+    from extentflow.services.plans import FailedPlans, ObjectPlan, Plans
+    from extentflow.services.runs import Runs
     from extentflow.sink.topics import NewTopics
+
+SHOWN_PROBLEMS = 20
 
 Addresses = Annotated[
     list[str] | None, Argument(help="s3://bucket/key, prefix/ or glob (default: the connector's).")
@@ -155,6 +159,8 @@ def _show_plans(found: "Plans", *, as_json: bool) -> None:
             "revision",
         )
         rest = attrgetter("topic", "job", "state", "revision")
+        # What a run would deliver first.
+        shown = sorted(found.objects, key=lambda one: one.state == JobState.DONE)[:SHOWN_JOBS]
         rows = [
             (
                 one.version.uri,
@@ -165,25 +171,44 @@ def _show_plans(found: "Plans", *, as_json: bool) -> None:
                 len(one.extents),
                 *rest(one),
             )
-            for one in found.objects
+            for one in shown
         ]
         output.print_table(columns, rows)
-        for one in found.objects:
+        if len(found.objects) > len(shown):
+            output.say(_totals(found.objects))
+        for one in shown:
             if one.facts:
                 output.note(f"{one.version.uri}: found {one.facts}")
     elif not found.problems:
         output.note(f"there is nothing to deliver below {found.source}")
-    for problem in found.problems:
+    _show_problems(found.problems)
+
+
+def _totals(plans: "Sequence[ObjectPlan]") -> str:
+    states = Counter(one.state for one in plans)
+    extents = sum(len(one.extents) for one in plans)
+    return (
+        f"{len(plans):,} objects, {size(sum(one.version.size for one in plans))},"
+        f" {counted(extents, 'extent')}: {by_state(states)}; {SHOWN_JOBS} shown, --json shows all"
+    )
+
+
+def _show_problems(problems: Sequence[str]) -> None:
+    """Show what prevents a delivery, and end the command if there is anything."""
+    for problem in problems[:SHOWN_PROBLEMS]:
         output.complain(problem)
-    if found.problems:
+    if more := len(problems[SHOWN_PROBLEMS:]):
+        output.note(f"and {more:,} more problems; give fewer addresses to see them")
+    if problems:
         raise typer.Exit(INCOMPLETE)
 
 
-def _show_failed(found: "Sequence[FailedObject]", *, as_json: bool) -> None:
+def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
     """Show what `--failed` would do with each object."""
     if as_json:
-        output.print_json([one.to_json() for one in found])
-    elif found:
+        output.print_json([one.to_json() for one in found.objects])
+    elif found.objects:
+        shown = found.objects[:SHOWN_JOBS]
         rows = [
             (
                 one.version.uri,
@@ -191,14 +216,18 @@ def _show_failed(found: "Sequence[FailedObject]", *, as_json: bool) -> None:
                 f"{one.before:,}",
                 one.job.id if one.job else "",
                 one.job.revision if one.job else "",
-                one.cause,
             )
-            for one in found
+            for one in shown
         ]
-        columns = ("object", "what", "delivered before", "job", "revision", "cause")
-        output.print_table(columns, rows)
+        output.print_table(("object", "what", "delivered before", "job", "revision"), rows)
+        if len(found.objects) > len(shown):
+            output.say(f"{len(found.objects):,} objects; {SHOWN_JOBS} shown, --json shows all")
+        for one in shown:
+            if one.job is not None and one.cause:
+                output.note(f"{one.job.id}: {one.cause}")
     else:
         output.note("no object failed that can be delivered now")
+    _show_problems(found.problems)
 
 
 def _compression(one: "ObjectPlan") -> str:
@@ -266,7 +295,15 @@ def run(
         output.note(f"ledger {where.path}, because no setting names one")
     if dry_run:
         what = made or connector or ""
-        _show_first(runs, what, addresses or (), cores=cores, failed=failed, as_json=as_json)
+        _show_first(
+            runs,
+            what,
+            addresses or (),
+            cores=cores,
+            failed=failed,
+            topics=topics,
+            as_json=as_json,
+        )
         return
     if made is None:
         report = runs.run(
@@ -311,6 +348,7 @@ def _show_first(
     *,
     cores: int | None,
     failed: bool,
+    topics: "NewTopics | None",
     as_json: bool,
 ) -> None:
     """Show what a run would deliver; a connector that was made is not stored."""
@@ -322,9 +360,10 @@ def _show_first(
         revision, addresses = runs.expect(made.config), made.addresses
         connector = made.name
     if failed:
-        _show_failed(runs.failed(connector, addresses, revision=revision), as_json=as_json)
+        failures = runs.failed(connector, addresses, revision=revision, topics=topics)
+        _show_failed(failures, as_json=as_json)
     else:
-        found = runs.plan(connector, addresses, cores=cores, revision=revision)
+        found = runs.plan(connector, addresses, cores=cores, revision=revision, topics=topics)
         _show_plans(found, as_json=as_json)
 
 
@@ -466,5 +505,7 @@ def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> "R
 
     runtime = open_runtime(given, creates=creates)
     progress = RunProgress(output.err, partial(committed_records, runtime))
-    control = RunControl(lambda: progress, signals_stop, output.note, progress.on_step)
+    control = RunControl(
+        lambda: progress, signals_stop, output.note, progress.on_step, progress.counting
+    )
     return Runs(runtime, control)

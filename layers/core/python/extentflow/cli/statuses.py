@@ -122,7 +122,8 @@ def next_command(found: JobDetail) -> str:
     """Return what continues a job, "" where nothing does or need."""
     job = found.job
     if found.replayable:
-        more = f"; {_changed(found)}" if job.state is JobState.FAILED else ""
+        corrected = "a corrected object is a new version, which the next run delivers"
+        more = f"; {corrected}; {_changed(found)}" if job.state is JobState.FAILED else ""
         return f"`extentflow replay {job.id}` continues it, when the cause is removed{more}"
     if found.later is not None and found.later.state is not JobState.DONE:
         return f"`extentflow status {found.later.id}` shows what continues that job"

@@ -33,6 +33,8 @@ from extentflow.plugins import Registry
 log = logging.getLogger(__name__)
 
 SMALL_TASK_BYTES = 8 << 20
+# Spark reports the extents of a task when it ends.
+SMALL_TASK_EXTENTS = 64
 # Growing by a fifth, polls of a busy extent find its end at most 20 % later than it happened.
 FIRST_POLL_SECONDS = 0.1
 POLL_GROWTH = 1.2
@@ -216,7 +218,7 @@ def pack(extents: Iterable[Extent], ordered: Callable[[str], bool], cores: int) 
             continue
         shared.append(extent)
         shared_bytes += extent.end - extent.start
-        if shared_bytes >= small:
+        if shared_bytes >= small or len(shared) == SMALL_TASK_EXTENTS:
             tasks.append(Task(tuple(shared)))
             shared, shared_bytes = [], 0
     tasks += [Task(tuple(one)) for one in (*sequences.values(), shared) if one]

@@ -114,12 +114,17 @@ def dead_letters_refused(queue: TopicFacts) -> str | None:
     )
 
 
-def check_topics(config: ConnectorConfig, cluster: Cluster, wanted: Iterable[str]) -> None:
-    """Raise what is wrong with the topics `wanted` by objects and with the dead letter queue."""
+def check_topics(
+    config: ConnectorConfig, cluster: Cluster, wanted: Iterable[str], missing: Sequence[str] = ()
+) -> None:
+    """Raise what is wrong with the topics `wanted` by objects and with the dead letter queue.
+
+    Those that are known to be `missing`, and are created, are left out.
+    """
     wanted, queue = dict.fromkeys(wanted), config.dead_letter_topic
     names = wanted if queue is None else {queue: None, **wanted}
     found: list[str | None] = []
-    for topic in cluster.topics(list(names)):
+    for topic in cluster.topics([name for name in names if name not in missing]):
         found.append(records_refused(config, topic) if topic.name in wanted else None)
         found.append(dead_letters_refused(topic) if topic.name == queue else None)
     if problems := [problem for problem in found if problem]:

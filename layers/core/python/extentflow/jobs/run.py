@@ -366,7 +366,11 @@ class JobRunner:
                 watch.on_extent(extent)
             self.engine.run(pack(wave, lambda job: ordered[job], self.engine.cores), left)
         now = self._states()  # nothing known before: jobs end by what holds
-        return [closed(job.id, self.ledger, now) for job in running]
+        ended: list[Job] = []
+        for job in running:
+            self.step("closing", len(ended))
+            ended.append(closed(job.id, self.ledger, now))
+        return ended
 
     def _planned(self, job: Job) -> Job:
         """Plan a job; one whose store is unavailable stays PLANNING, and the others run."""

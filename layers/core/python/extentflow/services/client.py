@@ -16,7 +16,8 @@ from extentflow.jobs.run import RunReport
 from extentflow.model import Receipt
 from extentflow.services.connectors import Connectors
 from extentflow.services.jobs import Jobs
-from extentflow.services.runs import EngineChoice, Listener, Plans, RunControl, Runs
+from extentflow.services.plans import Plans
+from extentflow.services.runs import EngineChoice, Listener, RunControl, Runs
 from extentflow.wiring import Runtime, open_engine
 
 OnReceipt = Callable[[Receipt], object]

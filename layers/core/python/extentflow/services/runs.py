@@ -56,6 +56,7 @@ from extentflow.services.failures import (
     failed_elsewhere,
     failed_objects,
 )
+from extentflow.services.plans import CheckedTopics, FailedPlans, ObjectPlan, Plans
 from extentflow.sink.topics import NewTopics
 from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime, open_engine
@@ -83,6 +84,7 @@ AGAIN: NoteKind[float] = NoteKind(
 SEARCHED_JOBS = 1_000
 
 Start = Callable[[SubmittedRuns], str]
+Counting = Callable[[str], AbstractContextManager[Callable[[int], object]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class RunControl:
 
     `watch` opens the listener of extents and receipts when the run starts. `stop_on` receives the
     function that stops the run and yields whether a stop was requested. `notify` receives one-line
-    messages that are no errors. `step` is that of `JobRunner`.
+    messages that are no errors. `step` is that of `JobRunner`. `counting` opens the display of a
+    number of objects before a run, such as those that are listed.
     """
 
     watch: Callable[[], AbstractContextManager[RunListener]] = lambda: nullcontext(Listener())
@@ -131,60 +134,7 @@ class RunControl:
     )
     notify: Callable[[str], object] = log.info
     step: Step = lambda _what, _done: None
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectPlan:
-    """How one object would be cut, and the job that delivered it before, if any.
-
-    `state` is `new` where there is no job. `facts` are what the format found (`model.Content`).
-    `extents` are half-open byte ranges under the latest revision; an existing job keeps the plan of
-    its own `revision`.
-    """
-
-    version: ObjectVersion
-    format: str
-    format_source: str
-    compression: str
-    compression_source: str
-    facts: str
-    topic: str
-    job: str
-    state: str
-    revision: int
-    extent_bytes: int
-    extents: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Plans:
-    """The objects below `source`; `problems` name those that cannot be delivered."""
-
-    source: str
-    objects: tuple[ObjectPlan, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _CheckedTopics:
-    """Checks each topic of a plan once, as a run does, and adds what is wrong to `problems`."""
-
-    config: ConnectorConfig
-    cluster: preflight.Cluster
-    problems: list[str]
-    _checked: dict[str, bool] = field(default_factory=dict)
-
-    def usable(self, topics: Sequence[str]) -> bool:
-        """Return whether all of the topics take records of the connector."""
-        for topic in (one for one in topics if one not in self._checked):
-            try:
-                preflight.check_topics(self.config, self.cluster, [topic])
-            except Misconfigured as exc:
-                self.problems.extend(exc.problems)
-                self._checked[topic] = False
-            else:
-                self._checked[topic] = True
-        return all(self._checked[topic] for topic in topics)
+    counting: Counting = lambda _what: nullcontext(lambda _done: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,52 +172,61 @@ class Runs:
         *,
         cores: int | None = None,
         revision: int | None = None,
+        topics: NewTopics | None = None,
     ) -> Plans:
         """Return how a connector cuts the addressed objects now; nothing is written.
 
-        Topics that do not exist or take no records, missing secrets and files of the producer,
-        and objects whose first records cannot be delivered are problems.
+        Topics that take no records, or do not exist and would not be created as in `run`, missing
+        secrets and files of the producer, and objects whose first records cannot be delivered are
+        problems.
         """
         made = revision is not None
         config, revision = self._connector(connector, revision)
-        planner, others = self.runtime.planner(), self._others(config)
-        plans: list[ObjectPlan] = []
         problems = self.runtime.producer_problems(config)
-        topics = _CheckedTopics(config, self.runtime.broker, problems)
-        for version in self.select(config, revision, addresses):
-            request = self.runtime.request(config, revision, version, cores or os.cpu_count() or 1)
-            try:
-                job, extents = planner.dry_run(request)
-                topic = config.topic_for(version)
-                usable = topics.usable((topic, *config.value_topics))
-                if extents:
-                    check_first_records(
-                        self.runtime, config, revision, extents[0], job.content, sized=usable
-                    )
-            except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
-                problems.append(str(exc))
-                continue
-            if made:
-                request = replace(request, others=partial(others, request.version))
-            known = planner.newest(request)  # the job of the dry run is not registered
-            plans.append(
-                ObjectPlan(
-                    version=version,
-                    format=job.format,
-                    format_source=config.format_source(version.key),
-                    compression=config.compression_for(version.key, job.content),
-                    compression_source=config.compression_source(version.key),
-                    facts=job.plan.facts,
-                    topic=topic,
-                    job=(known or job).id,
-                    state=known.state if known else "new",
-                    revision=(known or job).revision,
-                    extent_bytes=job.plan.target_bytes,
-                    extents=tuple((extent.start, extent.end) for extent in extents),
+        checked = self._checked_topics(config, problems, topics, made=made)
+        others = self._others(config) if made else lambda _version: ()
+        plans: list[ObjectPlan] = []
+        with self.control.counting("planning") as count:
+            for version in self.select(config, revision, addresses):
+                count(len(plans))
+                request = self.runtime.request(
+                    config, revision, version, cores or os.cpu_count() or 1
                 )
-            )
+                request = replace(request, others=partial(others, version))
+                try:
+                    plans.append(self._object_plan(config, request, checked))
+                except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
+                    problems.append(str(exc))
         self._note_changed(config, [one.version for one in plans if one.state == "new"])
         return Plans(_source(config), tuple(plans), tuple(dict.fromkeys(problems)))
+
+    def _object_plan(
+        self, config: ConnectorConfig, request: JobRequest, checked: CheckedTopics
+    ) -> ObjectPlan:
+        """Cut one object; raises what prevents the delivery of its first records."""
+        planner, version = self.runtime.planner(), request.version
+        job, extents = planner.dry_run(replace(request, others=tuple))
+        topic = config.topic_for(version)
+        usable = checked.usable((topic, *config.value_topics))
+        if extents:
+            check_first_records(
+                self.runtime, config, request.revision, extents[0], job.content, sized=usable
+            )
+        known = planner.newest(request)  # the job of the dry run is not registered
+        return ObjectPlan(
+            version=version,
+            format=job.format,
+            format_source=config.format_source(version.key),
+            compression=config.compression_for(version.key, job.content),
+            compression_source=config.compression_source(version.key),
+            facts=job.plan.facts,
+            topic=topic,
+            job=(known or job).id,
+            state=known.state if known else "new",
+            revision=(known or job).revision,
+            extent_bytes=job.plan.target_bytes,
+            extents=tuple((extent.start, extent.end) for extent in extents),
+        )
 
     def run(
         self,
@@ -335,12 +294,28 @@ class Runs:
         return self._completed(result, found, config, revision, made=made)
 
     def failed(
-        self, connector: str, addresses: Sequence[str] = (), *, revision: int | None = None
-    ) -> tuple[FailedObject, ...]:
+        self,
+        connector: str,
+        addresses: Sequence[str] = (),
+        *,
+        revision: int | None = None,
+        topics: NewTopics | None = None,
+    ) -> FailedPlans:
         """Return what a run of only the failed objects would do; nothing is written."""
         made = revision is not None
         config, revision = self._connector(connector, revision)
-        return self._failed(config, revision, addresses, made=made)
+        found = self._failed(config, revision, addresses, made=made)
+        problems = self.runtime.producer_problems(config) if found else []
+        checked = self._checked_topics(config, problems, topics, made=made)
+        recognised = partial(self.runtime.recognised, config, revision)
+        for one in found:
+            try:
+                topic = preflight.route(config, one.version, recognised)
+            except (Misconfigured, UnsupportedFormat) as exc:
+                problems.append(str(exc))
+            else:
+                checked.usable((topic, *config.value_topics))
+        return FailedPlans(found, tuple(dict.fromkeys(problems)))
 
     def replay(
         self,
@@ -462,7 +437,11 @@ class Runs:
 
         unmatched: dict[str, NothingMatches] = {}
         wanted = None if again else known
-        versions = list(self.select(config, revision, addresses, unmatched, wanted))
+        versions: list[ObjectVersion] = []
+        with self.control.counting("listing") as count:
+            for version in self.select(config, revision, addresses, unmatched, wanted):
+                versions.append(version)
+                count(len(versions))
         for job in delivered.values():
             check_cluster(job, self.runtime.broker.cluster)
         # An address of its own may mean an object that another address left out.
@@ -576,8 +555,7 @@ class Runs:
         Producers do not let them: transactions begin with topics that exist.
         """
         broker, asked = self.runtime.broker, wanted
-        if wanted is None and automatic and broker.creates_topics:
-            wanted = NewTopics()
+        wanted = self._created_as(wanted, automatic=automatic)
         if wanted is None:
             return
         names = dict.fromkeys(config.value_topics)
@@ -596,6 +574,24 @@ class Runs:
                 self.control.notify(
                     f"topic {facts.name} exists, with {many}; --create-topic does not change it"
                 )
+
+    def _created_as(self, wanted: NewTopics | None, *, automatic: bool) -> NewTopics | None:
+        """Return how missing topics are created; None: they are not."""
+        if wanted is None and automatic and self.runtime.broker.creates_topics:
+            return NewTopics()
+        return wanted
+
+    def _checked_topics(
+        self,
+        config: ConnectorConfig,
+        problems: list[str],
+        wanted: NewTopics | None,
+        *,
+        made: bool,
+    ) -> CheckedTopics:
+        created = self._created_as(wanted, automatic=made) is not None
+        notify = self.control.notify
+        return CheckedTopics(config, self.runtime.broker, problems, notify, created=created)
 
     def _earlier(
         self,

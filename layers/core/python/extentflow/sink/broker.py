@@ -105,6 +105,10 @@ class KafkaBroker:
         """
         return self._request(lambda admin: admin.topic_facts(names))
 
+    def missing_topics(self, names: Sequence[str]) -> list[str]:
+        """Return those topics that do not exist. Raises as `topics`."""
+        return self._request(lambda admin: [one for one in names if not admin.partitions(one)])
+
     def create_topics(self, names: Sequence[str], wanted: NewTopics) -> list[str]:
         """Create the topics that do not exist; return them. Raises as `ensure_progress_topic`."""
         return self._request(lambda admin: [one for one in names if admin.ensure(one, wanted)])

@@ -190,7 +190,7 @@ class Admin:
 
     def ensure(self, name: str, wanted: NewTopics) -> bool:
         """Create a topic unless it exists, as `KafkaBroker` documents; return whether it did."""
-        if self._partition_count(name):
+        if self.partitions(name):
             return False
         topic = NewTopic(
             name,
@@ -234,12 +234,12 @@ class Admin:
         """
         found: dict[str, int] = {}
         for _ in self._timeouts.attempts(self._timeouts.topic_seconds):
-            found |= {name: self._partition_count(name) for name in names if not found.get(name)}
+            found |= {name: self.partitions(name) for name in names if not found.get(name)}
             if all(found.values()):
                 break
         return {name: count for name, count in found.items() if count}
 
-    def _partition_count(self, name: str) -> int:
+    def partitions(self, name: str) -> int:
         """Return a topic's partition count on one broker; 0 if that broker does not list it."""
 
         def request(seconds: float) -> int:
