@@ -41,6 +41,7 @@ from extentflow.errors import UnsupportedType
 from extentflow.formats import BadRecord, FormatOptions
 from extentflow.formats.parquet import Parquet, ParquetOptions
 from extentflow.formats.parquet_footer import Footers
+from extentflow.formats.parquet_types import LARGEST_FIXED_BYTES
 from extentflow.testing.stores import MemorySource
 
 DAY_SECONDS = 86_400
@@ -557,3 +558,10 @@ def test_elements_count_towards_the_limit_of_a_record() -> None:
     (chunk,) = chunks(fmt, MemorySource(body), 0, len(body))
 
     assert list(chunk.locations) == [0, 2, 3]
+
+
+def test_values_of_a_fixed_length_beyond_all_records_are_rejected() -> None:
+    """Trap: Arrow allocates the first value by the length in the footer, before it reads a page."""
+    table = pa.table({"x": pa.nulls(1, pa.binary(LARGEST_FIXED_BYTES + 1))})
+
+    assert "column 'x' has values of 67,108,865 bytes each" in _unparseable_rows(written(table))

@@ -64,7 +64,7 @@ def show(
     elif report.jobs or not report.ok:
         _show_jobs(report)
         _show_rate(report)
-    unsettled = _unsettled(report.jobs)
+    unsettled = _unsettled(report)
     shown = unsettled[:SHOWN_ERRORS]
     lines = [_problem(job, stopped=report.stopped) for job in shown]
     # The cause of a job may be the error of one of its extents.
@@ -74,7 +74,7 @@ def show(
         output.complain(line)
     if left := len(unsettled) - len(shown) + len(errors[SHOWN_ERRORS:]):
         output.note(f"and {left:,} more; `extentflow status` shows the jobs")
-    for line in _next_commands(unsettled, report, _Given(command, connector, engine)):
+    for line in _next_commands(report, _Given(command, connector, engine)):
         output.note(line)
     if not report.ok:
         raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
@@ -96,9 +96,14 @@ def extents(job: JobReport) -> str:
     return f"{job.done}/{job.extents}{failed}"
 
 
-def _unsettled(jobs: Sequence[JobReport]) -> list[JobReport]:
-    """Return the jobs that are not DONE; first those that do not continue by themselves."""
-    return sorted((job for job in jobs if not job.settled), key=_is_open)
+def _unsettled(report: RunReport) -> list[JobReport]:
+    """Return the jobs to show that are not DONE; first those that do not continue by themselves.
+
+    Of many that an interrupt left open, the totals say enough.
+    """
+    found = sorted((job for job in report.jobs if not job.settled), key=_is_open)
+    counted = report.stopped and len(report.jobs) > SHOWN_JOBS
+    return [job for job in found if not (counted and _is_open(job))]
 
 
 def _is_open(job: JobReport) -> bool:
@@ -109,7 +114,7 @@ def _show_jobs(report: RunReport) -> None:
     jobs: Sequence[JobReport] = report.jobs
     if len(jobs) > SHOWN_JOBS:
         output.say(f"{len(jobs):,} jobs: {by_state(states(jobs))}")
-        jobs = _unsettled(jobs)[:SHOWN_JOBS]
+        jobs = _unsettled(report)[:SHOWN_JOBS]
     columns = ["job", "object", "state", "extents", "records", "bad"]
     columns += ["filtered"] if any(job.filtered for job in jobs) else []
     rows = [
@@ -125,7 +130,7 @@ def _show_rate(report: RunReport) -> None:
     per_second = report.records_this_run / max(report.seconds, 1e-9)
     rate = f" ({per_second:,.0f}/s)" if report.records_this_run else ""
     # Tasks that Spark cancels do not report what they committed.
-    least = "at least " if report.stopped else ""
+    least = "at least " if report.stopped and report.records_this_run else ""
     peak = report.worker_peak_rss_bytes  # 0: a remote run, whose memory is not measured
     memory = f", worker memory at most {size(peak)}" if peak else ""
     output.err.print(
@@ -149,8 +154,9 @@ def _problem(job: JobReport, *, stopped: bool) -> str:
     return f"{where}{cause}; {ended}" if cause else f"{where}{ended}"
 
 
-def _next_commands(jobs: Sequence[JobReport], report: RunReport, given: _Given) -> Iterator[str]:
+def _next_commands(report: RunReport, given: _Given) -> Iterator[str]:
     """Yield what to do next, once for all jobs that ended alike. No line delivers twice unsaid."""
+    jobs = [job for job in report.jobs if not job.settled]
     for name, failed in _by_connector(jobs, JobState.FAILED):
         own = given.connector in ("", name)
         yield from _after_failure(failed, given) if own else _after_failure_elsewhere(failed, given)
@@ -167,8 +173,8 @@ def _next_commands(jobs: Sequence[JobReport], report: RunReport, given: _Given) 
         done_of = output.done_of(done, all_of, "extent")
         if len(report.jobs) > 1:
             over = len(report.jobs) - len(opened)
-            done_of = (
-                f"{output.counted(over, 'job')} ended, {len(opened):,} open, of which {done_of}"
+            done_of = f"{output.counted(over, 'job')} ended, {len(opened):,} open" + (
+                f", of which {done_of}" if all_of else ""
             )
         what = f"interrupted: {done_of}; " if report.stopped else ""
         yield f"{what}run the same command again to resume"

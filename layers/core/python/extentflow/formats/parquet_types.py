@@ -1,6 +1,6 @@
 """What Arrow reads from Parquet, made exact: refused types, INT96, decimals, ENUM, VARIANT.
 
-    refused by name    INTERVAL, two columns of one name
+    refused by name    INTERVAL, values of a fixed length of many MiB, two columns of one name
     refused by value   an INT96 that its unit cannot hold, a decimal longer than its precision
     converted          ENUM to text, VARIANT to JSON
 
@@ -37,6 +37,8 @@ _DECIMAL = "a decimal has more digits than the precision of its column"
 # Spark's writer adds this key to the footer's metadata.
 _SPARK = b"org.apache.spark.version"
 _PER_SECOND = {"ns": 10**9, "us": 10**6}
+# The usual limit of records.
+LARGEST_FIXED_BYTES = 64 << 20
 
 # -- refused by name -------------------------------------------------------------------------------
 
@@ -54,6 +56,12 @@ def require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMe
             raise UnsupportedType(
                 f"{version.uri}: column {column.path!r} is a Parquet INTERVAL, which Arrow returns"
                 " as bytes only; write it as months, days and milliseconds"
+            )
+        # Arrow allocates the values of a batch by this length, whatever the pages hold.
+        if column.length > LARGEST_FIXED_BYTES:
+            raise UnsupportedType(
+                f"{version.uri}: column {column.path!r} has values of {column.length:,} bytes each,"
+                f" more than {LARGEST_FIXED_BYTES:,}; write it as binary"
             )
     try:
         Exact.of(schema, metadata)
