@@ -18,7 +18,7 @@ from extentflow.errors import (
     UnsupportedFormat,
     UnsupportedType,
 )
-from extentflow.formats import FORMATS, FormatOptions, no_rows, row_factor
+from extentflow.formats import FORMATS, FormatOptions, arrow_ipc, no_rows, row_factor
 from extentflow.formats.arrow_ipc import LARGEST_UNPACKED_BYTES, ArrowIpc, read_footer
 from extentflow.testing.stores import MemorySource
 
@@ -197,6 +197,40 @@ def test_what_unpacks_to_too_much_is_not_allocated(
         return
     ((_, _, why),) = read(body).bad
     assert re.search(reason, why)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_views_of_the_same_text_do_not_amount_to_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+    stream: bool,  # noqa: FBT001
+) -> None:
+    """Trap: a million views of one long text were written out by the first cast."""
+    monkeypatch.setattr(arrow_ipc, "LARGEST_UNPACKED_BYTES", 1_000)
+    once = pa.array(["x" * 200], pa.string_view())
+    shared = pa.Array.from_buffers(
+        pa.string_view(),
+        6,
+        [None, pa.py_buffer(once.buffers()[1].to_pybytes() * 6), *once.buffers()[2:]],
+    )
+    nested = pa.ListArray.from_arrays(pa.array([0, 2, 6], pa.int32()), shared)
+
+    for column in (shared, nested):
+        body = written(pa.table({"v": column}), 9, stream=stream)
+        ((_, _, why),) = read(body).bad
+        assert "its views are of 1200 bytes, extentflow reads up to 1000" in why
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_view_in_a_null_row_is_checked(stream: bool) -> None:  # noqa: FBT001
+    """Trap: Arrow's casts follow it, allocate gigabytes, or end the process."""
+    column = pa.array(["y" * 40, None], pa.string_view())
+    body = written(pa.table({"v": column}), 9, stream=stream)
+    null = body.rindex(bytes(16))
+    body = body[:null] + b"\xff\xff\xff\x3f" + body[null + 4 :]
+
+    ((_, _, why),) = read(body).bad
+
+    assert "is lost" in why
 
 
 def test_dictionaries_that_are_too_large_together_are_refused() -> None:

@@ -19,8 +19,10 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from extentflow.config.specs import OF_COLUMNS
@@ -60,6 +62,13 @@ _OF_DICTIONARY, _OF_BATCH = 2, 3
 _BUFFER, _SIZE = struct.Struct("<qq"), struct.Struct("<q")
 _CONTINUATION, _LENGTH_BYTES = b"\xff" * 4, 4
 _ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
+
+# Types for which pyarrow has no class: it raises KeyError for their arrays.
+_WITHOUT_CLASS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
+# Arrow checks no scale; the text of a value has as many digits.
+_LARGEST_SCALE = 1_000
+# A view is a length, and either the value or where it is.
+_VIEW = np.dtype([("length", np.int32), ("rest", np.void, 12)])
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -311,9 +320,10 @@ class _StreamFile(io.IOBase):
 
 
 def require_columns(version: ObjectVersion, schema: pa.Schema) -> None:
-    """Raise UnsupportedType for a schema without columns, or with two of one name.
+    """Raise UnsupportedType for a schema without columns, with two of one name, or odd types.
 
-    UnicodeDecodeError for names that are not UTF-8, also of members of structs.
+    ValueError for types that contradict themselves, and for names that are not UTF-8, also of
+    members of structs.
     """
     names = schema.names
     if not names:
@@ -323,9 +333,64 @@ def require_columns(version: ObjectVersion, schema: pa.Schema) -> None:
     types = list(schema.types)
     while types:
         parent = types.pop()
+        _require_readable(version, parent)
         fields = [parent.field(index) for index in range(parent.num_fields)]
         # Arrow decodes a name when it is asked for it.
         types += [each.type for each in fields if each.name is not None]
+        if pa.types.is_dictionary(parent):
+            types.append(parent.value_type)
+        elif isinstance(parent, pa.BaseExtensionType):
+            types.append(parent.storage_type)
+
+
+def _require_readable(version: ObjectVersion, kind: pa.DataType) -> None:
+    if kind.id in _WITHOUT_CLASS:
+        raise UnsupportedType(
+            f"{version.uri} has a column of type {kind}, which pyarrow does not read; write"
+            " month_day_nano_interval, or numbers"
+        )
+    if pa.types.is_decimal(kind) and abs(kind.scale) > _LARGEST_SCALE:
+        raise UnsupportedType(
+            f"{version.uri} has a column of type {kind}; extentflow reads scales of up to"
+            f" {_LARGEST_SCALE} digits"
+        )
+    if pa.types.is_fixed_size_list(kind) and kind.list_size < 0:
+        raise ValueError(f"lists of {kind.list_size} values")
+    if pa.types.is_timestamp(kind):
+        _ = kind.tz  # decoded when it is asked for, too
+
+
+def _require_valid(rows: pa.RecordBatch) -> None:
+    """Raise ArrowInvalid or ArrowIndexError for a batch that Arrow's kernels cannot read safely."""
+    rows.validate(full=True)
+    for array in chain.from_iterable(_views(column) for column in rows.columns):
+        # Arrow checks no view whose row is null, and its casts follow them.
+        buffers = [None, *array.buffers()[1:]]
+        whole = pa.Array.from_buffers(pa.binary_view(), len(array), buffers, offset=array.offset)
+        whole.validate(full=True)
+        words = np.frombuffer(buffers[1], _VIEW, array.offset + len(array))
+        claimed = int(words["length"].sum(dtype=np.int64))
+        if claimed > LARGEST_UNPACKED_BYTES:
+            raise pa.ArrowInvalid(
+                f"its views are of {claimed} bytes, extentflow reads up to"
+                f" {LARGEST_UNPACKED_BYTES}; write smaller batches"
+            )
+
+
+def _views(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays of views within an array."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _views(array.storage)
+    elif pa.types.is_dictionary(kind):
+        yield from _views(array.dictionary)
+    elif pa.types.is_struct(kind) or pa.types.is_union(kind):
+        for index in range(kind.num_fields):
+            yield from _views(array.field(index))
+    elif kind.num_fields:
+        yield from _views(array.values)
+    elif (pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)) and len(array):
+        yield array
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +455,7 @@ class ArrowIpc:
             file.hold(batch.start, source.stream(batch.start, batch.end, window_bytes=window))
             try:
                 rows = reader.get_batch(number)
-                rows.validate(full=True)
+                _require_valid(rows)
             except _ERRORS as exc:
                 file.check()
                 reason = (
@@ -417,8 +482,8 @@ class ArrowIpc:
                     continue
                 batch = Block(start, file.at)
                 try:
-                    rows.validate(full=True)
-                except pa.ArrowInvalid as exc:
+                    _require_valid(rows)
+                except (pa.ArrowInvalid, pa.ArrowIndexError) as exc:
                     where = f"{version.uri}[{start}-{file.at})"
                     reason = f"{where}: a record batch is lost: {_one_line(exc)}"
                     yield self._lost(reader.schema, source, batch, reason)
