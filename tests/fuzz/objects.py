@@ -31,6 +31,7 @@ _SMALL_WINDOW_BYTES = 150
 _LARGE_BYTES = 1_000
 _MANY = 2_000
 # Verified only where one extent reads a whole stream of bzip2, from its start.
+_MARKER_INSIDE = "an Avro block contains the object's marker"
 _STREAM_CHECKSUM = "bzip2: the checksum of the stream"
 
 
@@ -54,7 +55,11 @@ class Delivered:
     def require_same(self, other: "Delivered", what: str) -> None:
         """Require equal records; where both fail, equal ones as far as both got."""
         is_alike = (self.error is None) == (other.error is None)
-        assert is_alike or _STREAM_CHECKSUM in str(other.error), f"{what} fail alike"
+        # Only where a cut is within the block does an extent see that its marker is no random one.
+        is_excused = _STREAM_CHECKSUM in str(other.error) or _MARKER_INSIDE in str(self.error)
+        assert is_alike or is_excused, f"{what} fail alike"
+        if self.error is not None and other.error is None:
+            return
         if other.error is None:
             assert self.values == other.values, f"{what} yield the same records"
             assert self.bad == other.bad, f"{what} have the same bad records"

@@ -4,6 +4,7 @@ import io
 import json
 import random
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
@@ -665,3 +666,28 @@ def test_mutated_files_raise_typed_errors_only() -> None:
 
 def test_the_registered_format_recognises_its_objects() -> None:
     assert FORMATS.get("avro").extensions == ("avro",)
+
+
+@pytest.mark.parametrize(("stated", "lost"), [(2, 0), (1, 1), (0, 1)])
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_a_block_whose_count_is_wrong_is_a_bad_record(stated: int, lost: int, codec: str) -> None:
+    """Trap: a block that states no record was passed over, with the records in it."""
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}
+
+    def block(count: int, content: bytes) -> bytes:
+        packed = content if codec == "null" else zlib.compress(content, wbits=-15)
+        return bytes([count << 1, len(packed) << 1]) + packed + MARKER
+
+    body = with_schema(schema, codec) + block(stated, b"\x02\x04") + block(1, b"\x06")
+
+    result = read(body)
+
+    assert result.rows == [{"a": 1}, {"a": 2}, {"a": 3}][2 * lost :]
+    assert len(result.bad) == lost
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2"])
+def test_an_empty_block_is_none(codec: str) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}
+
+    assert read(with_schema(schema, codec) + bytes([0, 0]) + MARKER).bad == []

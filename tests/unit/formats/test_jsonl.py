@@ -164,7 +164,7 @@ def test_a_line_without_the_member_is_bad_and_one_where_it_is_null_is_not() -> N
     ]
     (reason,) = {reason for _, _, reason in result.bad}
     assert reason == (
-        "there is no member 'id', which message.key, headers, message.timestamp or"
+        "there is no member 'id', which select, message.key, headers, message.timestamp or"
         ' message.partition names; correct it, or write "id":null where a record has none'
     )
 

@@ -2,19 +2,25 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.support.chains import chain, convert
 
 from extentflow.errors import Misconfigured, UnsupportedType
+from extentflow.transforms.casts import local_times
 from extentflow.transforms.columns import (
     EXTRACT_FIELD,
     FLATTEN,
+    TIMESTAMP_CONVERTER,
     ExtractFieldOptions,
     FlattenOptions,
     OnColumns,
+    TimestampConverterOptions,
     caster,
 )
 
@@ -404,3 +410,159 @@ def test_a_chain_is_checked_with_the_connector(config: dict[str, str], complaint
     assert any(
         problem.startswith(complaint) or complaint in problem for problem in caught.value.problems
     )
+
+
+def bad_rows(table: pa.Table, config: dict[str, str]) -> list[int]:
+    """The rows that a chain refuses."""
+    return [row for row, _ in convert(table, config).bad]
+
+
+@pytest.mark.parametrize(
+    ("array", "target"),
+    [
+        (pa.array(["400000000000000000000", "1e30"]), "decimal(38,18)"),
+        (pa.array([4 * 10**18, 4 * 10**18 + 1]), "decimal(38,20)"),
+        (pa.array([3.4028235e38, 2e38], pa.float32()), "decimal(38,0)"),
+        (
+            pa.array([Decimal(4 * 10**20), Decimal(5 * 10**20)], pa.decimal128(21, 0)),
+            "decimal(38,18)",
+        ),
+    ],
+    ids=lambda each: str(getattr(each, "type", each)),
+)
+def test_a_decimal_that_does_not_fit_is_a_bad_record(array: pa.Array, target: str) -> None:
+    """Trap: Arrow wraps around, 4e20 became 59717633079061536536.6."""
+    spec = chain(a={"type": "Cast", "spec": f"x:{target}"})
+
+    assert bad_rows(pa.table({"x": array}), spec) == [0, 1]
+
+
+def test_texts_of_decimals_with_signs_and_exponents_are_read() -> None:
+    texts = pa.table({"x": ["+2", "1e3", "-1.5E-2", "0", None]})
+
+    made = values(chain(a={"type": "Cast", "spec": "x:decimal(38,18)"}), texts)
+
+    assert [None if one["x"] is None else float(one["x"]) for one in made] == [
+        2,
+        1000,
+        -0.015,
+        0,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize(
+    "zone", ["Europe/Berlin", "Australia/Lord_Howe", "Africa/Casablanca", "America/Santiago"]
+)
+def test_local_times_from_2037_on_follow_the_rules_of_the_zone(zone: str, unit: str) -> None:
+    """Trap: Arrow knows no summer time behind the last transition that a zone file lists."""
+    rules, ticks = ZoneInfo(zone), {"s": 1, "ms": 1_000, "us": 1_000_000}[unit]
+    seconds = range(2_113_000_000, 250_000_000_000, 1_234_567_890)
+    instants = pa.array([one * ticks for one in seconds], pa.timestamp(unit, zone))
+
+    local = local_times(instants).view(pa.int64()).to_pylist()
+
+    wanted = [datetime.fromtimestamp(one, UTC).astimezone(rules).utcoffset() for one in seconds]
+    offsets = [there // ticks - one for there, one in zip(local, seconds, strict=True)]
+    assert offsets == [one.total_seconds() for one in wanted if one is not None]
+
+
+def test_local_times_of_years_that_python_does_not_have_follow_the_rules() -> None:
+    cycle = 146_097 * 86_400
+    near = [datetime(2440, month, 1, tzinfo=UTC).timestamp() for month in (1, 7)]
+    instants = [int(one) + 30 * cycle for one in near]
+
+    local = local_times(pa.array(instants, pa.timestamp("s", "Europe/Berlin")))
+
+    assert pc.subtract(local.view(pa.int64()), pa.array(instants)).to_pylist() == [3_600, 7_200]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"type": "Cast", "spec": "x:date"},
+        {"type": "TimestampConverter", "field": "x", "target.type": "Time"},
+    ],
+)
+def test_a_zone_that_does_not_exist_is_refused_before_the_first_record(
+    options: dict[str, str],
+) -> None:
+    schema = pa.schema([("x", pa.timestamp("us", "Nowhere/Land"))])
+    if options["type"] == "Cast":
+        bind = partial(caster, "x", schema.field(0).type, pa.date32())
+    else:
+        own = TimestampConverterOptions(field=("x",), target_type="Time")
+        transform = TIMESTAMP_CONVERTER.open(own, False)  # noqa: FBT003 - of the specification
+        bind = partial(transform.bind, schema)
+
+    with pytest.raises(UnsupportedType, match="whose zone does not exist here"):
+        bind()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("yyyy-MM-dd 'o''clock'", "2024-02-29 o'clock"),
+        ("yyyy-MM-dd''ss.SSS", "2024-02-29'03.045"),
+        ("yyyy·MM·dd", "2024·02·29"),
+    ],
+)
+def test_patterns_are_read_and_written_as_simple_date_format_does(pattern: str, text: str) -> None:
+    there = {
+        "type": "TimestampConverter",
+        "field": "x",
+        "target.type": "Timestamp",
+        "format": pattern,
+    }
+    back = {**there, "target.type": "string"}
+
+    made = values(chain(a=there, b=back), pa.table({"x": [text]}))
+
+    assert made == [{"x": text}]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "complaint"),
+    [
+        ("yyyy-MM-dd'%S.'SSS", "write SSS after ss and a point"),
+        ("yyyy-MM-dd yyyy", "yyyy occurs twice"),
+        ("yyyy-MM-dd'", "a quote is not closed"),
+    ],
+)
+def test_a_pattern_that_cannot_be_run_is_a_problem_of_the_connector(
+    pattern: str, complaint: str
+) -> None:
+    options = {
+        "type": "TimestampConverter",
+        "field": "x",
+        "target.type": "string",
+        "format": pattern,
+    }
+
+    with pytest.raises(Misconfigured, match=complaint):
+        values(chain(a=options))
+
+
+@pytest.mark.parametrize(
+    ("options", "bad"),
+    [
+        ({"type": "Cast", "spec": "x:int64"}, [1]),
+        (
+            {
+                "type": "TimestampConverter",
+                "field": "x",
+                "target.type": "unix",
+                "format": "yyyy-MM-dd",
+            },
+            [0, 1, 2],
+        ),
+        ({"type": "ExtractTopic", "field": "x", "topics": "12,7"}, [1]),
+    ],
+    ids=str,
+)
+def test_text_that_is_not_utf8_is_a_bad_record(options: dict[str, str], bad: list[int]) -> None:
+    """Trap: the message about it was an error of another kind, and the extent failed."""
+    table = pa.table({"x": pa.array([b"12", b"\xff", b"7"]).view(pa.string())})
+
+    assert bad_rows(table, chain(a=options)) == bad

@@ -38,6 +38,15 @@ def is_binary(data_type: pa.DataType) -> bool:
     return data_type in _BINARY_TYPES or bool(types.is_fixed_size_binary(data_type))
 
 
+def decoded(array: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary array; Arrow decodes no views, which become plain texts."""
+    values = array.dictionary
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(values.type)
+    if plain is not None:
+        array = pa.DictionaryArray.from_arrays(array.indices, values.cast(plain))
+    return array.dictionary_decode().cast(values.type)
+
+
 def checked_text(array: pa.Array, limit_bytes: int) -> pa.StringArray:
     """Return a text array as `string`, zero copy if it already is one; nulls stay.
 

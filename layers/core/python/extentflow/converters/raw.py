@@ -17,6 +17,7 @@ from extentflow.converters.buffers import (
 from extentflow.converters.encodings import (
     bytes_of_base64,
     checked_text,
+    decoded,
     is_binary,
     is_text,
     require_utf8,
@@ -84,6 +85,8 @@ def string_converter(
     UnsupportedType for several columns, or one whose type has no text form.
     """
     chosen, data_type = _select_one(schema, columns, "string")
+    coded = pa.types.is_dictionary(data_type)
+    data_type = data_type.value_type if coded else data_type
     form = text_form(data_type)
     if form is None and not is_text(data_type):
         advice = "use 'bytes'" if is_binary(data_type) else "use 'json'"
@@ -93,6 +96,7 @@ def string_converter(
         )
 
     def payload(array: pa.Array) -> Payloads:
+        array = decoded(array) if coded else array
         if form is not None:
             widest = form.width + len(form.prefix) + len(form.suffix)
             require_limit(len(array) * widest, limit_bytes)

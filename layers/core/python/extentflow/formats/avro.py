@@ -646,7 +646,7 @@ class Avro:
             raise Conflict(f"{extent.uri}: decoding was to resume at {position}, which precedes it")
         blocks = _Blocks(source, extent, header, self.options).from_byte(at, search=search)
         for group in self._groups(extent, header, blocks, factor):
-            if skip >= group[0].rows:
+            if skip and skip >= group[0].rows:
                 raise Conflict(
                     f"{extent.uri} has {group[0].rows} records in the block at byte {at}, decoding"
                     f" was to resume at record {skip}; was it planned for another version?"
@@ -678,9 +678,13 @@ class Avro:
                     f" {packed.rows} records, extentflow reads up to {factor - 1} in an object of"
                     " this size; write it with smaller blocks"
                 )
-            if not packed.rows:
+            if not packed.rows and not packed.body:
                 continue
             block = _decompressed(packed, header.codec, self.options.max_record_bytes)
+            if not block.rows and not block.damage:
+                if not block.body:
+                    continue
+                block = replace(block, damage="it has bytes, and states no record")
             if group and block.damage:
                 yield group
                 group, rows, size = [], 0, 0

@@ -246,8 +246,8 @@ def _missing_members_reason(names: Sequence[str]) -> str:
     found = f"is no member {listed}" if len(names) == 1 else f"are no members {listed}"
     nulls = ", ".join(f"{orjson.dumps(name).decode()}:null" for name in names)
     return (
-        f"there {found}, which message.key, headers, message.timestamp or message.partition names;"
-        f" correct it, or write {nulls} where a record has none"
+        f"there {found}, which select, message.key, headers, message.timestamp or"
+        f" message.partition names; correct it, or write {nulls} where a record has none"
     )
 
 

@@ -2,6 +2,7 @@
 
 text                -> Arrow's parser, without the texts that it misreads
 decimal             -> float, by way of text: Arrow's own cast is not the nearest number
+decimal             -> decimal of a larger scale, by way of text: Arrow's own cast wraps around
 integer, float      -> decimal, by way of text: Arrow rounds floats, and asks an int64 for 19 digits
 float64             -> float32, the nearest number, unless it is beyond the range
 timestamp           -> date, unless it has a time of day
@@ -9,17 +10,29 @@ anything else       -> Arrow's safe cast
 """
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import TypeAlias
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyarrow import types
 
-from extentflow.converters.encodings import is_binary, is_text
-from extentflow.converters.scalars import TextForm, complete_text, text_form
+from extentflow.converters.encodings import decoded, is_binary, is_text
+from extentflow.converters.scalars import DIGITS, TextForm, complete_text, text_form
 from extentflow.converters.texts import misread_rows
 
 ArrayFunction: TypeAlias = Callable[[pa.Array], pa.Array]
+
+# 2037-01-01: until then, zone files list every change of an offset.
+_LAST_TRANSITION = 2_114_380_800
+# Offsets change at quarters of an hour. Rules repeat every 400 years, which serves years that
+# Python does not have: from 9000 on.
+_QUARTER = 900
+_CYCLE = 146_097 * 86_400 // _QUARTER
+_FAR = 221_845_392_000 // _QUARTER
 
 
 def exact_cast(source: pa.DataType, target: pa.DataType) -> ArrayFunction:
@@ -30,7 +43,7 @@ def exact_cast(source: pa.DataType, target: pa.DataType) -> ArrayFunction:
     """
     if types.is_dictionary(source):
         of_values = exact_cast(source.value_type, target)
-        return lambda array: of_values(array.dictionary_decode())
+        return lambda array: of_values(decoded(array))
     if isinstance(source, pa.BaseExtensionType):
         of_storage = exact_cast(source.storage_type, target)
         return lambda array: of_storage(array.storage)
@@ -47,20 +60,49 @@ def exact_scalar(text: str, target: pa.DataType) -> pa.Scalar:
 def local_times(array: pa.TimestampArray) -> pa.TimestampArray:
     """Return instants as times of their column's zone, without a zone.
 
-    It raises ArrowInvalid if a local time exceeds 64 bits.
+    It raises ArrowInvalid if a local time exceeds 64 bits, or for a zone that does not exist.
     """
     if array.type.tz is None:
         return array
     local = pc.local_timestamp(array)
     # Arrow wraps around, for example for the largest instant, which some writers call infinity.
-    pc.subtract_checked(local.view(pa.int64()), array.view(pa.int64()))
-    return local
+    offsets = pc.subtract_checked(local.view(pa.int64()), array.view(pa.int64()))
+    second = 10 ** DIGITS[array.type.unit]
+    ticks = pc.fill_null(array.view(pa.int64()), 0).to_numpy()
+    late = ticks >= _LAST_TRANSITION * second
+    # "+02:00" has no rules.
+    if not late.any() or array.type.tz[0] in "+-":
+        return local
+    found = offsets.fill_null(0).to_numpy().copy()
+    found[late] = _ruled_offsets(array.type.tz, ticks[late] // second) * second
+    local = pc.add_checked(array.view(pa.int64()), pa.array(found))
+    return local.view(pa.timestamp(array.type.unit))
+
+
+def _ruled_offsets(zone: str, seconds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the offsets of instants by the rule that the zone has for all time to come.
+
+    Arrow knows the transitions that are listed, which end in 2037.
+    """
+    rules = ZoneInfo(zone)
+    quarters = seconds // _QUARTER
+    far = quarters >= _FAR
+    quarters[far] = _CYCLE + quarters[far] % _CYCLE
+    distinct, rows = np.unique(quarters, return_inverse=True)
+    offsets = []
+    for quarter in distinct.tolist():
+        at = datetime.fromtimestamp(quarter * _QUARTER, UTC).astimezone(rules)
+        offset = at.utcoffset()
+        offsets.append(0 if offset is None else int(offset.total_seconds()))
+    return np.array(offsets, np.int64)[rows]
 
 
 def failing_rows(array: pa.Array, function: ArrayFunction) -> list[int]:
     """Return the rows for whose values alone `function` fails, by halving."""
 
     def failing(part: pa.Array, first: int) -> Iterator[int]:
+        if not len(part):
+            return
         try:
             function(part)
         except (pa.ArrowInvalid, OverflowError):
@@ -90,7 +132,9 @@ def _between(source: pa.DataType, target: pa.DataType) -> ArrayFunction:
 
 def _is_by_text(source: pa.DataType, target: pa.DataType) -> bool:
     if types.is_decimal(source):
-        return bool(types.is_floating(target))
+        # More digits behind the point can exceed the width, which Arrow does not always notice.
+        is_wider = types.is_decimal(target) and target.scale > source.scale
+        return bool(types.is_floating(target) or is_wider)
     number = types.is_integer(source) or types.is_floating(source)
     return bool(number and types.is_decimal(target))
 

@@ -4,7 +4,9 @@ Each is computed on columns, never row by row. Columns are named exactly; a name
 is an error, because a transform that does nothing misleads.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -20,11 +22,11 @@ from extentflow.config.types import EXACT, TEXT, Kind, choice
 from extentflow.converters.buffers import (
     Columns,
     RowErrors,
-    corrupt_rows,
+    corrupt_record,
     null_mask,
     require_unique,
 )
-from extentflow.converters.encodings import is_text
+from extentflow.converters.encodings import decoded, is_text
 from extentflow.converters.scalars import (
     DIGITS,
     FIRST_DAY,
@@ -33,6 +35,7 @@ from extentflow.converters.scalars import (
     complete_text,
     text_form,
 )
+from extentflow.converters.texts import mask_rows
 from extentflow.errors import UnsupportedType, shown_bytes
 from extentflow.transforms import NO_KEY, Rows
 from extentflow.transforms.casts import (
@@ -155,19 +158,21 @@ def caster(name: str, source: pa.DataType, target: pa.DataType) -> ArrayFunction
     """
     if types.is_dictionary(source):
         of_values = caster(name, source.value_type, target)
-        return lambda array: of_values(array.dictionary_decode())
+        return lambda array: of_values(decoded(array))
     form = text_form(source)
     if target == pa.string() and form is not None:
         return partial(complete_text, form)
     if isinstance(source, pa.BaseExtensionType):
         of_storage = caster(name, source.storage_type, target)
         return lambda array: of_storage(array.storage)
+    if types.is_date(target):
+        _require_zone(name, source)
     try:
         cast = exact_cast(source, target)
     except pa.ArrowNotImplementedError as exc:
+        remedy = "leave it" if target == pa.string() else "cast it to string first, or leave it"
         raise UnsupportedType(
-            f"column '{name}' has type {source}, which cannot become {target}; cast it to string"
-            " first, or leave it"
+            f"column '{name}' has type {source}, which cannot become {target}; {remedy}"
         ) from exc
     return lambda array: each_or_bad(array, cast, f"is no {target}")
 
@@ -178,17 +183,29 @@ def each_or_bad(array: pa.Array, function: ArrayFunction, complaint: str) -> pa.
         return function(array)
     except (pa.ArrowInvalid, OverflowError):
         rows = failing_rows(array, function)
-    shown = {row: f"{_short(array[row])} {complaint}" for row in rows}
-    with RowErrors() as errors:
-        for row, why in shown.items():
-            with errors.collect():
-                raise corrupt_rows([row], why)
+    if rows:
+        raise corrupt_record({row: f"{_short(array[row])} {complaint}" for row in rows})
     return function(array)
 
 
+def _require_zone(name: str, source: pa.DataType) -> None:
+    if not types.is_timestamp(source) or source.tz is None:
+        return
+    try:
+        local_times(pa.array([0], source))
+    except pa.ArrowInvalid as exc:
+        raise UnsupportedType(
+            f"column '{name}' has type {source}, whose zone does not exist here; cast it to"
+            f" timestamp({source.unit}) first, which is UTC"
+        ) from exc
+
+
 def _short(value: pa.Scalar) -> str:
+    found: object
     try:
         found = value.as_py()
+    except UnicodeDecodeError:
+        found = value.as_buffer().to_pybytes()
     except (ValueError, OverflowError):  # Python has no such instant
         found = value.value
     text = shown_bytes(found) if isinstance(found, bytes) else repr(found)
@@ -275,40 +292,42 @@ class DatePattern:
     writes: str
 
 
+_WORD = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|.", re.DOTALL)
+
+
 def _date_pattern(text: str) -> DatePattern:
-    reads, writes, at = "", "", 0
-    while at < len(text):
-        end = at + 1
-        if text[at] == "'":
-            end = text.index("'", at + 1) + 1 if "'" in text[at + 1 :] else 0
-            if not end:
-                raise ValueError("a quote is not closed")
-            literal = text[at + 1 : end - 1] or "'"
+    reads, writes = "", ""
+    words = [match[0] for match in _WORD.finditer(text)]
+    for at, word in enumerate(words):
+        if word == "'":
+            raise ValueError("a quote is not closed")
+        if word.startswith("'") or not (word.isascii() and word.isalpha()):
+            literal = word[1:-1].replace("''", "'") or "'" if word.startswith("'") else word
             reads, writes = reads + _escaped(literal), writes + literal.replace("%", "%%")
-        elif text[at].isascii() and text[at].isalpha():
-            while end < len(text) and text[end] == text[at]:
-                end += 1
-            if text[at:end] not in _LETTERS:
-                raise ValueError(
-                    f"cannot read {text[at:end]!r}; write {', '.join(_LETTERS)}, and other letters"
-                    " in single quotes"
-                )
-            pattern, writer = _LETTERS[text[at:end]]
-            if text[at:end] == "SSS" and not writes.endswith("%S."):
-                raise ValueError("write SSS after ss and a point: ss.SSS")
-            # Arrow writes the fraction of a timestamp in milliseconds with its seconds.
-            writes = writes.removesuffix(".") if text[at:end] == "SSS" else writes + writer
-            reads += pattern
-        else:
-            reads, writes = reads + _escaped(text[at]), writes + text[at].replace("%", "%%")
-        at = end
+            continue
+        if word not in _LETTERS:
+            raise ValueError(
+                f"cannot read {word!r}; write {', '.join(_LETTERS)}, and other letters"
+                " in single quotes"
+            )
+        if word in words[:at]:
+            raise ValueError(f"{word} occurs twice")
+        if word == "SSS" and words[max(0, at - 2) : at] != ["ss", "."]:
+            raise ValueError("write SSS after ss and a point: ss.SSS")
+        pattern, writer = _LETTERS[word]
+        # Arrow writes the fraction of a timestamp in milliseconds with its seconds.
+        writes = writes.removesuffix(".") if word == "SSS" else writes + writer
+        reads += pattern
     if not {"y", "mo", "d"} <= set(_groups(reads)):
         raise ValueError("a date has yyyy, MM and dd; write all three")
     return DatePattern(text, f"^{reads}$", writes)
 
 
 def _escaped(text: str) -> str:
-    return "".join(each if each.isalnum() or each == " " else f"\\{each}" for each in text)
+    return "".join(
+        f"\\{each}" if each.isascii() and not (each.isalnum() or each == " ") else each
+        for each in text
+    )
 
 
 def _groups(pattern: str) -> list[str]:
@@ -354,6 +373,8 @@ def _timestamp_converter(schema: pa.Schema, options: TimestampConverterOptions) 
     functions = {}
     for at in Columns.select(schema, options.field).indices:
         column = schema.field(at)
+        if options.target_type in {"Date", "Time"}:
+            _require_zone(column.name, column.type)
         read = _instant_reader(column, options)
         target, write = _instant_writer(options)
         functions[at] = (column.with_type(target), partial(_converted, read, write))
@@ -369,7 +390,7 @@ def _instant_reader(column: pa.Field, options: TimestampConverterOptions) -> Arr
     data_type, unit = column.type, _PRECISIONS[options.unix_precision]
     if types.is_dictionary(data_type):
         of_values = _instant_reader(column.with_type(data_type.value_type), options)
-        return lambda array: of_values(array.dictionary_decode())
+        return lambda array: of_values(decoded(array))
     if types.is_integer(data_type):
         whole = pa.timestamp(unit, "UTC")
         return lambda array: each_or_bad(
@@ -381,25 +402,30 @@ def _instant_reader(column: pa.Field, options: TimestampConverterOptions) -> Arr
         return lambda array: array.cast(pa.timestamp("ms"))
     if is_text(data_type) and options.format is not None:
         pattern = options.format
-        complaint = f"is not written as {pattern.text}"
-        return lambda array: each_or_bad(
-            array.cast(pa.string()), lambda part: _parsed(part, pattern), complaint
-        )
+        return lambda array: _parsed(array.cast(pa.string()), pattern)
     remedy = "set format" if is_text(data_type) else "cast it to int64 or timestamp first"
     raise UnsupportedType(f"column '{column.name}' has type {data_type}; {remedy}")
 
 
-def _parsed(texts: pa.StringArray, pattern: DatePattern) -> pa.Array:
+def _parsed(texts: pa.StringArray, pattern: DatePattern) -> pa.TimestampArray:
     found = pc.extract_regex(texts, pattern=pattern.reads)
-    if found.null_count != texts.null_count:
-        raise pa.ArrowInvalid(pattern.text)
     groups = _groups(pattern.reads)
     parts: list[pa.Array | str] = []
     for name, before in _ISO:
         parts += [before, found.field(name) if name in groups else _DEFAULTS[name]]
     parts.append(found.field("x") if "x" in groups else "Z")
-    iso = pc.binary_join_element_wise(*parts, "")
-    return pc.if_else(texts.is_valid(), iso, None).cast(pa.timestamp("ms", "UTC"))
+    iso = pc.if_else(found.is_valid(), pc.binary_join_element_wise(*parts, ""), None)
+
+    def instants(part: pa.StringArray) -> pa.TimestampArray:
+        return part.cast(pa.timestamp("ms", "UTC"))
+
+    unlike = mask_rows(pc.and_(found.is_null(), texts.is_valid()))
+    with suppress(pa.ArrowInvalid):
+        if not unlike:
+            return instants(iso)
+    complaint = f"is not written as {pattern.text}"
+    wrong = [*unlike, *failing_rows(iso, instants)]
+    raise corrupt_record({row: f"{_short(texts[row])} {complaint}" for row in wrong})
 
 
 def _instant_writer(options: TimestampConverterOptions) -> tuple[pa.DataType, ArrayFunction]:

@@ -24,6 +24,7 @@ from extentflow.config.specs import ColumnRange, PredicateSpec, Ranges
 from extentflow.config.table import key
 from extentflow.config.types import Kind
 from extentflow.converters.buffers import Columns
+from extentflow.converters.encodings import decoded
 from extentflow.errors import UnsupportedType
 from extentflow.transforms import Predicate, Rows
 from extentflow.transforms.casts import exact_scalar
@@ -393,7 +394,10 @@ def _is_null(name: str, schema: pa.Schema) -> Mask:
 def _is_true(name: str, schema: pa.Schema) -> Mask:
     column, data_type = _column(name, schema)
     if not types.is_boolean(data_type):
-        raise UnsupportedType(f"column {name} has type {data_type}; compare it, as in {name} = 1")
+        literal = "1" if _is_number(data_type) or types.is_decimal(data_type) else "'x'"
+        raise UnsupportedType(
+            f"column {name} has type {data_type}; compare it, as in {name} = {literal}"
+        )
     return column
 
 
@@ -419,12 +423,45 @@ def _is_in(name: str, literals: list[Literal], schema: pa.Schema) -> Mask:
     return mask
 
 
+_WILDCARDS = {"%": ".*", "_": "."}
+
+
 def _is_like(name: str, literal: Literal, schema: pa.Schema) -> Mask:
     column, data_type = _column(name, schema)
     textual = types.is_string(data_type) or types.is_binary(data_type)
     if not textual or not isinstance(literal, str):
         raise UnsupportedType(f"column {name} has type {data_type}; LIKE compares text")
-    return lambda batch: pc.match_like(column(batch), literal)
+    # Arrow's `match_like` treats backslashes as its fast paths happen to.
+    whole = _like_regex(literal)
+    plain = literal.strip("%")
+    if not set(plain) & set("%_\\"):
+        starts, ends = literal.startswith("%"), literal.endswith("%")
+        match (starts, ends):
+            case (True, True):
+                return lambda batch: pc.match_substring(column(batch), plain)
+            case (False, True):
+                return lambda batch: pc.starts_with(column(batch), plain)
+            case (True, False):
+                return lambda batch: pc.ends_with(column(batch), plain)
+    return lambda batch: pc.match_substring_regex(column(batch), whole)
+
+
+def _like_regex(pattern: str) -> str:
+    """Return a pattern of LIKE in RE2's syntax; a backslash counts before % and _ only."""
+    parts: list[str] = []
+    at = 0
+    while at < len(pattern):
+        letter = pattern[at]
+        if letter == "\\" and pattern[at + 1 : at + 2] in ("%", "_"):
+            at += 1
+            letter = pattern[at]
+        elif letter in _WILDCARDS:
+            parts.append(_WILDCARDS[letter])
+            at += 1
+            continue
+        parts.append(rf"\x{{{ord(letter):x}}}" if letter.isascii() else letter)
+        at += 1
+    return rf"(?s)\A{''.join(parts)}\z"
 
 
 def _column(name: str, schema: pa.Schema) -> tuple[Mask, pa.DataType]:
@@ -434,9 +471,16 @@ def _column(name: str, schema: pa.Schema) -> tuple[Mask, pa.DataType]:
     data_type = chosen.fields[0].type
     plain = data_type.value_type if types.is_dictionary(data_type) else data_type
     plain = pa.string() if _is_text_of_another_layout(plain) else plain
+    if types.is_dictionary(data_type) and types.is_nested(plain):
+        raise UnsupportedType(
+            f"column {name} has type {data_type}, for which there are no conditions"
+        )
+    plain = pa.binary() if types.is_binary_view(plain) else plain
 
     def column(batch: pa.RecordBatch) -> pa.Array:
         (array,) = chosen.of(batch)
+        if array.type != plain and types.is_dictionary(array.type):
+            array = decoded(array)
         return array if array.type == plain else array.cast(plain)
 
     return column, plain
@@ -487,8 +531,9 @@ def _is_number(data_type: pa.DataType) -> bool:
 
 def _unlike(name: str, data_type: pa.DataType, literal: Literal) -> str:
     return (
-        f"column {name} has type {data_type} and cannot be compared with {literal!s}; change it"
-        " with the transform Cast, or give its type where the format allows it (csv.schema)"
+        f"column {name} has type {data_type} and cannot be compared with {literal!s}; write another"
+        " literal, change the column with the transform Cast where it can, or give its type where"
+        " the format allows it (csv.schema)"
     )
 
 

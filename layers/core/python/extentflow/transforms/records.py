@@ -13,7 +13,7 @@ from extentflow.config.specs import TransformSpec
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, EXACT, TEXT, Kind, illegal_topic
 from extentflow.converters.buffers import Columns, corrupt_record, require_unique
-from extentflow.converters.encodings import is_text
+from extentflow.converters.encodings import decoded, is_text
 from extentflow.errors import UnsupportedType, quoted
 from extentflow.transforms import NO_KEY, Rows
 
@@ -204,19 +204,26 @@ def _extract_topic(options: ExtractTopicOptions, on_key: bool, rows: Rows) -> Ro
     if batch is None:
         raise UnsupportedType(NO_KEY)
     (column,) = Columns.select(batch.schema, [options.field], nested=True).of(batch)
+    if pa.types.is_dictionary(column.type):
+        column = decoded(column)
     if not is_text(column.type):
-        raise UnsupportedType(f"column '{options.field}' is {column.type}; a topic is text")
+        raise UnsupportedType(
+            f"column '{options.field}' is {column.type}; a topic is text: Cast it to string first"
+        )
     topics = column.cast(pa.string())
     known = pc.is_in(topics, pa.array(options.topics), skip_nulls=True)
     if options.skip_null:
         known = pc.or_(known, topics.is_null())
     wrong = np.flatnonzero(~known.to_numpy(zero_copy_only=False))
     if len(wrong):
-        named = {int(row): topics[row].as_py() for row in wrong}
+        # As bytes, because text need not be UTF-8.
+        named = topics.take(pa.array(wrong)).cast(pa.binary()).to_pylist()
         raise corrupt_record(
             {
-                row: "the topic is null" if topic is None else f"topics lacks {quoted(topic)}"
-                for row, topic in named.items()
+                int(row): "the topic is null"
+                if topic is None
+                else f"topics lacks {quoted(topic.decode('utf-8', 'backslashreplace'))}"
+                for row, topic in zip(wrong, named, strict=True)
             }
         )
     return replace(rows, topics=topics)
