@@ -739,8 +739,8 @@ class PublishContract:
         connector = jobs[0].connector
 
         assert list(world.ledger.jobs.list(connector, JobState.FAILED)) == expected
-        assert list(world.ledger.jobs.list(connector)) == [called_off, *expected]
+        assert list(world.ledger.jobs.list(connector)) == [*expected, called_off]
         everywhere = [job for job in world.ledger.jobs.list() if job.connector == connector]
-        assert everywhere == [called_off, *expected]
+        assert everywhere == [*expected, called_off]
         failed = world.ledger.jobs.list(state=JobState.FAILED)
         assert [job for job in failed if job.connector == connector] == expected

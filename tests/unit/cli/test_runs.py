@@ -244,3 +244,18 @@ def test_failed_goes_without_again_and_emr(
     assert run_command_line(app, ["run", "-c", "orders", "--failed", *words]) == 2
 
     assert "--failed goes without --again" in capsys.readouterr().err
+
+
+def test_problems_that_objects_share_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Trap: 1,418 objects of a stopped connector were eight equal lines and a table of 20."""
+    why = "connector c is PAUSED; continue it with `extentflow resume c`"
+    held = [replace(failed(f"a{n}", "c"), state="RUNNING", reason=why) for n in range(30)]
+
+    with pytest.raises(typer.Exit):
+        reports.show(RunReport("inline", jobs=tuple(held), left_out=True), as_json=False)
+
+    captured = capsys.readouterr()
+    assert captured.out.split() == ["30", "jobs:", "30", "RUNNING"]
+    assert captured.err.count("error:") == 1
+    assert "(and 29 more objects alike)" in captured.err
+    assert "`extentflow resume c`, then run the same command again to resume" in captured.err

@@ -523,6 +523,8 @@ def wanted(value: Any, of: pa.DataType, *, ignore: bool) -> Any:  # noqa: ANN401
     if pa.types.is_integer(of) and number:
         exact = Decimal(value)
         info = np.iinfo(of.to_pandas_dtype())
+        if not exact:  # with any exponent
+            return 0
         if abs(exact.adjusted()) < 60 and exact == int(exact) and info.min <= exact <= info.max:
             return int(exact)
     if pa.types.is_decimal(of) and isinstance(value, str):

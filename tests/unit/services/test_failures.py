@@ -9,6 +9,7 @@ from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
+from extentflow.errors import Conflict
 from extentflow.jobs.run import RunReport
 from extentflow.model import JobState
 from extentflow.services.failures import Step, described
@@ -199,3 +200,36 @@ def test_what_is_done_is_described_by_step(stage: Stage) -> None:
     lines = described(stage.runs().failed("c").objects, 1)
 
     assert lines == ["2 objects to continue where it failed: s3://shop/c/one, ..."]
+
+
+def test_a_replay_of_a_job_whose_object_was_delivered_since_is_refused(stage: Stage) -> None:
+    """Trap: both commands that a failed run prints, one after the other, doubled its records."""
+    stage.put(bad=BAD)
+    (first,) = stage.run().jobs
+    stage.tolerate_bad_records()
+    assert stage.run(failed=True).ok
+    sent, jobs = stage.sent(), list(stage.jobs())
+
+    with pytest.raises(Conflict, match="DONE, delivers the object since") as refused:
+        stage.runs().replay(first.job)
+
+    assert f"`extentflow replay {first.job} --accept-duplicates`" in str(refused.value)
+    assert (stage.sent(), list(stage.jobs())) == (sent, jobs)
+
+
+def test_jobs_are_listed_in_the_order_in_which_they_pass_through_states() -> None:
+    """Trap: a job that ended while jobs were listed was in no list: totals went down and up."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    for state in JobState:
+        job = runtime.job(f"c/{state}.txt")
+        if state is not JobState.PLANNING:
+            runtime.planner().plan(job)
+        if state is JobState.DONE:
+            runtime.run(job, 0)
+            runtime.memory.jobs.close(job.id)
+        elif not state.open:
+            runtime.memory.jobs.end(job.id, state, "a cause")
+
+    assert [job.state for job in runtime.memory.jobs.list()] == list(JobState)
+    assert [job.state for job in runtime.memory.jobs.list("c")] == list(JobState)

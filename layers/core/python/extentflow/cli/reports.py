@@ -65,14 +65,16 @@ def show(
         _show_jobs(report)
         _show_rate(report)
     unsettled = _unsettled(report)
-    shown = unsettled[:SHOWN_ERRORS]
-    lines = [_problem(job, stopped=report.stopped) for job in shown]
+    problems = _grouped(unsettled)
+    shown = problems[:SHOWN_ERRORS]
+    lines = [_problem(alike, stopped=report.stopped) for alike in shown]
     # The cause of a job may be the error of one of its extents.
     said = "\n".join(lines)
     errors = [one for one in report.errors if one.partition(_ALIKE)[0] not in said]
     for line in (*lines, *errors[:SHOWN_ERRORS]):
         output.complain(line)
-    if left := len(unsettled) - len(shown) + len(errors[SHOWN_ERRORS:]):
+    rest = sum(len(alike) for alike in problems[SHOWN_ERRORS:])
+    if left := rest + len(errors[SHOWN_ERRORS:]):
         output.note(f"and {left:,} more; `extentflow status` shows the jobs")
     for line in _next_commands(report, _Given(command, connector, engine)):
         output.note(line)
@@ -114,7 +116,7 @@ def _show_jobs(report: RunReport) -> None:
     jobs: Sequence[JobReport] = report.jobs
     if len(jobs) > SHOWN_JOBS:
         output.say(f"{len(jobs):,} jobs: {by_state(states(jobs))}")
-        jobs = _unsettled(report)[:SHOWN_JOBS]
+        jobs = [job for job in _unsettled(report) if job.state == JobState.FAILED][:SHOWN_JOBS]
     columns = ["job", "object", "state", "extents", "records", "bad"]
     columns += ["filtered"] if any(job.filtered for job in jobs) else []
     rows = [
@@ -140,8 +142,23 @@ def _show_rate(report: RunReport) -> None:
     )
 
 
-def _problem(job: JobReport, *, stopped: bool) -> str:
-    """Return what is wrong with a job: its object, the cause, and how far it is."""
+def _grouped(jobs: Sequence[JobReport]) -> list[list[JobReport]]:
+    """Return jobs that ended alike together: a state and a cause that names no object."""
+    found: dict[tuple[str, str], list[JobReport]] = {}
+    for job in jobs:
+        own = job.uri if job.uri in job.reason or not job.reason else ""
+        found.setdefault((job.state, own or job.reason), []).append(job)
+    return list(found.values())
+
+
+def _problem(alike: Sequence[JobReport], *, stopped: bool) -> str:
+    """Return what is wrong with jobs: the first object, the cause, and how far it is."""
+    job = alike[0]
+    more = f" (and {output.counted(len(alike) - 1, 'more object')} alike)" if alike[1:] else ""
+    return _own_problem(job, stopped=stopped) + more
+
+
+def _own_problem(job: JobReport, *, stopped: bool) -> str:
     cause = _EXTENTS_FAILED.sub("", job.reason).removeprefix(f"{job.uri}: ")
     where = "" if cause.startswith(job.uri) else f"{job.uri}: "
     done = output.done_of(job.done, job.extents, "extent")
@@ -177,7 +194,11 @@ def _next_commands(report: RunReport, given: _Given) -> Iterator[str]:
                 f", of which {done_of}" if all_of else ""
             )
         what = f"interrupted: {done_of}; " if report.stopped else ""
-        yield f"{what}run the same command again to resume"
+        resumed = {job.connector: f"`extentflow resume {job.connector}`" for job in opened}
+        held = {job.connector for job in opened if resumed[job.connector] in job.reason}
+        first = " and ".join(resumed[name] for name in sorted(held))
+        first = f"{first}, then " if first else ""
+        yield f"{what}{first}run the same command again to resume"
 
 
 def _by_connector(

@@ -118,7 +118,11 @@ Since = Annotated[
 DryRun = Annotated[bool, Option("--dry-run", help="With --dlq: only show the messages.")]
 Ordinal = Annotated[int | None, Option("--extent", min=0, help="Replay only this extent.")]
 AcceptDuplicates = Annotated[
-    bool, Option("--accept-duplicates", help="Continue where Kafka has lost an extent's progress.")
+    bool,
+    Option(
+        "--accept-duplicates",
+        help="Continue where Kafka has lost an extent's progress, or a later job has the object.",
+    ),
 ]
 IngestConnector = Annotated[
     str | None, Option("--connector", "-c", help="The connector to use; or give --job.")
@@ -175,7 +179,7 @@ def _show_plans(found: "Plans", *, as_json: bool) -> None:
         ]
         output.print_table(columns, rows)
         if len(found.objects) > len(shown):
-            output.say(_totals(found.objects))
+            output.say(_totals(found))
         for one in shown:
             if one.facts:
                 output.note(f"{one.version.uri}: found {one.facts}")
@@ -184,11 +188,13 @@ def _show_plans(found: "Plans", *, as_json: bool) -> None:
     _show_problems(found.problems)
 
 
-def _totals(plans: "Sequence[ObjectPlan]") -> str:
+def _totals(found: "Plans") -> str:
+    plans = found.objects
     states = Counter(one.state for one in plans)
     extents = sum(len(one.extents) for one in plans)
+    without = " without a problem" if found.problems else ""
     return (
-        f"{len(plans):,} objects, {size(sum(one.version.size for one in plans))},"
+        f"{len(plans):,} objects{without}, {size(sum(one.version.size for one in plans))},"
         f" {counted(extents, 'extent')}: {by_state(states)}; {SHOWN_JOBS} shown, --json shows all"
     )
 

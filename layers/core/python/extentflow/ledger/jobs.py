@@ -95,7 +95,8 @@ class StoredJobs:
         return map(job_from_item, self._items.get_many(keys))
 
     def list(self, connector: str | None = None, state: JobState | None = None) -> Iterator[Job]:
-        states = sorted(JobState) if state is None else [state]
+        # In the order in which jobs pass through them: one that ends meanwhile is seen later.
+        states = list(JobState) if state is None else [state]
         pairs = self._pairs_in_index(states) if connector is None else product(states, [connector])
         for each, name in pairs:
             yield from map(job_from_item, self._listed(name, each))

@@ -327,9 +327,12 @@ class Runs:
     ) -> RunReport:
         """Deliver what a job has left, failed extents included; with `extent` only that one.
 
-        Raises ProgressUnknown where Kafka has no progress, without `accept_duplicates`.
+        Raises ProgressUnknown where Kafka has no progress, and Conflict where a later job delivers
+        the object, without `accept_duplicates`.
         """
         job = known_job(self.runtime.ledger, job_id)
+        if not accept_duplicates:
+            self._require_latest(job)
         if job.state is JobState.DONE and extent is None:
             self.control.notify(
                 f"job {job.id} is DONE, there is nothing to replay; `extentflow run --again` "
@@ -337,11 +340,32 @@ class Runs:
             )
             done = replace(report(self.runtime.ledger, job), delivered_before=True)
             return RunReport(engine.name, jobs=(done,))
-        with self._driving_job(job, engine) as driver:
-            result = driver.replay(job, ordinal=extent, accept_duplicates=accept_duplicates)
         if latest := self.runtime.ledger.connectors.get(job.connector):
-            self._note_older(result, latest.revision)
-        return result
+            self._note_pinned([job], latest.revision)
+        with self._driving_job(job, engine) as driver:
+            return driver.replay(job, ordinal=extent, accept_duplicates=accept_duplicates)
+
+    def _require_latest(self, job: Job) -> None:
+        """Raise Conflict where another generation delivers the object since."""
+        later = self.runtime.planner().newest_of(job.connector, job.version)
+        if later is not None and later.generation > job.generation:
+            raise Conflict(
+                f"{job.version.uri}: job {later.id}, {later.state}, delivers the object since;"
+                f" `extentflow status {later.id}` shows it. `extentflow replay {job.id}"
+                " --accept-duplicates` continues this one all the same (records that both deliver"
+                " are in the topic twice)"
+            )
+
+    def _note_pinned(self, jobs: Sequence[Job], latest: int) -> None:
+        """Report, before a replay, the jobs that use an earlier revision, and where it delivers."""
+        older = Counter(job.revision for job in jobs if job.revision != latest)
+        for revision, count in older.items():
+            topic = self.runtime.connectors.revision(jobs[0].connector, revision).topic
+            self.control.notify(
+                f"{counted(count, 'job')} of revision {revision} of connector {jobs[0].connector},"
+                f" to topic {topic}; the latest is {latest}, under which `extentflow run --failed`"
+                " delivers objects that FAILED in full"
+            )
 
     def replay_all(
         self, connector: str, *, engine: EngineChoice = ON_SPARK, accept_duplicates: bool = False
@@ -363,10 +387,9 @@ class Runs:
         # Jobs of several revisions share one engine, which keeps to the least `tasks.max`.
         bounds = [runtime.connectors.revision(connector, job.revision).max_tasks for job in jobs]
         least = min((most for most in bounds if most), default=None)
+        self._note_pinned(jobs, latest)
         with self._driving(engine, least, None) as driver:
-            result = driver.replay_all(jobs, refused=refused, accept_duplicates=accept_duplicates)
-        self._note_older(result, latest)
-        return result
+            return driver.replay_all(jobs, refused=refused, accept_duplicates=accept_duplicates)
 
     def resume(self, job_id: str, *, engine: EngineChoice = ON_SPARK) -> RunReport:
         """Deliver what a job has left, failed extents excluded; a final job is only reported."""
@@ -718,7 +741,7 @@ class Runs:
         if left := len(jobs) - len(found):
             self.control.notify(
                 f"{counted(left, 'job')} left out, because the object was delivered again since; "
-                "give the job's id to replay one all the same"
+                "`extentflow replay JOB --accept-duplicates` replays one all the same"
             )
         return found
 
@@ -810,7 +833,10 @@ class Runs:
             )
 
     def _note_older(self, result: RunReport, revision: int) -> None:
-        older = [job for job in result.jobs if job.revision != revision]
+        # What follows a failure is said with it.
+        older = [
+            job for job in result.jobs if job.revision != revision and job.state != JobState.FAILED
+        ]
         if older:
             job, more = older[0], len(older) - 1
             have = "object has" if more == 1 else "objects have"
