@@ -146,4 +146,5 @@ def replay_letters(
     for line in found.reasons:
         output.complain(line)
     if found.bad or found.left:
+        output.note(f"`extentflow dead-letters -c {connector}` shows them, with their reasons")
         raise typer.Exit(INCOMPLETE)
