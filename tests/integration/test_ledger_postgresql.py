@@ -168,10 +168,11 @@ class TestOutages:
 
         with ThreadPoolExecutor(1) as pool:
             completing = pool.submit(scene.complete, claim)
-            eventually("a commit fails", faulty.hits)
-            faulty.heal()
+            eventually("a commit fails", lambda: faulty.hits() or completing.done())
+            failed = faulty.heal()
             completing.result()
 
+        assert failed > 0
         assert ledger.jobs.progress(job.id).done == 1
 
     @pytest.mark.outage
