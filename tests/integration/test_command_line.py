@@ -564,7 +564,7 @@ def test_a_job_that_fails_its_replay_and_its_second_chance(line: CommandLine) ->
 
     assert replayed.code == 1
     assert replayed.json["records_this_run"] == 0
-    assert "uses revision 1 of connector" in replayed.err
+    assert "1 job of revision 1 of connector" in replayed.err
     assert line.delivery.values() == before
 
     address = f"{line.delivery.address}bad.txt"
