@@ -478,6 +478,7 @@ def test_local_times_of_years_that_python_does_not_have_follow_the_rules() -> No
     assert pc.subtract(local.view(pa.int64()), pa.array(instants)).to_pylist() == [3_600, 7_200]
 
 
+@pytest.mark.parametrize("coded", [False, True], ids=["plain", "dictionary"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -487,8 +488,10 @@ def test_local_times_of_years_that_python_does_not_have_follow_the_rules() -> No
 )
 def test_a_zone_that_does_not_exist_is_refused_before_the_first_record(
     options: dict[str, str],
+    coded: bool,  # noqa: FBT001
 ) -> None:
-    schema = pa.schema([("x", pa.timestamp("us", "Nowhere/Land"))])
+    zoned = pa.timestamp("us", "Nowhere/Land")
+    schema = pa.schema([("x", pa.dictionary(pa.int8(), zoned) if coded else zoned)])
     if options["type"] == "Cast":
         bind = partial(caster, "x", schema.field(0).type, pa.date32())
     else:

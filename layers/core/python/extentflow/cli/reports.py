@@ -116,7 +116,7 @@ def _show_jobs(report: RunReport) -> None:
     jobs: Sequence[JobReport] = report.jobs
     if len(jobs) > SHOWN_JOBS:
         output.say(f"{len(jobs):,} jobs: {by_state(states(jobs))}")
-        jobs = [job for job in _unsettled(report) if job.state == JobState.FAILED][:SHOWN_JOBS]
+        jobs = [job for job in jobs if job.state == JobState.FAILED][:SHOWN_JOBS]
     columns = ["job", "object", "state", "extents", "records", "bad"]
     columns += ["filtered"] if any(job.filtered for job in jobs) else []
     rows = [

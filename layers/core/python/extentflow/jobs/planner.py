@@ -183,6 +183,11 @@ class Planner:
         first = self.ledger.jobs.get(job_id(connector, version, 0))
         return first and self._newest(first)
 
+    def later(self, job: Job) -> Job | None:
+        """Return the newest job that delivers the same version after this one, if any."""
+        newest = self.newest_of(job.connector, job.version)
+        return newest if newest and newest.generation > job.generation else None
+
     def delivered(
         self, connector: str, versions: Sequence[ObjectVersion]
     ) -> dict[ObjectVersion, Job]:

@@ -205,8 +205,7 @@ class Jobs:
         items = {item.ordinal: item for item in ledger.extents.list(job.id)}
         facts = {job.id: summary_of(job, totals, items.values())}
         ended = job.state in (JobState.FAILED, JobState.CANCELLED)
-        newest = self.runtime.planner().newest_of(job.connector, job.version) if ended else None
-        later = newest if newest and newest.generation > job.generation else None
+        later = self.runtime.planner().later(job) if ended else None
         return replace(
             self._detail(job, facts[job.id].progress),
             extents=items,

@@ -205,7 +205,7 @@ class Runs:
     ) -> ObjectPlan:
         """Cut one object; raises what prevents the delivery of its first records."""
         planner, version = self.runtime.planner(), request.version
-        job, extents = planner.dry_run(replace(request, others=tuple))
+        job, extents = planner.dry_run(request)
         topic = config.topic_for(version)
         usable = checked.usable((topic, *config.value_topics))
         if extents:
@@ -347,8 +347,7 @@ class Runs:
 
     def _require_latest(self, job: Job) -> None:
         """Raise Conflict where another generation delivers the object since."""
-        later = self.runtime.planner().newest_of(job.connector, job.version)
-        if later is not None and later.generation > job.generation:
+        if later := self.runtime.planner().later(job):
             raise Conflict(
                 f"{job.version.uri}: job {later.id}, {later.state}, delivers the object since;"
                 f" `extentflow status {later.id}` shows it. `extentflow replay {job.id}"

@@ -11,6 +11,7 @@ anything else       -> Arrow's safe cast
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -39,11 +40,15 @@ def exact_cast(source: pa.DataType, target: pa.DataType) -> ArrayFunction:
     """Return the cast between two types, for `caster`.
 
     It raises ArrowInvalid if a value would change. Floats become the decimals that their shortest
-    texts state. Raises ArrowNotImplementedError where there is no cast.
+    texts state; text is written as the converter `string` writes it. Raises
+    ArrowNotImplementedError where there is no cast.
     """
     if types.is_dictionary(source):
         of_values = exact_cast(source.value_type, target)
         return lambda array: of_values(decoded(array))
+    form = text_form(source)
+    if target == pa.string() and form is not None:
+        return partial(complete_text, form)
     if isinstance(source, pa.BaseExtensionType):
         of_storage = exact_cast(source.storage_type, target)
         return lambda array: of_storage(array.storage)

@@ -32,8 +32,6 @@ from extentflow.converters.scalars import (
     FIRST_DAY,
     LAST_DAY,
     SECONDS_PER_DAY,
-    complete_text,
-    text_form,
 )
 from extentflow.converters.texts import mask_rows
 from extentflow.errors import UnsupportedType, shown_bytes
@@ -156,15 +154,6 @@ def caster(name: str, source: pa.DataType, target: pa.DataType) -> ArrayFunction
 
     Text is written as the converter `string` writes it. UnsupportedType where there is no cast.
     """
-    if types.is_dictionary(source):
-        of_values = caster(name, source.value_type, target)
-        return lambda array: of_values(decoded(array))
-    form = text_form(source)
-    if target == pa.string() and form is not None:
-        return partial(complete_text, form)
-    if isinstance(source, pa.BaseExtensionType):
-        of_storage = caster(name, source.storage_type, target)
-        return lambda array: of_storage(array.storage)
     if types.is_date(target):
         _require_zone(name, source)
     try:
@@ -189,6 +178,10 @@ def each_or_bad(array: pa.Array, function: ArrayFunction, complaint: str) -> pa.
 
 
 def _require_zone(name: str, source: pa.DataType) -> None:
+    if types.is_dictionary(source):
+        _require_zone(name, source.value_type)
+    if isinstance(source, pa.BaseExtensionType):
+        _require_zone(name, source.storage_type)
     if not types.is_timestamp(source) or source.tz is None:
         return
     try:
