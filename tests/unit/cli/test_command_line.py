@@ -143,6 +143,10 @@ def test_a_command_that_returns_is_0() -> None:
         (["status", "--limit", "x"], "Invalid value for '--limit': "),
         (["status", "--limit", "0"], "Invalid value for '--limit': "),
         (["replay"], "Missing argument "),
+        (
+            ["run", "a", "--create-topic"],
+            "Option '--create-topic' requires an argument; `extentflow r",
+        ),
     ],
 )
 def test_a_misspelled_command_line_is_one_line_that_names_the_help(

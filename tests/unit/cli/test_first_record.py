@@ -233,7 +233,7 @@ def test_what_failed_is_continued_by_whatever_address_of_its_folder(
     assert line.run("data/a.txt", *TOPIC, *limited, "--failed", "--dry-run") == 0
     assert line.run("data/a.txt", *TOPIC, *limited, "--failed") == 1
 
-    assert "to continue where it failed" in line.said
+    assert "to continue where it ended" in line.said
     assert line.delivered == before
 
 
@@ -245,7 +245,7 @@ def test_what_failed_under_a_folder_above_is_not_passed_over(line: Line, files: 
     assert line.run("data", *TOPIC, *limited, "--failed") == 2
 
     assert "data/a.txt: job " in line.said
-    assert "FAILED, which delivers to the same topic; `extentflow replay " in line.said
+    assert "which delivers to the same topic, is FAILED; `extentflow replay " in line.said
 
 
 @pytest.mark.usefixtures("files")

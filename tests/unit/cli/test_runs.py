@@ -130,7 +130,7 @@ def test_a_job_that_is_not_done_is_reported_with_the_remedy(
 
 def test_many_jobs_are_totals_and_the_failed_ones(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [job(str(number), 1) for number in range(2_000)]
-    reason = "1 of 1 extents failed: s3://bucket/607[0-4): byte 8: no JSON"
+    reason = "1 of 1 extent failed: s3://bucket/607[0-4): byte 8: no JSON"
     jobs[607] = replace(jobs[607], state="FAILED", reason=reason, done=0, failed=1)
     report = RunReport(
         "inline", jobs=tuple(jobs), errors=("s3://bucket/607[0-4): byte 8: no JSON",)

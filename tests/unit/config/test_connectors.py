@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extentflow import plugins
 from extentflow.config import specs
-from extentflow.config.columns import MessageKey, arrow_type
+from extentflow.config.columns import MessageKey, arrow_type, written_type
 from extentflow.config.connector import SPLIT_COMPRESSIONS, ConnectorConfig
 from extentflow.config.envelope import JsonOptions
 from extentflow.config.parsing import connector_table, parse, to_map
@@ -1174,6 +1174,12 @@ def test_a_topic_made_from_any_key_is_legal_or_rejected(key: str) -> None:
 )
 def test_csv_types_are_arrow_types(text: str, expected: pa.DataType) -> None:
     assert arrow_type(text) == expected
+    assert written_type(expected) == text.replace(" ", "")
+
+
+@pytest.mark.parametrize("found", [pa.large_string(), pa.decimal256(50, 2), pa.list_(pa.int8())])
+def test_a_type_that_csv_cannot_name_is_written_as_arrow_does(found: pa.DataType) -> None:
+    assert written_type(found) == str(found)
 
 
 def test_column_names_may_hold_anything_in_quotes() -> None:

@@ -270,7 +270,7 @@ def test_a_report_is_json_with_its_verdict() -> None:
     assert plain["ok"] is False
     assert plain["engine"] == "here"
     cause = "s3://bucket/key0[0-4): bad record at offset 2: an exclamation mark"
-    assert plain["jobs"][0]["reason"] == f"1 of 1 extents failed: {cause}"
+    assert plain["jobs"][0]["reason"] == f"1 of 1 extent failed: {cause}"
 
 
 # -- totals of jobs that are not done --------------------------------------------------------------

@@ -9,10 +9,13 @@ from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
+from extentflow.cli.statuses import next_command
 from extentflow.errors import Conflict
 from extentflow.jobs.run import RunReport
 from extentflow.model import JobState
+from extentflow.services.connectors import Connectors
 from extentflow.services.failures import Step, described
+from extentflow.services.jobs import Jobs
 from extentflow.services.runs import EngineChoice, RunControl, Runs
 from extentflow.wiring.extents import delivery_context
 
@@ -161,20 +164,83 @@ def test_a_replaced_object_is_delivered_as_its_new_version(stage: Stage) -> None
     assert stage.sent() == before + 2
 
 
-def test_deleted_and_cancelled_objects_are_left_out_with_a_note(stage: Stage) -> None:
-    stage.put(gone=BAD, stopped=BAD)
+def test_deleted_objects_are_left_out_with_a_note(stage: Stage) -> None:
+    stage.put(gone=BAD)
     stage.run()
     stage.tolerate_bad_records()
-    stage.run(failed=True, stop_after=3)  # registered, not delivered
-    for job in stage.runtime.memory.jobs.list():
-        stage.runtime.memory.jobs.end(job.id, JobState.CANCELLED, "connector c was stopped")
     stage.runtime.memory_store.remove(BUCKET, "c/gone")
 
     report = stage.run(failed=True)
 
     assert report.jobs == ()
-    assert "1 object left out, deleted since the failure, as s3://shop/c/gone" in stage.notes
-    assert "1 object left out, cancelled since the failure, as s3://shop/c/stopped" in stage.notes
+    assert "1 object left out, deleted since, as s3://shop/c/gone" in stage.notes
+
+
+def stopped(stage: Stage) -> int:
+    """Deliver one of two extents, stop the connector and resume it; return the records so far."""
+    stage.put(stopped=GOOD * 2)
+    runtime = stage.runtime
+    planner, (config, revision) = runtime.planner(), runtime.connectors.latest("c")
+    version = runtime.memory_store.head(BUCKET, "c/stopped")
+    job = planner.plan(planner.register(runtime.request(config, revision, version, 1)))
+    runtime.run(job, 0)
+    connectors = Connectors(runtime.ledger)
+    assert connectors.stop("c").cancelled == (job.id,)
+    connectors.resume("c")
+    return stage.sent()
+
+
+def test_a_cancelled_object_continues_where_it_ended_under_the_same_settings(stage: Stage) -> None:
+    sent = stopped(stage)
+    assert stage.run().records_this_run == 0  # `run` leaves what was stopped
+
+    assert stage.steps() == {"stopped": (Step.REPLAY, 0)}
+    assert stage.run(failed=True).ok
+
+    assert (sent, stage.sent()) == (1, 2)
+    assert [job[1:3] for job in stage.jobs()] == [(0, "DONE")]
+
+
+def test_a_cancelled_object_is_delivered_in_full_under_other_settings(stage: Stage) -> None:
+    """Trap: after `stop` and a change of the connector no command delivered what was left."""
+    sent = stopped(stage)
+    stage.put_connector(producer__linger__ms="7")
+
+    assert stage.steps() == {"stopped": (Step.AGAIN, sent)}
+    assert stage.run(failed=True).ok
+    assert not stage.run(failed=True).jobs
+
+    assert stage.sent() == sent + 2
+    assert [job[1:] for job in stage.jobs()] == [(0, "CANCELLED", 1), (1, "DONE", 2)]
+
+
+def test_a_replay_of_all_leaves_out_objects_whose_later_version_was_delivered(
+    stage: Stage,
+) -> None:
+    """Trap: their jobs ended SUPERSEDED, with errors, though nothing was left to deliver."""
+    stage.put(one=BAD, other=BAD)
+    stage.run()
+    stage.put(one=GOOD)
+    stage.run("s3://shop/c/one")
+    old = next(
+        job
+        for job in stage.runtime.memory.jobs.list("c", JobState.FAILED)
+        if "one" in job.version.key
+    )
+    before = stage.sent()
+
+    report = stage.runs().replay_all("c", engine=EngineChoice("inline"))
+
+    assert [job.uri for job in report.jobs] == ["s3://shop/c/other"]
+    assert stage.sent() == before
+    assert (
+        "1 job left out, because a later version of the object was delivered since;"
+        " `extentflow replay JOB` tries one all the same"
+    ) in stage.notes
+    detail = Jobs(stage.runtime).get(old.id)
+    assert detail.newer is not None
+    assert detail.newer.state is JobState.DONE
+    assert next_command(detail) == ""
 
 
 def test_an_object_that_fails_again_is_replayed_and_not_delivered_a_third_time(
@@ -199,7 +265,7 @@ def test_what_is_done_is_described_by_step(stage: Stage) -> None:
 
     lines = described(stage.runs().failed("c").objects, 1)
 
-    assert lines == ["2 objects to continue where it failed: s3://shop/c/one, ..."]
+    assert lines == ["2 objects to continue where it ended: s3://shop/c/one, ..."]
 
 
 def test_a_replay_of_a_job_whose_object_was_delivered_since_is_refused(stage: Stage) -> None:

@@ -60,7 +60,7 @@ def test_running_servers_are_used_and_named_once() -> None:
     first, second = finders.use(environ), finders.use(environ)
 
     (note,) = first
-    assert note.startswith("using the stack of /here, because no setting names a cluster: Kafka")
+    assert note.startswith("using the stack of /here: Kafka")
     assert note.endswith("; SWITCH=off leaves it out")
     assert second == []
     assert environ == {"PATH": "/bin", **SERVERS.variables, "AWS_REGION": "eu-central-1"}

@@ -21,7 +21,7 @@ from typer.exceptions import TyperException
 
 from extentflow import __version__
 from extentflow.cli import output
-from extentflow.cli.commands import CommandLine, starting_local_stack
+from extentflow.cli.commands import COMMANDS, CommandLine, starting_local_stack
 from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED, AsJson
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 
@@ -155,7 +155,9 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
         if context is not None and message == context.get_help():  # a group without its command
             output.say(message)
         else:
-            command = "extentflow" if context is None else context.command_path
+            # Without a context where an option lacks its value.
+            named = next((word for word in given if word in COMMANDS), "")
+            command = context.command_path if context else f"extentflow {named}".rstrip()
             output.complain(f"{message.rstrip('.')}; `{command} --help` shows the usage")
         code = NOTHING_STARTED
     except (typer.Abort, KeyboardInterrupt):

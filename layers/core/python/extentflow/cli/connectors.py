@@ -137,14 +137,17 @@ def resume(connector: Name, *, as_json: AsJson = False) -> None:
         many += " or more" if change.cancelled_before == COUNTED_JOBS else ""
         output.note(
             f"{many} of it CANCELLED before: `extentflow status -c {connector} --state CANCELLED` "
-            f"shows them, `extentflow replay JOB` delivers the rest of one, `extentflow replay "
-            f"-c {connector}` the rest of all, FAILED ones included"
+            f"shows them, `extentflow replay -c {connector}` delivers the rest of all, FAILED ones "
+            f"included; after a change of the connector, `extentflow run -c {connector} --failed` "
+            "delivers these objects in full"
         )
 
 
 def stop(connector: Name, *, as_json: AsJson = False) -> None:
     """Cancel a connector's open jobs; committed records stay, new objects are ignored."""
-    change = _connectors().stop(connector)
+    connectors = _connectors()
+    output.note(f"cancelling the open jobs of connector {connector}")  # many take a while
+    change = connectors.stop(connector)
     _show_change(change, as_json=as_json, cancelled=change.cancelled)
     if not as_json:  # the JSON document names them
         output.say(f"{output.counted(len(change.cancelled), 'open job')} cancelled")

@@ -35,7 +35,7 @@ Discarded = Annotated[
     Option(
         "--discard",
         metavar="PARTITION/OFFSET",
-        help="Discard it, and deliver nothing; repeatable. `all`: those that are listed.",
+        help="Discard it, and deliver nothing; repeatable. `all`: those listed, up to --limit.",
     ),
 ]
 Limit = Annotated[int, Option("--limit", min=1, help="At most so many.")]
@@ -93,13 +93,15 @@ def dead_letters(
 
 def _discard(queue: "DeadLetterQueue", words: Sequence[str], limit: int, *, as_json: bool) -> None:
     places = [_place(word) for word in words if word != ALL]
-    if ALL in words:
-        places += ((one.partition, one.offset) for one in islice(queue.list(), limit))
+    listed = list(islice(queue.list(), limit + 1)) if ALL in words else []
+    places += ((one.partition, one.offset) for one in listed[:limit])
     found = queue.discard(places)
     said = f"{output.counted(found.discarded, 'dead letter')} discarded"
     others = f"{output.counted(found.kept, 'other')} of these partitions"
     kept = f"; kept at new offsets: {others}" if found.kept else ""
     output.show({"discarded": found.discarded, "kept": found.kept}, said + kept, as_json=as_json)
+    if len(listed) > limit:
+        output.note(f"there are more than {limit}; the same command again discards the next ones")
 
 
 def _place(word: str) -> tuple[int, int]:

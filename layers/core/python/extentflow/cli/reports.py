@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # More jobs are totals, and rows of those that failed.
 SHOWN_JOBS = 20
 SHOWN_ERRORS = 8
-_EXTENTS_FAILED = re.compile(r"^\d+ of \d+ extents failed: ")
+_EXTENTS_FAILED = re.compile(r"^\d+ of \d+ extents? failed: ")
 _ALIKE = " (and "
 
 

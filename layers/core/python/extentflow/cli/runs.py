@@ -41,7 +41,8 @@ Failed = Annotated[
     bool,
     Option(
         "--failed",
-        help="Deliver only objects whose jobs FAILED, under the connector's latest revision.",
+        help="Deliver only objects whose jobs FAILED or are CANCELLED, under the connector's latest"
+        " revision.",
     ),
 ]
 ShownFirst = Annotated[
@@ -232,7 +233,7 @@ def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
             if one.job is not None and one.cause:
                 output.note(f"{one.job.id}: {one.cause}")
     else:
-        output.note("no object failed that can be delivered now")
+        output.note("no object failed, or was cancelled, that can be delivered now")
     _show_problems(found.problems)
 
 

@@ -101,6 +101,7 @@ def show_job(found: JobDetail) -> None:
         ("topic", found.topic),
         ("state", f"{job.state}{': ' + job.reason if job.reason else ''}"),
         *([("later job", _later(found.later))] if found.later else []),
+        *([("newer version", f"delivered by job {found.newer.id}")] if found.newer else []),
         *([("run", f"{found.run} of EMR Serverless")] if found.run else []),
         ("extents", f"{report.done} done, {report.failed} failed of {job.plan.count}"),
         ("records", _counts(found)),
@@ -202,6 +203,7 @@ def job_json(found: JobDetail) -> dict[str, Any]:
         "run": found.run,
         "completion": found.completion,
         "later": found.later and {"job": found.later.id, "state": found.later.state},
+        "newer_version": found.newer and {"job": found.newer.id, "state": found.newer.state},
         "extents": list(found.extents.values()),
         "next": next_command(found),
     }

@@ -100,6 +100,15 @@ def arrow_type(text: str) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
+def written_type(found: pa.DataType) -> str:
+    """Return a type as `csv.schema` takes it; one that it cannot name, as Arrow writes it."""
+    if pa.types.is_decimal128(found) and found.scale >= 0:
+        return f"decimal({found.precision},{found.scale})"
+    if pa.types.is_timestamp(found):
+        return f"timestamp({found.unit},{found.tz})" if found.tz else f"timestamp({found.unit})"
+    return next((name for name, simple in _SIMPLE.items() if simple == found), str(found))
+
+
 @lru_cache(maxsize=1024)
 def json_type(text: str) -> pa.DataType:
     """Return the Arrow type that a `json.schema` type names, `json` as the extension type of JSON.

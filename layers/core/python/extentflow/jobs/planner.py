@@ -121,8 +121,8 @@ class Planner:
         it. It is the time of the ledger when that delivery began: a generation since then under
         this revision belongs to it and is returned, so that an interrupted `--again` continues.
 
-        `failed` also delivers an object whose job is FAILED: what that has left under its own
-        revision, or all of the object as the next generation under another one.
+        `failed` also delivers an object whose job is FAILED or CANCELLED: what that has left under
+        its own settings, or all of the object as the next generation under others.
 
         Raises:
             Conflict: the job exists and belongs to another Kafka cluster.
@@ -326,7 +326,8 @@ class Planner:
         while True:
             found = self._newest(self.ledger.jobs.register(make(generation)))
             found = self._usable(request, found)
-            if found.state is not JobState.FAILED:
+            cancelled = failed and found.state is JobState.CANCELLED
+            if found.state is not JobState.FAILED and not cancelled:
                 return found
             if request.same_settings(found):
                 return self.replay(found) if failed else found

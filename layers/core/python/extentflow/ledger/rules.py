@@ -115,7 +115,8 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
         return JobState.DONE, ""
     # An ordered job cannot continue behind a failed extent.
     if progress.done + progress.failed == count or (job.ordered and progress.failed):
-        return JobState.FAILED, f"{progress.failed} of {count} extents failed"
+        of_all = "1 extent" if count == 1 else f"{count} extents"
+        return JobState.FAILED, f"{progress.failed} of {of_all} failed"
     return None
 
 
@@ -123,8 +124,8 @@ def too_many_bad_records(bad: int, most: int) -> str:
     """Return why a job with so many bad records fails, with the remedy."""
     return (
         f"{bad} bad records, and errors.max.records={most}; the dead letter queue has those that"
-        " were committed. Correct the object, or raise the limit and deliver it again with"
-        " `extentflow run --again`"
+        " were committed. Correct the object; or raise the limit, then `extentflow run --failed`"
+        " delivers it in full"
     )
 
 

@@ -79,10 +79,10 @@ class Extentflow:
 
         An address is an object, a prefix or a glob; without any, everything that the connector
         reads. Jobs that are DONE are only reported, unless `again`; with `failed` only objects
-        whose jobs FAILED are delivered, under the connector's latest revision. Failures of single
-        objects are in the report: `report.ok`, `report.errors`, `report.jobs`. `on_receipt` is
-        called in this process for each processed extent. `engine` is `inline` (processes of this
-        machine), `spark` or `emr`.
+        whose jobs FAILED or are CANCELLED are delivered, under the connector's latest revision.
+        Failures of single objects are in the report: `report.ok`, `report.errors`, `report.jobs`.
+        `on_receipt` is called in this process for each processed extent. `engine` is `inline`
+        (processes of this machine), `spark` or `emr`.
         """
         control = RunControl(watch=lambda: nullcontext(Listener(on_receipt)))
         choice = EngineChoice(engine, cores)

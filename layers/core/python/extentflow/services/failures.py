@@ -1,34 +1,40 @@
-"""Objects that failed under a connector, and what a run of only these does with each.
+"""Objects whose jobs failed or were cancelled, and what a run of only these does with each.
 
 newest job of the current version    step
-FAILED under the same settings       REPLAY   its failed and pending extents, at their positions
-FAILED under other settings          AGAIN    the next generation, from the object's start
+ended, under the same settings       REPLAY   its failed and pending extents, at their positions
+ended, under other settings          AGAIN    the next generation, from the object's start
 open                                 RESUME   such a run was interrupted
 none: the object was replaced        NEW      its first job
-DONE, CANCELLED                      left out
+DONE                                 left out
+
+Ended means FAILED, or CANCELLED by `extentflow stop`, as for `extentflow replay -c`.
 """
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import ObjectGone, counted
 from extentflow.jobs.addresses import KeyScope, match_missing
-from extentflow.ledger import summaries
+from extentflow.ledger import Ledger, summaries
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.services.connectors import seen_by, sharing
 from extentflow.wiring import Runtime
 
-# Open jobs count only where a run or a replay of failed ones opened them and did not finish.
-SOUGHT = (JobState.FAILED, JobState.PLANNING, JobState.RUNNING)
+# Bounds the requests that find jobs of other versions of an object.
+SEARCHED_JOBS = 1_000
+ENDED = (JobState.FAILED, JobState.CANCELLED)
+# Open jobs count only where a run or a replay of ended ones opened them and did not finish.
+SOUGHT = (*ENDED, JobState.PLANNING, JobState.RUNNING)
 
 
 class Step(enum.StrEnum):
     """What a run of failed objects does with one of them."""
 
-    REPLAY = "continue where it failed"
+    REPLAY = "continue where it ended"
     AGAIN = "deliver in full under the latest revision"
     RESUME = "resume"
     NEW = "deliver the new version"
@@ -36,10 +42,10 @@ class Step(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailedObject:
-    """The current version of an object that failed, its newest job, and what follows.
+    """The current version of an object that was not delivered, its newest job, and what follows.
 
     `before` are its records that were delivered before: of this version, and delivered again, or of
-    an earlier one. `cause` is why the job FAILED.
+    an earlier one. `cause` is why the job ended.
     """
 
     version: ObjectVersion
@@ -69,7 +75,7 @@ def failed_objects(
     *,
     alike: Callable[[int], bool],
 ) -> tuple[FailedObject, ...]:
-    """Return the addressed objects that failed, by key; nothing is written.
+    """Return the addressed objects whose jobs FAILED or are CANCELLED, by key; writes nothing.
 
     Reads the ledger and the current version of each of these objects, and lists no bucket. `alike`
     says whether a revision has the settings of this one.
@@ -82,21 +88,19 @@ def failed_objects(
     means = match_missing(scope, addresses, failed)
     store = runtime.objects.store(config, revision)
     found: list[FailedObject] = []
-    left: dict[str, list[str]] = {}
+    gone: list[str] = []
     for key in sorted(key for key in failed if means(key)):
         try:
             version = store.head(scope.bucket, key)
         except ObjectGone:
-            left.setdefault("deleted", []).append(scope.uri(key))
+            gone.append(scope.uri(key))
             continue
         job = planner.newest_of(config.name, version)
-        if job is not None and job.state is JobState.CANCELLED:
-            left.setdefault("cancelled", []).append(scope.uri(key))
-        elif job is None or job.state is not JobState.DONE:
+        if job is None or job.state is not JobState.DONE:
             same = job is not None and alike(job.revision)
             found.append(FailedObject(version, job, _step(job, same_settings=same)))
-    for what, uris in left.items():
-        notify(f"{counted(len(uris), 'object')} left out, {what} since the failure, as {uris[0]}")
+    if gone:
+        notify(f"{counted(len(gone), 'object')} left out, deleted since, as {gone[0]}")
     jobs_of = {one: [one.job] if one.job else failed[one.version.key] for one in found}
     facts = summaries(runtime.ledger, [job for jobs in jobs_of.values() for job in jobs])
     return tuple(
@@ -114,12 +118,13 @@ def failed_objects(
 def failed_elsewhere(
     runtime: Runtime, config: ConnectorConfig, addresses: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a line for each addressed object that failed under a connector of another folder."""
+    """Yield a line for each such object whose job belongs to a connector of another folder."""
     scope, ledger, planner = KeyScope.of(config), runtime.ledger, runtime.planner()
     for other in sharing(config, ledger.connectors.list(deleted=True)):
         failed = {
             seen.key: job
-            for job in ledger.jobs.list(other.name, JobState.FAILED)
+            for state in ENDED
+            for job in ledger.jobs.list(other.name, state)
             if (seen := seen_by(config, job.version)) is not None and scope.holds(seen.key)
         }
         means = match_missing(scope, addresses, failed)
@@ -127,10 +132,33 @@ def failed_elsewhere(
             job = failed[key]
             if not planner.is_followed(job):
                 yield (
-                    f"{job.version.uri}: job {job.id} of connector {other.name} FAILED, which"
-                    f" delivers to the same topic; `extentflow replay {job.id}` continues it, and"
-                    " its own command with --failed delivers it with other settings"
+                    f"{job.version.uri}: job {job.id} of connector {other.name}, which delivers to"
+                    f" the same topic, is {job.state}; `extentflow replay {job.id}` continues it,"
+                    " and its own command with --failed delivers it with other settings"
                 )
+
+
+def delivered_since(ledger: Ledger, jobs: Iterable[Job]) -> dict[str, Job]:
+    """Return, by the id of each of these jobs, the newest one that delivered a later version.
+
+    Searches the newest SEARCHED_JOBS jobs of each connector that are DONE.
+    """
+    asked = list(jobs)
+    done = {
+        connector: {
+            job.version.key: job
+            for job in reversed(
+                [*islice(ledger.jobs.list(connector, JobState.DONE), SEARCHED_JOBS)]
+            )
+        }
+        for connector in {job.connector for job in asked}
+    }
+    newest = ((job, done[job.connector].get(job.version.key)) for job in asked)
+    return {
+        job.id: later
+        for job, later in newest
+        if later and later.created > job.created and later.version != job.version
+    }
 
 
 def _sought(runtime: Runtime, connector: str) -> Iterable[Job]:
@@ -142,7 +170,7 @@ def _sought(runtime: Runtime, connector: str) -> Iterable[Job]:
 def _step(job: Job | None, *, same_settings: bool) -> Step:
     if job is None:
         return Step.NEW
-    if job.state is not JobState.FAILED:
+    if job.state not in ENDED:
         return Step.RESUME
     return Step.REPLAY if same_settings else Step.AGAIN
 

@@ -25,6 +25,7 @@ from extentflow.ledger import ExtentItem, JobProgress, JobSummary, summaries, su
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive
+from extentflow.services.failures import delivered_since
 from extentflow.services.runs import RunControl, Runs, require_reachable, unreachable_reason
 from extentflow.wiring import Runtime, functions
 from extentflow.wiring.arrivals import ARRIVALS, DEAD, has_own_queue, queue, queues
@@ -44,9 +45,10 @@ class JobDetail:
     later job delivers the object: another generation, or a newer one of the list. `get` adds its
     extents by ordinal (one without an item is PENDING), its run on EMR Serverless, why nothing is
     delivered now, why `after.completion` failed, the `later` job that delivers the same version,
-    whether `replay` is what continues it, whether a queue delivers it, and whether its connector is
-    stored, so that `-c` finds it. `active`: a worker holds one of its extents; None where it ended.
-    `seconds` is the time from its registration to its end, or to now.
+    the `newer` job that delivered a later version, whether `replay` is what continues it, whether a
+    queue delivers it, and whether its connector is stored, so that `-c` finds it. `active`: a
+    worker holds one of its extents; None where it ended. `seconds` is the time from its
+    registration to its end, or to now.
     """
 
     job: Job
@@ -57,6 +59,7 @@ class JobDetail:
     skipped: str = ""
     completion: str = ""
     later: Job | None = None
+    newer: Job | None = None
     replayable: bool = False
     topic: str = ""
     seconds: float = 0.0
@@ -206,6 +209,7 @@ class Jobs:
         facts = {job.id: summary_of(job, totals, items.values())}
         ended = job.state in (JobState.FAILED, JobState.CANCELLED)
         later = self.runtime.planner().later(job) if ended else None
+        newer = delivered_since(ledger, [job]).get(job.id) if ended else None
         return replace(
             self._detail(job, facts[job.id].progress),
             extents=items,
@@ -213,7 +217,9 @@ class Jobs:
             skipped=skip_reason(ledger, job.connector) if job.state.open else "",
             completion=FAILURES.read(ledger.notes, job.id) or "",
             later=later,
-            replayable=ended and later is None,
+            newer=newer,
+            # Without versions, the bytes that the job is pinned to do not exist any more.
+            replayable=ended and not later and not (newer and job.version.version_id is None),
             active=bool(self._working([job], facts)) if job.state.open else None,
             queued=self.runtime.settings.extents_queue_url is not None,
             stored=ledger.connectors.get(job.connector) is not None,

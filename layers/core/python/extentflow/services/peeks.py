@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
+from extentflow.config.columns import written_type
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import WorkerSettings
@@ -127,14 +128,14 @@ def _compression(config: ConnectorConfig, version: ObjectVersion, recognised: st
 
 
 def _columns(opened: Pipeline, extent: Extent) -> tuple[tuple[str, str], ...]:
-    """Return names and types of the columns that are decoded."""
+    """Return names and types of the columns that are decoded, types as `csv.schema` takes them."""
     if isinstance(opened.format, SchemaFormat):
         schema: pa.Schema | None = opened.format.schema(opened.source)
     else:
         decoded = opened.format.decode(opened.source, extent, 0)
         first = next(iter(decoded), None)
         schema = None if first is None else first.batch.schema
-    return () if schema is None else tuple((one.name, str(one.type)) for one in schema)
+    return () if schema is None else tuple((one.name, written_type(one.type)) for one in schema)
 
 
 def _first(opened: Pipeline, extent: Extent, limit: int) -> _FirstPart:

@@ -51,7 +51,9 @@ from extentflow.queue import MOST_ADDRESSES
 from extentflow.services.addressed import without_coverage
 from extentflow.services.connectors import seen_by, sharing
 from extentflow.services.failures import (
+    SEARCHED_JOBS,
     FailedObject,
+    delivered_since,
     described,
     failed_elsewhere,
     failed_objects,
@@ -79,9 +81,6 @@ AGAIN: NoteKind[float] = NoteKind(
     lambda facts: float(facts["since"]),
     keep_seconds=30 * 86_400.0,
 )
-
-# Bounds the requests that a run makes for a note about changed objects.
-SEARCHED_JOBS = 1_000
 
 Start = Callable[[SubmittedRuns], str]
 Counting = Callable[[str], AbstractContextManager[Callable[[int], object]]]
@@ -241,7 +240,7 @@ class Runs:
     ) -> RunReport:
         """Deliver the addressed objects; with `again` those that are DONE a second time.
 
-        With `failed` only those whose jobs FAILED, under the latest revision; see `failed_objects`.
+        With `failed` only those whose jobs FAILED or are CANCELLED; see `failed_objects`.
         `revision` is that of a connector which the command made (None: the latest of a stored
         one). Missing topics are created as `topics` says; for a connector that the command made
         also where the brokers create topics at their first use. Raises where nothing was started;
@@ -363,7 +362,7 @@ class Runs:
             self.control.notify(
                 f"{counted(count, 'job')} of revision {revision} of connector {jobs[0].connector},"
                 f" to topic {topic}; the latest is {latest}, under which `extentflow run --failed`"
-                " delivers objects that FAILED in full"
+                " delivers their objects in full"
             )
 
     def replay_all(
@@ -736,13 +735,20 @@ class Runs:
         current = (ledger.jobs.get(job_id) for job_id in dict.fromkeys(listed))
         known = [job for job in current if job is not None and job.state in REPLAYABLE]
         jobs = [job for job in known if not job.state.open or job.reopened > 0]
-        found = [job for job in jobs if not planner.is_followed(job)]
-        if left := len(jobs) - len(found):
+        latest = [job for job in jobs if not planner.is_followed(job)]
+        if left := len(jobs) - len(latest):
             self.control.notify(
                 f"{counted(left, 'job')} left out, because the object was delivered again since; "
                 "`extentflow replay JOB --accept-duplicates` replays one all the same"
             )
-        return found
+        # Without versions, the bytes that such a job is pinned to do not exist any more.
+        since = delivered_since(ledger, (job for job in latest if job.version.version_id is None))
+        if since:
+            self.control.notify(
+                f"{counted(len(since), 'job')} left out, because a later version of the object was"
+                " delivered since; `extentflow replay JOB` tries one all the same"
+            )
+        return [job for job in latest if job.id not in since]
 
     def _deliverable(self, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
         """Return the jobs that can be delivered here, and why the others cannot."""

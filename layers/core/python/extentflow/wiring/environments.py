@@ -68,10 +68,7 @@ def use_running_servers(
             continue
         for variable, text in found.variables.items():
             environ.setdefault(variable, text)
-        notify(
-            f"using {found.name}, because no setting names a cluster: {found.parts}; {found.switch}"
-            " leaves it out"
-        )
+        notify(f"using {found.name}: {found.parts}; {found.switch} leaves it out")
         return
 
 
