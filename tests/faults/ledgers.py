@@ -52,7 +52,8 @@ CREATE OR REPLACE FUNCTION campaign_fault() RETURNS trigger LANGUAGE plpgsql AS 
 DECLARE chosen text;
 BEGIN
     SELECT code INTO chosen FROM campaign_faults
-    WHERE until > clock_timestamp() AND random() < share LIMIT 1;
+    WHERE until > clock_timestamp() AND random() < share
+    ORDER BY code = 'slow' LIMIT 1;  -- a slow commit takes no error's place
     IF chosen = 'slow' THEN
         PERFORM pg_sleep(0.1);
     ELSIF chosen IS NOT NULL THEN
