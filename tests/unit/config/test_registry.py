@@ -102,6 +102,7 @@ def test_a_key_of_a_converter_needs_its_converter(part: str, chosen: dict[str, s
         ({"use.latest.version": "true"}, "auto.register.schemas is false; write that, too"),
         ({"subject.name.strategy": "RecordNameStrategy"}, "record.name: missing; Rec"),
         ({"record.name": "a-b"}, "write names of letters, digits and _"),
+        ({"record.name": "string"}, "string is a type of Avro's; choose another name"),
         ({"schema.registry.ssl.ca.location": "/a.pem"}, "schema.registry.url is not https"),
     ],
 )

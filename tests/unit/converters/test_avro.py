@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import math
+import re
 import uuid
 from collections.abc import Iterator
 from decimal import Context, Decimal
@@ -273,6 +274,32 @@ def test_nested_records_have_names_of_their_own() -> None:
     assert schema["fields"][1]["type"][1]["items"][1]["name"] == "Row_b_item"
 
 
+INNER = pa.struct([("x", pa.int8())])
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"a": pa.struct([("b", INNER)]), "a_b": INNER}, {"Row_a", "Row_a_b", "Row_a_b_"}),
+        ({"a": pa.list_(INNER), "a_item": INNER}, {"Row_a_item", "Row_a_item_"}),
+        ({"m": pa.map_(pa.string(), INNER), "m_value": INNER}, {"Row_m_value", "Row_m_value_"}),
+        ({"m": pa.map_(pa.int8(), pa.int8()), "m_entry": INNER}, {"Row_m_entry", "Row_m_entry_"}),
+        (
+            {"a": pa.struct([("b", pa.binary(2))]), "a_b": pa.binary(3)},
+            {"Row_a", "Row_a_b", "Row_a_b_"},
+        ),
+    ],
+)
+def test_paths_that_are_written_alike_make_types_of_different_names(
+    columns: dict[str, pa.DataType], expected: set[str]
+) -> None:
+    """Trap: the schema defined a name twice, which a registry or a consumer refuses."""
+    schema = record_schema([pa.field(*one) for one in columns.items()], "Row", NAMES)
+
+    fastavro.parse_schema(schema)
+    assert set(re.findall('"name": "(Row_[a-z_]+)"', json.dumps(schema))) == expected
+
+
 @pytest.mark.parametrize(
     "kind", [pa.dense_union([pa.field("a", pa.int8())]), pa.month_day_nano_interval()]
 )
@@ -445,6 +472,77 @@ def test_fields_come_in_the_schemas_order_with_its_defaults() -> None:
     assert decoded(rows[0], schema) == {
         "b": "x", "new": None, "n": 1.5, "in": {"k": -70}, "e": "M", "l": [], "a": 7
     }  # fmt: skip
+
+
+FIXED = {"type": "fixed", "name": "F", "size": 2}
+POINT = {
+    "type": "record",
+    "name": "P",
+    "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int", "default": 5}],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "default", "expected"),
+    [
+        (FIXED, "\u00ffb", b"\xffb"),
+        (["null", "long", "double"], 1.5, 1.5),
+        (["int", "string"], "5", "5"),
+        (["long", "int"], 1 << 40, 1 << 40),
+        ("long", -(1 << 63), -(1 << 63)),
+        ("int", (1 << 31) - 1, (1 << 31) - 1),
+        ("double", 3, 3.0),
+        ("boolean", True, True),
+        ({"type": "array", "items": "int"}, [1, -2], [1, -2]),
+        (
+            {"type": "map", "values": ["null", "string"]},
+            {"a": "b", "c": None},
+            {"a": "b", "c": None},
+        ),
+        (POINT, {"x": 1}, {"x": 1, "y": 5}),
+    ],
+)
+def test_a_default_is_written_as_what_it_is(schema: Json, default: Json, expected: Json) -> None:
+    given = record(
+        {"name": "d", "type": schema, "default": default}, {"name": "id", "type": "long"}
+    )
+
+    rows = encoded(pa.record_batch({"id": [7]}), given)
+
+    assert decoded(rows[0], given) == {"d": expected, "id": 7}
+
+
+@pytest.mark.parametrize(
+    ("schema", "default"),
+    [
+        *((FIXED, text) for text in ("abc", "a", 5)),
+        *(("long", one) for one in (1.5, 1 << 63, True, "1")),
+        *(("int", one) for one in (1 << 31, -(1 << 31) - 1, True)),
+        *(("boolean", one) for one in ("no", 1)),
+        ("float", 1e39),
+        ("double", 10**400),
+        ("string", 1),
+        ("bytes", "\u0100"),
+        (["null", "int"], "x"),
+        (ENUM, "unknown"),
+        ({"type": "array", "items": "int"}, ["x"]),
+        ({"type": "map", "values": "int"}, []),
+        (POINT, {}),
+        (POINT, []),
+    ],
+)
+def test_a_default_of_another_type_is_refused(schema: Json, default: Json) -> None:
+    """Trap: they were coerced, and every field behind a fixed of another size was wrong."""
+    held = parse_schema(json.dumps(record({"name": "d", "type": schema, "default": default})))
+
+    with pytest.raises(IncompatibleSchema, match=r"the default .* of its field 'd' is no "):
+        record_writer([], held, "", LIMITS)
+
+
+@pytest.mark.parametrize("name", [["d"], {}, 5, None])
+def test_a_name_that_is_no_text_is_refused(name: Json) -> None:
+    with pytest.raises(IncompatibleSchema, match="no Avro schema that can be read"):
+        parse_schema(json.dumps(record({"name": name, "type": "int"})))
 
 
 def test_a_column_without_a_field_and_a_field_without_a_column_are_refused() -> None:

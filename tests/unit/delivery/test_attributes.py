@@ -200,6 +200,19 @@ def test_seconds_beyond_kafkas_timestamps_are_bad_records() -> None:
     assert list(caught.value.rows) == [0]
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_the_lowest_instant_is_a_bad_record(unit: str) -> None:
+    """Trap: Arrow's floor overflows there, and the extent failed. Writers use it for no instant."""
+    column = pa.array([-(2**63), 7 * 10**9, -1], pa.int64()).view(pa.timestamp(unit))
+
+    with pytest.raises(CorruptRecord) as caught:
+        Attributes(timestamp="at").bind(pa.schema([("at", column.type)]), EXTENT)(
+            pa.record_batch({"at": column}), range(3)
+        )
+
+    assert caught.value.rows == dict.fromkeys((0, 2), f"message.timestamp: {EARLY}")
+
+
 def test_a_chunk_is_split_with_its_attributes() -> None:
     config = {"headers": "id=column:id", "message.timestamp": "column:id"}
     (chunk,) = convert(TABLE, config).chunks

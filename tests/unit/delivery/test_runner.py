@@ -716,7 +716,7 @@ def test_one_bad_record_more_than_a_job_may_have_fails_it_before_it_is_committed
     assert len(world.broker.read_committed(DEAD)) == 1
     closed = world.ledger.jobs.close(job.id)
     assert closed.state is JobState.FAILED
-    assert "`extentflow run --again`" in closed.reason
+    assert "`extentflow run --failed`" in closed.reason
 
 
 def test_extents_of_a_job_with_too_many_bad_records_are_not_started() -> None:

@@ -47,6 +47,12 @@ def plan(body: bytes, target_bytes: int = 1) -> list[tuple[int, int]]:
         pa.array([{"a": 1}, None]),
         pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
         pa.array(["a", "b", "a"]).dictionary_encode(),
+        # Trap: the index 0 of an empty dictionary, in rows that the struct makes null.
+        pa.array([None, None], pa.struct([("d", pa.dictionary(pa.int8(), pa.string()))])),
+        pa.array(
+            [{"s": None}, None],
+            pa.struct([("s", pa.struct([("d", pa.dictionary(pa.int8(), pa.string()))]))]),
+        ),
         pa.array([1000, 1000, 2000]).cast(pa.timestamp("ns", "UTC")),
         pa.array([None, None], pa.null()),
     ],

@@ -151,8 +151,9 @@ CONTRADICTIONS = {
     "a.arrow": [(PARQUET, "begins as parquet (format)"), (b"a,b\n1,2\n", "rrow")],
     "data": [
         (b"a,b\n1,2\n", "the name has no extension of a format, and the content shows none"),
+        (b"\xfd7zXZ\x00\x00\x04", "begins as xz, which is not read; unpack it and upload"),
         (LONG.encode("utf-16-le"), "the name has no extension of a format"),
-        (zipped(), "the name has no extension of a format"),
+        (zipped(), "begins as zip, which is not read; unpack it and upload"),
     ],
     "data.xyz": [(b"a,b\n1,2\n", "the extension .xyz is of no known format")],
     "a.parquet.gz": [(gzipped(PARQUET), "gzip around parquet is not read")],

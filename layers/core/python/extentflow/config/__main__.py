@@ -109,6 +109,10 @@ def _blocks() -> Iterator[str]:
     yield "### What each format allows"
     yield "Formats of installed packages come in addition (docs/extending.md)."
     yield "\n".join(_grid([_format(name) for name in FORMATS.names() if FORMATS.is_built_in(name)]))
+    yield (
+        "Where a format makes columns of JSON (`jsonl.schema`, `json.schema`), and behind"
+        " transforms, each converter of `csv` fits; with `select`, also `base64`."
+    )
     yield "### What each transform takes"
     yield "[transforms.md](transforms.md) says what they do. Keys stand below `transforms.NAME.`."
     yield from _adapters(TRANSFORMS)

@@ -75,6 +75,8 @@ _CONNECT_CONVERTERS = {
 }
 
 
+# What content shows and nothing reads.
+NOT_READ = ("xz", "legacy lz4", "zip", "tar")
 # The converters of one member of documents, and of values of headers.
 OF_MEMBERS = ("string", "bytes", "base64")
 _HEADER_CLASSES = _CONNECT_CONVERTERS | {
@@ -108,6 +110,8 @@ def _tag(text: str) -> str:
         raise ValueError(
             "write name=value: letters, digits, spaces and + - . _ : / @, as S3 allows"
         )
+    if name.lower().startswith("aws:"):
+        raise ValueError("S3 keeps names of tags that begin with aws: for itself; choose another")
     return text.strip()
 
 
@@ -567,6 +571,11 @@ class ConnectorConfig:
         UnsupportedFormat where there is none, or other settings exclude it.
         """
         name = self.format or _format_by_extension(key)
+        if recognised in NOT_READ and self.needs_content(key):
+            raise UnsupportedFormat(
+                f"{self._uri(key)} begins as {recognised}, which is not read; unpack it and upload"
+                " what it holds, or recompress that with gzip, zstd, bzip2 or lz4"
+            )
         if recognised in FORMATS.names() and self.needs_content(key):
             name = recognised
         if name is None:

@@ -32,9 +32,14 @@ def _urls(text: str) -> tuple[str, ...]:
     return tuple(types.URL.read(one).rstrip("/") for one in text.split(","))
 
 
+_AVRO_TYPES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
 def _record_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", text.strip()):
         raise ValueError("write names of letters, digits and _, separated by dots: com.acme.Order")
+    if text.strip() in _AVRO_TYPES:
+        raise ValueError(f"{text.strip()} is a type of Avro's; choose another name")
     return text.strip()
 
 

@@ -1,7 +1,8 @@
 """Avro schemas: those of Arrow's types, and those that a registry holds.
 
 docs/registry.md has the table of types. Records, fixed types and enums of nested columns are named
-by their path, so that a name is unique and the same in every run.
+by their path, with _ behind it where another type has that name, so that a name is unique and the
+same in every run.
 """
 
 import json
@@ -33,58 +34,79 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # -- from Arrow -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """How columns are named, and the names of types that a schema has so far."""
+
+    names: Names
+    taken: set[str]
+
+    def of_type(self, path: str) -> str:
+        """Return the name of the type at a path, which no other one has."""
+        name = path
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
 def record_schema(fields: Sequence[pa.Field], name: str, names: Names) -> Json:
     """Return the schema of a record of the columns, called `name`; UnsupportedType by column."""
     namespace, _, short = name.rpartition(".")
     record = {"type": "record", "name": short}
     if namespace:
         record["namespace"] = namespace
-    return {**record, "fields": _fields(fields, "", short, names)}
+    return {**record, "fields": _fields(fields, "", short, _Naming(names, {short}))}
 
 
-def _fields(fields: Sequence[pa.Field], path: str, name: str, names: Names) -> list[Json]:
+def _fields(fields: Sequence[pa.Field], path: str, name: str, naming: _Naming) -> list[Json]:
     made = []
-    for one, written in zip(fields, names.fields([f.name for f in fields], path), strict=True):
+    written_as = naming.names.fields([f.name for f in fields], path)
+    for one, written in zip(fields, written_as, strict=True):
         inner = f"{path}.{one.name}" if path else one.name
-        schema = _nullable(one, inner, f"{name}_{written}", names)
+        schema = _nullable(one, inner, f"{name}_{written}", naming)
         # A default lets consumers' schemas lose the field again.
         default = {"default": None} if isinstance(schema, list) else {}
         made.append({"name": written, "type": schema, **default})
     return made
 
 
-def _nullable(one: pa.Field, path: str, name: str, names: Names) -> Json:
-    schema = _schema(one.type, path, name, names)
+def _nullable(one: pa.Field, path: str, name: str, naming: _Naming) -> Json:
+    schema = _schema(one.type, path, name, naming)
     return ["null", schema] if one.nullable and schema != "null" else schema
 
 
-def _schema(data_type: pa.DataType, path: str, name: str, names: Names) -> Json:
-    """Return the schema of a type; `name` is that of a record or a fixed type that it needs."""
+def _schema(data_type: pa.DataType, path: str, name: str, naming: _Naming) -> Json:
+    """Return the schema of a type; `name` is that of a record or a fixed type, if it is free."""
     require_digits(data_type, path)
     for recognises, build in _SCALARS:
         if recognises(data_type):
             found = build(data_type)
-            return {**found, "name": name} if isinstance(found, dict) and "size" in found else found
+            if isinstance(found, dict) and "size" in found:
+                return {**found, "name": naming.of_type(name)}
+            return found
     if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
-        return _schema(data_type.value_type, path, name, names)
+        return _schema(data_type.value_type, path, name, naming)
     if types.is_nested(data_type) and not types.is_union(data_type):
-        return _nested(data_type, path, name, names)
+        return _nested(data_type, path, name, naming)
     raise no_exact_form(path, data_type, "form in Avro")
 
 
-def _nested(data_type: pa.DataType, path: str, name: str, names: Names) -> Json:
+def _nested(data_type: pa.DataType, path: str, name: str, naming: _Naming) -> Json:
     if isinstance(data_type, LISTS):
-        items = _nullable(data_type.value_field, f"{path}[]", f"{name}_item", names)
+        items = _nullable(data_type.value_field, f"{path}[]", f"{name}_item", naming)
         return {"type": "array", "items": items}
     if types.is_struct(data_type):
         fields = [data_type.field(index) for index in range(data_type.num_fields)]
-        return {"type": "record", "name": name, "fields": _fields(fields, path, name, names)}
-    value = _nullable(data_type.item_field, f"{path}.value", f"{name}_value", names)
+        own = naming.of_type(name)
+        return {"type": "record", "name": own, "fields": _fields(fields, path, own, naming)}
+    value = _nullable(data_type.item_field, f"{path}.value", f"{name}_value", naming)
     if is_text(plain_type(data_type.key_type)):
         return {"type": "map", "values": value}
-    key = _schema(data_type.key_type, f"{path}.key", f"{name}_key", names)
+    key = _schema(data_type.key_type, f"{path}.key", f"{name}_key", naming)
     fields = [{"name": "key", "type": key}, {"name": "value", "type": value}]
-    return {"type": "array", "items": {"type": "record", "name": f"{name}_entry", "fields": fields}}
+    entry = {"type": "record", "name": naming.of_type(f"{name}_entry"), "fields": fields}
+    return {"type": "array", "items": entry}
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
@@ -235,20 +257,20 @@ class _Parser:
         return self._named(schema, namespace)
 
     def _named(self, schema: Mapping[str, Json], namespace: str) -> Schema:
-        name = schema["name"]
+        name = _text(schema["name"])
         if "." in name:
             namespace = name.rpartition(".")[0]
         else:
-            namespace = schema.get("namespace", namespace)
+            namespace = _text(schema.get("namespace", namespace))
             name = f"{namespace}.{name}" if namespace else name
         kind = "record" if schema["type"] == "error" else schema["type"]
         made = self.named[name] = Schema(kind, name)
-        made.symbols = tuple(schema["symbols"]) if kind == "enum" else ()
+        made.symbols = tuple(map(_text, schema["symbols"])) if kind == "enum" else ()
         made.size = int(schema["size"]) if kind == "fixed" else 0
         if kind == "record":
             made.fields = tuple(
                 Field(
-                    one["name"],
+                    _text(one["name"]),
                     self.parse(one["type"], namespace),
                     "default" in one,
                     one.get("default"),
@@ -256,6 +278,12 @@ class _Parser:
                 for one in schema["fields"]
             )
         return _with_logical(made, schema)
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _with_logical(made: Schema, schema: Mapping[str, Json]) -> Schema:

@@ -24,6 +24,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
@@ -360,9 +362,18 @@ def _require_readable(version: ObjectVersion, kind: pa.DataType) -> None:
         _ = kind.tz  # decoded when it is asked for, too
 
 
-def _require_valid(rows: pa.RecordBatch) -> None:
-    """Raise ArrowInvalid or ArrowIndexError for a batch that Arrow's kernels cannot read safely."""
-    rows.validate(full=True)
+def _valid(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch that Arrow's kernels can read safely.
+
+    Raises ArrowInvalid or ArrowIndexError.
+    """
+    try:
+        rows.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowIndexError):
+        rows.validate()  # the sizes of buffers
+        columns = [_without_hidden(column) for column in rows.columns]
+        rows = pa.record_batch(columns, schema=rows.schema)
+        rows.validate(full=True)
     for array in chain.from_iterable(_views(column) for column in rows.columns):
         # Arrow checks no view whose row is null, and its casts follow them.
         buffers = [None, *array.buffers()[1:]]
@@ -375,6 +386,27 @@ def _require_valid(rows: pa.RecordBatch) -> None:
                 f"its views are of {claimed} bytes, extentflow reads up to"
                 f" {LARGEST_UNPACKED_BYTES}; write smaller batches"
             )
+    return rows
+
+
+def _without_hidden(array: pa.Array, hidden: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return an array without the indices of rows that a struct above it makes null.
+
+    Writers leave any index there, also where the dictionary is empty.
+    """
+    if pa.types.is_struct(array.type) and array.type.num_fields:
+        nulls = array.is_null().to_numpy(zero_copy_only=False)
+        hidden = nulls if hidden is None else hidden | nulls
+        children = [
+            _without_hidden(one, hidden) for one in map(array.field, range(array.type.num_fields))
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(array.type), mask=pa.array(nulls))
+    if pa.types.is_dictionary(array.type) and hidden is not None:
+        shown = pc.if_else(hidden, None, array.indices)
+        return pa.DictionaryArray.from_arrays(
+            shown, array.dictionary, ordered=array.type.ordered, safe=False
+        )
+    return array
 
 
 def _views(array: pa.Array) -> Iterator[pa.Array]:
@@ -455,7 +487,7 @@ class ArrowIpc:
             file.hold(batch.start, source.stream(batch.start, batch.end, window_bytes=window))
             try:
                 rows = reader.get_batch(number)
-                _require_valid(rows)
+                rows = _valid(rows)
             except _ERRORS as exc:
                 file.check()
                 reason = (
@@ -482,7 +514,7 @@ class ArrowIpc:
                     continue
                 batch = Block(start, file.at)
                 try:
-                    _require_valid(rows)
+                    rows = _valid(rows)
                 except (pa.ArrowInvalid, pa.ArrowIndexError) as exc:
                     where = f"{version.uri}[{start}-{file.at})"
                     reason = f"{where}: a record batch is lost: {_one_line(exc)}"

@@ -559,7 +559,8 @@ class TextOptions:
 
     delimiter: str | None = key(
         or_word("newline", DELIMITER),
-        r"What ends a record; `newline` is LF or CR LF. Escapes: `\n`, `\r`, `\t`, `\0`, `\\`,"
+        r"What ends a record; `newline` is LF or CR LF. Its end is not its beginning (`|~;`, not"
+        r" `|~|`): several in a row could be cut anywhere. Escapes: `\n`, `\r`, `\t`, `\0`, `\\`,"
         r" `\x1e`, `\u2028`.",
         shown="newline",
     )

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import orjson
 
+from extentflow.config.connector import NOT_READ
 from extentflow.errors import CorruptObject
 from extentflow.formats import FORMATS, magic
 from extentflow.formats.bgzf import END_MARKER, begins_bgzf
@@ -50,13 +51,16 @@ def recognised_format(
 ) -> str | None:
     """Return the format that an object's first and last bytes show; None if they show none.
 
-    `charset` is the configured one. CSV and plain text look alike and are never guessed.
+    `charset` is the configured one. CSV and plain text look alike and are never guessed. NOT_READ
+    are compressions and archives.
     """
     if compression != "none":
         head, tail = _content(head, compression), b""
     seen = recognise(head, tail)
     if seen is not None and seen.kind == "format":
         return seen.name if seen.name in FORMATS.names() else None
+    if seen is not None and seen.name in NOT_READ:
+        return seen.name
     return _json_layout(sample_as_utf8(head, charset))
 
 
