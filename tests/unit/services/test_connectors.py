@@ -1,4 +1,4 @@
-"""Connectors that do not exist: each operation names the nearest one."""
+"""Connectors that do not exist, and several that are stored together."""
 
 from collections.abc import Callable
 
@@ -52,3 +52,32 @@ def test_a_deleted_connector_is_not_suggested(connectors: Connectors) -> None:
         match="connector orders is not stored: it was deleted, or `extentflow run --topic` made it",
     ):
         connectors.get("orders")
+
+
+def test_connectors_that_are_stored_together_name_those_before_that_read_the_same() -> None:
+    ledger = MemoryLedger()
+    listed: list[str] = []
+    ledger.on_call = listed.append
+    connectors = Connectors(ledger)
+    connectors.put(ORDERS)
+    listed.clear()
+    inner = {**ORDERS, "name": "inner", "aws.s3.prefix": "in/"}
+
+    stored = connectors.put_all([ORDERS, inner, {**inner, "name": "other", "topic": "other"}])
+
+    assert [(one.name, one.revision) for one in stored] == [
+        ("orders", 1),  # unchanged
+        ("inner", 1),
+        ("other", 1),
+    ]
+    assert [[found.name for found in one.overlapping] for one in stored] == [[], ["orders"], []]
+    assert listed.count("connectors") == 1  # it reads each connector
+
+
+def test_no_connector_is_stored_where_one_is_wrong() -> None:
+    ledger = MemoryLedger()
+
+    with pytest.raises(Misconfigured):
+        Connectors(ledger).put_all([ORDERS, {**ORDERS, "name": "b", "topic": "no topic"}])
+
+    assert not list(ledger.connectors.list())

@@ -47,8 +47,7 @@ def validate(files: Files, *, as_json: AsJson = False) -> None:
 def put(files: Files, *, as_json: AsJson = False) -> None:
     """Store connectors, none where one is wrong; jobs already planned keep their revision."""
     checked = _checked(files)  # all of them, before the ledger is reached
-    connectors = _connectors()
-    stored = [connectors.put(config) for config in checked]
+    stored = _connectors().put_all(checked)
     facts = [{"name": one.name, "revision": one.revision} for one in stored]
     said = [f"connector {one.name} stored as revision {one.revision}" for one in stored]
     output.show(facts[0] if len(files) == 1 else facts, *said, as_json=as_json)

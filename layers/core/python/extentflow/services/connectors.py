@@ -1,8 +1,9 @@
 """Connectors: validate, put, list, show, delete, pause, resume and stop."""
 
+import builtins
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from urllib.parse import urlsplit
@@ -84,10 +85,25 @@ class Connectors:
 
         Raises Misconfigured with all problems of the configuration; nothing is stored then.
         """
-        checked = check_connector(config)
-        stored = self._ledger.connectors.put(checked.name, config)
-        others = map(self._described, overlapping(checked, self._ledger.connectors.list()))
-        return StoredConnector(stored.name, stored.revision, tuple(others))
+        (stored,) = self.put_all([config])
+        return stored
+
+    def put_all(self, configs: Sequence[Mapping[str, str]]) -> builtins.list[StoredConnector]:
+        """Store connectors as `put`, none where one is wrong; an interruption leaves the rest."""
+        checked = [check_connector(config) for config in configs]
+        revisions = [
+            self._ledger.connectors.put(one.name, config).revision
+            for one, config in zip(checked, configs, strict=True)
+        ]
+        # Once for all: every listing reads each connector.
+        new = {one.name for one in checked}
+        known = [version for version in self._ledger.connectors.list() if version.name not in new]
+        stored: builtins.list[StoredConnector] = []
+        for one, config, revision in zip(checked, configs, revisions, strict=True):
+            others = tuple(map(self._described, overlapping(one, known)))
+            stored.append(StoredConnector(one.name, revision, others))
+            known.append(ConnectorVersion(one.name, revision, config))
+        return stored
 
     def list(self) -> list[Connector]:
         """Return the latest revision of every connector."""
