@@ -168,7 +168,8 @@ class Stack:
         merged: dict[str, str] = {}
         for state in self.state():
             merged |= state.environment
-        if SERVERS in merged and LEDGER_ENDPOINT not in merged and self.ledger.exists():
+        named = LEDGER_ENDPOINT in merged or LEDGER_URL in merged  # by a service
+        if SERVERS in merged and not named and self.ledger.exists():
             merged[LEDGER_URL] = LedgerAddress.of_file(self.ledger).url
         return merged
 

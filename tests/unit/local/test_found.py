@@ -13,6 +13,8 @@ from extentflow.wiring.environments import FoundServers
 from extentflow_local.cli import app
 from extentflow_local.found import running_stack
 from extentflow_local.processes import birth_of
+from extentflow_local.services.kafka import Kafka
+from extentflow_local.services.postgres import Postgres
 from extentflow_local.stack import LEDGER_ENDPOINT, LEDGER_URL, Stack
 
 
@@ -54,6 +56,15 @@ def test_a_stack_without_dynamodb_has_a_file_as_its_ledger(folder: Path) -> None
         f"Kafka 127.0.0.1:19092, S3 http://127.0.0.1:18333, ledger {folder}/var/ledger.db"
     )
     assert servers.switch == "EXTENTFLOW_LOCAL_STACK=off"
+
+
+def test_the_database_of_a_service_is_the_ledger_although_there_is_a_file(folder: Path) -> None:
+    """Trap: after `make demo`, `make demo-onprem` connected to PostgreSQL at the file's address."""
+    running(folder, kafka=19092, postgres=15432)
+    stack = Stack(folder, services=(Kafka(), Postgres()))
+    Stack(folder).create_ledger()
+
+    assert stack.environment()[LEDGER_URL].startswith("postgresql://")
 
 
 def test_while_dynamodb_runs_it_is_the_ledger(folder: Path) -> None:
