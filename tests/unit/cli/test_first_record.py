@@ -260,6 +260,26 @@ def test_a_dry_run_shows_the_jobs_of_other_folders(
     assert shown == {"a.txt": "DONE", "b.txt": "new"}
 
 
+def test_what_was_corrected_and_delivered_since_is_no_failure_of_any_folder(
+    line: Line, files: Path
+) -> None:
+    """Trap: each command with --failed advised what another one had delivered, for ever."""
+    limited = ("--set", "record.max.bytes=50")
+    files.joinpath("a.txt").write_text("x" * 100 + "\n")
+    files.joinpath("b.txt").write_text("x" * 100 + "\n")
+    assert line.run(".", *TOPIC, *limited) == 1
+    files.joinpath("a.txt").write_text("corrected\n")
+    files.joinpath("b.txt").unlink()
+    assert line.run("data", *TOPIC, *limited) == 0
+    before = line.delivered
+
+    assert line.run("data", *TOPIC, *limited, "--failed") == 0
+    assert line.run(".", *TOPIC, *limited, "--failed") == 0
+
+    assert line.delivered == before
+    assert "to deliver the new version" not in line.said
+
+
 def test_what_one_cluster_got_is_delivered_to_another_one_as_well(line: Line, files: Path) -> None:
     """Trap: the second cluster was refused, and the advice doubled the records of the first."""
     files.joinpath("b.txt").unlink()

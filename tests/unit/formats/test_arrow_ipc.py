@@ -22,6 +22,7 @@ from extentflow.formats import FORMATS, FormatOptions, arrow_ipc, no_rows, row_f
 from extentflow.formats.arrow_ipc import LARGEST_UNPACKED_BYTES, ArrowIpc, read_footer
 from extentflow.testing.stores import MemorySource
 
+CODES = pa.dictionary(pa.int8(), pa.string())
 FILE = written(WIDE, 250)
 STREAM = written(WIDE, 250, stream=True)
 
@@ -48,11 +49,12 @@ def plan(body: bytes, target_bytes: int = 1) -> list[tuple[int, int]]:
         pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
         pa.array(["a", "b", "a"]).dictionary_encode(),
         # Trap: the index 0 of an empty dictionary, in rows that the struct makes null.
-        pa.array([None, None], pa.struct([("d", pa.dictionary(pa.int8(), pa.string()))])),
-        pa.array(
-            [{"s": None}, None],
-            pa.struct([("s", pa.struct([("d", pa.dictionary(pa.int8(), pa.string()))]))]),
-        ),
+        pa.array([None, None], pa.struct([("d", CODES)])),
+        pa.array([{"s": None}, None], pa.struct([("s", pa.struct([("d", CODES)]))])),
+        pa.array([[{"d": None}, None], None], pa.list_(pa.struct([("d", CODES)]))),
+        pa.array([None, [None, None]], pa.list_(CODES, 2)),
+        pa.array([[("k", None)], None], pa.map_(pa.string(), pa.struct([("d", CODES)]))),
+        pa.array([{"l": [None]}, None], pa.struct([("l", pa.list_(CODES))])),
         pa.array([1000, 1000, 2000]).cast(pa.timestamp("ns", "UTC")),
         pa.array([None, None], pa.null()),
     ],

@@ -7,12 +7,13 @@ from itertools import count
 import pytest
 from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
-from tests.support.memory_runtime import BUCKET, MemoryRuntime
+from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
 from extentflow.cli.statuses import next_command
-from extentflow.errors import Conflict
+from extentflow.errors import AccessDenied, BucketGone, Conflict
+from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.jobs.run import RunReport
-from extentflow.model import JobState
+from extentflow.model import JobState, ObjectVersion
 from extentflow.services.connectors import Connectors
 from extentflow.services.failures import Step, described
 from extentflow.services.jobs import Jobs
@@ -31,7 +32,8 @@ class Stage:
         self.put_connector()
 
     def put_connector(self, **changes: str) -> None:
-        self.runtime.put_connector(input__format="jsonl", extent__bytes="8", **changes)
+        usual = {"input__format": "jsonl", "extent__bytes": "8"}
+        self.runtime.put_connector(**(usual | changes))
 
     def tolerate_bad_records(self) -> None:
         queue = {"errors__deadletterqueue__topic__name": "dead"}
@@ -233,14 +235,133 @@ def test_a_replay_of_all_leaves_out_objects_whose_later_version_was_delivered(
 
     assert [job.uri for job in report.jobs] == ["s3://shop/c/other"]
     assert stage.sent() == before
-    assert (
-        "1 job left out, because a later version of the object was delivered since;"
-        " `extentflow replay JOB` tries one all the same"
-    ) in stage.notes
+    left = "1 job left out, because a later version of the object was delivered since"
+    assert left in stage.notes
     detail = Jobs(stage.runtime).get(old.id)
     assert detail.newer is not None
     assert detail.newer.state is JobState.DONE
-    assert next_command(detail) == ""
+    assert next_command(detail) == (
+        f"where the object is this version again, `extentflow replay {old.id}` continues it"
+    )
+
+
+def test_a_version_that_is_current_again_is_replayed(stage: Stage) -> None:
+    """Trap: its job was left out, because another version was delivered in between."""
+    sent = stopped(stage)
+    stage.put(stopped=GOOD)
+    assert stage.run().ok
+    stage.put(stopped=GOOD * 2)
+
+    report = stage.runs().replay_all("c", engine=EngineChoice("inline"))
+
+    assert report.ok
+    assert [job.state for job in report.jobs] == ["DONE"]
+    assert stage.sent() == sent + 1 + 1
+
+
+def test_an_object_of_another_bucket_is_no_later_version(stage: Stage) -> None:
+    """Trap: where a connector reads another bucket since, a key's jobs there hid those here."""
+    stage.put(one=BAD)
+    stage.run()
+    (old,) = stage.runtime.memory.jobs.list("c", JobState.FAILED)
+    stage.put_connector(aws__s3__bucket__name="elsewhere")
+    stage.runtime.memory_store.put("elsewhere", "c/one", GOOD)
+    assert stage.run().ok
+    assert not any("changed since delivery" in note for note in stage.notes)
+
+    report = stage.runs().replay_all("c", engine=EngineChoice("inline"))
+
+    assert [job.job for job in report.jobs] == [old.id]
+    assert Jobs(stage.runtime).get(old.id).newer is None
+
+
+def test_a_bucket_that_is_missing_is_no_deletion(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trap: of a folder that was not mounted, all objects were left out as deleted, with code 0."""
+    stage.put(one=BAD)
+    stage.run()
+
+    def head(*_args: object) -> None:
+        raise BucketGone("s3://shop: no such bucket")
+
+    monkeypatch.setattr(stage.runtime.memory_store, "head", head)
+
+    with pytest.raises(BucketGone):
+        stage.run(failed=True)
+    with pytest.raises(BucketGone):
+        stage.steps()
+
+
+def test_a_job_of_another_cluster_prevents_no_other_object(stage: Stage) -> None:
+    """Trap: it ended the run, and its dry run did not say so."""
+    stage.put(one=BAD, two=BAD)
+    stage.run("s3://shop/c/one")
+    new = Cluster({TOPIC: 1})
+    new.cluster = "new"
+    stage.runtime.use_cluster(new)
+    stage.run("s3://shop/c/two")
+    stage.tolerate_bad_records()
+
+    (problem,) = stage.runs().failed("c").problems
+    report = stage.run(failed=True)
+
+    assert "c/one: job " in problem
+    assert "and bootstrap.servers leads to new" in problem
+    assert problem in report.errors
+    assert [(job.uri, job.state) for job in report.jobs] == [("s3://shop/c/two", "DONE")]
+
+
+def test_an_object_that_may_not_be_read_prevents_no_other_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.put(one=BAD, two=BAD)
+    stage.run()
+    stage.tolerate_bad_records()
+    head = stage.runtime.memory_store.head
+
+    def denied(bucket: str, key: str, *more: str) -> ObjectVersion:
+        if key == "c/one":
+            raise AccessDenied("s3://shop/c/one: access denied")
+        return head(bucket, key, *more)
+
+    monkeypatch.setattr(stage.runtime.memory_store, "head", denied)
+
+    assert stage.steps() == {"one": (Step.AGAIN, 1), "two": (Step.AGAIN, 1)}
+    assert [job.state for job in stage.run(failed=True).jobs] == ["DONE", "DONE"]
+
+
+def test_records_of_all_generations_are_counted_as_delivered_before(stage: Stage) -> None:
+    stage.put(one=BAD)
+    stage.run()
+    stage.put_connector(input__format="parquet")
+    stage.run(failed=True)
+    stage.tolerate_bad_records()
+
+    assert stage.steps() == {"one": (Step.AGAIN, 1)}
+
+
+def test_an_interrupted_second_delivery_is_left_to_its_own_command(stage: Stage) -> None:
+    """Trap: its first generation was continued beside the next one."""
+    stopped(stage)
+    (job,) = stage.runtime.memory.jobs.list("c")
+    stage.runtime.memory.jobs.resume(job.id)
+    stage.runtime.memory.jobs.end(job.id, JobState.CANCELLED, AGAIN_BEGAN)
+    sent = stage.sent()
+
+    assert stage.steps() == {}
+    assert not stage.run(failed=True).jobs
+    assert stage.sent() == sent
+
+
+def test_a_stopped_connector_is_a_problem_of_a_dry_run(stage: Stage) -> None:
+    stage.put(one=BAD)
+    stage.run()
+    Connectors(stage.runtime.ledger).stop("c")
+
+    (problem,) = stage.runs().failed("c").problems
+
+    assert "connector c is STOPPED" in problem
 
 
 def test_an_object_that_fails_again_is_replayed_and_not_delivered_a_third_time(

@@ -124,8 +124,11 @@ def next_command(found: JobDetail) -> str:
     job = found.job
     if found.replayable:
         corrected = "a corrected object is a new version, which the next run delivers"
-        more = f"; {corrected}; {_changed(found)}" if job.state is JobState.FAILED else ""
+        latest = job.state is JobState.FAILED and found.newer is None
+        more = f"; {corrected}; {_changed(found)}" if latest else ""
         return f"`extentflow replay {job.id}` continues it, when the cause is removed{more}"
+    if found.newer is not None and found.later is None:
+        return f"where the object is this version again, `extentflow replay {job.id}` continues it"
     if found.later is not None and found.later.state is not JobState.DONE:
         return f"`extentflow status {found.later.id}` shows what continues that job"
     if job.state.open and found.active is False and not found.skipped and not found.queued:

@@ -390,9 +390,9 @@ def _valid(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _without_hidden(array: pa.Array, hidden: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return an array without the indices of rows that a struct above it makes null.
+    """Return an array without the indices of rows that an array above it makes null.
 
-    Writers leave any index there, also where the dictionary is empty.
+    Writers leave any index there, also where the dictionary is empty. `hidden` are these rows.
     """
     if pa.types.is_struct(array.type) and array.type.num_fields:
         nulls = array.is_null().to_numpy(zero_copy_only=False)
@@ -401,6 +401,16 @@ def _without_hidden(array: pa.Array, hidden: NDArray[np.bool_] | None = None) ->
             _without_hidden(one, hidden) for one in map(array.field, range(array.type.num_fields))
         ]
         return pa.StructArray.from_arrays(children, fields=list(array.type), mask=pa.array(nulls))
+    if array.type.num_fields == 1:  # lists and maps
+        fixed, below = pa.types.is_fixed_size_list(array.type), None
+        if fixed and not array.offset:
+            nulls = array.is_null().to_numpy(zero_copy_only=False)
+            below = np.repeat(nulls if hidden is None else hidden | nulls, array.type.list_size)
+        values = _without_hidden(array.values, below)
+        own = array.buffers()[: 1 if fixed else 2]
+        return pa.Array.from_buffers(
+            array.type, len(array), own, offset=array.offset, children=[values]
+        )
     if pa.types.is_dictionary(array.type) and hidden is not None:
         shown = pc.if_else(hidden, None, array.indices)
         return pa.DictionaryArray.from_arrays(

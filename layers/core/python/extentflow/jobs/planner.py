@@ -34,6 +34,8 @@ MAX_TEXT_EXTENTS = 10_000
 MAX_EXTENTS = 1_000_000
 MAX_GENERATIONS = 10_000
 UNKNOWN_FORMAT = "unknown"
+# Why a job is CANCELLED whose next generation is registered in a moment.
+AGAIN_BEGAN = "`run --again` delivers the object from its start"
 PAGE_EXTENTS = 100  # sent together, one cursor update per page
 
 T = TypeVar("T")
@@ -121,8 +123,8 @@ class Planner:
         it. It is the time of the ledger when that delivery began: a generation since then under
         this revision belongs to it and is returned, so that an interrupted `--again` continues.
 
-        `failed` also delivers an object whose job is FAILED or CANCELLED: what that has left under
-        its own settings, or all of the object as the next generation under others.
+        `failed` also delivers an object whose job is FAILED, or CANCELLED by `stop`: what that has
+        left under its own settings, or all of the object as the next generation under others.
 
         Raises:
             Conflict: the job exists and belongs to another Kafka cluster.
@@ -326,7 +328,8 @@ class Planner:
         while True:
             found = self._newest(self.ledger.jobs.register(make(generation)))
             found = self._usable(request, found)
-            cancelled = failed and found.state is JobState.CANCELLED
+            stopped = found.state is JobState.CANCELLED and found.reason != AGAIN_BEGAN
+            cancelled = failed and stopped
             if found.state is not JobState.FAILED and not cancelled:
                 return found
             if request.same_settings(found):
@@ -448,9 +451,8 @@ class Planner:
                 request.same_settings(found)
                 and (found.created >= since or (generation > 0 and found.state.open))
             ):
-                why = "`run --again` delivers the object from its start"
                 for job in open_jobs:
-                    self.ledger.jobs.end(job.id, JobState.CANCELLED, why)
+                    self.ledger.jobs.end(job.id, JobState.CANCELLED, AGAIN_BEGAN)
                 return generation
             if found.state.open:
                 open_jobs.append(found)

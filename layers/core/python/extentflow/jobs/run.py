@@ -195,7 +195,7 @@ class JobRunner:
         jobs: list[Job] = []
         left: list[str] = []
         admit = partial(self.planner.admit, again=again, failed=failed)
-        complete = self._admit(requests, admit, jobs, left)
+        complete = self._admit(requests, admit, jobs, left, failed=failed)
         known = [job for job in earlier if self._is_deliverable(job, left, replaced=True)]
         jobs = [*known, *jobs]
         result = self._drive(jobs, left_out=not complete or bool(left), errors=left)
@@ -210,6 +210,8 @@ class JobRunner:
         admit: Callable[[JobRequest], Job],
         jobs: list[Job],
         left: list[str],
+        *,
+        failed: bool,
     ) -> bool:
         """Add a job per request to `jobs`, or why not to `left`; return whether that was all."""
         states = self._states()
@@ -223,7 +225,9 @@ class JobRunner:
             self.step("registering", len(jobs))
             try:
                 job = admit(request)
-            except ProgressUnknown as exc:  # of a job that is replayed; the others run
+            except Permanent as exc:  # of a job that is replayed; the others run
+                if not failed and not isinstance(exc, ProgressUnknown):
+                    raise
                 left.append(str(exc))
                 continue
             same = (job.connector, job.revision) == (request.connector, request.revision)

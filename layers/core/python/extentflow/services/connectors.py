@@ -102,6 +102,7 @@ class Connectors:
         for one, config, revision in zip(checked, configs, revisions, strict=True):
             others = tuple(map(self._described, overlapping(one, known)))
             stored.append(StoredConnector(one.name, revision, others))
+            known = [other for other in known if other.name != one.name]
             known.append(ConnectorVersion(one.name, revision, config))
         return stored
 

@@ -11,18 +11,25 @@ Ended means FAILED, or CANCELLED by `extentflow stop`, as for `extentflow replay
 """
 
 import enum
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 from extentflow.config.connector import ConnectorConfig
-from extentflow.errors import ObjectGone, counted
+from extentflow.errors import BucketGone, ObjectGone, Permanent, counted
 from extentflow.jobs.addresses import KeyScope, match_missing
+from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.ledger import Ledger, summaries
-from extentflow.model import Job, JobState, ObjectVersion
+from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.services.connectors import seen_by, sharing
+from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime
+
+log = logging.getLogger(__name__)
+
+Others = Callable[[ObjectVersion], Iterable[tuple[str, ObjectVersion]]]
 
 # Bounds the requests that find jobs of other versions of an object.
 SEARCHED_JOBS = 1_000
@@ -36,7 +43,7 @@ class Step(enum.StrEnum):
 
     REPLAY = "continue where it ended"
     AGAIN = "deliver in full under the latest revision"
-    RESUME = "resume"
+    RESUME = "resume under its own revision"
     NEW = "deliver the new version"
 
 
@@ -74,11 +81,13 @@ def failed_objects(
     notify: Callable[[str], object],
     *,
     alike: Callable[[int], bool],
+    others: Others = lambda _version: (),
 ) -> tuple[FailedObject, ...]:
     """Return the addressed objects whose jobs FAILED or are CANCELLED, by key; writes nothing.
 
     Reads the ledger and the current version of each of these objects, and lists no bucket. `alike`
-    says whether a revision has the settings of this one.
+    says whether a revision has the settings of this one, `others` which connectors may have
+    delivered an object as well, each with the object as it names it. Raises BucketGone.
     """
     planner, scope = runtime.planner(), KeyScope.of(config)
     failed: dict[str, list[Job]] = {}
@@ -92,16 +101,26 @@ def failed_objects(
     for key in sorted(key for key in failed if means(key)):
         try:
             version = store.head(scope.bucket, key)
+        except BucketGone:  # not a deletion: a name is wrong, or a folder is not mounted
+            raise
         except ObjectGone:
             gone.append(scope.uri(key))
             continue
+        except Permanent as exc:  # its job ends with this cause, and the others run
+            log.warning("%s: the version of its newest job is taken: %s", scope.uri(key), exc)
+            version = failed[key][0].version
         job = planner.newest_of(config.name, version)
-        if job is None or job.state is not JobState.DONE:
-            same = job is not None and alike(job.revision)
-            found.append(FailedObject(version, job, _step(job, same_settings=same)))
+        newest = [job] if job else [planner.newest_of(*other) for other in others(version)]
+        if any(one and one.state is JobState.DONE for one in newest):
+            continue
+        same = job is not None and alike(job.revision)
+        found.append(FailedObject(version, job, _step(job, same_settings=same)))
     if gone:
         notify(f"{counted(len(gone), 'object')} left out, deleted since, as {gone[0]}")
-    jobs_of = {one: [one.job] if one.job else failed[one.version.key] for one in found}
+    jobs_of = {
+        one: _generations(runtime.ledger, one.job) if one.job else failed[one.version.key]
+        for one in found
+    }
     facts = summaries(runtime.ledger, [job for jobs in jobs_of.values() for job in jobs])
     return tuple(
         replace(
@@ -116,21 +135,21 @@ def failed_objects(
 
 
 def failed_elsewhere(
-    runtime: Runtime, config: ConnectorConfig, addresses: Sequence[str]
+    runtime: Runtime, config: ConnectorConfig, revision: int, addresses: Sequence[str]
 ) -> Iterator[str]:
     """Yield a line for each such object whose job belongs to a connector of another folder."""
     scope, ledger, planner = KeyScope.of(config), runtime.ledger, runtime.planner()
+    store = runtime.objects.store(config, revision)
     for other in sharing(config, ledger.connectors.list(deleted=True)):
         failed = {
-            seen.key: job
+            seen: job
             for state in ENDED
             for job in ledger.jobs.list(other.name, state)
             if (seen := seen_by(config, job.version)) is not None and scope.holds(seen.key)
         }
-        means = match_missing(scope, addresses, failed)
-        for key in sorted(key for key in failed if means(key)):
-            job = failed[key]
-            if not planner.is_followed(job):
+        means = match_missing(scope, addresses, {seen.key: None for seen in failed})
+        for seen, job in sorted(failed.items(), key=lambda one: one[0].key):
+            if means(seen.key) and not planner.is_followed(job) and is_current(store, seen):
                 yield (
                     f"{job.version.uri}: job {job.id} of connector {other.name}, which delivers to"
                     f" the same topic, is {job.state}; `extentflow replay {job.id}` continues it,"
@@ -138,33 +157,50 @@ def failed_elsewhere(
                 )
 
 
-def delivered_since(ledger: Ledger, jobs: Iterable[Job]) -> dict[str, Job]:
-    """Return, by the id of each of these jobs, the newest one that delivered a later version.
+def is_current(store: ObjectStore, version: ObjectVersion) -> bool:
+    """Return whether an object exists in this version; raises as `head` for all else."""
+    try:
+        return store.head(version.bucket, version.key) == version
+    except BucketGone:
+        raise
+    except ObjectGone:
+        return False
 
-    Searches the newest SEARCHED_JOBS jobs of each connector that are DONE.
+
+def delivered_since(ledger: Ledger, jobs: Iterable[Job]) -> dict[str, Job]:
+    """Return, by the id of each of these jobs, one that delivered another version after it began.
+
+    That version may have been replaced in turn, also by the job's own. Searches the newest
+    SEARCHED_JOBS jobs of each connector that are DONE.
     """
     asked = list(jobs)
-    done = {
-        connector: {
-            job.version.key: job
-            for job in reversed(
-                [*islice(ledger.jobs.list(connector, JobState.DONE), SEARCHED_JOBS)]
-            )
-        }
-        for connector in {job.connector for job in asked}
-    }
-    newest = ((job, done[job.connector].get(job.version.key)) for job in asked)
-    return {
-        job.id: later
-        for job, later in newest
-        if later and later.created > job.created and later.version != job.version
-    }
+    done: dict[tuple[str, str, str], Job] = {}
+    for connector in {job.connector for job in asked}:
+        for job in islice(ledger.jobs.list(connector, JobState.DONE), SEARCHED_JOBS):
+            done.setdefault((connector, job.version.bucket, job.version.key), job)
+    found: dict[str, Job] = {}
+    for job in asked:
+        later = done.get((job.connector, job.version.bucket, job.version.key))
+        if later and later.version != job.version and (later.ended or later.created) > job.created:
+            found[job.id] = later
+    return found
+
+
+def _generations(ledger: Ledger, newest: Job) -> list[Job]:
+    """Return all jobs of an object version; the newest one is the last."""
+    earlier = (
+        ledger.jobs.get(job_id(newest.connector, newest.version, number))
+        for number in range(newest.generation)
+    )
+    return [*filter(None, earlier), newest]
 
 
 def _sought(runtime: Runtime, connector: str) -> Iterable[Job]:
     jobs = runtime.ledger.jobs
     listed = (job for state in SOUGHT for job in jobs.list(connector, state))
-    return (job for job in listed if not job.state.open or job.generation or job.reopened)
+    ended = (job for job in listed if not job.state.open or job.generation or job.reopened)
+    # The interrupted `run --again` continues with the next generation.
+    return (job for job in ended if job.reason != AGAIN_BEGAN)
 
 
 def _step(job: Job | None, *, same_settings: bool) -> Step:
@@ -187,7 +223,7 @@ def described(found: Sequence[FailedObject], revision: int) -> list[str]:
             what = f"{counted(len(alike), 'object')} to deliver in full under revision {revision}"
         more = ", ..." if len(alike) > 1 else ""
         before = sum(one.before for one in alike)
-        which = "of earlier versions of these that were delivered, and stay in the topic"
+        which = "of earlier versions that their failed jobs delivered, and that stay in the topic"
         if step is Step.AGAIN:
             which = "of these that were delivered before, and are again"
         records = f"; records {which}: {before:,}" if before else ""

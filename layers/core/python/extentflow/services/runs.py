@@ -20,6 +20,7 @@ from extentflow.errors import (
     Conflict,
     CorruptRecord,
     Defect,
+    ExtentflowError,
     Misconfigured,
     ObjectGone,
     Permanent,
@@ -57,6 +58,7 @@ from extentflow.services.failures import (
     described,
     failed_elsewhere,
     failed_objects,
+    is_current,
 )
 from extentflow.services.plans import CheckedTopics, FailedPlans, ObjectPlan, Plans
 from extentflow.sink.topics import NewTopics
@@ -305,9 +307,16 @@ class Runs:
         config, revision = self._connector(connector, revision)
         found = self._failed(config, revision, addresses, made=made)
         problems = self.runtime.producer_problems(config) if found else []
+        if held := preflight.skip_reason(self.runtime.ledger, connector):
+            problems.append(held)
         checked = self._checked_topics(config, problems, topics, made=made)
         recognised = partial(self.runtime.recognised, config, revision)
         for one in found:
+            if one.job is not None:
+                try:
+                    check_cluster(one.job, self.runtime.broker.cluster)
+                except Conflict as exc:
+                    problems.append(str(exc))
             try:
                 topic = preflight.route(config, one.version, recognised)
             except (Misconfigured, UnsupportedFormat) as exc:
@@ -481,7 +490,9 @@ class Runs:
         changed = {
             job.version.key: job
             for job in done
-            if job.version.key in now and job.version != now[job.version.key]
+            if (current := now.get(job.version.key))
+            and job.version != current
+            and job.version.bucket == current.bucket
         }
         if changed:
             job, local = next(iter(changed.values())), config.endpoint_type == LOCAL_FILE
@@ -497,8 +508,11 @@ class Runs:
         """Return the objects that failed; Misconfigured where they did under other connectors."""
         runtime, notify = self.runtime, self.control.notify
         alike = partial(self._alike, config, config.name)
-        found = failed_objects(runtime, config, revision, addresses, notify, alike=alike)
-        elsewhere = list(failed_elsewhere(runtime, config, addresses)) if made else []
+        others = self._others(config) if made else lambda _version: []
+        found = failed_objects(
+            runtime, config, revision, addresses, notify, alike=alike, others=others
+        )
+        elsewhere = list(failed_elsewhere(runtime, config, revision, addresses)) if made else []
         if elsewhere and not found:
             raise Misconfigured(elsewhere)
         for line in elsewhere:
@@ -742,13 +756,28 @@ class Runs:
                 "`extentflow replay JOB --accept-duplicates` replays one all the same"
             )
         # Without versions, the bytes that such a job is pinned to do not exist any more.
-        since = delivered_since(ledger, (job for job in latest if job.version.version_id is None))
-        if since:
+        unversioned = {job.id: job for job in latest if job.version.version_id is None}
+        replaced = {
+            job_id
+            for job_id in delivered_since(ledger, unversioned.values())
+            if self._is_replaced(unversioned[job_id])
+        }
+        if replaced:
             self.control.notify(
-                f"{counted(len(since), 'job')} left out, because a later version of the object was"
-                " delivered since; `extentflow replay JOB` tries one all the same"
+                f"{counted(len(replaced), 'job')} left out, because a later version of the object"
+                " was delivered since"
             )
-        return [job for job in latest if job.id not in since]
+        return [job for job in latest if job.id not in replaced]
+
+    def _is_replaced(self, job: Job) -> bool:
+        """Whether the version of a job is gone; False where that cannot be found out."""
+        runtime = self.runtime
+        try:
+            config = runtime.connectors.revision(job.connector, job.revision)
+            return not is_current(runtime.objects.store(config, job.revision), job.version)
+        except ExtentflowError as exc:  # the job's delivery reports it
+            log.warning("%s: whether it was replaced is unknown: %s", job.version.uri, exc)
+            return False
 
     def _deliverable(self, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
         """Return the jobs that can be delivered here, and why the others cannot."""
