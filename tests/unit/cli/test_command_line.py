@@ -161,6 +161,17 @@ def test_a_misspelled_command_line_is_one_line_that_names_the_help(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("option", [["--dry-run"], ["--since", "2h"]])
+@pytest.mark.parametrize("what", [["--dead-letters", "-c", "c"], ["-c", "c"], ["job"]])
+def test_an_option_that_would_be_ignored_is_refused(
+    what: list[str], option: list[str], capsys: Capture
+) -> None:
+    """Trap: `replay --dead-letters --dry-run` delivered."""
+    assert run_command_line(app, ["replay", *what, *option]) == 2
+
+    assert capsys.readouterr().err == "error: --since and --dry-run go with --dlq\n"
+
+
 @pytest.mark.parametrize("arguments", [[], ["connectors"]])
 def test_a_group_without_command_shows_the_help_and_no_error(
     arguments: list[str], capsys: Capture

@@ -216,6 +216,36 @@ def test_a_cancelled_object_is_delivered_in_full_under_other_settings(stage: Sta
     assert [job[1:] for job in stage.jobs()] == [(0, "CANCELLED", 1), (1, "DONE", 2)]
 
 
+@pytest.mark.parametrize("stop", ["before the last commit ends", "before the job is closed"])
+def test_of_an_object_that_was_stopped_with_its_last_commit_nothing_is_delivered_again(
+    stage: Stage, stop: str
+) -> None:
+    """Trap: the job stayed CANCELLED with all extents DONE; other settings sent all of it again."""
+    stopped(stage)
+    memory, connectors = stage.runtime.memory, Connectors(stage.runtime.ledger)
+    (job,) = memory.jobs.list("c")
+    memory.jobs.resume(job.id)
+    last = "complete" if stop == "before the last commit ends" else "close"
+
+    def intervene(name: str) -> None:
+        if name == last:
+            memory.on_call = lambda _name: None
+            connectors.stop("c")
+
+    memory.on_call = intervene
+    stage.runtime.run(job, 1)
+    connectors.resume("c")
+    stage.put_connector(producer__linger__ms="7")
+    sent = stage.sent()
+
+    done = stop == "before the job is closed"
+    assert stage.steps() == ({} if done else {"stopped": (Step.REPLAY, 0)})
+    assert [one.state for one in stage.run(failed=True).jobs] == ([] if done else ["DONE"])
+
+    assert stage.sent() == sent == 2
+    assert [one[2] for one in stage.jobs()] == ["DONE"]
+
+
 def test_a_replay_of_all_leaves_out_objects_whose_later_version_was_delivered(
     stage: Stage,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -144,12 +145,18 @@ def resume(connector: Name, *, as_json: AsJson = False) -> None:
 
 def stop(connector: Name, *, as_json: AsJson = False) -> None:
     """Cancel a connector's open jobs; committed records stay, new objects are ignored."""
-    connectors = _connectors()
-    output.note(f"cancelling the open jobs of connector {connector}")  # many take a while
-    change = connectors.stop(connector)
+    # Many jobs take a while.
+    began = partial(output.note, f"cancelling the open jobs of connector {connector}")
+    change = _connectors().stop(connector, began)
     _show_change(change, as_json=as_json, cancelled=change.cancelled)
     if not as_json:  # the JSON document names them
         output.say(f"{output.counted(len(change.cancelled), 'open job')} cancelled")
+        if change.cancelled:
+            output.note(
+                f"after `extentflow resume {connector}`, `extentflow replay -c {connector}`"
+                " delivers the rest; after a change of the connector, `extentflow run -c"
+                f" {connector} --failed` delivers these objects in full"
+            )
 
 
 def _connectors(*, creates: bool = True) -> "Connectors":

@@ -155,10 +155,10 @@ def _problem(alike: Sequence[JobReport], *, stopped: bool) -> str:
     """Return what is wrong with jobs: the first object, the cause, and how far it is."""
     job = alike[0]
     more = f" (and {output.counted(len(alike) - 1, 'more object')} alike)" if alike[1:] else ""
-    return _own_problem(job, stopped=stopped) + more
+    return _own_problem(job, stopped=stopped, counts=not more) + more
 
 
-def _own_problem(job: JobReport, *, stopped: bool) -> str:
+def _own_problem(job: JobReport, *, stopped: bool, counts: bool) -> str:
     cause = _EXTENTS_FAILED.sub("", job.reason).removeprefix(f"{job.uri}: ")
     where = "" if cause.startswith(job.uri) else f"{job.uri}: "
     done = output.done_of(job.done, job.extents, "extent")
@@ -166,7 +166,7 @@ def _own_problem(job: JobReport, *, stopped: bool) -> str:
         what = "interrupted" if stopped else "not finished"
         return "; ".join(filter(None, (f"{job.uri}: {what}: {done}", cause)))
     ended = f"job {job.job} is {job.state}"
-    if job.extents and job.state != JobState.SUPERSEDED:
+    if counts and job.extents and job.state != JobState.SUPERSEDED:
         ended += f", {done}"
     return f"{where}{cause}; {ended}" if cause else f"{where}{ended}"
 
@@ -181,7 +181,8 @@ def _next_commands(report: RunReport, given: _Given) -> Iterator[str]:
         yield (
             f"`extentflow replay {cancelled[0].job}{given.engine_option}` delivers the rest,"
             f" `extentflow replay -c {name}{given.local_engine_option}` the rest of all such jobs;"
-            " while the connector is paused or stopped, first run"
+            f" after a change of the connector, {_only_failed(name, given)} delivers these objects"
+            " in full; while the connector is paused or stopped, first run"
             f" `extentflow resume {name}`"
         )
     opened = [job for job in jobs if _is_open(job)]
@@ -215,14 +216,18 @@ def _by_connector(
 def _after_failure(failed: Sequence[JobReport], given: _Given) -> Iterator[str]:
     run = f"extentflow run -c {failed[0].connector}"
     same = given.command or f"`{run}{given.engine_option}`"
-    only = f"`{run} --failed{given.local_engine_option}`"
-    if given.command:
-        only = f"{given.command} with --failed"
+    only = _only_failed(failed[0].connector, given)
     yield (
         f"correct the object, then {same} delivers its new version; or change the connector,"
         f" then {only} delivers only what failed (--dry-run shows it first)"
     )
     yield f"if the cause has passed, {given.replay(failed)} continues where it failed"
+
+
+def _only_failed(connector: str, given: _Given) -> str:
+    if given.command:
+        return f"{given.command} with --failed"
+    return f"`extentflow run -c {connector} --failed{given.local_engine_option}`"
 
 
 def _after_failure_elsewhere(failed: Sequence[JobReport], given: _Given) -> Iterator[str]:

@@ -215,7 +215,8 @@ def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
     if as_json:
         output.print_json([one.to_json() for one in found.objects])
     elif found.objects:
-        shown = found.objects[:SHOWN_JOBS]
+        # First what is delivered a second time.
+        shown = sorted(found.objects, key=lambda one: -one.again)[:SHOWN_JOBS]
         rows = [
             (
                 one.version.uri,
@@ -229,6 +230,8 @@ def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
         output.print_table(("object", "what", "delivered before", "job", "revision"), rows)
         if len(found.objects) > len(shown):
             output.say(f"{len(found.objects):,} objects; {SHOWN_JOBS} shown, --json shows all")
+        if again := sum(one.again for one in found.objects):
+            output.note(f"records that were delivered before, and would be again: {again:,}")
         for one in shown:
             if one.job is not None and one.cause:
                 output.note(f"{one.job.id}: {one.cause}")
@@ -439,6 +442,8 @@ def replay(
     """Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector."""
     from extentflow.services.runs import EMR, EngineChoice
 
+    if not dlq and (since is not None or dry_run):
+        raise Misconfigured("--since and --dry-run go with --dlq")
     if repairs is not None and not dead_letters:
         raise Misconfigured("--repairs goes with --dead-letters")
     if dead_letters:
@@ -462,8 +467,6 @@ def replay(
         redrive(job, since, dry_run=dry_run, as_json=as_json)
         return
     choice = EngineChoice(_engine(engine, master), cores, master)
-    if since is not None or dry_run:
-        raise Misconfigured("--since and --dry-run go with --dlq")
     runs = _runs()
     if connector is not None:
         result = runs.replay_all(connector, engine=choice, accept_duplicates=accept_duplicates)

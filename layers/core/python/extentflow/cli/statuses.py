@@ -124,8 +124,8 @@ def next_command(found: JobDetail) -> str:
     job = found.job
     if found.replayable:
         corrected = "a corrected object is a new version, which the next run delivers"
-        latest = job.state is JobState.FAILED and found.newer is None
-        more = f"; {corrected}; {_changed(found)}" if latest else ""
+        more = f"; {corrected}" if job.state is JobState.FAILED else ""
+        more = f"{more}; {_changed(found)}" if found.newer is None else ""
         return f"`extentflow replay {job.id}` continues it, when the cause is removed{more}"
     if found.newer is not None and found.later is None:
         return f"where the object is this version again, `extentflow replay {job.id}` continues it"
@@ -258,6 +258,8 @@ def shortened(text: str, width: int) -> str:
 
 
 def _totals(found: JobList) -> str:
+    if not found.states:
+        return "no job matches"
     many = by_state(found.states)
     shown = len(found.jobs)
     if shown < found.matching:

@@ -211,6 +211,11 @@ class Planner:
         """Return whether a later job delivers the same version of the object."""
         return is_followed(self.ledger, job)
 
+    def is_complete(self, job: Job) -> bool:
+        """Return whether a CANCELLED job has delivered everything, as its last extents ended."""
+        planned = job.state is JobState.CANCELLED and job.plan.cursor >= job.version.size
+        return planned and self.ledger.jobs.progress(job.id).done == job.plan.count > 0
+
     def plan(
         self,
         job: Job,
@@ -332,7 +337,7 @@ class Planner:
             cancelled = failed and stopped
             if found.state is not JobState.FAILED and not cancelled:
                 return found
-            if request.same_settings(found):
+            if request.same_settings(found) or (cancelled and self.is_complete(found)):
                 return self.replay(found) if failed else found
             if found.plan.count and not failed:
                 return found

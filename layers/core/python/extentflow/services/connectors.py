@@ -3,7 +3,7 @@
 import builtins
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from urllib.parse import urlsplit
@@ -132,15 +132,19 @@ class Connectors:
         cancelled = islice(self._ledger.jobs.list(name, JobState.CANCELLED), COUNTED_JOBS)
         return replace(change, cancelled_before=sum(1 for _ in cancelled))
 
-    def stop(self, name: str) -> ConnectorChange:
-        """Cancel a connector's open jobs; committed records stay."""
+    def stop(self, name: str, began: Callable[[], object] = lambda: None) -> ConnectorChange:
+        """Cancel a connector's open jobs; committed records stay. `began` is called before that.
+
+        A job of which nothing is left ends DONE.
+        """
         # First: a job that is registered after the jobs are listed is cancelled by its own driver.
         change = self._set_state(name, ConnectorState.STOPPED)
-        reason = f"connector {name} was stopped"
+        began()
+        jobs, reason = self._ledger.jobs, f"connector {name} was stopped"
         ended = [
-            self._ledger.jobs.end(job.id, JobState.CANCELLED, reason)
+            jobs.end(jobs.close(job.id).id, JobState.CANCELLED, reason)
             for state in (JobState.PLANNING, JobState.RUNNING)
-            for job in list(self._ledger.jobs.list(name, state))
+            for job in list(jobs.list(name, state))
         ]
         # A job that became final meanwhile stays as it is.
         cancelled = tuple(job.id for job in ended if job.state is JobState.CANCELLED)

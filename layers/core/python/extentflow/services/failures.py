@@ -61,6 +61,11 @@ class FailedObject:
     cause: str = ""
     before: int = 0
 
+    @property
+    def again(self) -> int:
+        """How many records are delivered a second time."""
+        return self.before if self.step is Step.AGAIN else 0
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         return {
@@ -113,7 +118,8 @@ def failed_objects(
         newest = [job] if job else [planner.newest_of(*other) for other in others(version)]
         if any(one and one.state is JobState.DONE for one in newest):
             continue
-        same = job is not None and alike(job.revision)
+        # Of a cancelled job of which nothing is left, a replay finds out that it is DONE.
+        same = job is not None and (alike(job.revision) or planner.is_complete(job))
         found.append(FailedObject(version, job, _step(job, same_settings=same)))
     if gone:
         notify(f"{counted(len(gone), 'object')} left out, deleted since, as {gone[0]}")

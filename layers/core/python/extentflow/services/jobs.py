@@ -42,7 +42,7 @@ class JobDetail:
     """A job with its totals.
 
     `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
-    later job delivers the object: another generation, or a newer one of the list. `get` adds its
+    later job delivers the object: another generation, or one of a later version. `get` adds its
     extents by ordinal (one without an item is PENDING), its run on EMR Serverless, why nothing is
     delivered now, why `after.completion` failed, the `later` job that delivers the same version,
     the `newer` job that delivered a later version, whether `replay` is what continues it, whether a
@@ -185,11 +185,13 @@ class Jobs:
         following = {job.id: following_id(job) for job in found if job.reason}
         followed = ledger.jobs.find_registered(following.values())
         working = self._working(found, facts)
+        replaced = delivered_since(ledger, [job for job in found if job.state is JobState.FAILED])
         details: builtins.list[JobDetail] = []
         listed: set[tuple[str, str, str]] = set()
         for job in found:
             target = (job.connector, job.version.bucket, job.version.key)
-            shown = job.reason and target not in listed and following[job.id] not in followed
+            since = following.get(job.id) in followed or job.id in replaced
+            shown = job.reason and target not in listed and not since
             listed.add(target)
             details.append(
                 replace(

@@ -22,7 +22,6 @@ from extentflow.errors import (
     Defect,
     ExtentflowError,
     Misconfigured,
-    ObjectGone,
     Permanent,
     UnsupportedFormat,
     counted,
@@ -52,6 +51,7 @@ from extentflow.queue import MOST_ADDRESSES
 from extentflow.services.addressed import without_coverage
 from extentflow.services.connectors import seen_by, sharing
 from extentflow.services.failures import (
+    ENDED,
     SEARCHED_JOBS,
     FailedObject,
     delivered_since,
@@ -62,7 +62,6 @@ from extentflow.services.failures import (
 )
 from extentflow.services.plans import CheckedTopics, FailedPlans, ObjectPlan, Plans
 from extentflow.sink.topics import NewTopics
-from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import check_first_records, require_engine
 from extentflow.wiring.functions import open_job_events
@@ -659,7 +658,8 @@ class Runs:
         found = [
             job
             for job in known
-            if job is not None and job.state.open and not _is_current(store, job.version)
+            # Current: it arrived since, or is not addressed.
+            if job is not None and job.state.open and not is_current(store, job.version)
         ]
         if outside and not made:  # each command that makes the connector reads something else
             job_id, uri = next(iter(outside.items()))
@@ -868,9 +868,7 @@ class Runs:
 
     def _note_older(self, result: RunReport, revision: int) -> None:
         # What follows a failure is said with it.
-        older = [
-            job for job in result.jobs if job.revision != revision and job.state != JobState.FAILED
-        ]
+        older = [job for job in result.jobs if job.revision != revision and job.state not in ENDED]
         if older:
             job, more = older[0], len(older) - 1
             have = "object has" if more == 1 else "objects have"
@@ -935,14 +933,6 @@ def _require_meaning(
             problems += error.problems
     if problems:
         raise Misconfigured(problems)
-
-
-def _is_current(store: ObjectStore, version: ObjectVersion) -> bool:
-    """Return whether an object is of this version: it arrived since, or is not addressed."""
-    try:
-        return store.head(version.bucket, version.key) == version
-    except ObjectGone:
-        return False
 
 
 def _source(config: ConnectorConfig) -> str:
