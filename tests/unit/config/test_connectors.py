@@ -544,6 +544,7 @@ def test_keys_of_a_format_apply_while_the_extension_decides(name: str) -> None:
         "topics",
         "value.converter.schemas.cache.size",
         "key.converter.replace.null.with.default",
+        "transaction.max.seconds",
         "producer.sasl.jaas.config",
     ],
 )

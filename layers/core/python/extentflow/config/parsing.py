@@ -30,9 +30,15 @@ from extentflow.config.specs import (
 )
 from extentflow.config.steps import Step, read_steps
 from extentflow.config.table import Key, Only, Reading, Table, declared
+from extentflow.config.worker import TABLE as SETTINGS
+from extentflow.config.worker import variable
 from extentflow.errors import Misconfigured, either, quoted
 
 _FOREIGN = {
+    **{
+        key.name: f"a setting of commands and workers: set {variable(key.name)}, and remove the key"
+        for key in SETTINGS
+    },
     "connector.class": "names a class of Kafka Connect, which extentflow does not use; remove it",
     "topics": "a key of Connect's sinks; a connector writes to one topic: write topic",
     **{
