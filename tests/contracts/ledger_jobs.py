@@ -19,7 +19,7 @@ from extentflow.ledger import (
     Ledger,
     Settlement,
 )
-from extentflow.model import ExtentState, Job, JobState
+from extentflow.model import ExtentState, Job, JobState, Plan, job_id
 
 UNKNOWN = Settlement(0, 0, 0, unknown=True)
 
@@ -604,6 +604,43 @@ class ReplayContract:
 
         assert world.ledger.extents.get(job.id, 0).state is ExtentState.FAILED
         assert world.ledger.jobs.progress(job.id) == JobProgress(failed=1)
+
+    def next_of(self, job: Job) -> Job:
+        following = job_id(job.connector, job.version, job.generation + 1)
+        return replace(job, id=following, generation=job.generation + 1, created=1_000.0)
+
+    def test_a_job_that_is_followed_is_not_opened_again(self, world: LedgerUnderTest) -> None:
+        """Trap: two commands at the same moment opened two generations of an object."""
+        jobs, job = world.ledger.jobs, self.closed_as_failed(Scene(world.ledger))
+        following = replace(self.next_of(job), state=JobState.PLANNING, plan=Plan(1), reason="")
+
+        begun = jobs.follow(job, following)
+
+        assert begun is not None
+        assert begun == jobs.get(following.id)
+        assert (begun.generation, begun.state) == (1, JobState.PLANNING)
+        assert jobs.get(job.id) == job
+        with pytest.raises(Conflict, match="a later job delivers the object since"):
+            jobs.resume(job.id)
+        with pytest.raises(Conflict, match="a later job delivers the object since"):
+            world.ledger.extents.reopen(job.id, 0)
+        assert jobs.get(job.id) == job
+        assert jobs.resume(job.id, accept_duplicates=True).state is JobState.RUNNING
+        assert world.ledger.extents.reopen(job.id, 0, accept_duplicates=True)
+
+    def test_a_job_that_was_opened_again_is_not_followed(self, world: LedgerUnderTest) -> None:
+        jobs, job = world.ledger.jobs, self.closed_as_failed(Scene(world.ledger))
+        opened = jobs.resume(job.id)
+
+        assert jobs.follow(job, self.next_of(job)) is None
+        assert jobs.get(self.next_of(job).id) is None
+        assert jobs.get(job.id) == opened
+
+    def test_a_generation_is_registered_once(self, world: LedgerUnderTest) -> None:
+        jobs, job = world.ledger.jobs, self.closed_as_failed(Scene(world.ledger))
+        first = jobs.follow(job, self.next_of(job))
+
+        assert jobs.follow(job, replace(self.next_of(job), created=2_000.0)) == first
 
 
 class PublishContract:

@@ -216,6 +216,46 @@ def test_a_cancelled_object_is_delivered_in_full_under_other_settings(stage: Sta
     assert [job[1:] for job in stage.jobs()] == [(0, "CANCELLED", 1), (1, "DONE", 2)]
 
 
+@pytest.mark.parametrize("first", ["run --failed", "replay -c"])
+def test_two_commands_at_the_same_moment_open_one_generation(first: str) -> None:
+    """Trap: each looked for the other's job before the other had one, and both delivered."""
+    for moment in count():
+        stage = Stage()
+        stopped(stage)
+        stage.put_connector(producer__linger__ms="7")
+        asked = count()
+        ended: list[object] = []
+
+        def replay(stage: Stage = stage) -> object:
+            return stage.runs().replay_all("c", engine=EngineChoice("inline"))
+
+        def failed(stage: Stage = stage) -> object:
+            return stage.run(failed=True)
+
+        outer, inner = (failed, replay) if first == "run --failed" else (replay, failed)
+
+        def intervene(
+            _name: str,
+            stage: Stage = stage,
+            asked: Iterator[int] = asked,
+            ended: list[object] = ended,
+            inner: Callable[[], object] = inner,
+            moment: int = moment,
+        ) -> None:
+            if next(asked) == moment:
+                stage.runtime.memory.on_call = lambda _name: None
+                ended.append(inner())
+
+        stage.runtime.memory.on_call = intervene
+        outer()
+        assert not any(job.state.open for job in stage.runtime.memory.jobs.list())
+        # All of it once; or the record from before the stop a second time, as was said.
+        assert stage.sent() in (2, 3), moment
+        if not ended:
+            break
+    assert moment > 10
+
+
 @pytest.mark.parametrize("stop", ["before the last commit ends", "before the job is closed"])
 def test_of_an_object_that_was_stopped_with_its_last_commit_nothing_is_delivered_again(
     stage: Stage, stop: str

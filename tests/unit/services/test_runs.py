@@ -130,10 +130,10 @@ class Line:
         """Call something before job `number` is opened, counted from 1."""
         resume, opened = self.runtime.memory.jobs.resume, count(1)
 
-        def opening(job_id: str) -> Job:
+        def opening(job_id: str, **options: bool) -> Job:
             if next(opened) == number:
                 act()
-            return resume(job_id)
+            return resume(job_id, **options)
 
         self.patch.setattr(self.runtime.memory.jobs, "resume", opening)
 

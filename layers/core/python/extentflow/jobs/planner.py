@@ -310,7 +310,7 @@ class Planner:
             )
         for item in wanted:
             rules.check_replay(item, accept_duplicates=accept_duplicates)
-        job = self.ledger.jobs.resume(job.id)
+        job = self.ledger.jobs.resume(job.id, accept_duplicates=accept_duplicates)
         for item in wanted:
             self.ledger.extents.reopen(job.id, item.ordinal, accept_duplicates=accept_duplicates)
         return self.ledger.jobs.get(job.id) or job
@@ -327,12 +327,18 @@ class Planner:
         if again is not None:
             # Belongs to its delivery even where the estimate of the ledger's time went back.
             created = max(self.ledger.now(), 0.0 if again == math.inf else again)
-            job = replace(make(self._generation(request, again)), created=created)
-            return self._usable(request, self.ledger.jobs.register(job))
-        generation = 0
+            while True:
+                generation, before = self._generation(request, again)
+                job = replace(make(generation), created=created)
+                if begun := self._begun(job, before):
+                    return self._usable(request, begun)
+        generation, before = 0, None
         while True:
-            found = self._newest(self.ledger.jobs.register(make(generation)))
-            found = self._usable(request, found)
+            begun = self._begun(make(generation), before)
+            if begun is None:  # another command changed the generation before: from the start
+                generation, before = 0, None
+                continue
+            found = self._usable(request, self._newest(begun))
             stopped = found.state is JobState.CANCELLED and found.reason != AGAIN_BEGAN
             cancelled = failed and stopped
             if found.state is not JobState.FAILED and not cancelled:
@@ -341,7 +347,12 @@ class Planner:
                 return self.replay(found) if failed else found
             if found.plan.count and not failed:
                 return found
-            generation = found.generation + 1
+            generation, before = found.generation + 1, found
+
+    def _begun(self, job: Job, before: Job | None) -> Job | None:
+        """Register a generation behind the one before; None if that changed since it was read."""
+        jobs = self.ledger.jobs
+        return jobs.register(job) if before is None else jobs.follow(before, job)
 
     def _of_others(self, request: JobRequest) -> Job | None:
         """Return the job of another connector that delivers the object to this cluster."""
@@ -442,14 +453,17 @@ class Planner:
     def _job_of(self, request: JobRequest, generation: int) -> Job | None:
         return self.ledger.jobs.get(job_id(request.connector, request.version, generation))
 
-    def _generation(self, request: JobRequest, since: float) -> int:
-        """Return the generation of a delivery that began at `since`; older open ones are cancelled.
+    def _generation(self, request: JobRequest, since: float) -> tuple[int, Job | None]:
+        """Return the generation of a delivery that began at `since`, and the job before it.
+
+        Older open ones are cancelled.
 
         A job under the same revision is continued where `since` says that it belongs to this
         delivery, and while it is open unless it is the first one. Cancelled before the next is
         registered: an object has at most one open generation.
         """
         open_jobs: list[Job] = []
+        before: Job | None = None
         for generation in range(MAX_GENERATIONS):
             found = self._job_of(request, generation)
             if found is None or (
@@ -457,10 +471,12 @@ class Planner:
                 and (found.created >= since or (generation > 0 and found.state.open))
             ):
                 for job in open_jobs:
-                    self.ledger.jobs.end(job.id, JobState.CANCELLED, AGAIN_BEGAN)
-                return generation
+                    ended = self.ledger.jobs.end(job.id, JobState.CANCELLED, AGAIN_BEGAN)
+                    before = ended if before and before.id == ended.id else before
+                return generation, before
             if found.state.open:
                 open_jobs.append(found)
+            before = found
         uri = request.version.uri
         raise Conflict(f"{uri} already has {MAX_GENERATIONS} generations, the maximum")
 

@@ -205,6 +205,13 @@ class JobStore(Protocol):
     def register(self, job: Job) -> Job:
         """Store a job, by default as created now, unless its id has one; return the stored one."""
 
+    def follow(self, before: Job, job: Job) -> Job | None:
+        """Register the next generation of an object as `register`, and let `before` be followed.
+
+        None if `before` changed since it was read: it was reopened or ended, maybe by another
+        command. A job that is followed is not resumed, so that an object has one open generation.
+        """
+
     def get(self, job_id: str) -> Job | None:
         """Return one job."""
 
@@ -242,11 +249,12 @@ class JobStore(Protocol):
         `reopened` as read.
         """
 
-    def resume(self, job_id: str) -> Job:
+    def resume(self, job_id: str, *, accept_duplicates: bool = False) -> Job:
         """Open a FAILED, SUPERSEDED or CANCELLED job again; any other is returned as it is.
 
         It becomes PLANNING when its plan is not complete, RUNNING otherwise (`reopened` + 1).
-        Its failed extents stay FAILED.
+        Its failed extents stay FAILED. Raises Conflict for a job that is followed, unless
+        duplicates are accepted.
         """
 
     def unpublished(self, limit: int) -> Iterator[Job]:

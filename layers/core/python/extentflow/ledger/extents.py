@@ -53,9 +53,10 @@ from extentflow.ledger.jobs import (
     JOB,
     StoredJobs,
     count_change,
-    job_change,
     job_key,
     job_of,
+    reopening,
+    require_last,
 )
 from extentflow.model import Extent, ExtentState, Job, JobState
 
@@ -314,10 +315,14 @@ class StoredExtents:
             content = lay_out(rules.pending_again(item), STATE_FIELDS)
             writes = (
                 Write(extent_key(job_id, ordinal), is_failed & knowledge_as_read, content),
-                job_change(job, rules.reopened(job, planned=planned)),
+                reopening(job, planned=planned, followed=accept_duplicates),
                 *count_change(job_id, ordinal, JobProgress(failed=-1)),
             )
-            self._items.transact(subject, writes)
+            try:
+                self._items.transact(subject, writes)
+            except Refused as refused:
+                require_last(refused.images.get(1), job)
+                raise
             return True
 
         return race(self._items, subject, attempt)

@@ -22,6 +22,7 @@ from extentflow.ledger.items import (
     Stored,
     Write,
     decoding,
+    image,
     lay_out,
     race,
     read_fields,
@@ -30,6 +31,8 @@ from extentflow.ledger.items import (
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 
 JOB, COUNT = "JOB#", "COUNT#"
+# Of a job whose next generation is registered; jobs of earlier versions lack it.
+FOLLOWED = "followed"
 # One counter item would cap a job at the 1,000 writes per second of a DynamoDB partition.
 SHARDS = 16
 
@@ -61,6 +64,19 @@ class StoredJobs:
         self._items = items
 
     def register(self, job: Job) -> Job:
+        return job_from_item(store(self._items, *self._registration(job)))
+
+    def follow(self, before: Job, job: Job) -> Job | None:
+        subject, write = self._registration(job)
+        mark = Write(job_key(before.id), _is_as_read(before), {FOLLOWED: True})
+        try:
+            self._items.transact(subject, (write, mark))
+        except Refused as refused:
+            found = image(self._items, refused, 0, write.key)
+            return job_from_item(found) if found else None
+        return self.stored(job.id)[0]
+
+    def _registration(self, job: Job) -> tuple[str, Write]:
         dated = replace(job, created=job.created or self._items.now())
         version = {name: value for name, value in asdict(job.version).items() if value is not None}
         content: Attributes = {
@@ -74,8 +90,7 @@ class StoredJobs:
         if job.most_bad >= 0:
             content["most_bad"] = job.most_bad
         write = Write(job_key(job.id), Attr("pk").not_exists(), content)
-        subject = f"registering job {job.id} of {job.version.uri}"
-        return job_from_item(store(self._items, subject, write))
+        return f"registering job {job.id} of {job.version.uri}", write
 
     def get(self, job_id: str) -> Job | None:
         item = self._items.get(job_key(job_id))
@@ -160,12 +175,17 @@ class StoredJobs:
         closed = job.in_state(*verdict, ended=self._items.now())
         return self._change(f"closing job {job_id}", job_id, job_change(job, closed))
 
-    def resume(self, job_id: str) -> Job:
+    def resume(self, job_id: str, *, accept_duplicates: bool = False) -> Job:
         job, planned = self.stored(job_id)
         if job.state not in rules.ENDINGS:
             return job
-        after = rules.reopened(job, planned=planned)
-        return self._change(f"resuming job {job_id}", job_id, job_change(job, after))
+        change = reopening(job, planned=planned, followed=accept_duplicates)
+        try:
+            found = self._items.update(f"resuming job {job_id}", change, returning="ALL_NEW")
+        except Refused as refused:
+            require_last(refused.images.get(0), job)
+            return self.stored(job_id)[0]
+        return job_from_item(found)
 
     def unpublished(self, limit: int) -> Iterator[Job]:
         listings = (_unpublished_listing(shown["sk"]) for shown in self._items.query(CONNECTORS))
@@ -209,6 +229,20 @@ class StoredJobs:
             return job_from_item(self._items.update(subject, write, returning="ALL_NEW"))
         except Refused:
             return self.stored(job_id)[0]
+
+
+def reopening(seen: Job, *, planned: bool, followed: bool) -> Write:
+    """Open a job again unless it changed since it was read, or, without `followed`, is followed."""
+    write = job_change(seen, rules.reopened(seen, planned=planned))
+    if followed:
+        return write
+    return replace(write, condition=_is_as_read(seen) & Attr(FOLLOWED).not_exists())
+
+
+def require_last(item: Stored | None, job: Job) -> None:
+    """Raise Conflict where the item of a job says that it is followed."""
+    if item and FOLLOWED in item:
+        raise Conflict(f"{job.version.uri}: job {job.id}: a later job delivers the object since")
 
 
 def job_change(seen: Job, after: Job) -> Write:
