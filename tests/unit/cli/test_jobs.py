@@ -217,6 +217,31 @@ def test_a_watch_shows_changes_until_every_job_has_ended(
     ]
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_watch_that_is_begun_before_the_first_job_waits_for_it(
+    terminal: bool,  # noqa: FBT001
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Trap: it ended at once with `0 jobs:`, before the run in another terminal had begun."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    moments = iter(range(10))
+
+    def sleep(_seconds: float) -> None:
+        if next(moments) == 2:
+            runtime.run(runtime.planner().plan(runtime.job("c/a.txt")), 0)
+
+    monkeypatch.setattr(type(output.out), "is_terminal", terminal)
+    view = view_jobs(filtered=True, watched=True)
+    watch(lambda: Jobs(runtime).find(JobFilter("c")), view, as_json=False, sleep=sleep)
+
+    shown = capsys.readouterr()
+    assert shown.out.count("no job matches yet") == 1
+    assert "1 job: 1 DONE" in shown.out
+    assert next(moments) == 3
+
+
 def test_a_program_that_watches_reads_a_document_per_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -27,7 +27,7 @@ JobsSince = Annotated[
     Option("--since", help="Only jobs that began or ended since: 2h, 3d, 2026-11-26T08:00Z."),
 ]
 Watched = Annotated[
-    bool, Option("--watch", "-w", help="Show changes until every job shown has ended.")
+    bool, Option("--watch", "-w", help="Show changes, from the first job on until all have ended.")
 ]
 Limit = Annotated[int, Option("--limit", min=1, help="At most so many jobs.")]
 Addresses = Annotated[
@@ -74,7 +74,7 @@ def status(
         return
     chosen = JobFilter(connector, state, prefix or "", parse_since(since, runtime.clock.wall()))
     read = partial(jobs.find, chosen, limit=limit)
-    view = statuses.view_jobs(filtered=chosen != JobFilter())
+    view = statuses.view_jobs(filtered=chosen != JobFilter(), watched=watch)
     if watch:
         statuses.watch(read, view, as_json=as_json)
         return

@@ -64,8 +64,11 @@ class View(Generic[Shown]):
     line: Callable[[Shown], str]
 
 
-def show_jobs(found: JobList, *, filtered: bool) -> None:
+def show_jobs(found: JobList, *, filtered: bool, watched: bool = False) -> None:
     """Print jobs, newest first, then their number by state, then what failed."""
+    if not found.jobs and watched:
+        output.say(_totals(found))
+        return
     if not found.jobs:
         output.note(
             "no job matches; `extentflow status` shows all jobs"
@@ -212,9 +215,9 @@ def job_json(found: JobDetail) -> dict[str, Any]:
     }
 
 
-def view_jobs(*, filtered: bool) -> View[JobList]:
+def view_jobs(*, filtered: bool, watched: bool = False) -> View[JobList]:
     """Return the view of a list of jobs."""
-    return View(partial(show_jobs, filtered=filtered), jobs_json, _totals)
+    return View(partial(show_jobs, filtered=filtered, watched=watched), jobs_json, _totals)
 
 
 def view_job() -> View[JobDetail]:
@@ -259,7 +262,7 @@ def shortened(text: str, width: int) -> str:
 
 def _totals(found: JobList) -> str:
     if not found.states:
-        return "no job matches"
+        return "no job matches yet"
     many = by_state(found.states)
     shown = len(found.jobs)
     if shown < found.matching:

@@ -124,8 +124,8 @@ class JobList:
 
     @property
     def open(self) -> bool:
-        """Whether a job that matches can still change."""
-        return any(JobState(state).open for state in self.states)
+        """Whether a job that matches can still change, or the first one is still to come."""
+        return not self.states or any(JobState(state).open for state in self.states)
 
 
 @dataclass(frozen=True, slots=True)
