@@ -216,42 +216,38 @@ def test_a_cancelled_object_is_delivered_in_full_under_other_settings(stage: Sta
     assert [job[1:] for job in stage.jobs()] == [(0, "CANCELLED", 1), (1, "DONE", 2)]
 
 
-@pytest.mark.parametrize("first", ["run --failed", "replay -c"])
-def test_two_commands_at_the_same_moment_open_one_generation(first: str) -> None:
+COMMANDS: dict[str, Callable[[Stage], object]] = {
+    "run --failed": lambda stage: stage.run(failed=True),
+    "replay -c": lambda stage: stage.runs().replay_all("c", engine=EngineChoice("inline")),
+}
+
+
+def meets(stage: Stage, first: str, second: str, moment: int) -> bool:
+    """Run a command, and another one before its call `moment` of the ledger, if it has one."""
+    asked, ended = count(), []
+
+    def intervene(_name: str) -> None:
+        if next(asked) == moment:
+            stage.runtime.memory.on_call = lambda _name: None
+            ended.append(COMMANDS[second](stage))
+
+    stage.runtime.memory.on_call = intervene
+    COMMANDS[first](stage)
+    return bool(ended)
+
+
+@pytest.mark.parametrize(("first", "second"), [tuple(COMMANDS), tuple(COMMANDS)[::-1]])
+def test_two_commands_at_the_same_moment_open_one_generation(first: str, second: str) -> None:
     """Trap: each looked for the other's job before the other had one, and both delivered."""
     for moment in count():
         stage = Stage()
         stopped(stage)
         stage.put_connector(producer__linger__ms="7")
-        asked = count()
-        ended: list[object] = []
-
-        def replay(stage: Stage = stage) -> object:
-            return stage.runs().replay_all("c", engine=EngineChoice("inline"))
-
-        def failed(stage: Stage = stage) -> object:
-            return stage.run(failed=True)
-
-        outer, inner = (failed, replay) if first == "run --failed" else (replay, failed)
-
-        def intervene(
-            _name: str,
-            stage: Stage = stage,
-            asked: Iterator[int] = asked,
-            ended: list[object] = ended,
-            inner: Callable[[], object] = inner,
-            moment: int = moment,
-        ) -> None:
-            if next(asked) == moment:
-                stage.runtime.memory.on_call = lambda _name: None
-                ended.append(inner())
-
-        stage.runtime.memory.on_call = intervene
-        outer()
+        met = meets(stage, first, second, moment)
         assert not any(job.state.open for job in stage.runtime.memory.jobs.list())
         # All of it once; or the record from before the stop a second time, as was said.
         assert stage.sent() in (2, 3), moment
-        if not ended:
+        if not met:
             break
     assert moment > 10
 

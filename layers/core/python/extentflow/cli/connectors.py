@@ -138,8 +138,7 @@ def resume(connector: Name, *, as_json: AsJson = False) -> None:
         output.note(
             f"{many} of it CANCELLED before: `extentflow status -c {connector} --state CANCELLED` "
             f"shows them, `extentflow replay -c {connector}` delivers the rest of all, FAILED ones "
-            f"included; after a change of the connector, `extentflow run -c {connector} --failed` "
-            "delivers these objects in full"
+            f"included; {_after_change(connector)}"
         )
 
 
@@ -154,9 +153,15 @@ def stop(connector: Name, *, as_json: AsJson = False) -> None:
         if change.cancelled:
             output.note(
                 f"after `extentflow resume {connector}`, `extentflow replay -c {connector}`"
-                " delivers the rest; after a change of the connector, `extentflow run -c"
-                f" {connector} --failed` delivers these objects in full"
+                f" delivers the rest; {_after_change(connector)}"
             )
+
+
+def _after_change(connector: str) -> str:
+    return (
+        f"after a change of the connector, `extentflow run -c {connector} --failed` delivers these"
+        " objects in full"
+    )
 
 
 def _connectors(*, creates: bool = True) -> "Connectors":

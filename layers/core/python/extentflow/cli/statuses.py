@@ -66,15 +66,13 @@ class View(Generic[Shown]):
 
 def show_jobs(found: JobList, *, filtered: bool, watched: bool = False) -> None:
     """Print jobs, newest first, then their number by state, then what failed."""
-    if not found.jobs and watched:
-        output.say(_totals(found))
-        return
     if not found.jobs:
-        output.note(
-            "no job matches; `extentflow status` shows all jobs"
-            if filtered
-            else "there are no jobs; `extentflow run` starts them"
-        )
+        if watched:
+            output.say(_totals(found))
+        elif filtered:
+            output.note("no job matches; `extentflow status` shows all jobs")
+        else:
+            output.note("there are no jobs; `extentflow run` starts them")
         return
     width = output.out.width
     columns = next(LAYOUTS[least] for least in sorted(LAYOUTS, reverse=True) if width >= least)

@@ -11,15 +11,14 @@ from pyarrow import types
 
 from extentflow.config.columns import LAST_MODIFIED, Header
 from extentflow.converters import Converter, open_header_converter
-from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows, null_mask
+from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows
 from extentflow.converters.encodings import is_text
-from extentflow.converters.scalars import DIGITS
 from extentflow.delivery.headerlists import ReadHeaders, header_reader
 from extentflow.errors import NotOffered, UnsupportedType
 from extentflow.model import Extent
 from extentflow.sink.headers import HeaderColumns, HeaderLists
 from extentflow.storage import ObjectProperties
-from extentflow.transforms.casts import exact_cast, failing_rows
+from extentflow.transforms.casts import exact_cast, failing_rows, whole_units
 
 _TIME, _PARTITION = "message.timestamp", "message.partition"
 _PROPERTIES = ("last_modified", "content_type", "metadata")
@@ -243,12 +242,9 @@ def _instants(text: pa.StringArray) -> pa.Array:
 
 def _floored(array: pa.TimestampArray) -> pa.Int64Array:
     """Return milliseconds since 1970, rounded down."""
-    ticks = array.view(pa.int64())
     if array.type.unit != "s":
-        # Arrow's `floor_temporal` overflows for the lowest values.
-        per_ms = 10 ** (DIGITS[array.type.unit] - DIGITS["ms"])
-        return pa.array(pc.fill_null(ticks, 0).to_numpy() // per_ms, mask=null_mask(array))
-    seconds = ticks
+        return whole_units(array, "ms")
+    seconds = array.view(pa.int64())
     late = pc.greater(seconds, _LATEST_SECOND).fill_null(False)  # noqa: FBT003
     if beyond := np.flatnonzero(late.to_numpy(zero_copy_only=False)).tolist():
         raise corrupt_rows(beyond, "an instant that has no number of milliseconds in 64 bits")

@@ -52,10 +52,8 @@ _MAY_BE_BLANK = np.isin(np.arange(256), [ord(each) for each in " \t\r\n"])
 _MARK = secrets.token_hex(16)
 _MARKED = pa.scalar(f'{{"{_MARK}":0,'.encode(), pa.binary())
 _NOTHING = pa.scalar(b"", pa.binary())
-# Fewer documents than these are not worth the call.
-_PARTS = 16
-# One by one costs less: a call of Arrow's costs as much as a hundred lines.
-_FEW = 200
+# Fewer documents than these cost less one by one: a call of Arrow's costs as much as a hundred.
+_FEW, _PARTS = 200, 16
 _MOST_TEXT_BYTES = 256 << 20
 _OBJECT = ord("{")
 _NO_NUMBER = re.compile(rb"NaN|Inf")

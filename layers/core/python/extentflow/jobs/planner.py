@@ -340,10 +340,9 @@ class Planner:
                 continue
             found = self._usable(request, self._newest(begun))
             stopped = found.state is JobState.CANCELLED and found.reason != AGAIN_BEGAN
-            cancelled = failed and stopped
-            if found.state is not JobState.FAILED and not cancelled:
+            if found.state is not JobState.FAILED and not (failed and stopped):
                 return found
-            if request.same_settings(found) or (cancelled and self.is_complete(found)):
+            if request.same_settings(found) or self.is_complete(found):
                 return self.replay(found) if failed else found
             if found.plan.count and not failed:
                 return found

@@ -215,6 +215,7 @@ class JobRunner:
     ) -> bool:
         """Add a job per request to `jobs`, or why not to `left`; return whether that was all."""
         states = self._states()
+        refusals = Permanent if failed else ProgressUnknown
         for request in requests:
             if self.stopped():
                 return False
@@ -225,9 +226,7 @@ class JobRunner:
             self.step("registering", len(jobs))
             try:
                 job = admit(request)
-            except Permanent as exc:  # of a job that is replayed; the others run
-                if not failed and not isinstance(exc, ProgressUnknown):
-                    raise
+            except refusals as exc:  # of a job that is replayed; the others run
                 left.append(str(exc))
                 continue
             same = (job.connector, job.revision) == (request.connector, request.revision)

@@ -123,10 +123,7 @@ def failed_objects(
         found.append(FailedObject(version, job, _step(job, same_settings=same)))
     if gone:
         notify(f"{counted(len(gone), 'object')} left out, deleted since, as {gone[0]}")
-    jobs_of = {
-        one: _generations(runtime.ledger, one.job) if one.job else failed[one.version.key]
-        for one in found
-    }
+    jobs_of = {one: _jobs_of(runtime.ledger, one, failed[one.version.key]) for one in found}
     facts = summaries(runtime.ledger, [job for jobs in jobs_of.values() for job in jobs])
     return tuple(
         replace(
@@ -192,8 +189,13 @@ def delivered_since(ledger: Ledger, jobs: Iterable[Job]) -> dict[str, Job]:
     return found
 
 
-def _generations(ledger: Ledger, newest: Job) -> list[Job]:
-    """Return all jobs of an object version; the newest one is the last."""
+def _jobs_of(ledger: Ledger, one: FailedObject, of_key: list[Job]) -> list[Job]:
+    """Return the jobs that say what is known of an object, and what it was delivered before."""
+    newest = one.job
+    if newest is None:
+        return of_key
+    if one.step is not Step.AGAIN:
+        return [newest]
     earlier = (
         ledger.jobs.get(job_id(newest.connector, newest.version, number))
         for number in range(newest.generation)

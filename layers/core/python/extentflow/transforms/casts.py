@@ -21,8 +21,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
+from extentflow.converters.buffers import null_mask
 from extentflow.converters.encodings import decoded, is_binary, is_text
-from extentflow.converters.scalars import DIGITS, TextForm, complete_text, text_form
+from extentflow.converters.scalars import (
+    DIGITS,
+    SECONDS_PER_DAY,
+    TextForm,
+    complete_text,
+    text_form,
+)
 from extentflow.converters.texts import misread_rows
 
 ArrayFunction: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -168,3 +175,19 @@ def _dated(array: pa.Array, target: pa.DataType) -> pa.Array:
     if not dates.cast(local.type).equals(local):
         raise pa.ArrowInvalid("a timestamp has a time of day")
     return dates
+
+
+def whole_units(array: pa.TimestampArray, unit: str) -> pa.Int64Array:
+    """Return the number of whole units since 1970, rounded down.
+
+    Arrow's `floor_temporal` is garbage for years beyond 32767.
+    """
+    ticks = pc.fill_null(array.view(pa.int64()), 0).to_numpy()
+    return pa.array(ticks // unit_ticks(unit, array.type.unit), mask=null_mask(array))
+
+
+def unit_ticks(unit: str, of: str) -> int:
+    """Return how many ticks of a unit a longer one has."""
+    if unit == "day":
+        return int(SECONDS_PER_DAY * 10 ** DIGITS[of])
+    return int(10 ** (DIGITS[of] - DIGITS[unit]))

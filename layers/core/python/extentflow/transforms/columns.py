@@ -23,7 +23,6 @@ from extentflow.converters.buffers import (
     Columns,
     RowErrors,
     corrupt_record,
-    null_mask,
     require_unique,
 )
 from extentflow.converters.encodings import decoded, is_text
@@ -31,7 +30,6 @@ from extentflow.converters.scalars import (
     DIGITS,
     FIRST_DAY,
     LAST_DAY,
-    SECONDS_PER_DAY,
 )
 from extentflow.converters.texts import mask_rows
 from extentflow.errors import UnsupportedType, shown_bytes
@@ -42,6 +40,8 @@ from extentflow.transforms.casts import (
     exact_scalar,
     failing_rows,
     local_times,
+    unit_ticks,
+    whole_units,
 )
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -430,7 +430,7 @@ def _instant_writer(options: TimestampConverterOptions) -> tuple[pa.DataType, Ar
             return (
                 pa.date32(),
                 lambda array: (
-                    _divided(local_times(array), "day").cast(pa.int32()).view(pa.date32())
+                    whole_units(local_times(array), "day").cast(pa.int32()).view(pa.date32())
                 ),
             )
         case "Time":
@@ -445,7 +445,7 @@ def _instant_writer(options: TimestampConverterOptions) -> tuple[pa.DataType, Ar
 
 def _text(array: pa.TimestampArray, pattern: str) -> pa.StringArray:
     """Return instants in UTC; ArrowInvalid for years that four digits cannot state."""
-    days = pc.min_max(_divided(array, "day")).as_py()
+    days = pc.min_max(whole_units(array, "day")).as_py()
     if days["min"] is not None and not FIRST_DAY <= days["min"] <= days["max"] <= LAST_DAY:
         raise pa.ArrowInvalid("a year is outside 0 to 9999")
     instants = array.view(pa.timestamp(array.type.unit, "UTC"))
@@ -457,34 +457,18 @@ def _in_unit(array: pa.TimestampArray, unit: str) -> pa.TimestampArray:
     target = pa.timestamp(unit, array.type.tz)
     if DIGITS[array.type.unit] <= DIGITS[unit]:
         return array.cast(target)
-    return _divided(array, unit).view(target)
+    return whole_units(array, unit).view(target)
 
 
 def _local_time(array: pa.TimestampArray) -> pa.Array:
     """Return times of day in the zone of the column, rounded down to milliseconds."""
     local = _in_unit(local_times(array), "ms").view(pa.int64())
-    days = _divided(local.view(pa.timestamp("ms")), "day")
+    days = whole_units(local.view(pa.timestamp("ms")), "day")
     return (
-        pc.subtract(local, pc.multiply(days, _ticks("day", "ms")))
+        pc.subtract(local, pc.multiply(days, unit_ticks("day", "ms")))
         .cast(pa.int32())
         .view(pa.time32("ms"))
     )
-
-
-def _divided(array: pa.TimestampArray, unit: str) -> pa.Int64Array:
-    """Return the number of whole units since 1970, rounded down.
-
-    Arrow's `floor_temporal` is garbage for years beyond 32767.
-    """
-    ticks = pc.fill_null(array.view(pa.int64()), 0).to_numpy()
-    return pa.array(ticks // _ticks(unit, array.type.unit), mask=null_mask(array))
-
-
-def _ticks(unit: str, of: str) -> int:
-    """Return how many ticks of a unit a longer one has."""
-    if unit == "day":
-        return int(SECONDS_PER_DAY * 10 ** DIGITS[of])
-    return int(10 ** (DIGITS[of] - DIGITS[unit]))
 
 
 # -- Flatten, HoistField, ExtractField -------------------------------------------------------------
