@@ -52,7 +52,7 @@ class Declared:
             topic = self.checked.routed(topic)
         elif self.checked.reroutes:
             topic = "*"
-        written = (topic, *self.checked.value_topics, self.checked.dead_letter_topic)
+        written = (*self.checked.written_topics(topic), self.checked.dead_letter_topic)
         return tuple(_PLACEHOLDER.sub("*", topic) for topic in written if topic)
 
     @property

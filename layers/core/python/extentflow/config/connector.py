@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 from extentflow.config import types
+from extentflow.config.columnar import ARROW, COMPRESSIONS, ENCODINGS, GROUPS, PARQUET, ColumnGroup
+from extentflow.config.columnar import NONE as ROWS
 from extentflow.config.columns import (
     BY_NAME,
     COLUMN,
@@ -143,6 +145,11 @@ _TAGS, _MOVES = (
 _NOT_EMPTY = Only("transforms", bool, "transforms is set")
 _TOLERANT = Only("errors.tolerance", lambda value: value == "all", "errors.tolerance is all")
 _LOGGED = Only("errors.log.enable", bool, "errors.log.enable is true")
+_COLUMNAR, _AS_PARQUET = (
+    Only("columnar.encoding", frozenset(each).__contains__, f"columnar.encoding is {either(each)}")
+    for each in ((PARQUET, ARROW), (PARQUET,))
+)
+_columnar = partial(key, name="columnar.", only=(_COLUMNAR,))
 _LINES = Only(
     "input.format",
     lambda value: value is None or FORMATS.get(value).compressible,
@@ -369,6 +376,42 @@ class ConnectorConfig:
         " one member, whose text or JSON is the value.",
         default=(),
         shown="all",
+    )
+    columnar_encoding: str = key(
+        types.choice(ENCODINGS),
+        "`none`: a value per row. `parquet`, `arrow` (IPC stream): a value holds many rows as"
+        " columns, for consumers that read columns ([columnar.md](columnar.md)). Takes the place of"
+        " `value.converter`.",
+        default=ROWS,
+        section="Columnar values",
+    )
+    columnar_compression: str = _columnar(
+        types.choice(COMPRESSIONS),
+        "How the columns are compressed. `gzip` and `snappy` only with `parquet`. Kafka's own"
+        " compression is then `none`, unless this is `none`, or `producer.compression.type` set.",
+        default="zstd",
+        name="columnar.encoding.compression",
+    )
+    columnar_batch_bytes: int = _columnar(
+        types.SIZE,
+        "The size to aim at for a value; never above what its topic takes. A batch holds rows of"
+        " one extent only.",
+        default=1 << 20,
+    )
+    columnar_groups: tuple[ColumnGroup, ...] = _columnar(
+        GROUPS,
+        "`group: column, column; group: *`: each group of columns goes to a topic of its own,"
+        " `TOPIC.group`, batch for batch, in the same transaction. `*`: the columns of no other"
+        " group; without it, each column belongs to a group.",
+        default=(),
+        shown="none: all columns go to the topic",
+    )
+    columnar_passthrough: bool = _columnar(
+        types.BOOLEAN,
+        "Whether row groups of Parquet objects are sent as they are, without decoding, where they"
+        " fit into a value and nothing changes them.",
+        default=True,
+        only=(_AS_PARQUET,),
     )
     transforms: tuple[str, ...] = key(
         ALIASES,
@@ -610,6 +653,11 @@ class ConnectorConfig:
                 f"value.converter.schemas.enable=true writes columns, and {format_name} passes"
                 " records on as they are; remove it, or make columns by a transform"
             )
+        if self.columnar and spec.raw and spec.has_columns:
+            return (
+                f"columnar.encoding={self.columnar_encoding} needs columns, {format_name} passes"
+                f" records on as they are; write {format_name}.schema, or remove it"
+            )
         if self.message_key.columns and not spec.has_columns:
             return f"message.key names columns, and {format_name} has none; write none or object"
         if self.attribute_columns and not spec.has_columns:
@@ -688,6 +736,11 @@ class ConnectorConfig:
         return FORMATS.get(format_name).options() if held is None else held
 
     @property
+    def columnar(self) -> bool:
+        """Whether a value holds many rows."""
+        return self.columnar_encoding != ROWS
+
+    @property
     def attribute_columns(self) -> tuple[str, ...]:
         """The columns that headers, timestamp and partition are made from."""
         named = [one.argument for one in self.headers if one.source == "column"]
@@ -750,6 +803,13 @@ class ConnectorConfig:
     def value_topics(self) -> tuple[str, ...]:
         """The topics that values of records may name."""
         return tuple(dict.fromkeys(topic for step in self.steps for topic in step.topics))
+
+    def written_topics(self, topic: str | None) -> tuple[str, ...]:
+        """Return the topics that records are written to, of an object with `topic`."""
+        topics = dict.fromkeys((*([] if topic is None else [topic]), *self.value_topics))
+        if not self.columnar_groups:
+            return tuple(topics)
+        return tuple(group.topic(each) for each in topics for group in self.columnar_groups)
 
     def template_topic(self, version: ObjectVersion) -> str:
         """Return the topic that the template names, before transforms route it."""

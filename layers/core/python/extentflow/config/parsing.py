@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from extentflow.config import types
-from extentflow.config.columns import BY_NAME
+from extentflow.config.columnar import ARROW, ARROW_COMPRESSIONS
+from extentflow.config.columns import BY_NAME, LAST_MODIFIED
 from extentflow.config.connector import (
     CONVERTER,
     CONVERTER_PARTS,
@@ -165,7 +166,7 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     found = [*reading.problems, *broken, *unfit]
     found += [*_source_problems(draft, reading), *_partition_problems(draft, reading)]
     found += [*_object_problems(draft, reading), *_problems(draft, reading)]
-    found += _package_problems(draft)
+    found += [*_columnar_problems(draft, reading), *_package_problems(draft)]
     for name, spec in formats.items():
         columns, chosen = draft.extracted_columns, draft.format == name
         columns += draft.select if spec.raw else ()
@@ -300,6 +301,43 @@ def _object_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]
         )
 
 
+def _columnar_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+    """Yield which keys columnar values exclude: what single rows have, and a record of many not."""
+    if not config.columnar or not reading.sound("columnar.encoding"):
+        return
+    sound, encoding = reading.sound, f"columnar.encoding={config.columnar_encoding}"
+    if config.value_converter is not None and sound("value.converter"):
+        yield f"value.converter: {encoding} makes the values; remove one of the two"
+    compression = config.columnar_compression
+    if config.columnar_encoding == ARROW and compression not in ARROW_COMPRESSIONS:
+        yield (
+            f"columnar.encoding.compression={compression}: not with {encoding}; write"
+            f" {either(ARROW_COMPRESSIONS)}"
+        )
+    of_rows = [one.name for one in config.headers if one.source in ("column", "location")]
+    if of_rows and sound("headers"):
+        yield (
+            f"headers: {', '.join(of_rows)}: differs from row to row; a record of {encoding} has"
+            " many rows; remove it"
+        )
+    if config.message_headers is not None or config.headers_by_transform:
+        yield (
+            f"message.headers, transforms: make headers of rows, and a record of {encoding} has"
+            " many rows; remove them"
+        )
+    if config.message_timestamp not in (None, LAST_MODIFIED) and sound("message.timestamp"):
+        yield (
+            f"message.timestamp: differs from row to row, and a record of {encoding} has many rows;"
+            " write last_modified, or remove it"
+        )
+    partitioner = config.producer.get("partitioner", "murmur2")
+    if config.keyed and not partitioner.startswith("murmur2"):
+        yield (
+            f"producer.partitioner={partitioner}: with {encoding}, keys choose partitions as Java's"
+            " client does; remove it"
+        )
+
+
 def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
     sound, key, dead = reading.sound, config.message_key, config.dead_letter_topic
     topic = types.fill_topic(config.topic, config.fixed_placeholders()) if sound("topic") else ""
@@ -336,7 +374,7 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
             "errors.deadletterqueue.topic.name: missing; errors.tolerance=all sends bad records"
             " there: write a topic"
         )
-    of_records = (topic, *config.value_topics)
+    of_records = config.written_topics(topic)
     if sound("topic", "errors.deadletterqueue.topic.name") and dead in of_records:
         yield (
             f"errors.deadletterqueue.topic.name={dead!r}: is a topic of the good records; write"

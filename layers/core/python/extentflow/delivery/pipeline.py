@@ -1,6 +1,7 @@
 """One connector applied to one object version: bytes -> columns -> records, ready to send.
 
-    decode ──> Chunk ──select, transforms──> Rows ──converters──> Records
+    decode ──> Chunk ──select, transforms──> Rows ──converters────> Records, one per row
+                                                  └──ColumnValues──> or one per batch of rows
 
 A row that a transform or a converter rejects becomes a bad record, and its chunk is transformed and
 converted again without it. A row that a transform drops is counted, and nothing else.
@@ -19,7 +20,9 @@ import pyarrow.compute as pc
 from extentflow.converters import Converter
 from extentflow.converters.buffers import Columns
 from extentflow.delivery.attributes import Attributes, BoundAttributes
+from extentflow.delivery.columnvalues import BoundColumnValues, ColumnValues, Cuts, RowBatch
 from extentflow.errors import (
+    BatchTooLarge,
     CorruptRecord,
     IncompatibleSchema,
     NotOffered,
@@ -49,13 +52,15 @@ _VALUES = "values (value.converter)"
 _KEYS = "keys (message.key, key.converter)"
 _ATTRIBUTES = "headers, message.headers, message.timestamp and message.partition"
 _STEPS = "columns (select, transforms)"
+_COLUMNS = "values (columnar.encoding, columnar.groups)"
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedChunk:
-    """The records of a chunk, their locations, its bad records, and the position behind it.
+    """The records of a chunk, the locations of its rows, its bad records, the position behind it.
 
-    The position before a record is its location plus `position_shift`. `filtered` rows were
+    A record is one row, unless `cuts` has the ends of records with many. The position before a row
+    is its location plus `position_shift`. `filtered` rows were
     dropped by transforms or excluded by the format. Where there are any, `decoded` has the
     locations of all rows that were decoded, those of dropped ones included. `topics` has the topic
     of each record; None: that of `records`.
@@ -69,6 +74,12 @@ class ConvertedChunk:
     filtered: int = 0
     decoded: Sequence[int] = ()
     topics: pa.StringArray | None = None
+    cuts: Cuts | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of good rows."""
+        return len(self.locations)
 
     @property
     def payload_bytes(self) -> int:
@@ -78,8 +89,16 @@ class ConvertedChunk:
         return size + (headers.nbytes if isinstance(headers, HeaderColumns | HeaderLists) else 0)
 
     def bad_with(self, rejected: Sequence[RejectedRecord]) -> list[BadRecord]:
-        """Return the bad records, those that a producer rejected included."""
+        """Return the bad records, those that a producer rejected included.
+
+        Raises BatchTooLarge for a rejected batch of rows, each of which was within the limit.
+        """
         values, locations = self.records.values, self.locations
+        if rejected and self.cuts is not None:
+            raise BatchTooLarge(
+                f"topic {self.records.topic}: {rejected[0].reason}; max.message.bytes of the topic"
+                " was lowered meanwhile"
+            )
         return [
             *self.bad,
             *(
@@ -100,23 +119,37 @@ class ConvertedChunk:
         if step >= count or self.bad:
             yield self
             return
-        filtered = 0
-        for start in range(0, count, step):
-            end = min(start + step, count)
+        filtered = start = first = 0
+        for end, row in self._ends(step):
             last = end == count
             # Decoding resumes behind the rows that were dropped before the next record.
-            before = self.filtered if last else self._filtered_before(end)
+            before = self.filtered if last else self._filtered_before(row)
             counted, filtered = filtered, before
             yield replace(
                 self,
                 records=records.slice(start, end),
-                locations=self.locations[start:end],
+                locations=self.locations[first:row],
                 topics=None if self.topics is None else self.topics.slice(start, end - start),
+                cuts=None if self.cuts is None else [(end - start, row - first)],
                 filtered=before - counted,
                 next_position=self.next_position
                 if last
-                else int(self.locations[end]) + self.position_shift,
+                else int(self.locations[row]) + self.position_shift,
             )
+            start, first = end, row
+
+    def _ends(self, step: int) -> Iterator[tuple[int, int]]:
+        """Yield the ends of parts of about `step` records: those of records, and of rows."""
+        count = len(self.records.values)
+        if self.cuts is None:
+            yield from ((end, end) for end in range(step, count, step))
+            yield count, count
+            return
+        begun = 0
+        for end, row in self.cuts:
+            if end - begun >= step or end == count:
+                yield end, row
+                begun = end
 
     def _filtered_before(self, row: int) -> int:
         if not self.filtered:
@@ -126,7 +159,7 @@ class ConvertedChunk:
     def by_topic(self) -> Iterator[tuple[Records, Sequence[int]]]:
         """Yield the records of each topic in their order, with their places in the chunk."""
         if self.topics is None:
-            yield self.records, range(len(self.locations))
+            yield self.records, range(len(self.records.values))
             return
         for topic in self.topics.unique():
             places = np.flatnonzero(pc.equal(self.topics, topic).to_numpy(zero_copy_only=False))
@@ -138,7 +171,8 @@ class ConvertedChunk:
 class Pipeline:
     """Converts the extents of one object to records of `topic`.
 
-    `value` and `key` create a converter for a schema; `key` None means null keys. `partition` -1
+    `value` and `key` create a converter for a schema; `key` None means null keys. `columns` makes
+    the records instead, and keys choose partitions only. `partition` -1
     lets the sink choose. `chain` opens the transforms of one extent; None: there are none. They
     begin with the key of the columns `key_columns`, the value of `select` (empty: all) and the
     topic `source_topic`; `fixed_key` makes the key where no columns are chosen for it. `attributes`
@@ -157,6 +191,7 @@ class Pipeline:
     source_topic: str = ""
     fixed_key: Callable[[pa.Schema], Converter] | None = None
     attributes: Attributes | None = None
+    columns: ColumnValues | None = None
 
     @property
     def resumable(self) -> bool:
@@ -218,51 +253,36 @@ class Pipeline:
         # Again after a rejection: the good rows need keys and values of the same length.
         while True:
             rejected: dict[int, str] = {}
-            records = conversion.convert(chunk, rejected)
-            if records is not None:
+            made = conversion.convert(chunk, rejected)
+            if made is not None:
                 break
             chunk = _move_to_bad(chunk, rejected)
-        locations: Sequence[int] = chunk.locations
-        if records.rows is not None and len(records.rows.locations) < len(locations):
-            locations = records.rows.locations.tolist()
+        locations = made.locations
         shift, filtered = 0, chunk.excluded + len(chunk.locations) - len(locations)
         if self.format.location_unit == "row" and len(chunk.locations):
             # A position counts rows of the extent, a location those of the object.
             shift = chunk.next_position - int(chunk.locations[-1]) - 1
-        headers, timestamps, partitions = records.attributes
-        made = Records(
-            records.topic,
-            records.values,
-            records.keys,
-            headers=headers,
-            partition=self.partition,
-            timestamps=timestamps,
-            partitions=partitions,
-        )
-        topics = None
-        if records.rows is not None and records.rows.topics is not None:
-            topics = records.rows.topics.fill_null(records.topic)
         return ConvertedChunk(
-            made,
+            made.records,
             locations,
             chunk.bad,
             chunk.next_position,
             shift,
             filtered,
             decoded=chunk.locations if filtered else (),
-            topics=topics,
+            topics=made.topics,
+            cuts=made.cuts,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """Payloads and attributes; `rows` are those of the chain, None where there is none."""
+    """The records of a chunk, as `ConvertedChunk` has them."""
 
-    topic: str
-    values: pa.Array
-    keys: pa.Array | None
-    attributes: _Attributes
-    rows: Rows | None
+    records: Records
+    locations: Sequence[int]
+    topics: pa.StringArray | None
+    cuts: Cuts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +291,7 @@ class _Conversion:
 
     pipeline: Pipeline
     extent: Extent
-    value: Converter
+    value: Converter | BoundColumnValues
     key: Converter | None
     attributes: BoundAttributes | None
     chain: Chain | None
@@ -298,7 +318,12 @@ class _Conversion:
                 key_schema = rows.keys.schema
             else:
                 build = pipeline.fixed_key
-        value = _create_converter(pipeline.value, schema, extent, _VALUES)
+        value: Converter | BoundColumnValues
+        if pipeline.columns is not None:
+            with _located(extent, _COLUMNS):
+                value = pipeline.columns.bind(schema, extent, pipeline.format.location_unit)
+        else:
+            value = _create_converter(pipeline.value, schema, extent, _VALUES)
         key = _create_converter(build, key_schema, extent, _KEYS) if build else None
         return cls(pipeline, extent, value, key, attributes, chain)
 
@@ -316,15 +341,73 @@ class _Conversion:
                 return None
             topic, batch = rows.topic, rows.values
             key_batch = rows.values if rows.keys is None else rows.keys
+        locations: Sequence[int] = chunk.locations
+        topics = None
+        if rows is not None:
+            if len(rows.locations) < len(locations):
+                locations = rows.locations.tolist()
+            topics = None if rows.topics is None else rows.topics.fill_null(topic)
         found: dict[int, str] = {}
-        values = _convert_rows(self.value, batch, found)
         keys = None if self.key is None else _convert_rows(self.key, key_batch, found)
         attributes = self._attributes(chunk, rows, found)
+        made: _Made | None = None
+        if not isinstance(self.value, BoundColumnValues):
+            values = _convert_rows(self.value, batch, found)
+            if not found:
+                made = _Made(self._records(topic, values, keys, attributes), locations, topics)
+        elif not found:
+            of_rows = RowBatch(columns=batch, locations=locations, topic=topic, topics=topics)
+            made = self._in_batches(self.value, of_rows, keys, attributes, found)
         if found:
             places = found if rows is None else rows.ordinals[list(found)].tolist()
             rejected.update(zip(places, found.values(), strict=True))
+        return made
+
+    def _records(
+        self, topic: str, values: pa.Array, keys: pa.Array | None, attributes: _Attributes
+    ) -> Records:
+        headers, timestamps, partitions = attributes
+        return Records(
+            topic,
+            values,
+            keys,
+            headers=headers,
+            partition=self.pipeline.partition,
+            timestamps=timestamps,
+            partitions=partitions,
+        )
+
+    def _in_batches(
+        self,
+        value: BoundColumnValues,
+        rows: RowBatch,
+        keys: pa.Array | None,
+        attributes: _Attributes,
+        found: dict[int, str],
+    ) -> _Made | None:
+        """Return the records of rows; None if rows are added to `found`, which have no value."""
+        headers, timestamps, partitions = attributes
+        # All rows have the same ones (`config.parsing`).
+        shared = headers[0] if headers is not None and len(rows.locations) else ()
+        time = timestamps[0].as_py() if timestamps is not None and len(rows.locations) else None
+        try:
+            with _located(self.extent, _COLUMNS):
+                records, topics, cuts = value(
+                    replace(
+                        rows,
+                        keys=keys,
+                        partitions=partitions,
+                        partition=self.pipeline.partition,
+                        headers=shared,
+                        timestamp=time,
+                    )
+                )
+        except CorruptRecord as exc:
+            if not exc.rows:
+                raise
+            found.update(exc.rows)
             return None
-        return _Made(topic, values, keys, attributes, rows)
+        return _Made(records, rows.locations, topics, cuts)
 
     def _attributes(self, chunk: Chunk, rows: Rows | None, found: dict[int, str]) -> _Attributes:
         """Return headers, timestamps and partitions; add rows without these to `found`."""

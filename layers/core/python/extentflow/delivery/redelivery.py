@@ -489,10 +489,10 @@ class Redelivery:
         ]
         if bad:
             outcome.queue.send(sink, outcome.extent, bad)
-        counted.records += len(made.records.values) - len(rejected)
+        counted.records += made.rows - len(rejected)
         counted.filtered += made.filtered
         counted.bad += len(bad)
-        if not (len(made.records.values) or bad or made.filtered):
+        if not (made.rows or bad or made.filtered):
             self._return(sink, letter, "its bytes hold no record", counted)
 
     def _converted(self, letter: DeadLetter, raw: bytes | None) -> tuple[Opened, ConvertedChunk]:

@@ -496,7 +496,7 @@ class _ClaimedExtent:
         bad = chunk.bad_with(rejected)
         if bad:
             dead_letters.send(self._slots.sink, self._call.extent, bad)
-        self._sent["records"] += len(chunk.records.values) - len(rejected)
+        self._sent["records"] += chunk.rows - len(rejected)
         self._sent["bad"] += len(bad)
         self._sent["filtered"] += chunk.filtered
         self._sent["position"] = chunk.next_position

@@ -61,8 +61,8 @@ def check(
     problems: list[str] = []
     for version in versions:
         try:
-            wanted[route(config, version, recognised)] = None
-            wanted |= dict.fromkeys(config.value_topics)
+            topic = route(config, version, recognised)
+            wanted |= dict.fromkeys(config.written_topics(topic))
         except (Misconfigured, UnsupportedFormat) as exc:
             problems.append(str(exc))
     rest = len(problems) - SHOWN_OBJECTS
@@ -94,6 +94,12 @@ def route(
 
 def records_refused(config: ConnectorConfig, topic: TopicFacts) -> str | None:
     """Return why the connector's records cannot be written to `topic`, with the remedy."""
+    if topic.compacted and config.columnar:
+        return (
+            f"topic {topic.name} is compacted, so that it takes only records with keys, and a"
+            " columnar value holds the rows of many keys; set cleanup.policy=delete on the topic,"
+            " or name another topic"
+        )
     if topic.compacted and not config.keyed:
         return (
             f"topic {topic.name} is compacted, so that it takes only records with keys, and "

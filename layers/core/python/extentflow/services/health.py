@@ -316,8 +316,8 @@ def _completion(runtime: Runtime, config: ConnectorConfig, revision: int) -> str
 
 def topics(runtime: Runtime, config: ConnectorConfig) -> Iterator[Finding]:
     """Yield findings about the topics of a connector whose names do not depend on the object."""
-    fixed = () if "{" in config.topic else (config.routed(config.topic),)
-    for name in dict.fromkeys((*fixed, *config.value_topics)):
+    fixed = None if "{" in config.topic else config.routed(config.topic)
+    for name in config.written_topics(fixed):
         yield _topic(runtime, "topic", name, lambda topic: records_refused(config, topic))
     queue = config.dead_letter_topic
     if queue is not None:

@@ -207,7 +207,7 @@ class Runs:
         planner, version = self.runtime.planner(), request.version
         job, extents = planner.dry_run(request)
         topic = config.topic_for(version)
-        usable = checked.usable((topic, *config.value_topics))
+        usable = checked.usable(config.written_topics(topic))
         if extents:
             check_first_records(
                 self.runtime, config, request.revision, extents[0], job.content, sized=usable
@@ -321,7 +321,7 @@ class Runs:
             except (Misconfigured, UnsupportedFormat) as exc:
                 problems.append(str(exc))
             else:
-                checked.usable((topic, *config.value_topics))
+                checked.usable(config.written_topics(topic))
         return FailedPlans(found, tuple(dict.fromkeys(problems)))
 
     def replay(
@@ -592,10 +592,11 @@ class Runs:
         wanted = self._created_as(wanted, automatic=automatic)
         if wanted is None:
             return
-        names = dict.fromkeys(config.value_topics)
+        names: dict[str, None] = {}
         for version in versions:
             with suppress(Misconfigured, UnsupportedFormat):  # the checks report it
-                names[preflight.route(config, version, recognised)] = None
+                topic = preflight.route(config, version, recognised)
+                names |= dict.fromkeys(config.written_topics(topic))
         if config.dead_letter_topic is not None:
             names[config.dead_letter_topic] = None
         created = broker.create_topics(list(names), wanted)

@@ -15,6 +15,7 @@ from extentflow.model import Extent, Job
 from extentflow.sink import ProducerSettings
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.storage.ranges import RangeReader
+from extentflow.wiring import options
 from extentflow.wiring.extents import pipeline
 from extentflow.wiring.runtime import Runtime
 
@@ -168,6 +169,7 @@ class _Opener:
             partitions=lambda topic: runtime.topic(topic).partitions,
             look_up=runtime.secrets,
             store=store,
+            limit_bytes=self._least_limit(config, job)[0],
         )
         pinned = config.ordered and not config.keyed and job.partition >= 0
         return replace(made, partition=job.partition) if pinned else made
@@ -186,14 +188,17 @@ class _Opener:
 
     def _client(self, job: Job) -> ProducerSettings:
         config, _ = self._revision_for(job)
-        topics = (config.topic_for(job.version), *config.value_topics)
-        limit, topic = min((self._limit(one), one) for one in topics)
+        limit, topic = self._least_limit(config, job)
         return ProducerSettings(
-            producer=config.producer,
+            producer=options.producer(config),
             max_message_bytes=limit,
             max_batch_bytes=min(limit, self._limit(self._config.dead_letter_topic or "")),
             topic=topic,
         )
+
+    def _least_limit(self, config: ConnectorConfig, job: Job) -> tuple[int, str]:
+        topics = config.written_topics(config.topic_for(job.version))
+        return min((self._limit(one), one) for one in topics)
 
     def _limit(self, topic: str) -> int:
         return self._runtime.topic(topic).max_message_bytes

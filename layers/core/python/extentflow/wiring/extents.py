@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 # Opened here and not by the registry; an entry point with one of these names is never used.
 RESERVED = ("spark", "emr")
 INLINE = "inline"
+# Where it is not known what topics take.
+UNLIMITED = 2**31 - 1
 SUBMITTED = "submitted"
 HERE = ", or use --engine inline, or spark without --master, on this machine"
 # A run needs none of these, and its role may not use the queues. `retry.` is for functions: their
@@ -75,6 +77,7 @@ class ExtentSetup:
             partitions=self._partitions,
             look_up=self._runtime.secrets,
             store=store,
+            limit_bytes=_least_limit(self._runtime, config, extent)[0],
         )
         if not config.ordered or config.keyed:
             return made
@@ -102,7 +105,7 @@ class ExtentSetup:
         config, _ = self._config(extent)
         limit, topic = _least_limit(self._runtime, config, extent)
         return ProducerSettings(
-            producer=config.producer,
+            producer=options.producer(config),
             exactly_once=config.exactly_once,
             # A record is too large by its topic's limit, never by that of the dead letter queue.
             max_message_bytes=limit,
@@ -137,7 +140,7 @@ class ExtentSetup:
 
 def _least_limit(runtime: Runtime, config: ConnectorConfig, extent: Extent) -> tuple[int, str]:
     """Return the lowest `max.message.bytes` of the topics of an extent's records, and its topic."""
-    topics = (config.topic_for(extent.version), *config.value_topics)
+    topics = config.written_topics(config.topic_for(extent.version))
     return min((runtime.topic(one).max_message_bytes, one) for one in topics)
 
 
@@ -150,11 +153,13 @@ def pipeline(
     partitions: Callable[[str], int],
     look_up: options.SecretResolver,
     store: object,
+    limit_bytes: int = UNLIMITED,
     preview: bool = False,
 ) -> Pipeline:
     """Return how an extent becomes records.
 
-    `partitions` returns how many a topic has, `look_up` the secrets of converters. `store` is that
+    `partitions` returns how many a topic has, `look_up` the secrets of converters; no topic takes
+    records above `limit_bytes`. `store` is that
     of the object, for what records get of it beside its bytes. `preview`: nothing will be sent.
     """
     version = extent.version
@@ -183,6 +188,7 @@ def pipeline(
         source_topic=config.template_topic(version),
         fixed_key=options.fixed_key(config, version),
         attributes=options.attributes(config, partial(partitions, topic), store, version),
+        columns=options.columns(config, limit_bytes, partitions),
     )
 
 
@@ -206,11 +212,14 @@ def check_first_records(
 
     def reject(records: Records) -> Sequence[RejectedRecord]:
         limit, topic = _least_limit(runtime, config, extent)
-        client = ProducerSettings(config.producer, max_message_bytes=limit, topic=topic)
+        client = ProducerSettings(options.producer(config), max_message_bytes=limit, topic=topic)
         return rejected_records(client, records)
 
     with contain_defects(extent.uri):
-        made = preview(runtime, config, revision, extent, content, partitions=partitions)
+        limit = _least_limit(runtime, config, extent)[0] if sized else UNLIMITED
+        made = preview(
+            runtime, config, revision, extent, content, partitions=partitions, limit_bytes=limit
+        )
         bad = made.first_bad(extent, reject if sized else lambda _records: ())
     if bad is not None and config.errors_tolerance != "all":
         raise CorruptRecord(describe(extent, bad, made.format.location_unit))
@@ -224,6 +233,7 @@ def preview(
     content: Content,
     *,
     partitions: Callable[[str], int],
+    limit_bytes: int = UNLIMITED,
 ) -> Pipeline:
     """Return how an extent becomes records, for its first ones; nothing will be sent."""
     store = runtime.objects.store(config, revision)
@@ -237,6 +247,7 @@ def preview(
         partitions=partitions,
         look_up=runtime.secrets,
         store=store,
+        limit_bytes=limit_bytes,
         preview=True,
     )
 

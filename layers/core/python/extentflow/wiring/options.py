@@ -22,6 +22,7 @@ from extentflow.config.worker import WorkerSettings
 from extentflow.converters import CONVERTERS, Converter, Destination, open_converter
 from extentflow.converters.subjects import open_registry
 from extentflow.delivery.attributes import Attributes
+from extentflow.delivery.columnvalues import ColumnValues
 from extentflow.errors import AccessDenied, Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FormatOptions
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
@@ -333,6 +334,29 @@ def attributes(
         as_lists=in_chain,
         timestamp=config.message_timestamp,
         partition=config.message_partition or None,
+        partitions=partitions,
+    )
+
+
+def producer(config: ConnectorConfig) -> Mapping[str, str]:
+    """Return the settings of a connector's producers; columnar values are compressed already."""
+    if config.columnar and config.columnar_compression != "none":
+        return {"compression.type": "none", **config.producer}
+    return config.producer
+
+
+def columns(
+    config: ConnectorConfig, limit_bytes: int, partitions: Callable[[str], int]
+) -> ColumnValues | None:
+    """Return how columnar values are made; None where a value is a row."""
+    if not config.columnar:
+        return None
+    return ColumnValues(
+        encoding=config.columnar_encoding,
+        compression=config.columnar_compression,
+        batch_bytes=config.columnar_batch_bytes,
+        groups=config.columnar_groups,
+        limit_bytes=limit_bytes,
         partitions=partitions,
     )
 

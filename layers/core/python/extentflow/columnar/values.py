@@ -1,0 +1,160 @@
+"""Encodes a batch of rows as one value, and decodes it.
+
+parquet   a Parquet file with one row group, from PAR1 to PAR1
+arrow     a stream in Arrow's IPC format: the schema, one record batch, the end
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from extentflow.columnar import PARQUET, BatchFacts
+from extentflow.columnar.schemas import plain
+from extentflow.converters.buffers import RowErrors, corrupt_rows
+from extentflow.errors import CorruptRecord, UnsupportedType
+from extentflow.transforms.casts import failing_rows
+
+# What Arrow raises for a type that it cannot write, and for values that it cannot read.
+_WRITE_ERRORS = (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError)
+_READ_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError)
+# The fastest; higher levels take several times the CPU for some percent of the size.
+_LEVELS = {"zstd": 1, "gzip": 6}
+
+Encode = Callable[[pa.RecordBatch], pa.Buffer]
+
+
+def encoder(encoding: str, compression: str, schema: pa.Schema) -> Encode:
+    """Return the function from batches of a plain `schema` to values.
+
+    Raises UnsupportedType for a column that the encoding cannot hold.
+    """
+    names = schema.names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UnsupportedType(
+            f"several columns {', '.join(twice)}: a columnar value has each name once; rename them"
+        )
+    if not names:
+        raise UnsupportedType("there are no columns; a columnar value has one or more")
+    level = _LEVELS.get(compression)
+    codec = None if compression == "none" else compression
+    if encoding == PARQUET:
+        encode: Encode = partial(_as_parquet, compression=compression, level=level)
+    else:
+        compressed = None if codec is None else pa.Codec(codec, compression_level=level)
+        options = pa.ipc.IpcWriteOptions(compression=compressed, use_threads=False)
+        encode = partial(_as_arrow, options=options)
+    for column in schema:
+        try:
+            encode(
+                pa.RecordBatch.from_arrays([pa.nulls(1, column.type)], schema=pa.schema([column]))
+            )
+        except _WRITE_ERRORS as exc:
+            raise UnsupportedType(
+                f"column {column.name}: {encoding} cannot hold {column.type} ({exc}); use a"
+                " Cast transform, or leave it out by select"
+            ) from exc
+    return encode
+
+
+def _as_parquet(batch: pa.RecordBatch, *, compression: str, level: int | None) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_batches([batch]),
+        sink,
+        compression=compression,
+        compression_level=level,
+        row_group_size=max(1, batch.num_rows),
+        # Limits of pages are checked after so many values: the default suits files.
+        write_batch_size=max(1, batch.num_rows),
+    )
+    return sink.getvalue()
+
+
+def _as_arrow(batch: pa.RecordBatch, *, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def to_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the types of its plain `schema`.
+
+    Raises CorruptRecord for rows whose values the types cannot hold, UnsupportedType where Arrow
+    cannot convert a column.
+    """
+    arrays = []
+    with RowErrors() as errors:
+        for column, field in zip(batch.columns, schema, strict=True):
+            with errors.collect(f"{field.name}: "):
+                arrays.append(_cast(column, field))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        return pc.cast(column, field.type)
+    except pa.ArrowInvalid:
+        rows = failing_rows(column, lambda part: pc.cast(part, field.type))
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
+        raise UnsupportedType(
+            f"column {field.name}: {column.type} cannot become {field.type} ({exc}); leave it out"
+            " by select"
+        ) from exc
+    raise corrupt_rows(rows, f"beyond the range of {field.type}")
+
+
+def decode(
+    value: bytes | pa.Buffer, facts: BatchFacts, columns: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """Return the rows of a value, or only some of its columns, in the order of these.
+
+    Raises CorruptRecord where the value is no such batch, or has other rows than its headers state,
+    and for a column that it lacks.
+    """
+    try:
+        table = _parquet_table(value, columns) if facts.encoding == PARQUET else _arrow_table(value)
+        if columns is not None:
+            table = table.select(list(columns))
+        table = table.cast(plain(table.schema)).combine_chunks()
+        table.validate()
+    except _READ_ERRORS as exc:
+        raise CorruptRecord(
+            f"batch {facts.batch} cannot be read as {facts.encoding}: {exc}"
+        ) from exc
+    if table.num_rows != facts.rows:
+        raise CorruptRecord(
+            f"batch {facts.batch} has {table.num_rows} rows, and its header states {facts.rows}"
+        )
+    return table.to_batches()[0] if table.num_columns else _no_columns(facts.rows)
+
+
+def _parquet_table(value: bytes | pa.Buffer, columns: Sequence[str] | None) -> pa.Table:
+    source = pa.BufferReader(value)
+    with pq.ParquetFile(source) as file:
+        if columns is not None:
+            _require_columns(file.schema_arrow, columns)
+            # Nested columns by the path of each of their leaves.
+            wanted = [each.name for each in file.schema_arrow if each.name in set(columns)]
+            return file.read(columns=wanted, use_threads=False)
+        return file.read(use_threads=False)
+
+
+def _arrow_table(value: bytes | pa.Buffer) -> pa.Table:
+    with pa.ipc.open_stream(pa.BufferReader(value)) as stream:
+        return stream.read_all()
+
+
+def _require_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
+    lacking = [name for name in columns if name not in schema.names]
+    if lacking:
+        raise KeyError(f"it has no column {', '.join(lacking)}, only {', '.join(schema.names)}")
+
+
+def _no_columns(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))

@@ -1,0 +1,61 @@
+"""Parses `columnar.groups`: which columns go to which topic.
+
+columnar.groups   prices: id, price; texts: id, "a, b"; rest: *
+"""
+
+import re
+from dataclasses import dataclass
+
+from extentflow.config.columns import NAMES
+from extentflow.config.types import Kind
+
+# What `columnar.encoding` and `columnar.encoding.compression` may be.
+NONE, PARQUET, ARROW = ENCODINGS = ("none", "parquet", "arrow")
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+# Of buffers in Arrow's IPC format.
+ARROW_COMPRESSIONS = ("none", "lz4", "zstd")
+REST = "*"
+
+_GROUP = re.compile(
+    r'\s*(?P<name>[A-Za-z0-9._-]+)\s*:(?P<columns>(?:"(?:[^"]|"")*"|[^;"])*)(?:;|$)'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnGroup:
+    """Columns whose values go to a topic of their own, `TOPIC.name`; REST: those of no other."""
+
+    name: str
+    columns: tuple[str, ...]
+
+    def topic(self, topic: str) -> str:
+        """Return the topic of this group's values, for records of a topic."""
+        return f"{topic}.{self.name}"
+
+
+def _read(text: str) -> tuple[ColumnGroup, ...]:
+    found: list[ColumnGroup] = []
+    at = 0
+    while at < len(text.rstrip("; ")) or not found:
+        match = _GROUP.match(text, at)
+        if match is None:
+            raise ValueError(
+                f"write group: column, column; group: *; cannot read {text[at:][:40]!r}"
+            )
+        found.append(ColumnGroup(match["name"], NAMES.read(match["columns"].strip())))
+        at = match.end()
+    names = [one.name for one in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"names the group {', '.join(twice)} more than once; keep one")
+    if any(REST in one.columns and len(one.columns) > 1 for one in found):
+        raise ValueError("a group of * has no other columns; it takes those of no other group")
+    if sum(one.columns == (REST,) for one in found) > 1:
+        raise ValueError("two groups of *; keep one")
+    return tuple(found)
+
+
+def _write(groups: tuple[ColumnGroup, ...]) -> str:
+    return "; ".join(f"{one.name}: {NAMES.write(one.columns)}" for one in groups)
+
+
+GROUPS: Kind[tuple[ColumnGroup, ...]] = Kind(_read, _write)
