@@ -68,6 +68,14 @@ COMMANDS = {
         "extentflow.cli.deadletters:dead_letters",
         "Show a connector's dead letters: place, reason, first bytes; with --json as JSON lines.",
     ),
+    "tail": CommandEntry(
+        "extentflow.cli.topics:tail",
+        "Show the last rows of a topic, one line each, those of columnar values as JSON.",
+    ),
+    "count": CommandEntry(
+        "extentflow.cli.topics:count",
+        "Count the rows of a topic; compare them with those of objects (--verify).",
+    ),
     "connectors": CommandEntry(
         "extentflow.cli.connectors:app",
         "Declare which objects go to which topic, and how.",

@@ -110,17 +110,22 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def decode(
-    value: bytes | pa.Buffer, facts: BatchFacts, columns: Sequence[str] | None = None
+    value: bytes | pa.Buffer,
+    facts: BatchFacts,
+    columns: Sequence[str] | None = None,
+    *,
+    lenient: bool = False,
 ) -> pa.RecordBatch:
     """Return the rows of a value, or only some of its columns, in the order of these.
+
+    `lenient`: of these, those that it has; otherwise one that it lacks is an error.
 
     Raises CorruptRecord where the value is no such batch, or has other rows than its headers state,
     and for a column that it lacks.
     """
     try:
-        table = _parquet_table(value, columns) if facts.encoding == PARQUET else _arrow_table(value)
-        if columns is not None:
-            table = table.select(list(columns))
+        read = _parquet_table if facts.encoding == PARQUET else _arrow_table
+        table = read(pa.BufferReader(value), columns, lenient=lenient)
         table = table.cast(plain(table.schema)).combine_chunks()
         table.validate()
     except _READ_ERRORS as exc:
@@ -134,26 +139,32 @@ def decode(
     return table.to_batches()[0] if table.num_columns else _no_columns(facts.rows)
 
 
-def _parquet_table(value: bytes | pa.Buffer, columns: Sequence[str] | None) -> pa.Table:
-    source = pa.BufferReader(value)
+def _parquet_table(
+    source: pa.NativeFile, columns: Sequence[str] | None, *, lenient: bool
+) -> pa.Table:
     with pq.ParquetFile(source) as file:
-        if columns is not None:
-            _require_columns(file.schema_arrow, columns)
-            # Nested columns by the path of each of their leaves.
-            wanted = [each.name for each in file.schema_arrow if each.name in set(columns)]
-            return file.read(columns=wanted, use_threads=False)
-        return file.read(use_threads=False)
+        if columns is None:
+            return file.read(use_threads=False)
+        wanted = _wanted(file.schema_arrow, columns, lenient=lenient)
+        # It also reads members of structs whose path is such a name.
+        return file.read(columns=wanted, use_threads=False).select(wanted)
 
 
-def _arrow_table(value: bytes | pa.Buffer) -> pa.Table:
-    with pa.ipc.open_stream(pa.BufferReader(value)) as stream:
-        return stream.read_all()
+def _arrow_table(
+    source: pa.NativeFile, columns: Sequence[str] | None, *, lenient: bool
+) -> pa.Table:
+    with pa.ipc.open_stream(source) as stream:
+        table = stream.read_all()
+    if columns is None:
+        return table
+    return table.select(_wanted(table.schema, columns, lenient=lenient))
 
 
-def _require_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
+def _wanted(schema: pa.Schema, columns: Sequence[str], *, lenient: bool) -> list[str]:
     lacking = [name for name in columns if name not in schema.names]
-    if lacking:
+    if lacking and not lenient:
         raise KeyError(f"it has no column {', '.join(lacking)}, only {', '.join(schema.names)}")
+    return [name for name in columns if name not in lacking]
 
 
 def _no_columns(rows: int) -> pa.RecordBatch:

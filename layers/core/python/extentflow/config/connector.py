@@ -149,7 +149,7 @@ _COLUMNAR, _AS_PARQUET = (
     Only("columnar.encoding", frozenset(each).__contains__, f"columnar.encoding is {either(each)}")
     for each in ((PARQUET, ARROW), (PARQUET,))
 )
-_columnar = partial(key, name="columnar.", only=(_COLUMNAR,))
+_columnar = partial(key, only=(_COLUMNAR,))
 _LINES = Only(
     "input.format",
     lambda value: value is None or FORMATS.get(value).compressible,

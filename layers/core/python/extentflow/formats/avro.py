@@ -752,6 +752,16 @@ def _decode(header: Header, group: Sequence[Block], skip: int) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(columns, schema=header.schema)
 
 
+def decode_values(record: Record, values: Sequence[bytes]) -> pa.RecordBatch:
+    """Return values of one record each as rows. DamagedBlock: one is not of the schema."""
+    content = Content(values)
+    sizes = np.array([len(value) for value in values], np.int64)
+    ends = np.cumsum(sizes)
+    starts = record_starts(content, record, ends - sizes, ends, np.ones(len(values), np.int64))
+    columns, _ = record.columns(content, starts)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(record.arrow)))
+
+
 AVRO = FormatSpec(
     open=lambda options, _: Avro(options),
     extensions=("avro",),

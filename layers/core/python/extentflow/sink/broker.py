@@ -177,15 +177,29 @@ class KafkaBroker:
         return self._request(lambda admin: admin.end_offsets(topic))
 
     def read_from(
-        self, topic: str, begin: Mapping[int, int], *, end: Mapping[int, int], group: str
+        self,
+        topic: str,
+        begin: Mapping[int, int],
+        *,
+        end: Mapping[int, int],
+        group: str,
+        follow: bool = False,
     ) -> Iterator[list[ConsumedRecord]]:
         """Yield the committed records of the partitions of `begin`, from these offsets to `end`.
 
-        `group` begins with `app.id`, on which ACLs are granted. Raises as `reader.read_committed`.
+        With `follow`, without an end, and for ever. `group` begins with `app.id`, on which ACLs are
+        granted. Raises as `reader.read_committed`.
         """
         kafka, timeouts = self._look_up(self._kafka), self._timeouts
         return read_committed(
-            kafka, topic, begin=begin, end=end, group=group, timeouts=timeouts, sign=self._sign
+            kafka,
+            topic,
+            begin=begin,
+            end=end,
+            group=group,
+            follow=follow,
+            timeouts=timeouts,
+            sign=self._sign,
         )
 
     def open_job_events(self) -> Sink:

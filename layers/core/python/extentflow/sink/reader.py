@@ -33,6 +33,7 @@ def read_committed(
     *,
     begin: Mapping[int, int] | None = None,
     end: Mapping[int, int] | None = None,
+    follow: bool = False,
     group: str = "",
     idle_seconds: float = 60.0,
     timeouts: Timeouts | None = None,
@@ -43,11 +44,11 @@ def read_committed(
     Starts at the oldest record, or reads the partitions of `begin` from these offsets, and ends
     when every partition was read up to its last stable offset, or before its offset in `end`. The
     last stable offset is that of the time when the reader is there: without `end` it moves with
-    every commit, that of the caller included. An open transaction holds that
-    offset back: wait for its end (at most `transaction.timeout.ms`) before reading. Brokers with
-    ACLs ask for Describe on `group` (empty: one of its own), in which nothing is committed. `sign`
-    signs tokens for brokers with IAM. Raises Misconfigured without the topic, SinkUnavailable where
-    no record arrived for `idle_seconds`.
+    every commit, that of the caller included. With `follow` it never ends. An open transaction
+    holds that offset back: wait for its end (at most `transaction.timeout.ms`) before reading.
+    Brokers with ACLs ask for Describe on `group` (empty: one of its own), in which nothing is
+    committed. `sign` signs tokens for brokers with IAM. Raises Misconfigured without the topic,
+    SinkUnavailable where no record arrived for `idle_seconds`.
     """
     timeouts = timeouts or Timeouts()
     clock = timeouts.retry.clock
@@ -57,15 +58,17 @@ def read_committed(
     end = end or {}
     unread = {one for one, offset in offsets.items() if one not in end or offset < end[one]}
     group = group or f"extentflow.reader.{uuid.uuid4().hex}"
-    consumer = Consumer({**with_tokens(_settings(kafka, group), sign), "logger": LOG})
+    settings = consumer_settings(kafka, group)
+    consumer = Consumer({**with_tokens(settings, sign), "logger": LOG})
     try:
         consumer.assign([TopicPartition(topic, one, offsets[one]) for one in unread])
         last_arrival = clock.monotonic()
         while unread:
             messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
-            if not messages and clock.monotonic() - last_arrival > idle_seconds:
+            silent = clock.monotonic() - last_arrival
+            if not messages and not follow and silent > idle_seconds:
                 raise SinkUnavailable(f"topic {topic}: nothing read for {idle_seconds:g} s")
-            if batch := _consumed_records(messages, unread, end, topic):
+            if batch := _consumed_records(messages, unread, end, topic, follow=follow):
                 yield batch
             if messages:  # behind the yield: what the caller does meanwhile is no silence
                 last_arrival = clock.monotonic()
@@ -73,7 +76,8 @@ def read_committed(
         consumer.close()
 
 
-def _settings(kafka: Mapping[str, str], group: str) -> dict[str, str]:
+def consumer_settings(kafka: Mapping[str, str], group: str) -> dict[str, str]:
+    """Return the settings of a consumer of committed records, which commits no offsets itself."""
     return {
         **client_settings(kafka, {}),
         "group.id": group,
@@ -92,7 +96,7 @@ def _settings(kafka: Mapping[str, str], group: str) -> dict[str, str]:
 
 
 def _consumed_records(
-    messages: list[Message], unread: set[int], end: Mapping[int, int], topic: str
+    messages: list[Message], unread: set[int], end: Mapping[int, int], topic: str, *, follow: bool
 ) -> list[ConsumedRecord]:
     """Return the records among `messages`; remove partitions that ended from `unread`."""
     batch: list[ConsumedRecord] = []
@@ -104,11 +108,19 @@ def _consumed_records(
             if partition in end and offset >= end[partition]:
                 unread.discard(partition)
             if partition in unread:
-                headers: Any = message.headers() or ()
-                key, value, time = message.key(), message.value(), message.timestamp()[1]
-                batch.append(ConsumedRecord(partition, offset, key, value, headers, time))
+                batch.append(consumed(message))
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
-            unread.discard(partition)
+            if not follow:
+                unread.discard(partition)
         elif error.fatal() or not error.retriable():
             raise translate(error, f"topic {topic}[{partition}]")
     return batch
+
+
+def consumed(message: Message) -> ConsumedRecord:
+    """Return the record of a message that is no error."""
+    partition: Any = message.partition()
+    offset: Any = message.offset()
+    headers: Any = message.headers() or ()
+    key, value, time = message.key(), message.value(), message.timestamp()[1]
+    return ConsumedRecord(partition, offset, key, value, headers, time)

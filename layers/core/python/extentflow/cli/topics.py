@@ -1,0 +1,152 @@
+"""`extentflow tail` and `extentflow count`: rows of topics, whatever a record holds."""
+
+from base64 import b64encode
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from extentflow.cli import output
+from extentflow.cli.output import INCOMPLETE, AsJson
+from extentflow.cli.runs import Settings
+
+if TYPE_CHECKING:
+    from extentflow.services.topics import ShownRow, TopicCount, Verified
+
+Name = Annotated[str, Argument(metavar="TOPIC", help="The topic.")]
+Columns = Annotated[
+    list[str] | None, Option("--column", help="Only this column of the rows; repeatable.")
+]
+Last = Annotated[int, Option("--limit", "-n", min=1, help="At most so many rows.")]
+Follow = Annotated[bool, Option("--follow", "-f", help="Then show rows as they arrive.")]
+Beginning = Annotated[bool, Option("--from-beginning", help="The first rows, not the last ones.")]
+Keys = Annotated[
+    list[str] | None,
+    Option("--key", help="Also count different values of this column; repeatable: of all of them."),
+]
+Verify = Annotated[
+    list[str] | None,
+    Option(
+        "--verify",
+        metavar="ADDRESS",
+        help="Compare with the rows of these objects; repeatable. Exit code 0 only if all are"
+        " there, once.",
+    ),
+]
+Connector = Annotated[
+    str | None,
+    Option("--connector", "-c", help="With --verify: the connector that delivered the objects."),
+]
+
+
+def tail(
+    topic: Name,
+    *,
+    columns: Columns = None,
+    limit: Last = 10,
+    follow: Follow = False,
+    from_beginning: Beginning = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the last rows of a topic, one line each, those of columnar values as JSON.
+
+    Only committed records are read. With --json, each line has the row's place, too.
+    """
+    from extentflow.cli.opened import open_runtime
+    from extentflow.errors import Misconfigured
+    from extentflow.services.topics import Topics
+
+    if follow and from_beginning:
+        raise Misconfigured("--follow, --from-beginning: rows cannot be both; leave one out")
+    topics = Topics(open_runtime(creates=False))
+    if from_beginning:
+        found = topics.head(topic, rows=limit, columns=columns)
+    else:
+        found = topics.tail(topic, rows=limit, columns=columns, follow=follow)
+    for row in found:
+        output.say(output.json_text(_row_json(row)) if as_json else _text(row.value))
+
+
+def _text(value: bytes | None) -> str:
+    return "null" if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def _row_json(row: "ShownRow") -> dict[str, object]:
+    value: object = None
+    if row.value is not None:
+        try:
+            value = row.value.decode()
+        except UnicodeDecodeError:
+            value = {"base64": b64encode(row.value).decode()}
+    return asdict(row) | {"value": value}
+
+
+def count(
+    topic: Name,
+    *,
+    keys: Keys = None,
+    verify: Verify = None,
+    connector: Connector = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the rows of a topic; compare them with those of objects (--verify)."""
+    from extentflow.cli.opened import open_runtime
+    from extentflow.errors import Misconfigured
+    from extentflow.services.addressed import make_connector, parse_settings, store_connector
+    from extentflow.services.topics import Topics
+
+    runtime = open_runtime(creates=False)
+    topics = Topics(runtime)
+    if not verify:
+        if connector or settings:
+            raise Misconfigured("--connector, --set: only with --verify")
+        counted = topics.count(topic, keys=keys or ())
+        output.show(asdict(counted), *_count_lines(counted), as_json=as_json)
+        return
+    if keys:
+        raise Misconfigured("--key: not together with --verify, which compares whole rows")
+    if connector is not None:
+        if settings:
+            raise Misconfigured("--set: not together with --connector, which has all settings")
+        config, revision = runtime.connectors.latest(connector)
+        addresses = tuple(verify)
+    else:
+        made = make_connector(verify, topic, parse_settings(settings or ()))
+        made = store_connector(runtime, made, save=False, notify=output.note)
+        config, revision = runtime.connectors.revision(made.name, made.revision), made.revision
+        addresses = made.addresses
+    found = topics.verify(topic, config, revision, addresses)
+    output.show(asdict(found) | {"equal": found.equal}, _verdict(found), as_json=as_json)
+    if not found.equal:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _count_lines(found: "TopicCount") -> list[str]:
+    records = output.counted(found.records, "record")
+    rows, partitions = (
+        output.counted(found.rows, "row"),
+        output.counted(found.partitions, "partition"),
+    )
+    lines = [f"topic {found.topic}: {rows} in {records}, {partitions}"]
+    if found.distinct is not None:
+        lines.append(
+            f"different keys: {found.distinct:,}; rows beyond the first: {found.doubled:,}"
+        )
+    lines += [f"{uri}: {output.counted(rows, 'row')}" for uri, rows in found.objects.items()]
+    return lines
+
+
+def _verdict(found: "Verified") -> str:
+    facts = (
+        f"{output.counted(found.expected, 'row')} in {output.counted(found.objects, 'object')},"
+        f" {found.found:,} of them in topic {found.topic}"
+    )
+    rest = f"; {found.others:,} rows of other objects" if found.others else ""
+    if found.equal:
+        return f"equal: {facts}, each once{rest}"
+    return (
+        f"DIFFERENT: {facts}: {found.missing:,} missing, {found.unexpected:,} unexpected or"
+        f" doubled{rest}"
+    )

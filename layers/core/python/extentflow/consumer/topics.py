@@ -1,0 +1,283 @@
+"""A consumer of topics, as a member of a consumer group.
+
+assigned ──committed offset, row──> reading ──batch──> caller ──commit──> offset, row
+    ^                                  │
+    └──────── rebalance ───────────────┘  what was not committed is read again, by whom owns it
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import groupby
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from extentflow.columnar import EXTENT, OBJECT
+from extentflow.config.columns import JSON_SCHEMA
+from extentflow.consumer.batches import ConsumedBatch, Position
+from extentflow.consumer.joins import GroupJoin
+from extentflow.consumer.values import FindSchema, ValueReader
+from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+from extentflow.sink.headers import by_name
+from extentflow.sink.producer import LOG, error_of, translate
+from extentflow.sink.reader import ConsumedRecord, consumed, consumer_settings
+from extentflow.sink.settings import Sign, with_tokens
+
+POLL_RECORDS = 10_000
+POLL_SECONDS = 0.1
+REQUEST_SECONDS = 30.0
+Place = tuple[str, int]
+
+
+class TopicConsumer:
+    """Reads rows of `topics` as a member of the consumer group `group`; used by one thread.
+
+    `kafka` are librdkafka's settings: `bootstrap.servers`, security. Only committed records are
+    read. `columns`: only these; of columnar values, no others are decoded. `schema`: the members of
+    JSON values and their types, as `json.schema` of a connector has them; None: Arrow infers them
+    from each batch. `find_schema` returns schemas of a registry by their ids. With `join`, the
+    topics are those of column groups of the same rows: a batch has the columns of all of them, and
+    the first topic decides the order. `start`: `earliest` or `latest`, where the group has no
+    offset.
+
+    A context manager. All calls raise SinkUnavailable where brokers do not answer, and
+    Misconfigured where settings or permissions are wrong.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        topics: Sequence[str],
+        *,
+        group: str,
+        columns: Sequence[str] | None = None,
+        schema: str | None = None,
+        find_schema: FindSchema | None = None,
+        join: bool = False,
+        start: str = "earliest",
+        sign: Sign | None = None,
+    ) -> None:
+        self._reader = ValueReader(
+            columns,
+            lenient=join,
+            schema=None if schema is None else JSON_SCHEMA.read(schema),
+            find_schema=find_schema,
+        )
+        self._join = GroupJoin(topics, columns) if join else None
+        self._subject = f"topics {', '.join(topics)} for group {group}"
+        self._assigned: set[Place] = set()
+        self._ended: set[Place] = set()
+        self._positions: dict[Place, Position] = {}
+        self._starts: dict[Place, Position] = {}
+        settings = {**consumer_settings(kafka, group), "auto.offset.reset": start}
+        callbacks: dict[str, Any] = {"logger": LOG}
+        try:
+            self._client = Consumer({**with_tokens(settings, sign), **callbacks})
+            self._client.subscribe(
+                list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
+            )
+        except KafkaException as exc:
+            raise Misconfigured(f"{self._subject}: {error_of(exc).str()}") from exc
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the group. What was not committed is read again by its next member."""
+        self._client.close()
+
+    def batches(
+        self, *, until_end: bool = False, idle_seconds: float | None = None
+    ) -> Iterator[ConsumedBatch]:
+        """Yield batches of rows, in order within each partition.
+
+        Ends never, unless `until_end`: when every assigned partition was read to its end; or after
+        `idle_seconds` without a record. Raises CorruptRecord for a value that cannot be decoded:
+        its message names the offset; nothing of it is skipped.
+        """
+        arrived = time.monotonic()
+        while True:
+            found = self._poll()
+            for batch in found:
+                self.handled(batch, batch.rows.num_rows)
+                if self._join is not None:
+                    self._join.yielded(batch)
+                yield batch
+                if self._join is not None:
+                    self._join.finish(batch)
+            if found:
+                arrived = time.monotonic()
+            if self._join is not None:
+                self._join.require_progress(time.monotonic(), ended=self._ended)
+            waiting = self._join is not None and self._join.is_waiting
+            if until_end and self._assigned and self._ended >= self._assigned and not waiting:
+                return
+            if idle_seconds is not None and time.monotonic() - arrived > idle_seconds:
+                return
+
+    def rows(
+        self, *, until_end: bool = False, idle_seconds: float | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yield each row as a dict; after `commit`, reading continues behind the last one yielded.
+
+        Ends and raises as `batches`. Columns are several times faster: `batches`.
+        """
+        for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
+            for count, row in enumerate(batch.rows.to_pylist(), 1):
+                self.handled(batch, count)
+                yield row
+
+    def pandas(
+        self, *, until_end: bool = False, idle_seconds: float | None = None
+    ) -> Iterator[Any]:
+        """Yield batches as frames of pandas, which must be installed; as `batches`."""
+        for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
+            yield batch.rows.to_pandas()
+
+    def polars(
+        self, *, until_end: bool = False, idle_seconds: float | None = None
+    ) -> Iterator[Any]:
+        """Yield batches as frames of Polars, which must be installed; as `batches`."""
+        from_arrow = import_module("polars").from_arrow
+        for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
+            yield from_arrow(batch.rows)
+
+    def handled(self, batch: ConsumedBatch, rows: int) -> None:
+        """State that only the first `rows` rows of the batch yielded last are to be committed."""
+        self._positions[batch.topic, batch.partition] = batch.after(rows)
+
+    def commit(self) -> None:
+        """Commit the positions behind what was yielded last, or `handled` states.
+
+        Raises Fenced where the group gave the partitions to another member meanwhile.
+        """
+        positions = dict(self._positions)
+        if self._join is not None:
+            positions |= self._join.positions(self._positions)
+        offsets = [
+            TopicPartition(topic, partition, at.offset, metadata=at.to_metadata())
+            for (topic, partition), at in positions.items()
+        ]
+        if not offsets:
+            return
+        try:
+            answered = self._client.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as exc:
+            self._raise(error_of(exc))
+        for one in answered or ():
+            if one.error is not None:
+                self._raise(one.error)
+
+    def seek(self, uri: str, extent: str | None = None) -> bool:
+        """Read from the first batch of an object (its URI), or of one extent (`start-end`), on.
+
+        Reads the partitions that are assigned from their beginning for it; those without such a
+        batch are then read from their end on. Returns whether there is one.
+        """
+        found: dict[Place, Position] = {}
+        self._await_assignment()
+        self._read_from(dict.fromkeys(self._assigned, Position(0)))
+        while not self._ended >= self._assigned:
+            for place, record in self._messages():
+                stated = by_name(record.headers)
+                is_of = stated.get(OBJECT) == uri.encode() and (
+                    extent is None or stated.get(EXTENT) == extent.encode()
+                )
+                if is_of:
+                    found.setdefault(place, Position(record.offset))
+        is_found = bool(found)
+        for place in self._assigned - found.keys():
+            _, end = self._client.get_watermark_offsets(TopicPartition(*place), REQUEST_SECONDS)
+            found[place] = Position(end)
+        self._positions = dict(found)
+        self._read_from(found)
+        return is_found
+
+    def _poll(self) -> list[ConsumedBatch]:
+        """Return the batches of the next records."""
+        records = [one for one in self._messages() if one[0] in self._assigned]
+        made: list[ConsumedBatch] = []
+        for (topic, _), part in groupby(records, lambda one: one[0]):
+            for batch in self._reader.read(topic, [record for _, record in part]):
+                left = self._unread(batch)
+                if left is not None and left.rows.num_rows:
+                    made.append(left)
+        if self._join is None:
+            return made
+        return self._join.add(made)
+
+    def _unread(self, batch: ConsumedBatch) -> ConsumedBatch | None:
+        """Return a batch without the rows that were handled before this member began."""
+        start = self._starts.get((batch.topic, batch.partition))
+        if start is None:
+            return batch
+        if batch.offset in start.done:
+            return None
+        return batch.skip(start.row) if batch.offset == start.offset and start.row else batch
+
+    def _messages(self) -> list[tuple[Place, ConsumedRecord]]:
+        """Return the next records; note partitions that were read to their end."""
+        try:
+            messages = self._client.consume(POLL_RECORDS, POLL_SECONDS)
+        except KafkaException as exc:
+            self._raise(error_of(exc))
+        found: list[tuple[Place, ConsumedRecord]] = []
+        for message in messages:
+            topic: Any = message.topic()  # never None, as the partition
+            partition: Any = message.partition()
+            place, error = (topic, partition), message.error()
+            if error is None:
+                self._ended.discard(place)
+                found.append((place, consumed(message)))
+            elif error.name() == "_PARTITION_EOF":
+                self._ended.add(place)
+            elif error.fatal() or not error.retriable():
+                self._raise(error)
+        return found
+
+    def _read_from(self, places: Mapping[Place, Position]) -> None:
+        """Continue at other positions; what was fetched is dropped."""
+        self._starts |= places
+        self._ended.clear()
+        if self._join is not None:
+            self._join.forget(set(places))
+        self._client.assign([TopicPartition(*place, at.offset) for place, at in places.items()])
+
+    def _await_assignment(self) -> None:
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while not self._assigned:
+            # What arrives with the assignment is read again: `seek` follows.
+            self._messages()
+            if time.monotonic() > deadline:
+                raise SinkUnavailable(f"{self._subject}: no partition is assigned")
+
+    def _assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        committed = client.committed(partitions, REQUEST_SECONDS)
+        for one in committed:
+            place = (one.topic, one.partition)
+            self._assigned.add(place)
+            if one.offset >= 0:
+                self._starts[place] = Position.of(one.offset, one.metadata)
+        client.assign(committed)
+
+    def _revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        for one in partitions:
+            place = (one.topic, one.partition)
+            self._assigned.discard(place)
+            self._ended.discard(place)
+            self._positions.pop(place, None)
+            self._starts.pop(place, None)
+        if self._join is not None:
+            self._join.forget({(one.topic, one.partition) for one in partitions})
+
+    def _raise(self, error: KafkaError) -> NoReturn:
+        if error.name() in ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"):
+            raise Fenced(f"{self._subject}: the group gave the partitions to others; poll again")
+        raise translate(error, self._subject)

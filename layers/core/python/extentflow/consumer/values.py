@@ -1,0 +1,164 @@
+"""Decodes the values of records to rows: columnar values, JSON, Avro with a schema registry.
+
+header extentflow.columnar         columnar value: a batch of its own
+byte 0, then the id of a schema    Avro or JSON of a registry      }  consecutive ones
+any other                          JSON                            }  become one batch
+"""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as arrow_json
+
+from extentflow.columnar import ENCODING, BatchFacts
+from extentflow.columnar.values import decode
+from extentflow.config.columns import Schema
+from extentflow.consumer.batches import ConsumedBatch
+from extentflow.errors import CorruptObject, CorruptRecord, Misconfigured
+from extentflow.formats.avro import decode_values, parse_schema
+from extentflow.formats.avro_columns import DamagedBlock, Record
+from extentflow.formats.json_columns import ColumnReader, MemberColumns
+from extentflow.formats.lines import LineBlock
+from extentflow.sink.reader import ConsumedRecord
+
+REGISTRY_BYTES = 5
+# Returns kind (AVRO, JSON, PROTOBUF) and text of the schema with an id.
+FindSchema: TypeAlias = Callable[[int], tuple[str, str]]
+
+
+@dataclass(slots=True)
+class ValueReader:
+    """Decodes records of topics.
+
+    `columns`: only these, in this order; None: all. `lenient`: of these, those that a value has.
+    `schema` declares the members of JSON values, as `json.schema` does; None: Arrow infers types
+    from each batch. `find_schema` reads schemas of a registry; None: there is none.
+    """
+
+    columns: Sequence[str] | None = None
+    lenient: bool = False
+    schema: Schema | None = None
+    find_schema: FindSchema | None = None
+    _avro: dict[int, Record] = field(default_factory=dict)
+    _kinds: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+    def read(self, topic: str, records: Sequence[ConsumedRecord]) -> Iterator[ConsumedBatch]:
+        """Yield the rows of consecutive records of one partition, in order.
+
+        Records without a value (tombstones) have no rows. Raises CorruptRecord, whose message names
+        topic, partition and offset, and Misconfigured for values that need a registry.
+        """
+        for kind, part in groupby(records, self._kind):
+            if kind is None:
+                yield from (self._columnar(topic, record) for record in part)
+                continue
+            run = [record for record in part if record.value is not None]
+            if run:
+                yield self._rows(topic, kind, run)
+
+    def _kind(self, record: ConsumedRecord) -> int | None:
+        """Return None for a columnar value, the id of a schema, or -1 for JSON."""
+        if any(name == ENCODING for name, _ in record.headers):
+            return None
+        value = record.value
+        if value is None or value[:1] != b"\0" or len(value) < REGISTRY_BYTES:
+            return -1
+        return int.from_bytes(value[1:REGISTRY_BYTES], "big")
+
+    def _columnar(self, topic: str, record: ConsumedRecord) -> ConsumedBatch:
+        try:
+            facts = _facts(record)
+            rows = decode(record.value or b"", facts, self.columns, lenient=self.lenient)
+        except CorruptRecord as exc:
+            raise CorruptRecord(f"{_place(topic, record)}: {exc}") from exc
+        return ConsumedBatch(
+            topic, record.partition, rows, record.offset, facts=facts, timestamp=record.timestamp
+        )
+
+    def _rows(self, topic: str, kind: int, records: Sequence[ConsumedRecord]) -> ConsumedBatch:
+        first = records[0]
+        values = [record.value or b"" for record in records]
+        try:
+            rows = self._json(values) if kind < 0 else self._registered(kind, values)
+            if self.columns is not None:
+                rows = _selected(rows, self.columns, lenient=self.lenient)
+        except (CorruptRecord, CorruptObject, Misconfigured) as exc:
+            where = f"{_place(topic, first)} to offset {records[-1].offset}"
+            raise type(exc)(f"{where}: {exc}") from exc
+        offsets = [record.offset for record in records]
+        return ConsumedBatch(
+            topic, first.partition, rows, first.offset, offsets=offsets, timestamp=first.timestamp
+        )
+
+    def _registered(self, number: int, values: Sequence[bytes]) -> pa.RecordBatch:
+        if self.find_schema is None:
+            raise Misconfigured(
+                f"the values have the schema {number} of a registry; state its address"
+            )
+        if number not in self._kinds:
+            self._kinds[number] = self.find_schema(number)
+        kind, text = self._kinds[number]
+        bodies = [value[REGISTRY_BYTES:] for value in values]
+        if kind == "JSON":
+            return self._json(bodies)
+        if kind != "AVRO":
+            raise Misconfigured(f"schema {number} is {kind}; Avro and JSON values are read")
+        if number not in self._avro:
+            self._avro[number] = parse_schema(text.encode(), f"schema {number} of the registry")
+        try:
+            return decode_values(self._avro[number], bodies)
+        except DamagedBlock as exc:
+            raise CorruptRecord(f"not of the Avro schema {number}: {exc}") from exc
+
+    def _json(self, values: Sequence[bytes]) -> pa.RecordBatch:
+        if self.schema is None:
+            return _inferred(values)
+        columns = MemberColumns.of("json", self.schema, "", ignores=True)
+        chunk = ColumnReader(columns).read(_lines(values))
+        if chunk.bad or len(chunk.locations) != len(values):
+            why = chunk.bad[0].reason if chunk.bad else "a value is blank"
+            raise CorruptRecord(why)
+        return chunk.batch
+
+
+def _facts(record: ConsumedRecord) -> BatchFacts:
+    found = BatchFacts.of(record.headers)
+    if found is None:
+        raise CorruptRecord(f"the header {ENCODING} is null")
+    return found
+
+
+def _inferred(values: Sequence[bytes]) -> pa.RecordBatch:
+    options = arrow_json.ParseOptions(newlines_in_values=True)
+    content = b"\n".join(values)
+    block = arrow_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
+    try:
+        table = arrow_json.read_json(io.BytesIO(content), block, options).combine_chunks()
+    except pa.ArrowException as exc:
+        raise CorruptRecord(f"no JSON objects with members of one type each: {exc}") from exc
+    if table.num_rows != len(values):
+        raise CorruptRecord(f"{len(values)} values hold {table.num_rows} JSON objects")
+    return table.to_batches()[0]
+
+
+def _lines(values: Sequence[bytes]) -> LineBlock:
+    ends = np.cumsum([len(value) + 1 for value in values]).astype(np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    data = np.frombuffer(b"\n".join([*values, b""]), np.uint8)
+    return LineBlock(0, data, starts, ends - 1, ends, int(ends[-1]))
+
+
+def _selected(rows: pa.RecordBatch, columns: Sequence[str], *, lenient: bool) -> pa.RecordBatch:
+    lacking = [name for name in columns if name not in rows.schema.names]
+    if lacking and not lenient:
+        raise CorruptRecord(f"the rows have no column {', '.join(lacking)}")
+    return rows.select([name for name in columns if name not in lacking])
+
+
+def _place(topic: str, record: ConsumedRecord) -> str:
+    return f"topic {topic}[{record.partition}] offset {record.offset}"

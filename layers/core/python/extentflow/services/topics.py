@@ -1,0 +1,330 @@
+"""What topics hold, in rows: the last ones, how many, and whether they are those of objects."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from extentflow.columnar import ENCODING, BatchFacts
+from extentflow.columnar.values import decode
+from extentflow.config.columnar import ARROW
+from extentflow.config.connector import ConnectorConfig
+from extentflow.consumer.batches import ConsumedBatch
+from extentflow.consumer.values import ValueReader
+from extentflow.converters import open_converter
+from extentflow.delivery.deadletters import describe
+from extentflow.delivery.pipeline import ConvertedChunk
+from extentflow.errors import CorruptRecord, Misconfigured, Permanent, contain_defects
+from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.model import ObjectVersion
+from extentflow.sink.headers import by_name
+from extentflow.sink.reader import ConsumedRecord
+from extentflow.wiring import Runtime
+from extentflow.wiring.extents import preview
+from extentflow.wiring.options import job_request
+
+DIGEST_BYTES = 16
+# How many records before the end of each partition are read at first for the last rows.
+FIRST_RECORDS, GROWTH = 4, 8
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """One row and its place: the ordinal within its record, 0 where a record is a row."""
+
+    partition: int
+    offset: int
+    row: int
+    timestamp: int
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCount:
+    """How many rows and records a topic holds; `objects` are those that headers name, with rows.
+
+    `distinct` counts different keys, None where no key was asked for; `doubled` the rows beyond the
+    first of their key.
+    """
+
+    topic: str
+    rows: int
+    records: int
+    partitions: int
+    objects: Mapping[str, int]
+    distinct: int | None = None
+    doubled: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Rows of objects compared with those of a topic, by their contents.
+
+    `missing` rows of the objects are not in the topic, `unexpected` ones of the topic are not in
+    the objects, or there more often. `others` rows of the topic belong to other objects.
+    """
+
+    topic: str
+    objects: int
+    expected: int
+    found: int
+    missing: int
+    unexpected: int
+    others: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether each row is there, once."""
+        return not (self.missing or self.unexpected)
+
+
+@dataclass(slots=True)
+class _Digests:
+    """Digests of rows, 16 bytes each, by which rows are compared whatever their order."""
+
+    _parts: list[bytes] = field(default_factory=list)
+
+    def add(self, values: pa.Array) -> None:
+        digests = (
+            hashlib.blake2b(b"" if value is None else value, digest_size=DIGEST_BYTES).digest()
+            for value in values.to_pylist()
+        )
+        self._parts.append(b"".join(digests))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts)) // DIGEST_BYTES
+
+    def counted(self) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+        """Return the different digests in order, and how often there is each of them."""
+        found = np.frombuffer(b"".join(self._parts), np.dtype((np.void, DIGEST_BYTES)))
+        self._parts = [found.tobytes()]
+        return np.unique(found, return_counts=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Reads the topics of a runtime's cluster; only committed records count."""
+
+    runtime: Runtime
+
+    def tail(
+        self, topic: str, *, rows: int, columns: Sequence[str] | None = None, follow: bool = False
+    ) -> Iterator[ShownRow]:
+        """Yield the last rows of a topic, at most `rows`, in the order of their records' time.
+
+        With `follow`, then those that arrive, for ever. Raises CorruptRecord as `ValueReader`.
+        """
+        ends = self.runtime.broker.end_offsets(topic)
+        reader, ahead = ValueReader(columns), FIRST_RECORDS
+        while True:
+            begins = {one: max(0, end - ahead) for one, end in ends.items()}
+            found = [one for part in self._read(topic, begins, ends) for one in part]
+            if sum(_rows_of(topic, one)[0] for one in found) >= rows or not any(begins.values()):
+                break
+            ahead *= GROWTH
+        found.sort(key=lambda one: (one.timestamp, one.partition, one.offset))
+        shown: list[ShownRow] = []
+        for record in reversed(found):
+            if len(shown) >= rows:
+                break
+            shown[:0] = _shown(reader, topic, [record], most=rows - len(shown))
+        yield from shown
+        if follow:
+            for records in self._read(topic, ends, {}, follow=True):
+                yield from _shown(reader, topic, records)
+
+    def head(self, topic: str, *, rows: int, columns: Sequence[str] | None) -> Iterator[ShownRow]:
+        """Yield the first `rows` rows of a topic, as they arrive. Raises as `tail`."""
+        ends = self.runtime.broker.end_offsets(topic)
+        reader = ValueReader(columns)
+        every = (
+            row
+            for records in self._read(topic, dict.fromkeys(ends, 0), ends)
+            for row in _shown(reader, topic, records)
+        )
+        yield from islice(every, rows)
+
+    def count(self, topic: str, *, keys: Sequence[str] = ()) -> TopicCount:
+        """Count the rows of a topic, and the different values of the columns `keys`.
+
+        Without `keys`, no value is decoded. Keys take 16 bytes of memory for each row.
+        """
+        ends = self.runtime.broker.end_offsets(topic)
+        reader, digests = ValueReader(keys), _Digests()
+        objects: Counter[str] = Counter()
+        rows = records_read = 0
+        for records in self._read(topic, dict.fromkeys(ends, 0), ends):
+            records_read += len(records)
+            for record in records:
+                count, uri = _rows_of(topic, record)
+                rows += count
+                if uri:
+                    objects[uri] += count
+            for batch in _batches(reader, topic, records) if keys else ():
+                digests.add(_as_json(batch.rows))
+        found = TopicCount(topic, rows, records_read, len(ends), dict(objects))
+        if not keys:
+            return found
+        _, counts = digests.counted()
+        return replace(found, distinct=len(counts), doubled=int(counts.sum()) - len(counts))
+
+    def verify(
+        self, topic: str, config: ConnectorConfig, revision: int, addresses: Sequence[str]
+    ) -> Verified:
+        """Compare the rows of objects, as the connector delivers them, with those of a topic.
+
+        A topic of rows must hold these objects only; of columnar values, those of other objects are
+        left out. Rows take 32 bytes of memory. Raises Misconfigured where the addresses name no
+        object, and as decoding does.
+        """
+        expected, found = _Digests(), _Digests()
+        columns = self._columns(topic) if config.columnar else None
+        store = self.runtime.objects.store(config, revision)
+        uris = set()
+        for version in select_all(store, KeyScope.of(config), addresses):
+            uris.add(replace(version, version_id=None).uri)
+            for values in self._delivered(config, revision, version, columns):
+                expected.add(values)
+        if not uris:
+            raise Misconfigured(f"there is no object below {addresses[0]}; check the address")
+        ends = self.runtime.broker.end_offsets(topic)
+        reader, others = ValueReader(columns), 0
+        for records in self._read(topic, dict.fromkeys(ends, 0), ends):
+            if not config.columnar:
+                found.add(pa.array([one.value for one in records], pa.large_binary()))
+                continue
+            for batch in _batches(reader, topic, records):
+                if batch.facts is None or batch.facts.object not in uris:
+                    others += batch.rows.num_rows
+                else:
+                    found.add(_as_json(batch.rows))
+        missing, unexpected = _difference(expected, found)
+        return Verified(topic, len(uris), len(expected), len(found), missing, unexpected, others)
+
+    def _columns(self, topic: str) -> list[str]:
+        """Return the columns of a topic's first columnar value."""
+        ends = self.runtime.broker.end_offsets(topic)
+        for records in self._read(topic, dict.fromkeys(ends, 0), ends):
+            for batch in _batches(ValueReader(), topic, records[:1]):
+                return list(batch.rows.schema.names)
+        raise Misconfigured(f"topic {topic} holds nothing")
+
+    def _delivered(
+        self,
+        config: ConnectorConfig,
+        revision: int,
+        version: ObjectVersion,
+        columns: Sequence[str] | None,
+    ) -> Iterator[pa.Array]:
+        """Yield the values of an object's rows; of `columns`, as JSON."""
+        runtime = self.runtime
+        content = runtime.objects.recognised(config, revision, version)
+        request = job_request(config, revision, version, "none", 1, content=content)
+        if request.unfit:
+            raise Permanent(request.unfit)
+        if columns is not None:  # as cheap as it can be, for all columns at once
+            config = replace(
+                config,
+                columnar_encoding=ARROW,
+                columnar_compression="none",
+                columnar_groups=(),
+                columnar_batch_bytes=1 << 30,
+            )
+        job, extents = runtime.planner().dry_run(request)
+        for extent in extents:
+            with contain_defects(version.uri):
+                opened = preview(
+                    runtime, config, revision, extent, job.content, partitions=lambda _topic: 1
+                )
+                for chunk in opened.convert(extent, 0):
+                    if chunk.bad and config.errors_tolerance != "all":
+                        unit = opened.format.location_unit
+                        raise CorruptRecord(describe(extent, chunk.bad[0], unit))
+                    yield from _values(chunk, columns)
+
+    def _read(
+        self,
+        topic: str,
+        begin: Mapping[int, int],
+        end: Mapping[int, int],
+        *,
+        follow: bool = False,
+    ) -> Iterator[list[ConsumedRecord]]:
+        group = f"{self.runtime.settings.app_id}.{self.runtime.random.getrandbits(64):x}.reader"
+        return self.runtime.broker.read_from(topic, begin, end=end, group=group, follow=follow)
+
+
+def _values(chunk: ConvertedChunk, columns: Sequence[str] | None) -> Iterator[pa.Array]:
+    if columns is None:
+        yield chunk.records.values
+        return
+    for value, headers in zip(
+        chunk.records.values.to_pylist(), chunk.records.headers or (), strict=True
+    ):
+        facts = BatchFacts.of(headers)
+        if facts is not None:
+            yield _as_json(decode(value, facts, columns))
+
+
+def _difference(expected: _Digests, found: _Digests) -> tuple[int, int]:
+    """Return how many rows are expected and not found, and the other way round."""
+    (wanted, wanted_counts), (there, there_counts) = expected.counted(), found.counted()
+    every, places = np.unique(np.concatenate([wanted, there]), return_inverse=True)
+    balance = np.zeros(len(every), np.int64)
+    np.add.at(balance, places[: len(wanted)], wanted_counts)
+    np.add.at(balance, places[len(wanted) :], -there_counts)
+    return int(balance[balance > 0].sum()), int(-balance[balance < 0].sum())
+
+
+def _rows_of(topic: str, record: ConsumedRecord) -> tuple[int, str]:
+    """Return how many rows a record has, and the object that its headers name."""
+    headers = by_name(record.headers)
+    if ENCODING not in headers:
+        return int(record.value is not None), ""
+    try:
+        facts = BatchFacts.of(record.headers)
+    except CorruptRecord as exc:
+        where = f"topic {topic}[{record.partition}] offset {record.offset}"
+        raise CorruptRecord(f"{where}: {exc}") from exc
+    return (0, "") if facts is None else (facts.rows, facts.object)
+
+
+def _batches(
+    reader: ValueReader, topic: str, records: Sequence[ConsumedRecord]
+) -> Iterator[ConsumedBatch]:
+    by_partition: dict[int, list[ConsumedRecord]] = {}
+    for record in records:
+        by_partition.setdefault(record.partition, []).append(record)
+    for part in by_partition.values():
+        yield from reader.read(topic, part)
+
+
+def _shown(
+    reader: ValueReader,
+    topic: str,
+    records: Sequence[ConsumedRecord],
+    most: int | None = None,
+) -> Iterator[ShownRow]:
+    """Yield rows as text: JSON of columnar values, other values as they are.
+
+    At most the last `most` rows of each record.
+    """
+    for record in records:
+        columnar = any(name == ENCODING for name, _ in record.headers)
+        if not columnar and reader.columns is None:
+            yield ShownRow(record.partition, record.offset, 0, record.timestamp, record.value)
+            continue
+        for batch in reader.read(topic, [record]):
+            count = batch.rows.num_rows
+            first = 0 if most is None else max(0, count - most)
+            for row, value in enumerate(_as_json(batch.rows.slice(first)).to_pylist(), first):
+                yield ShownRow(record.partition, record.offset, row, record.timestamp, value)
+
+
+def _as_json(rows: pa.RecordBatch) -> pa.Array:
+    return open_converter("json", rows.schema)(rows)
