@@ -12,6 +12,7 @@ from extentflow.config.types import Kind
 # What `columnar.encoding` and `columnar.encoding.compression` may be.
 NONE, PARQUET, ARROW = ENCODINGS = ("none", "parquet", "arrow")
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+DEFAULT_COMPRESSION = "zstd"
 # Of buffers in Arrow's IPC format.
 ARROW_COMPRESSIONS = ("none", "lz4", "zstd")
 REST = "*"

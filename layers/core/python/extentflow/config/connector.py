@@ -385,11 +385,11 @@ class ConnectorConfig:
         default=ROWS,
         section="Columnar values",
     )
-    columnar_compression: str = _columnar(
+    columnar_compression: str | None = _columnar(
         types.choice(COMPRESSIONS),
         "How the columns are compressed. `gzip` and `snappy` only with `parquet`. Kafka's own"
         " compression is then `none`, unless this is `none`, or `producer.compression.type` set.",
-        default="zstd",
+        shown="zstd; where row groups are passed through, theirs",
         name="columnar.encoding.compression",
     )
     columnar_batch_bytes: int = _columnar(

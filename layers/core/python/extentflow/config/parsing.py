@@ -309,7 +309,7 @@ def _columnar_problems(config: ConnectorConfig, reading: Reading) -> Iterator[st
     if config.value_converter is not None and sound("value.converter"):
         yield f"value.converter: {encoding} makes the values; remove one of the two"
     compression = config.columnar_compression
-    if config.columnar_encoding == ARROW and compression not in ARROW_COMPRESSIONS:
+    if config.columnar_encoding == ARROW and compression not in (None, *ARROW_COMPRESSIONS):
         yield (
             f"columnar.encoding.compression={compression}: not with {encoding}; write"
             f" {either(ARROW_COMPRESSIONS)}"

@@ -22,6 +22,7 @@ from extentflow.config.columnar import ColumnGroup
 from extentflow.converters.buffers import RowErrors
 from extentflow.delivery.deadletters import BATCH_BYTES, FRAME_BYTES
 from extentflow.errors import Misconfigured
+from extentflow.formats import StoredRows
 from extentflow.model import Extent
 from extentflow.sink import Records
 from extentflow.sink.headers import Headers
@@ -36,7 +37,8 @@ class ColumnValues:
     """How a connector makes columnar values.
 
     `limit_bytes` is the least `max.message.bytes` of the topics, `partitions` returns how many a
-    topic has.
+    topic has. `passes`: rows that nothing changes go into values as their object stores them;
+    `codec`: only those that are compressed so (None: all).
     """
 
     encoding: str
@@ -45,6 +47,8 @@ class ColumnValues:
     groups: tuple[ColumnGroup, ...]
     limit_bytes: int
     partitions: Callable[[str], int]
+    passes: bool = False
+    codec: str | None = None
 
     def bind(self, schema: pa.Schema, extent: Extent, unit: str) -> "BoundColumnValues":
         """Return what makes the records of an extent, from batches of a schema.
@@ -110,7 +114,7 @@ class BoundColumnValues:
         the rows of which no value can be made, all of them at once.
         """
         columns = to_plain(rows.columns, self.schema)
-        self.cutter.limit_bytes = self._most_bytes(rows.headers)
+        self.cutter.limit_bytes = self.most_bytes(rows.headers)
         made = _Made([], [], [], [], [])
         with RowErrors() as errors:
             for topic, partition, places in self._parts(rows):
@@ -132,6 +136,27 @@ class BoundColumnValues:
         )
         alone = all(topic == rows.topic for topic in made.topics)
         return records, None if alone else pa.array(made.topics, pa.string()), made.ends
+
+    def stored(
+        self,
+        rows: StoredRows,
+        topic: str,
+        partition: int,
+        headers: Headers,
+        *,
+        timestamp: int | None,
+    ) -> Records:
+        """Return the record of rows as their object stores them; there is one group of columns."""
+        first, last = int(rows.locations[0]), int(rows.locations[-1])
+        facts = self._facts(rows=len(rows.locations), first=first, last=last)
+        own = replace(facts, schema=self.groups[0].schema)
+        return Records(
+            topic,
+            pa.array([rows.value], pa.large_binary()),
+            headers=[[*own.headers(), *headers]],
+            partition=partition,
+            timestamps=None if timestamp is None else pa.array([timestamp]),
+        )
 
     def _add(
         self,
@@ -174,7 +199,7 @@ class BoundColumnValues:
             unit=self.unit,
         )
 
-    def _most_bytes(self, headers: Headers) -> int:
+    def most_bytes(self, headers: Headers) -> int:
         """Return the limit of a value: that of the topic without frames and headers."""
         longest = self._facts(rows=_LONGEST_NUMBER, first=_LONGEST_NUMBER, last=_LONGEST_NUMBER)
         name = max((one.group.name for one in self.groups), key=len)

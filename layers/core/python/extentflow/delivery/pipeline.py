@@ -37,12 +37,14 @@ from extentflow.formats import (
     ResumableFormat,
     ResumePoints,
     SchemaFormat,
+    StoredFormat,
+    StoredRows,
     no_rows,
     without_rows,
 )
 from extentflow.model import Extent
 from extentflow.sink import Records, RejectedRecord
-from extentflow.sink.headers import HeaderColumns, HeaderLists
+from extentflow.sink.headers import HeaderColumns, HeaderLists, Headers
 from extentflow.storage import RangeSource
 from extentflow.transforms import Chain, Rows, take_rows
 
@@ -206,14 +208,44 @@ class Pipeline:
         `points` only if `resumable`.
         """
         conversion: _Conversion | None = None
+        chunks: Iterator[Chunk | StoredRows]
         if points is not None and isinstance(self.format, ResumableFormat):
             chunks = self.format.decode_from(self.source, extent, position, points)
+        elif (passing := self._passing(extent)) is not None:
+            conversion = passing
+            chunks = self._stored(extent, position, conversion.most_stored_bytes)
         else:
             chunks = self.format.decode(self.source, extent, position)
         for chunk in chunks:
-            if conversion is None:
-                conversion = _Conversion.open(self, extent, chunk.batch)
-            yield self._convert(chunk, conversion)
+            if isinstance(chunk, StoredRows) and conversion is not None:
+                yield conversion.pass_through(chunk)
+            elif isinstance(chunk, Chunk):
+                if conversion is None:
+                    conversion = _Conversion.open(self, extent, chunk.batch)
+                yield self._convert(chunk, conversion)
+
+    def _passing(self, extent: Extent) -> "_Conversion | None":
+        """Return the conversion of rows that go into values as an object stores them.
+
+        None: they do not, or something changes them.
+        """
+        columns, attributes = self.columns, self.attributes
+        by_row = attributes is not None and attributes.partition is not None
+        changed = self.chain is not None or self.key is not None or by_row
+        if columns is None or not columns.passes or columns.groups or changed:
+            return None
+        if not isinstance(self.format, SchemaFormat) or not isinstance(self.format, StoredFormat):
+            return None
+        return _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
+
+    def _stored(
+        self, extent: Extent, position: int, most_bytes: int
+    ) -> Iterator[Chunk | StoredRows]:
+        if self.columns is None or not isinstance(self.format, StoredFormat):
+            raise TypeError("nothing is passed on as it is stored")
+        return self.format.decode_stored(
+            self.source, extent, position, most_bytes=most_bytes, codec=self.columns.codec
+        )
 
     def convert_record(self, extent: Extent, raw: bytes, location: int) -> ConvertedChunk:
         """Return the chunk of one record with the bytes `raw`, as if they stood at `location`.
@@ -377,6 +409,34 @@ class _Conversion:
             partitions=partitions,
         )
 
+    @property
+    def most_stored_bytes(self) -> int:
+        """The most bytes of a value that is passed on as it is stored."""
+        headers, _ = self._shared()
+        return self.value.most_bytes(headers) if isinstance(self.value, BoundColumnValues) else 0
+
+    def pass_through(self, stored: StoredRows) -> ConvertedChunk:
+        """Return rows as they are stored as one record."""
+        value = self.value
+        if not isinstance(value, BoundColumnValues):
+            raise TypeError("rows as they are stored are no values of single rows")
+        headers, time = self._shared()
+        records = value.stored(
+            stored, self.pipeline.topic, self.pipeline.partition, headers, timestamp=time
+        )
+        rows = len(stored.locations)
+        shift = stored.next_position - int(stored.locations[-1]) - 1
+        cuts = [(1, rows)]
+        return ConvertedChunk(records, stored.locations, (), stored.next_position, shift, cuts=cuts)
+
+    def _shared(self) -> tuple[Headers, int | None]:
+        """Return headers and timestamp of records, where they are the same for all of them."""
+        if self.attributes is None:
+            return (), None
+        nothing = pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
+        headers, times, _ = self.attributes(nothing, [0])
+        return () if headers is None else headers[0], None if times is None else times[0].as_py()
+
     def _in_batches(
         self,
         value: BoundColumnValues,
@@ -386,10 +446,9 @@ class _Conversion:
         found: dict[int, str],
     ) -> _Made | None:
         """Return the records of rows; None if rows are added to `found`, which have no value."""
-        headers, timestamps, partitions = attributes
+        _, _, partitions = attributes
         # All rows have the same ones (`config.parsing`).
-        shared = headers[0] if headers is not None and len(rows.locations) else ()
-        time = timestamps[0].as_py() if timestamps is not None and len(rows.locations) else None
+        shared, time = self._shared()
         try:
             with _located(self.extent, _COLUMNS):
                 records, topics, cuts = value(

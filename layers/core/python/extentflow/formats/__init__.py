@@ -228,6 +228,41 @@ class ResumableFormat(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows as an object stores them: `value` is a Parquet file of them alone, of columns `schema`.
+
+    `locations` and `next_position` as in `Chunk`.
+    """
+
+    value: bytes
+    schema: pa.Schema
+    locations: Sequence[int]
+    next_position: int
+
+
+@runtime_checkable
+class StoredFormat(Protocol):
+    """A Format whose rows can be passed on as they are stored, without decoding them."""
+
+    def decode_stored(
+        self,
+        source: RangeSource,
+        extent: Extent,
+        position: int,
+        *,
+        most_bytes: int,
+        codec: str | None,
+    ) -> Iterator[Chunk | StoredRows]:
+        """Yield as `Format.decode`, or rows as they are stored, where that takes `most_bytes`.
+
+        `codec`: only rows that are compressed so; None: however they are. Their pages are complete
+        and have the checksums that their writer stored; what is in them is not decoded, so that no
+        row of them is found to be bad.
+        """
+        ...
+
+
 @runtime_checkable
 class SchemaFormat(Protocol):
     """A Format whose objects state their columns before their first record."""

@@ -12,11 +12,12 @@ turns out to be damaged while it is decoded, its batch is lost with the rest of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, TypeAlias
+from itertools import groupby
+from typing import Literal, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +32,7 @@ from extentflow.formats import (
     Chunk,
     FormatOptions,
     FormatSpec,
+    StoredRows,
     cut_at_units,
     magic,
     no_rows,
@@ -56,6 +58,7 @@ from extentflow.formats.parquet_prefetch import (
 )
 from extentflow.formats.parquet_runs import FIRST_ROWS, GROWTH, PageCursor, rows_of_runs
 from extentflow.formats.parquet_statistics import column_ranges_of
+from extentflow.formats.parquet_stored import StoredGroups, Stream
 from extentflow.formats.parquet_types import (
     BadRows,
     Exact,
@@ -519,6 +522,82 @@ class Parquet:
 
         Raises as `Format.decode`, and Conflict if `position` exceeds the rows of the extent.
         """
+        for footer, todo, row, first_row in self._owned(source, extent, position):
+            yield from self._chunks(
+                source,
+                footer,
+                todo,
+                row=row,
+                first_row=first_row,
+                batch_rows=self.options.batch_rows,
+            )
+
+    def decode_stored(
+        self,
+        source: RangeSource,
+        extent: Extent,
+        position: int,
+        *,
+        most_bytes: int,
+        codec: str | None,
+    ) -> Iterator[Chunk | StoredRows]:
+        """Yield row groups as they are stored where they fit; see `StoredFormat`."""
+        for footer, todo, row, first_row in self._owned(source, extent, position):
+            groups = StoredGroups.of(footer, self.options)
+            footers: dict[RowGroup, bytes] = {}
+            if groups is not None:
+                # Not of a row group that is continued within.
+                whole = [group for group in todo if row <= group.first_row]
+                footers = {one: groups.footer_of(one, codec, most_bytes) for one in whole}
+            for is_stored, part in _runs(todo, footers):
+                if is_stored and groups is not None:
+                    chosen = {group: footers[group] for group in part}
+                    yield from self._stored(source, groups, chosen, first_row)
+                    continue
+                yield from self._chunks(
+                    source,
+                    footer,
+                    part,
+                    row=max(row, part[0].first_row),
+                    first_row=first_row,
+                    batch_rows=self.options.batch_rows,
+                )
+
+    def _stored(
+        self,
+        source: RangeSource,
+        groups: StoredGroups,
+        footers: Mapping[RowGroup, bytes],
+        first_row: int,
+    ) -> Iterator[Chunk | StoredRows]:
+        """Yield consecutive row groups as they are stored; decode one that is damaged."""
+        ends = list(footers)
+        windows = source.stream(ends[0].start, ends[-1].end)
+        reading = cast("Generator[bytes, None, None]", windows)
+        with closing(Stream(reading, ends[0].start)) as stream:
+            for group, behind in footers.items():
+                data = stream.take(group.start, group.end)
+                if groups.is_sound(group, data):
+                    locations = range(group.first_row, group.end_row)
+                    value = b"".join((MAGIC, data, behind))
+                    yield StoredRows(value, groups.schema, locations, group.end_row - first_row)
+                    continue
+                yield from self._chunks(
+                    source,
+                    groups.footer,
+                    [group],
+                    row=group.first_row,
+                    first_row=first_row,
+                    batch_rows=self.options.batch_rows,
+                )
+
+    def _owned(
+        self, source: RangeSource, extent: Extent, position: int
+    ) -> Iterator[tuple[Footer, list[RowGroup], int, int]]:
+        """Yield footer, row groups from `position` on, its row and the extent's first one; or not.
+
+        Raises as `decode`.
+        """
         if extent.start == extent.end:
             return
         footer = self._footer(source)
@@ -539,10 +618,7 @@ class Parquet:
         row = first_row + position
         todo = [group for group in groups if group.end_row > row]
         if todo:
-            batch_rows = self.options.batch_rows
-            yield from self._chunks(
-                source, footer, todo, row=row, first_row=first_row, batch_rows=batch_rows
-            )
+            yield footer, todo, row, first_row
 
     def _reader(
         self,
@@ -622,6 +698,14 @@ class Parquet:
                 # One bad record for all lost rows, without bytes: columns have none of their own.
                 lost = (BadRecord(None, row, reason),)
                 yield Chunk(no_rows(reader.schema), group.end_row - first_row, range(0), lost)
+
+
+def _runs(
+    groups: Sequence[RowGroup], footers: Mapping[RowGroup, bytes]
+) -> Iterator[tuple[bool, list[RowGroup]]]:
+    """Yield consecutive row groups together that have footers, or have none."""
+    for has_footer, run in groupby(groups, lambda group: bool(footers.get(group))):
+        yield has_footer, list(run)
 
 
 def _chunk(rows: DecodedRows, row: int, first_row: int) -> Chunk:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from extentflow.aws.secrets import SecretsManager
+from extentflow.config.columnar import DEFAULT_COMPRESSION, PARQUET
 from extentflow.config.columns import LAST_MODIFIED, MessageKey
 from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, TAG, ConnectorConfig
 from extentflow.config.ledgers import DYNAMODB, LedgerAddress
@@ -353,11 +354,13 @@ def columns(
         return None
     return ColumnValues(
         encoding=config.columnar_encoding,
-        compression=config.columnar_compression,
+        compression=config.columnar_compression or DEFAULT_COMPRESSION,
         batch_bytes=config.columnar_batch_bytes,
         groups=config.columnar_groups,
         limit_bytes=limit_bytes,
         partitions=partitions,
+        passes=config.columnar_encoding == PARQUET and config.columnar_passthrough,
+        codec=config.columnar_compression,
     )
 
 

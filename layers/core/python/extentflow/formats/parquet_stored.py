@@ -1,0 +1,267 @@
+"""Row groups as they are stored: cut out of a file, joined to a file, without decoding a page.
+
+    file      PAR1 | group 0 | group 1 | group 2 | footer | PAR1
+    cut out   PAR1 | group 1 | footer with its places moved | PAR1
+
+What is stated beside the row groups (page indexes, bloom filters, metadata of writers other than
+Arrow's schema) is left out. Field numbers are those of parquet.thrift.
+"""
+
+import zlib
+from collections.abc import Generator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from extentflow.formats import FormatOptions
+from extentflow.formats.parquet_footer import MAGIC, Footer, RowGroup
+from extentflow.formats.parquet_pages import (
+    DICTIONARY_PAGE,
+    MOST_HEADER_BYTES,
+    PageHeader,
+    page_header,
+)
+from extentflow.formats.parquet_thrift import I64, LIST, STRUCT
+from extentflow.formats.parquet_types import Exact
+from extentflow.formats.thrift_tree import I16, Elements, Struct, read_struct, write_struct
+
+# Larger ones take seconds to read here.
+MOST_FOOTER_BYTES = 4 << 20
+# By `columnar.encoding.compression`, as Arrow names them.
+_CODECS = {
+    "none": "UNCOMPRESSED",
+    "gzip": "GZIP",
+    "snappy": "SNAPPY",
+    "lz4": "LZ4",
+    "zstd": "ZSTD",
+}
+_ARROW_SCHEMA = b"ARROW:schema"
+# FileMetaData
+_ROWS, _GROUPS, _KEY_VALUES = 3, 4, 5
+# RowGroup
+_COLUMNS, _GROUP_ROWS, _FILE_OFFSET, _ORDINAL = 1, 3, 5, 7
+# ColumnChunk; 4 to 7 place its page indexes
+_CHUNK_OFFSET, _META_DATA, _INDEXES = 2, 3, (4, 5, 6, 7)
+# ColumnMetaData
+_CODEC, _STORED_BYTES, _PLACES, _BLOOM_FILTER = 4, 7, (9, 10, 11), (14, 15)
+_DATA_PAGE, _DICTIONARY_PAGE = 9, 11
+_VALUES = 5
+# Of PageHeader.
+_CRC = 4
+_USUAL_HEADER_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFooter:
+    """The footer of a plain Parquet file, of which parts are written again."""
+
+    tree: Struct
+
+    @classmethod
+    def of(cls, metadata: pq.FileMetaData) -> "StoredFooter | None":
+        """Return the footer that Arrow has read; None where it is too large."""
+        if metadata.serialized_size > MOST_FOOTER_BYTES:
+            return None
+        sink = pa.BufferOutputStream()
+        metadata.write_metadata_file(sink)
+        framed = sink.getvalue().to_pybytes()
+        tree, _ = read_struct(memoryview(framed)[len(MAGIC) :])
+        return cls(_without_extras(tree))
+
+    @classmethod
+    def of_value(cls, value: bytes | memoryview) -> "StoredFooter":
+        """Return the footer of a whole file. ValueError, IndexError: it is none."""
+        length = int.from_bytes(value[-8:-4], "little")
+        if bytes(value[-4:]) != MAGIC or length + 12 > len(value):
+            raise ValueError("no Parquet file in plain text")
+        tree, _ = read_struct(memoryview(value)[-8 - length : -8])
+        return cls(_without_extras(tree))
+
+    @property
+    def groups(self) -> list[Struct]:
+        """The row groups."""
+        return self.tree.structs(_GROUPS)
+
+    @property
+    def description(self) -> bytes:
+        """What files must share so that their row groups can be in one file: all but the groups."""
+        tree = Struct(dict(self.tree.fields))
+        tree.drop(_ROWS, _GROUPS)
+        return write_struct(tree)
+
+    def codecs(self, group: int) -> set[int]:
+        """Return the numbers of the codecs of a row group's columns."""
+        return {_meta(chunk).get(_CODEC) for chunk in self.groups[group].structs(_COLUMNS)}
+
+    def with_groups(self, groups: Sequence[Struct]) -> bytes:
+        """Return a footer with these row groups, its length and the magic."""
+        tree = Struct(dict(self.tree.fields))
+        tree.set(_ROWS, I64, sum(group.get(_GROUP_ROWS) for group in groups))
+        for ordinal, group in enumerate(groups):
+            group.set(_ORDINAL, I16, ordinal)
+        tree.set(_GROUPS, LIST, Elements(STRUCT, list(groups)))
+        footer = write_struct(tree)
+        return footer + len(footer).to_bytes(4, "little") + MAGIC
+
+    def cut_out(self, group: int, start: int) -> bytes:
+        """Return the footer of a file with a single row group, which begins behind the magic.
+
+        `start` is where it begins in this file.
+        """
+        return self.with_groups([moved(self.groups[group], len(MAGIC) - start)])
+
+
+def moved(group: Struct, distance: int) -> Struct:
+    """Return a row group `distance` bytes further on in another file."""
+    found = deepcopy(group)
+    if found.get(_FILE_OFFSET):
+        found.set(_FILE_OFFSET, I64, found.get(_FILE_OFFSET) + distance)
+    for chunk in found.structs(_COLUMNS):
+        if chunk.get(_CHUNK_OFFSET):
+            chunk.set(_CHUNK_OFFSET, I64, chunk.get(_CHUNK_OFFSET) + distance)
+        meta = _meta(chunk)
+        for number in _PLACES:
+            if meta.get(number):
+                meta.set(number, I64, meta.get(number) + distance)
+    return found
+
+
+def sound_pages(group: Struct, data: memoryview, start: int) -> bool:
+    """Whether the pages of each column chunk follow each other, and have their checksums.
+
+    `data` are the bytes of the row group, which begins at `start` of its file.
+    """
+    for chunk in group.structs(_COLUMNS):
+        meta = _meta(chunk)
+        first = meta.get(_DATA_PAGE)
+        dictionary = meta.get(_DICTIONARY_PAGE)
+        if dictionary and dictionary < first:
+            first = dictionary
+        at, end = first - start, first - start + meta.get(_STORED_BYTES)
+        if not 0 <= at < end <= len(data):
+            return False
+        if not _sound_pages(data[at:end], meta.get(_VALUES)):
+            return False
+    return True
+
+
+def _sound_pages(chunk: memoryview, values: int) -> bool:
+    at = found = 0
+    while at < len(chunk):
+        try:
+            header = _header(chunk, at)
+            crc = read_struct(chunk, at)[0].get(_CRC)
+        except (IndexError, ValueError):
+            return False
+        at += header.size
+        page = chunk[at : at + header.stored]
+        if not 0 <= header.stored == len(page):
+            return False
+        if crc is not None and crc & 0xFFFFFFFF != zlib.crc32(page):
+            return False
+        if header.kind != DICTIONARY_PAGE:
+            found += header.values or 0
+        at += header.stored
+    return found == values
+
+
+def _header(chunk: memoryview, at: int) -> PageHeader:
+    try:
+        return page_header(bytes(chunk[at : at + _USUAL_HEADER_BYTES]))
+    except IndexError:
+        return page_header(bytes(chunk[at : at + MOST_HEADER_BYTES]))
+
+
+def _without_extras(tree: Struct) -> Struct:
+    kept = [one for one in tree.structs(_KEY_VALUES) if one.get(1) == _ARROW_SCHEMA]
+    tree.drop(_KEY_VALUES)
+    if kept:
+        tree.set(_KEY_VALUES, LIST, Elements(STRUCT, kept))
+    for group in tree.structs(_GROUPS):
+        for chunk in group.structs(_COLUMNS):
+            chunk.drop(*_INDEXES)
+            _meta(chunk).drop(*_BLOOM_FILTER)
+    return tree
+
+
+def _meta(chunk: Struct) -> Struct:
+    found = chunk.get(_META_DATA)
+    if not isinstance(found, Struct):
+        raise ValueError("a column chunk without metadata")  # noqa: TRY004 - of damaged bytes
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroups:
+    """The row groups of an object that can be passed on as they are stored; rows of `schema`."""
+
+    footer: Footer
+    stored: StoredFooter
+    schema: pa.Schema
+    max_record_bytes: int
+
+    @classmethod
+    def of(cls, footer: Footer, options: FormatOptions) -> "StoredGroups | None":
+        """Return them; None where decoding changes columns or drops rows, or files are encrypted.
+
+        That is also where timestamps are INT96, of which not all are exact.
+        """
+        metadata = footer.metadata
+        columns = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
+        if not footer.is_plain or options.select or options.excludes is not None:
+            return None
+        if any(column.physical_type == "INT96" for column in columns):
+            return None
+        schema = metadata.schema.to_arrow_schema()
+        stored = StoredFooter.of(metadata)
+        if stored is None or Exact.of(schema, metadata).conversions:
+            return None
+        return cls(footer, stored, schema, options.max_record_bytes)
+
+    def footer_of(self, group: RowGroup, codec: str | None, most_bytes: int) -> bytes:
+        """Return the footer of a file of that row group; empty where that is above `most_bytes`.
+
+        Also where another `codec` compresses a column (None: any may), or a row may be longer than
+        records may be.
+        """
+        found = self.footer.metadata.row_group(group.ordinal)
+        codecs = {found.column(leaf).compression for leaf in range(found.num_columns)}
+        if codec is not None and codecs != {_CODECS[codec]}:
+            return b""
+        size = group.end - group.start
+        if size > most_bytes or found.total_byte_size > self.max_record_bytes:
+            return b""
+        behind = self.stored.cut_out(group.ordinal, group.start)
+        return behind if len(MAGIC) + size + len(behind) <= most_bytes else b""
+
+    def is_sound(self, group: RowGroup, data: bytes) -> bool:
+        """Whether the pages of a row group are complete; see `sound_pages`."""
+        return sound_pages(self.stored.groups[group.ordinal], memoryview(data), group.start)
+
+
+class Stream:
+    """Takes ranges in order from windows of bytes that begin at `start`. Must be closed."""
+
+    def __init__(self, windows: Generator[bytes, None, None], start: int) -> None:
+        self._windows = windows
+        self._at = start
+        self._held = b""
+
+    def close(self) -> None:
+        """Drop what was not taken."""
+        self._windows.close()
+
+    def take(self, start: int, end: int) -> bytes:
+        """Return the bytes `[start, end)`, which are not before those taken last."""
+        parts: list[bytes] = []
+        while self._at < end:
+            if not self._held:
+                self._held = next(self._windows)
+            first = max(0, start - self._at)
+            part = self._held[first : end - self._at]
+            used = min(len(self._held), end - self._at)
+            parts.append(part)
+            self._held, self._at = self._held[used:], self._at + used
+        return b"".join(parts)

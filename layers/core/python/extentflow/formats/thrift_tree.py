@@ -1,0 +1,165 @@
+"""Reads structures of Thrift's compact protocol into trees, and writes trees.
+
+Unlike `parquet_thrift`, everything is kept, so that a changed structure can be written again. For
+metadata that this process or Arrow wrote: damaged bytes raise IndexError or ValueError.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from extentflow.formats.parquet_thrift import (
+    BINARY,
+    BYTE,
+    DEEPEST,
+    DOUBLE,
+    FALSE,
+    I32,
+    I64,
+    LIST,
+    SET,
+    STRUCT,
+    TRUE,
+    CompactWalk,
+)
+
+I16 = 4
+_LONG_LIST = 15
+_NEAR = 15
+
+
+@dataclass(slots=True)
+class Elements:
+    """A list: the type of its elements, and these."""
+
+    kind: int
+    values: list[Any]
+
+
+@dataclass(slots=True)
+class Struct:
+    """A structure: type and value of each field, by its number, in the order in which it was read.
+
+    Values are int, bytes (also of doubles, eight of them), `Elements` or `Struct`; those of
+    booleans are their type.
+    """
+
+    fields: dict[int, tuple[int, Any]] = field(default_factory=dict)
+
+    def get(self, number: int) -> Any:  # noqa: ANN401 - see above
+        """Return the value of a field; None where there is none."""
+        found = self.fields.get(number)
+        return None if found is None else found[1]
+
+    def set(self, number: int, kind: int, value: object) -> None:
+        """Set a field."""
+        self.fields[number] = (kind, value)
+
+    def drop(self, *numbers: int) -> None:
+        """Remove fields, where they are there."""
+        for number in numbers:
+            self.fields.pop(number, None)
+
+    def structs(self, number: int) -> "list[Struct]":
+        """Return the structures in a list; empty where there is no such field."""
+        found = self.get(number)
+        return found.values if isinstance(found, Elements) else []
+
+
+Value: TypeAlias = Any
+
+
+def read_struct(data: bytes | memoryview, at: int = 0) -> tuple[Struct, int]:
+    """Return the structure at a place, and the place behind it."""
+    return _Reader(data).struct(at, DEEPEST)
+
+
+class _Reader(CompactWalk):
+    def struct(self, at: int, depth: int) -> tuple[Struct, int]:
+        if not depth:
+            raise ValueError("too deep")
+        found, number = Struct(), 0
+        while head := self.data[at]:
+            number, at = self.number(number, head, at + 1)
+            kind = head & 15
+            if kind in (TRUE, FALSE):
+                found.set(number, kind, kind)
+            else:
+                value, at = self.value(kind, at, depth - 1)
+                found.set(number, kind, value)
+        return found, at + 1
+
+    def value(self, kind: int, at: int, depth: int) -> tuple[Value, int]:
+        if kind in (I16, I32, I64):
+            return self.i64(at)
+        if kind == BINARY:
+            return self.binary(at)
+        if kind == STRUCT:
+            return self.struct(at, depth)
+        if kind in (LIST, SET):
+            of, count, at = self._list(at)
+            values = []
+            for _ in range(count):
+                value, at = self.element(of, at, depth)
+                values.append(value)
+            return Elements(of, values), at
+        end = self.behind(kind, at)
+        return bytes(self.data[at:end]), end
+
+    def element(self, kind: int, at: int, depth: int) -> tuple[Value, int]:
+        if kind in (TRUE, FALSE):
+            return bytes(self.data[at : at + 1]), at + 1
+        return self.value(kind, at, depth)
+
+
+def write_struct(struct: Struct) -> bytes:
+    """Return the bytes of a structure."""
+    return b"".join(_struct(struct))
+
+
+def _struct(struct: Struct) -> Iterator[bytes]:
+    before = 0
+    for number, (kind, value) in sorted(struct.fields.items()):
+        step = number - before
+        if 0 < step <= _NEAR:
+            yield bytes([step << 4 | kind])
+        else:
+            yield bytes([kind]) + _varint(_zigzag(number))
+        if kind not in (TRUE, FALSE):
+            yield from _value(kind, value)
+        before = number
+    yield b"\0"
+
+
+def _value(kind: int, value: Value) -> Iterator[bytes]:
+    if kind in (I16, I32, I64):
+        yield _varint(_zigzag(value))
+    elif kind == BINARY:
+        yield _varint(len(value)) + value
+    elif kind == STRUCT:
+        yield from _struct(value)
+    elif kind in (LIST, SET):
+        count = len(value.values)
+        short = count < _LONG_LIST
+        yield bytes([(count if short else _LONG_LIST) << 4 | value.kind])
+        if not short:
+            yield _varint(count)
+        for one in value.values:
+            yield from [one] if value.kind in (TRUE, FALSE) else _value(value.kind, one)
+    elif kind in (BYTE, DOUBLE):
+        yield value
+    else:
+        raise ValueError(f"type {kind}")
+
+
+def _zigzag(value: int) -> int:
+    return value << 1 if value >= 0 else (-value << 1) - 1
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
