@@ -26,9 +26,9 @@ class EncodedRows:
 
 @dataclass(slots=True)
 class BatchCutter:
-    """Cuts batches of one schema: values of about `target_bytes`, none above `limit_bytes`.
+    """Cuts batches of one schema: rows of about `target_bytes`, no value above `limit_bytes`.
 
-    The sizes of former values, beyond that of a row of nulls, say how many rows the next one can
+    The sizes of former values, beyond that of a single row's, say how many rows the next one can
     have. With several groups, the largest value counts.
     """
 
@@ -44,6 +44,9 @@ class BatchCutter:
         Raises CorruptRecord for rows whose value alone is above the limit, all of them at once.
         """
         start, rejected = 0, []
+        if self._fixed_bytes < 0 and batch.num_rows:
+            # The footer, the headers of pages and the statistics: what any value has.
+            _, self._fixed_bytes = self._encoded(batch.slice(0, 1))
         while start < batch.num_rows:
             rows = self._fitting(batch, start)
             while True:
@@ -55,7 +58,9 @@ class BatchCutter:
                     rejected.append(start)
                     break
                 rows = max(1, min(rows // 2, int(rows * self.limit_bytes / largest * _RESERVE)))
-            self._ratio = max(0, largest - self._fixed_bytes) / max(1, part.nbytes)
+            if rows > 1:
+                beyond = max(0, largest - self._fixed_bytes)
+                self._ratio = beyond / max(1, part.nbytes * (rows - 1) / rows)
             if not rejected:
                 yield EncodedRows(start, start + rows, values)
             start += rows
@@ -73,11 +78,8 @@ class BatchCutter:
 
     def _fitting(self, batch: pa.RecordBatch, start: int) -> int:
         """Return how many rows the next value should have: parts of equal size, no small rest."""
-        if self._fixed_bytes < 0:
-            nulls = [pa.nulls(1, each.type) for each in batch.schema]
-            _, self._fixed_bytes = self._encoded(pa.record_batch(nulls, batch.schema))
         left: int = batch.num_rows - start
         expected = batch.nbytes * left / batch.num_rows * self._ratio
-        room = min(self.target_bytes, self.limit_bytes) - self._fixed_bytes
+        room = min(self.target_bytes, self.limit_bytes - self._fixed_bytes)
         parts: int = max(1, math.ceil(expected / max(1, room)))
         return math.ceil(left / parts)

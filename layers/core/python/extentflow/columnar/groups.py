@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from extentflow.columnar.schemas import identity
-from extentflow.columnar.values import Encode, encoder
+from extentflow.columnar.values import Encode, encoder, require_distinct
 from extentflow.config.columnar import REST, ColumnGroup
 from extentflow.errors import UnsupportedType
 
@@ -39,6 +39,7 @@ def encoded_groups(
     Raises UnsupportedType for a group with a column that there is not, for a column of no group,
     and for one that the encoding cannot hold.
     """
+    require_distinct(schema)
     names = schema.names
     named = {name for one in groups for name in one.columns} - {REST}
     if lacking := sorted(named.difference(names)):

@@ -19,7 +19,7 @@ _OTHERWISE = {
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """Return columns as values have them: nullable, without metadata, views as plain types.
+    """Return columns as values have them: nullable, without metadata, of plain types.
 
     So objects of different writers have the same schema where they have the same columns, and
     readers need not know Arrow's newer layouts.
@@ -28,7 +28,12 @@ def plain(schema: pa.Schema) -> pa.Schema:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that values have in place of `kind`: what Parquet holds, without views."""
+    """Return the type that values have in place of `kind`: one that Parquet holds, too.
+
+    Without views and dictionaries, and with nullable members.
+    """
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
     if types.is_nested(kind):
         return _nested(kind)
     # Parquet has neither seconds nor milliseconds of days.
@@ -39,7 +44,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 def _nested(kind: pa.DataType) -> pa.DataType:
     if types.is_struct(kind):
-        return pa.struct([_plain_field(each) for each in kind])
+        return pa.struct([pa.field(each.name, plain_type(each.type)) for each in kind])
     if types.is_map(kind):
         return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     if types.is_fixed_size_list(kind):
@@ -51,18 +56,32 @@ def _nested(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _plain_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, plain_type(field.type), field.nullable)
-
-
 def _plain_item(kind: pa.DataType) -> pa.Field:
     # Arrow calls the items of a list `item`, Parquet `element`; both become the same.
-    return pa.field("element", plain_type(kind.value_type), kind.value_field.nullable)
+    return pa.field("element", plain_type(kind.value_type))
 
 
 def described(schema: pa.Schema) -> str:
-    """Return a schema as a JSON list of names and Arrow types, in the order of the columns."""
-    return json.dumps([[each.name, str(each.type)] for each in schema], separators=(",", ":"))
+    """Return a schema as a JSON list of names and types, in the order of the columns.
+
+    Types are Arrow's names for them; of nested types, objects such as {"list": "int64"}.
+    """
+    found = [[each.name, _description(each.type)] for each in schema]
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _description(kind: pa.DataType) -> object:
+    if types.is_struct(kind):
+        return {"struct": [[each.name, _description(each.type)] for each in kind]}
+    if types.is_map(kind):
+        return {"map": [_description(kind.key_type), _description(kind.item_type)]}
+    if types.is_fixed_size_list(kind):
+        return {"list": _description(kind.value_type), "size": kind.list_size}
+    if types.is_list(kind):
+        return {"list": _description(kind.value_type)}
+    if types.is_large_list(kind):
+        return {"large_list": _description(kind.value_type)}
+    return str(kind)
 
 
 def identity(schema: pa.Schema) -> str:

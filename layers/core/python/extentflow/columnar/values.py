@@ -7,9 +7,11 @@ arrow     a stream in Arrow's IPC format: the schema, one record batch, the end
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import types
 
 from extentflow.columnar import PARQUET, BatchFacts
 from extentflow.columnar.schemas import plain
@@ -18,7 +20,7 @@ from extentflow.errors import CorruptRecord, UnsupportedType
 from extentflow.transforms.casts import failing_rows
 
 # What Arrow raises for a type that it cannot write, and for values that it cannot read.
-_WRITE_ERRORS = (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError)
+_WRITE_ERRORS = (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError, OSError)
 _READ_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError)
 # The fastest; higher levels take several times the CPU for some percent of the size.
 _LEVELS = {"zstd": 1, "gzip": 6}
@@ -31,13 +33,7 @@ def encoder(encoding: str, compression: str, schema: pa.Schema) -> Encode:
 
     Raises UnsupportedType for a column that the encoding cannot hold.
     """
-    names = schema.names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UnsupportedType(
-            f"several columns {', '.join(twice)}: a columnar value has each name once; rename them"
-        )
-    if not names:
-        raise UnsupportedType("there are no columns; a columnar value has one or more")
+    require_distinct(schema)
     level = _LEVELS.get(compression)
     codec = None if compression == "none" else compression
     if encoding == PARQUET:
@@ -57,6 +53,17 @@ def encoder(encoding: str, compression: str, schema: pa.Schema) -> Encode:
                 " Cast transform, or leave it out by select"
             ) from exc
     return encode
+
+
+def require_distinct(schema: pa.Schema) -> None:
+    """Raise UnsupportedType for columns of one name, and where there are no columns."""
+    names = schema.names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UnsupportedType(
+            f"several columns {', '.join(twice)}: a columnar value has each name once; rename them"
+        )
+    if not names:
+        raise UnsupportedType("there are no columns; a columnar value has one or more")
 
 
 def _as_parquet(batch: pa.RecordBatch, *, compression: str, level: int | None) -> pa.Buffer:
@@ -97,16 +104,37 @@ def to_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
+    if types.is_list_view(column.type) or types.is_large_list_view(column.type):
+        column = _as_list(column)
     try:
         return pc.cast(column, field.type)
     except pa.ArrowInvalid:
-        rows = failing_rows(column, lambda part: pc.cast(part, field.type))
+        # Taken: Arrow casts all items of a slice of lists, those of other rows, too.
+        def convert(part: pa.Array) -> pa.Array:
+            return pc.cast(part.take(pa.array(range(len(part)))), field.type)
+
+        rows = failing_rows(column, convert)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
         raise UnsupportedType(
             f"column {field.name}: {column.type} cannot become {field.type} ({exc}); leave it out"
             " by select"
         ) from exc
-    raise corrupt_rows(rows, f"beyond the range of {field.type}")
+    raise corrupt_rows(rows, f"has no exact value as {field.type}")
+
+
+def _as_list(column: pa.Array) -> pa.Array:
+    """Return views of lists as lists: Arrow's cast makes invalid ones (26.0)."""
+    if "list_view" in str(column.type.value_type):
+        raise UnsupportedType(f"{column.type}: views of lists within lists; leave it out by select")
+    large = types.is_large_list_view(column.type)
+    lengths = pc.list_value_length(column).fill_null(0)
+    offsets = np.concatenate([[0], np.cumsum(lengths.to_numpy(zero_copy_only=False))])
+    made = pa.LargeListArray if large else pa.ListArray
+    return made.from_arrays(
+        pa.array(offsets, pa.int64() if large else pa.int32()),
+        column.flatten(),
+        mask=column.is_null() if column.null_count else None,
+    )
 
 
 def decode(
@@ -123,41 +151,45 @@ def decode(
     Raises CorruptRecord where the value is no such batch, or has other rows than its headers state,
     and for a column that it lacks.
     """
+    is_parquet = facts.encoding == PARQUET
     try:
-        read = _parquet_table if facts.encoding == PARQUET else _arrow_table
-        table = read(pa.BufferReader(value), columns, lenient=lenient)
+        read = _parquet_table if is_parquet else _arrow_table
+        table, rows = read(pa.BufferReader(value), columns, lenient=lenient)
         table = table.cast(plain(table.schema)).combine_chunks()
-        table.validate()
+        # Arrow's reader takes offsets and texts as they are; that of Parquet makes its own.
+        table.validate(full=not is_parquet)
     except _READ_ERRORS as exc:
         raise CorruptRecord(
             f"batch {facts.batch} cannot be read as {facts.encoding}: {exc}"
         ) from exc
-    if table.num_rows != facts.rows:
+    if rows != facts.rows:
         raise CorruptRecord(
-            f"batch {facts.batch} has {table.num_rows} rows, and its header states {facts.rows}"
+            f"batch {facts.batch} has {rows} rows, and its header states {facts.rows}"
         )
-    return table.to_batches()[0] if table.num_columns else _no_columns(facts.rows)
+    return table.to_batches()[0] if table.num_columns else _no_columns(rows)
 
 
 def _parquet_table(
     source: pa.NativeFile, columns: Sequence[str] | None, *, lenient: bool
-) -> pa.Table:
+) -> tuple[pa.Table, int]:
     with pq.ParquetFile(source) as file:
+        rows = file.metadata.num_rows
         if columns is None:
-            return file.read(use_threads=False)
+            return file.read(use_threads=False), rows
         wanted = _wanted(file.schema_arrow, columns, lenient=lenient)
         # It also reads members of structs whose path is such a name.
-        return file.read(columns=wanted, use_threads=False).select(wanted)
+        return file.read(columns=wanted, use_threads=False).select(wanted), rows
 
 
 def _arrow_table(
     source: pa.NativeFile, columns: Sequence[str] | None, *, lenient: bool
-) -> pa.Table:
+) -> tuple[pa.Table, int]:
     with pa.ipc.open_stream(source) as stream:
         table = stream.read_all()
+    rows = table.num_rows
     if columns is None:
-        return table
-    return table.select(_wanted(table.schema, columns, lenient=lenient))
+        return table, rows
+    return table.select(_wanted(table.schema, columns, lenient=lenient)), rows
 
 
 def _wanted(schema: pa.Schema, columns: Sequence[str], *, lenient: bool) -> list[str]:

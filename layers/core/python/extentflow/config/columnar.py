@@ -17,9 +17,7 @@ DEFAULT_COMPRESSION = "zstd"
 ARROW_COMPRESSIONS = ("none", "lz4", "zstd")
 REST = "*"
 
-_GROUP = re.compile(
-    r'\s*(?P<name>[A-Za-z0-9._-]+)\s*:(?P<columns>(?:"(?:[^"]|"")*"|[^;"])*)(?:;|$)'
-)
+_GROUP = re.compile(r'\s*(?P<name>[A-Za-z0-9._-]+)\s*:(?P<columns>(?:"[^"]*"|[^;"])*)(?:;|$)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +34,8 @@ class ColumnGroup:
 
 def _read(text: str) -> tuple[ColumnGroup, ...]:
     found: list[ColumnGroup] = []
-    at = 0
-    while at < len(text.rstrip("; ")) or not found:
+    text, at = text.strip().rstrip("; \t\n"), 0
+    while at < len(text) or not found:
         match = _GROUP.match(text, at)
         if match is None:
             raise ValueError(
@@ -56,7 +54,12 @@ def _read(text: str) -> tuple[ColumnGroup, ...]:
 
 
 def _write(groups: tuple[ColumnGroup, ...]) -> str:
-    return "; ".join(f"{one.name}: {NAMES.write(one.columns)}" for one in groups)
+    return "; ".join(f"{one.name}: {','.join(map(_quoted, one.columns))}" for one in groups)
+
+
+def _quoted(name: str) -> str:
+    written = NAMES.write((name,))
+    return f'"{name}"' if written == name and ";" in name else written
 
 
 GROUPS: Kind[tuple[ColumnGroup, ...]] = Kind(_read, _write)

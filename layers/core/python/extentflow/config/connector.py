@@ -778,7 +778,8 @@ class ConnectorConfig:
     def topic_for(self, version: ObjectVersion) -> str:
         """Return the topic of an object's records, else raise Misconfigured."""
         known, topic = extension(version.key), self.routed(self.template_topic(version))
-        problem = types.illegal_topic(topic)
+        written = map(types.illegal_topic, self.written_topics(topic))
+        problem = types.illegal_topic(topic) or next(filter(None, written), None)
         if not known and "{extension}" in self.topic:
             problem = "the key has no extension; leave {extension} out, or narrow the prefix"
         if problem:

@@ -344,8 +344,9 @@ def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
     topic = config.routed(topic)
     fixed = sound("topic", "aws.s3.bucket.name", "directory", "aws.s3.prefix")
     fixed = fixed and not types.depends_on_object(topic)
-    if fixed and (problem := types.illegal_topic(topic)):
-        yield f"topic={quoted(config.topic)}: makes {quoted(topic)}: {problem}"
+    for name in dict.fromkeys((topic, *config.written_topics(topic))) if fixed else ():
+        if problem := types.illegal_topic(name):
+            yield f"topic={quoted(config.topic)}: makes {quoted(name)}: {problem}"
     chosen = config.format if sound("input.format", "value.converter", "message.key") else None
     if chosen and (problem := config.unfit(chosen)):
         yield problem

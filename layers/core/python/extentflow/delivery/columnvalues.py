@@ -175,7 +175,7 @@ class BoundColumnValues:
                 first=int(rows.locations[first]),
                 last=int(rows.locations[last]),
             )
-            chosen = self._aligned(topic, facts.batch) if partition == ANY else partition
+            chosen = self._aligned(topic, facts.batch, partition)
             for group, value in zip(self.groups, batch.values, strict=True):
                 own = replace(facts, schema=group.schema, group=group.group.name)
                 made.values.append(value)
@@ -208,11 +208,12 @@ class BoundColumnValues:
         size = sum(len(key) + len(value or b"") + FRAME_BYTES for key, value in written)
         return max(1, self.settings.limit_bytes - size - FRAME_BYTES - BATCH_BYTES)
 
-    def _aligned(self, topic: str, batch: str) -> int:
-        """Return the partition of a batch in all topics of groups; ANY without groups."""
+    def _aligned(self, topic: str, batch: str, partition: int) -> int:
+        """Return the partition of a batch: with groups, the same in the topics of all of them."""
         if not self.settings.groups:
-            return ANY
-        return zlib.crc32(batch.encode()) % self._count(topic)
+            return partition
+        count = self._count(topic)
+        return zlib.crc32(batch.encode()) % count if partition == ANY else partition
 
     def _count(self, topic: str) -> int:
         """Return how many partitions the topics of a batch have: the same in each."""
@@ -249,8 +250,7 @@ class BoundColumnValues:
         """Return the partition of each row, as records of single rows would have it."""
         chosen = np.full(len(places), ANY, np.int32)
         if rows.partitions is not None:
-            own = rows.partitions.to_numpy(zero_copy_only=False)
-            chosen = own[places].astype(np.int32)
+            chosen = rows.partitions.fill_null(ANY).to_numpy(zero_copy_only=False)[places]
         if rows.keys is not None:
             keyed = by_keys(rows.keys.take(pa.array(places)), self._count(topic))
             chosen = np.where(chosen == ANY, keyed, chosen)

@@ -1,0 +1,179 @@
+"""Damaged and hostile values are corrupt records, and never another error or other rows."""
+
+import random
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.unit.columnar.test_values import batch_of, facts, value_of
+
+from extentflow.columnar import ENCODINGS
+from extentflow.columnar.values import decode
+from extentflow.errors import CorruptRecord
+
+ROWS = 50
+BATCH = batch_of(
+    n=list(range(ROWS)),
+    t=[None if row % 7 == 0 else "x" * (row % 5) for row in range(ROWS)],
+    l=[[row] * (row % 3) for row in range(ROWS)],
+    s=[{"a": row, "b": str(row)} for row in range(ROWS)],
+)
+VALUES = {
+    (encoding, compression): value_of(BATCH, encoding, compression).to_pybytes()
+    for encoding in ENCODINGS
+    for compression in ("none", "zstd")
+}
+# What ends a stream in Arrow's format: without it, its end is the end of the bytes.
+END_OF_STREAM_BYTES = 8
+
+
+@pytest.mark.parametrize(("encoding", "compression"), VALUES)
+def test_no_part_of_a_value_is_a_value(encoding: str, compression: str) -> None:
+    value = VALUES[encoding, compression]
+    spare = END_OF_STREAM_BYTES if encoding == "arrow" else 0
+
+    for length in range(len(value) - spare):
+        with pytest.raises(CorruptRecord, match="batch job-0-0 "):
+            decode(value[:length], facts(encoding, ROWS))
+
+
+def test_a_stream_that_lacks_only_its_end_has_all_rows() -> None:
+    value = VALUES["arrow", "none"][:-END_OF_STREAM_BYTES]
+
+    assert decode(value, facts("arrow", ROWS)) == BATCH
+
+
+@pytest.mark.parametrize(("encoding", "compression"), VALUES)
+def test_the_end_of_a_value_is_no_value(encoding: str, compression: str) -> None:
+    value = VALUES[encoding, compression]
+
+    for start in range(1, len(value), 37):
+        with pytest.raises(CorruptRecord):
+            decode(value[start:], facts(encoding, ROWS))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\x00",
+        b"PAR1",
+        b"PAR1PAR1",
+        b"\xff\xff\xff\xff" * 4,
+        b"\xff\xff\xff\xff\xff\xff\xff\x7f" + bytes(64),
+        b"PAR1" + b"\xff" * 8 + b"\xff\xff\xff\x7fPAR1",
+        b'{"a": 1}',
+        bytes(4096),
+    ],
+    ids=lambda value: repr(value[:12]),
+)
+def test_bytes_that_are_no_value_are_a_corrupt_record(encoding: str, value: bytes) -> None:
+    with pytest.raises(CorruptRecord, match=f"cannot be read as {encoding}"):
+        decode(value, facts(encoding, 1))
+
+
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_random_bytes_are_a_corrupt_record(encoding: str, seed: int) -> None:
+    rng = random.Random(seed)
+    value = rng.randbytes(rng.randrange(1, 500))
+
+    for each in (value, b"PAR1" + value + b"PAR1"):
+        with pytest.raises(CorruptRecord):
+            decode(each, facts(encoding, 1))
+
+
+@pytest.mark.parametrize(("encoding", "compression"), VALUES)
+def test_a_value_of_the_other_encoding_is_a_corrupt_record(encoding: str, compression: str) -> None:
+    (other,) = set(ENCODINGS) - {encoding}
+
+    with pytest.raises(CorruptRecord, match=f"cannot be read as {other}"):
+        decode(VALUES[encoding, compression], facts(other, ROWS))
+
+
+@pytest.mark.parametrize("columns", [None, ["n"]])
+@pytest.mark.parametrize("rows", [1, ROWS - 1, ROWS + 1, 2**31 - 1])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_number_of_rows_that_contradicts_the_value_is_reported(
+    encoding: str, rows: int, columns: list[str] | None
+) -> None:
+    with pytest.raises(CorruptRecord, match=f"has {ROWS} rows, and its header states {rows}"):
+        decode(VALUES[encoding, "none"], facts(encoding, rows), columns)
+
+
+def test_a_stream_of_no_batch_has_no_rows() -> None:
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, BATCH.schema).close()
+
+    with pytest.raises(CorruptRecord, match="has 0 rows, and its header states 1"):
+        decode(sink.getvalue(), facts("arrow", 1))
+
+
+def test_values_of_other_writers_are_read_whole() -> None:
+    """Two batches, two row groups: the rows are theirs, as one batch."""
+    stream, file = pa.BufferOutputStream(), pa.BufferOutputStream()
+    table = pa.Table.from_batches([BATCH])
+    with pa.ipc.new_stream(stream, BATCH.schema) as writer:
+        writer.write_table(table, max_chunksize=30)
+    pq.write_table(table, file, row_group_size=30)
+
+    assert decode(stream.getvalue(), facts("arrow", ROWS)) == BATCH
+    assert decode(file.getvalue(), facts("parquet", ROWS)) == BATCH
+
+
+def test_types_of_other_writers_become_plain() -> None:
+    kinds = {"v": pa.array(["a"], pa.string_view()), "t": pa.array([7], pa.timestamp("s"))}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.record_batch(kinds).schema) as writer:
+        writer.write_batch(pa.record_batch(kinds))
+
+    found = decode(sink.getvalue(), facts("arrow", 1))
+
+    assert found.schema == pa.schema([("v", pa.string()), ("t", pa.timestamp("ms"))])
+    assert found.column("t").cast(pa.int64()).to_pylist() == [7000]
+
+
+def test_instants_of_other_writers_that_milliseconds_lack_are_a_corrupt_record() -> None:
+    batch = batch_of(t=pa.array([2**62], pa.timestamp("s")))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+    with pytest.raises(CorruptRecord, match="cannot be read as arrow"):
+        decode(sink.getvalue(), facts("arrow", 1))
+
+
+def damaged(value: bytes, seed: int) -> Iterator[bytes]:
+    """Yield the value with flipped bits, with other bytes, and with bytes of another place."""
+    rng = random.Random(seed)
+    for _ in range(100):
+        changed = bytearray(value)
+        at, source = rng.randrange(len(value)), rng.randrange(len(value))
+        kind = rng.randrange(3)
+        if kind == 0:
+            changed[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            changed[at : at + 8] = rng.randbytes(8)
+        else:
+            changed[at : at + 4] = value[source : source + 4]
+        yield bytes(changed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("encoding", "compression"), VALUES)
+def test_damage_is_a_corrupt_record_or_leaves_the_number_of_rows(
+    encoding: str, compression: str, seed: int
+) -> None:
+    """Kafka's checksums find the damage that leaves a value readable."""
+    rejected = 0
+    for value in damaged(VALUES[encoding, compression], seed):
+        try:
+            found = decode(value, facts(encoding, ROWS))
+        except CorruptRecord:
+            rejected += 1
+        else:
+            assert found.num_rows == ROWS
+
+    assert rejected > 10
