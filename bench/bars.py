@@ -62,6 +62,15 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
             least=1.6,
         ),
     ),
+    "columnar": (
+        Bar("ratios.parquet_to_rows", "columnar values against JSON rows, one process", least=2.5),
+        Bar("ratios.parquet_bytes_to_rows", "bytes of columnar values in the log", most=0.35),
+        Bar("ratios.parquet_cpu_to_rows", "CPU time of client and broker", most=0.4),
+        Bar("ratios.passed_through_to_rows", "row groups passed through", least=6),
+        Bar("ratios.parquet_batches_to_orjson", "consumer, against orjson per row", least=5),
+        Bar("ratios.narrow_to_all_groups", "two of sixteen columns, against all", least=6),
+        Bar("ratios.narrow_bytes_to_all_groups", "their bytes", most=0.2),
+    ),
     "lines": (
         Bar(
             "ratios.one_process_to_ceiling",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
-from demo.rig import Rig
+from demo.rig import NO_CONFIG, Rig
 
 from bench.pairs import Notify
 from bench.process import WarmProcess
@@ -63,9 +63,9 @@ def start(terms: Terms) -> Rig:
 
 
 @contextmanager
-def temporary_topic(rig: Rig, name: str) -> Iterator[str]:
+def temporary_topic(rig: Rig, name: str, config: Mapping[str, str] = NO_CONFIG) -> Iterator[str]:
     """Create a topic with a small retention, and delete it afterwards."""
-    rig.create_topic(name, TOPIC_CONFIG)
+    rig.create_topic(name, {**TOPIC_CONFIG, **config})
     try:
         yield name
     finally:
@@ -115,9 +115,10 @@ class Stand:
         """Return an unused name."""
         return f"{self.name}-{next(self._numbers)}"
 
-    def topic(self) -> str:
-        """Create a topic for the case; return its name."""
-        return self._tidy.enter_context(temporary_topic(self.rig, self.fresh()))
+    def topic(self, config: Mapping[str, str] = NO_CONFIG, name: str = "") -> str:
+        """Create a topic for the case, of an unused name or this one; return its name."""
+        made = temporary_topic(self.rig, name or self.fresh(), config)
+        return self._tidy.enter_context(made)
 
     def connector(self, topic: str, config: Mapping[str, str]) -> str:
         """Store a connector under an unused name, for the case; return the name.

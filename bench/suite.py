@@ -110,6 +110,14 @@ CASES: Mapping[str, Case] = {
             "memory, for computed objects.",
         ),
         Case(
+            "columnar",
+            "bench.columnar",
+            0.5,
+            "Values that hold many rows as columns, against a value per row: what one process "
+            "delivers from a local file, the CPU time of client and broker, bytes in the broker's "
+            "log, and what one process reads of the topics.",
+        ),
+        Case(
             "ceiling",
             "bench.ceiling",
             1,

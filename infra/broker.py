@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
+from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
 from infra.config import Auth, Cluster
 from infra.grants import Grant
 
@@ -76,6 +76,12 @@ def deliver(cluster: Cluster, *, app_id: str, topics: Iterable[str]) -> Iterator
         ),
         tuple(_below(cluster.arn, "topic", topic) for topic in written),
         wildcard="names of topics that depend on object keys are known only at run time",
+    )
+    yield Grant(
+        "SettleSchemas",
+        "schemas of columnar values are in a topic, which is created when it is missing",
+        (*_MAKE, "kafka-cluster:ReadData", "kafka-cluster:WriteData"),
+        (_below(cluster.arn, "topic", SCHEMAS_TOPIC),),
     )
     yield from own_slots(cluster, app_id=app_id)
 

@@ -176,7 +176,8 @@ def test_workers_write_the_connectors_topics_and_their_own_ids(bench: Bench) -> 
     owned = resources(template, "worker", "kafka-cluster:AlterTransactionalId")
 
     names = {str(arn).rpartition("/")[2] for arn in written}
-    assert names == {"orders", "logs.*", "logs-dead", "extentflow.jobs", "to-raw", "de", "fr"}
+    own = {"extentflow.jobs", "extentflow.schemas"}
+    assert names == {"orders", "logs.*", "logs-dead", "to-raw", "de", "fr"} | own
     assert owned == [
         f"{below[0]}:transactional-id/{below[2]}/extentflow.*",
         f"{below[0]}:group/{below[2]}/extentflow.*",
@@ -200,8 +201,8 @@ def test_own_topics_are_created_by_the_functions_that_need_them(
 ) -> None:
     made = resources(templates("vpc"), service, "kafka-cluster:CreateTopic")
 
-    own = {"extentflow.jobs"} | ({"extentflow.progress"} if service != "worker" else set())
-    assert {str(arn).rpartition("/")[2] for arn in made} == own
+    others = "extentflow.schemas" if service == "worker" else "extentflow.progress"
+    assert {str(arn).rpartition("/")[2] for arn in made} == {"extentflow.jobs", others}
 
 
 @pytest.mark.parametrize("service", ["planner", "reconciler"])

@@ -60,7 +60,7 @@ def rows_of(count: int, **more: Any) -> RowBatch:  # noqa: ANN401 - fields of Ro
 
 
 def chunk_of(rows: RowBatch, settings: ColumnValues = SETTINGS) -> ConvertedChunk:
-    bound = settings.bind(rows.columns.schema, EXTENT, "offset")
+    bound = settings.bind(rows.columns.schema, EXTENT, "offset", "t")
     records, topics, cuts = bound(rows)
     return ConvertedChunk(records, rows.locations, (), 9_000, topics=topics, cuts=cuts)
 
@@ -257,7 +257,7 @@ def test_topics_of_groups_need_the_same_number_of_partitions(more: dict[str, pa.
 def test_columns_of_no_group_are_reported_before_the_first_row() -> None:
     with pytest.raises(UnsupportedType, match="no group has text"):
         replace(SETTINGS, groups=GROUPS.read("ids: id")).bind(
-            rows_of(1).columns.schema, EXTENT, "offset"
+            rows_of(1).columns.schema, EXTENT, "offset", "t"
         )
 
 
@@ -303,7 +303,7 @@ def test_an_object_without_a_version_is_identified_by_its_etag() -> None:
     extent = replace(EXTENT, version=replace(VERSION, version_id=None))
     rows = rows_of(3)
 
-    records, _, _ = SETTINGS.bind(rows.columns.schema, extent, "row")(rows)
+    records, _, _ = SETTINGS.bind(rows.columns.schema, extent, "row", "t")(rows)
 
     assert records.headers is not None
     facts = BatchFacts.of(records.headers[0])

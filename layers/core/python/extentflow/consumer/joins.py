@@ -9,6 +9,7 @@ different producers may interleave differently in each topic.
 """
 
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,17 +26,53 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class _Follower:
-    """A partition of a topic that follows: batches that wait, and what was handled."""
+    """A partition of a topic that follows: batches that wait, by id, and what was handled.
 
-    waiting: dict[str, ConsumedBatch] = field(default_factory=dict)
-    handled: set[int] = field(default_factory=set)
+    `joined` are those that the caller has or gets next, in the leader's order. `begun` are ranges
+    that were handled before this member read the partition from `next_offset`.
+    """
+
     next_offset: int = 0
+    begun: tuple[tuple[int, int], ...] = ()
+    waiting: dict[str, deque[ConsumedBatch]] = field(default_factory=dict)
+    joined: deque[ConsumedBatch] = field(default_factory=deque)
+    handled: set[int] = field(default_factory=set)
+
+    def add(self, batch: ConsumedBatch, of: str) -> None:
+        # Several of one id where a delivery is at least once.
+        self.waiting.setdefault(of, deque()).append(batch)
+        self.next_offset = batch.offset + 1
+
+    def join(self, of: str) -> ConsumedBatch:
+        same = self.waiting[of]
+        found = same.popleft()
+        if not same:
+            del self.waiting[of]
+        self.joined.append(found)
+        return found
+
+    def finish(self) -> None:
+        self.handled.add(self.joined.popleft().offset)
 
     def position(self) -> Position:
         """Return where reading must continue: at the first batch that was not handled."""
-        low = min((one.offset for one in self.waiting.values()), default=self.next_offset)
+        left = sorted(one.offset for same in (*self.waiting.values(), self.joined) for one in same)
+        low = left[0] if left else self.next_offset
         self.handled = {offset for offset in self.handled if offset >= low}
-        return Position(low, done=tuple(sorted(self.handled)))
+        own = ((offset, offset) for offset in self.handled)
+        ranges: list[tuple[int, int]] = []
+        for first, last in sorted((*(one for one in self.begun if one[1] >= low), *own)):
+            # Between batches that were handled are ends of transactions, unless a batch waits there
+            # or was not read yet.
+            if (
+                ranges
+                and first <= self.next_offset
+                and bisect_left(left, first) == bisect_left(left, ranges[-1][1])
+            ):
+                ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
+            else:
+                ranges.append((max(first, low), last))
+        return Position(low, done=tuple(ranges))
 
 
 class GroupJoin:
@@ -59,6 +96,11 @@ class GroupJoin:
         """Whether a batch waits for its other columns."""
         return any(self._heads.values())
 
+    def begin(self, topic: str, partition: int, at: Position) -> None:
+        """Note that a partition is read from a position on."""
+        if topic != self._leader:
+            self._of[topic, partition] = _Follower(at.offset, at.done)
+
     def add(self, batches: Sequence[ConsumedBatch]) -> list[ConsumedBatch]:
         """Return the joined batches of which all columns have arrived, in the leader's order."""
         for batch in batches:
@@ -71,31 +113,34 @@ class GroupJoin:
                 self._heads.setdefault(batch.partition, deque()).append(batch)
                 continue
             follower = self._of.setdefault((batch.topic, batch.partition), _Follower())
-            follower.waiting[batch.facts.batch] = batch
-            follower.next_offset = batch.offset + 1
+            follower.add(batch, batch.facts.batch)
         return [joined for one in list(self._heads) for joined in self._complete(one)]
 
     def _complete(self, partition: int) -> list[ConsumedBatch]:
         heads = self._heads[partition]
         found: list[ConsumedBatch] = []
         while heads:
-            others = [self._other(heads[0], topic) for topic in self._followers]
-            parts = [other for other in others if other is not None]
-            if len(parts) < len(others):
+            if self._lacking(heads[0]):
                 self._waiting_since.setdefault(partition, time.monotonic())
                 return found
             self._waiting_since.pop(partition, None)
-            found.append(self._joined(heads.popleft(), parts))
+            head = heads.popleft()
+            followers = [self._of[topic, partition] for topic in self._followers]
+            found.append(self._joined(head, [each.join(_id(head)) for each in followers]))
         return found
+
+    def _lacking(self, head: ConsumedBatch) -> list[str]:
+        """Return the topics from which the columns of a batch have not arrived."""
+        nothing = _Follower()
+        return [
+            topic
+            for topic in self._followers
+            if _id(head) not in self._of.get((topic, head.partition), nothing).waiting
+        ]
 
     def yielded(self, batch: ConsumedBatch) -> None:
         """Note that the caller gets a batch."""
         self._yielded[batch.partition] = batch
-
-    def _other(self, head: ConsumedBatch, topic: str) -> ConsumedBatch | None:
-        follower = self._of.get((topic, head.partition))
-        batch = "" if head.facts is None else head.facts.batch
-        return None if follower is None else follower.waiting.get(batch)
 
     def _joined(self, head: ConsumedBatch, others: Sequence[ConsumedBatch]) -> ConsumedBatch:
         columns: dict[str, pa.Array] = {}
@@ -120,12 +165,10 @@ class GroupJoin:
 
     def finish(self, batch: ConsumedBatch) -> None:
         """Note that the caller has all rows of a batch."""
-        if self._yielded.pop(batch.partition, None) is None or batch.facts is None:
+        if self._yielded.pop(batch.partition, None) is None:
             return
         for topic in self._followers:
-            follower = self._of[topic, batch.partition]
-            other = follower.waiting.pop(batch.facts.batch)
-            follower.handled.add(other.offset)
+            self._of[topic, batch.partition].finish()
 
     def positions(self, leading: Mapping[Place, Position]) -> dict[Place, Position]:
         """Return the positions of the topics that follow."""
@@ -155,10 +198,14 @@ class GroupJoin:
         """
         for partition, since in self._waiting_since.items():
             head = self._heads[partition][0]
-            lacking = [topic for topic in self._followers if self._other(head, topic) is None]
+            lacking = self._lacking(head)
             if now - since > JOIN_SECONDS and all((one, partition) in ended for one in lacking):
                 raise CorruptRecord(
                     f"topic {head.topic}[{partition}] offset {head.offset}: its columns of"
                     f" {', '.join(lacking)} are missing there; were they deleted by retention?"
                     " Read behind that offset, or without these topics"
                 )
+
+
+def _id(batch: ConsumedBatch) -> str:
+    return "" if batch.facts is None else batch.facts.batch

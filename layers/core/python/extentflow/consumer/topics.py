@@ -36,11 +36,10 @@ class TopicConsumer:
 
     `kafka` are librdkafka's settings: `bootstrap.servers`, security. Only committed records are
     read. `columns`: only these; of columnar values, no others are decoded. `schema`: the members of
-    JSON values and their types, as `json.schema` of a connector has them; None: Arrow infers them
-    from each batch. `find_schema` returns schemas of a registry by their ids. With `join`, the
-    topics are those of column groups of the same rows: a batch has the columns of all of them, and
-    the first topic decides the order. `start`: `earliest` or `latest`, where the group has no
-    offset.
+    JSON values and their types, as `json.schema` of a connector has them; None: the values show
+    them. `find_schema` returns schemas of a registry by their ids. With `join`, the topics are
+    those of column groups of the same rows: a batch has the columns of all of them, and the first
+    topic decides the order. `start`: `earliest` or `latest`, where the group has no offset.
 
     A context manager. All calls raise SinkUnavailable where brokers do not answer, and
     Misconfigured where settings or permissions are wrong.
@@ -104,16 +103,14 @@ class TopicConsumer:
         """
         arrived = time.monotonic()
         while True:
-            found = self._poll()
-            for batch in found:
+            for batch in self._poll():
+                arrived = time.monotonic()
                 self.handled(batch, batch.rows.num_rows)
                 if self._join is not None:
                     self._join.yielded(batch)
                 yield batch
                 if self._join is not None:
                     self._join.finish(batch)
-            if found:
-                arrived = time.monotonic()
             if self._join is not None:
                 self._join.require_progress(time.monotonic(), ended=self._ended)
             waiting = self._join is not None and self._join.is_waiting
@@ -200,25 +197,22 @@ class TopicConsumer:
         self._read_from(found)
         return is_found
 
-    def _poll(self) -> list[ConsumedBatch]:
-        """Return the batches of the next records."""
+    def _poll(self) -> Iterator[ConsumedBatch]:
+        """Yield the batches of the next records, each decoded when it is asked for."""
         records = [one for one in self._messages() if one[0] in self._assigned]
-        made: list[ConsumedBatch] = []
         for (topic, _), part in groupby(records, lambda one: one[0]):
             for batch in self._reader.read(topic, [record for _, record in part]):
                 left = self._unread(batch)
-                if left is not None and left.rows.num_rows:
-                    made.append(left)
-        if self._join is None:
-            return made
-        return self._join.add(made)
+                if left is None or not left.rows.num_rows:
+                    continue
+                yield from [left] if self._join is None else self._join.add([left])
 
     def _unread(self, batch: ConsumedBatch) -> ConsumedBatch | None:
         """Return a batch without the rows that were handled before this member began."""
         start = self._starts.get((batch.topic, batch.partition))
         if start is None:
             return batch
-        if batch.offset in start.done:
+        if start.has_done(batch.offset):
             return None
         return batch.skip(start.row) if batch.offset == start.offset and start.row else batch
 
@@ -242,12 +236,18 @@ class TopicConsumer:
                 self._raise(error)
         return found
 
+    def _begin(self, place: Place, at: Position) -> None:
+        self._starts[place] = at
+        if self._join is not None:
+            self._join.begin(*place, at)
+
     def _read_from(self, places: Mapping[Place, Position]) -> None:
         """Continue at other positions; what was fetched is dropped."""
-        self._starts |= places
         self._ended.clear()
         if self._join is not None:
             self._join.forget(set(places))
+        for place, at in places.items():
+            self._begin(place, at)
         self._client.assign([TopicPartition(*place, at.offset) for place, at in places.items()])
 
     def _await_assignment(self) -> None:
@@ -264,7 +264,7 @@ class TopicConsumer:
             place = (one.topic, one.partition)
             self._assigned.add(place)
             if one.offset >= 0:
-                self._starts[place] = Position.of(one.offset, one.metadata)
+                self._begin(place, Position.of(one.offset, one.metadata))
         client.assign(committed)
 
     def _revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:

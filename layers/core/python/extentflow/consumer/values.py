@@ -5,15 +5,14 @@ byte 0, then the id of a schema    Avro or JSON of a registry      }  consecutiv
 any other                          JSON                            }  become one batch
 """
 
-import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.json as arrow_json
 
 from extentflow.columnar import ENCODING, BatchFacts
 from extentflow.columnar.values import decode
@@ -23,6 +22,7 @@ from extentflow.errors import CorruptObject, CorruptRecord, Misconfigured
 from extentflow.formats.avro import decode_values, parse_schema
 from extentflow.formats.avro_columns import DamagedBlock, Record
 from extentflow.formats.json_columns import ColumnReader, MemberColumns
+from extentflow.formats.json_inference import inferred_columns
 from extentflow.formats.lines import LineBlock
 from extentflow.sink.reader import ConsumedRecord
 
@@ -36,8 +36,9 @@ class ValueReader:
     """Decodes records of topics.
 
     `columns`: only these, in this order; None: all. `lenient`: of these, those that a value has.
-    `schema` declares the members of JSON values, as `json.schema` does; None: Arrow infers types
-    from each batch. `find_schema` reads schemas of a registry; None: there is none.
+    `schema` declares the members of JSON values, as `json.schema` does; None: the values of a batch
+    show them, and later batches keep the types as long as these hold their values exactly.
+    `find_schema` reads schemas of a registry; None: there is none.
     """
 
     columns: Sequence[str] | None = None
@@ -46,6 +47,7 @@ class ValueReader:
     find_schema: FindSchema | None = None
     _avro: dict[int, Record] = field(default_factory=dict)
     _kinds: dict[int, tuple[str, str]] = field(default_factory=dict)
+    _inferred: MemberColumns | None = None
 
     def read(self, topic: str, records: Sequence[ConsumedRecord]) -> Iterator[ConsumedBatch]:
         """Yield the rows of consecutive records of one partition, in order.
@@ -116,14 +118,27 @@ class ValueReader:
             raise CorruptRecord(f"not of the Avro schema {number}: {exc}") from exc
 
     def _json(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        if self.schema is None:
-            return _inferred(values)
-        columns = MemberColumns.of("json", self.schema, "", ignores=True)
-        chunk = ColumnReader(columns).read(_lines(values))
-        if chunk.bad or len(chunk.locations) != len(values):
-            why = chunk.bad[0].reason if chunk.bad else "a value is blank"
-            raise CorruptRecord(why)
-        return chunk.batch
+        if self.schema is not None:
+            return _documents(values, MemberColumns.of("json", self.schema, "", ignores=True))
+        if self._inferred is not None:
+            # One that no longer fits is replaced; types of other batches stay as they were.
+            with suppress(CorruptRecord):
+                return _documents(values, self._inferred)
+        self._inferred = _inferred(values)
+        return _documents(values, self._inferred)
+
+
+def _inferred(values: Sequence[bytes]) -> MemberColumns:
+    """Return the columns that hold all members of JSON values, exactly."""
+    batch = pa.record_batch({"value": pa.array(values, pa.binary())})
+    return MemberColumns.of("json", None, inferred_columns([batch]), ignores=False)
+
+
+def _documents(values: Sequence[bytes], columns: MemberColumns) -> pa.RecordBatch:
+    chunk = ColumnReader(columns).read(_lines(values))
+    if chunk.bad or len(chunk.locations) != len(values):
+        raise CorruptRecord(chunk.bad[0].reason if chunk.bad else "a value is blank")
+    return chunk.batch
 
 
 def _facts(record: ConsumedRecord) -> BatchFacts:
@@ -131,19 +146,6 @@ def _facts(record: ConsumedRecord) -> BatchFacts:
     if found is None:
         raise CorruptRecord(f"the header {ENCODING} is null")
     return found
-
-
-def _inferred(values: Sequence[bytes]) -> pa.RecordBatch:
-    options = arrow_json.ParseOptions(newlines_in_values=True)
-    content = b"\n".join(values)
-    block = arrow_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
-    try:
-        table = arrow_json.read_json(io.BytesIO(content), block, options).combine_chunks()
-    except pa.ArrowException as exc:
-        raise CorruptRecord(f"no JSON objects with members of one type each: {exc}") from exc
-    if table.num_rows != len(values):
-        raise CorruptRecord(f"{len(values)} values hold {table.num_rows} JSON objects")
-    return table.to_batches()[0]
 
 
 def _lines(values: Sequence[bytes]) -> LineBlock:

@@ -6,7 +6,7 @@ rows of a chunk ──by topic and partition──> parts ──BatchCutter─�
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,8 @@ class ColumnValues:
 
     `limit_bytes` is the least `max.message.bytes` of the topics, `partitions` returns how many a
     topic has. `passes`: rows that nothing changes go into values as their object stores them;
-    `codec`: only those that are compressed so (None: all).
+    `codec`: only those that are compressed so (None: all). `settle` makes a schema one of a
+    topic's, and raises IncompatibleSchema where those before it exclude it.
     """
 
     encoding: str
@@ -49,16 +50,19 @@ class ColumnValues:
     partitions: Callable[[str], int]
     passes: bool = False
     codec: str | None = None
+    settle: Callable[[str, pa.Schema], None] = lambda _topic, _schema: None
 
-    def bind(self, schema: pa.Schema, extent: Extent, unit: str) -> "BoundColumnValues":
+    def bind(self, schema: pa.Schema, extent: Extent, unit: str, topic: str) -> "BoundColumnValues":
         """Return what makes the records of an extent, from batches of a schema.
 
-        Raises UnsupportedType.
+        `topic` is that of rows that name no other. Raises UnsupportedType, and as `settle`.
         """
         columns = plain(schema)
         groups = encoded_groups(columns, self.groups, self.encoding, self.compression)
         cutter = BatchCutter(groups, self.batch_bytes, self.limit_bytes)
-        return BoundColumnValues(self, columns, groups, cutter, extent, unit)
+        made = BoundColumnValues(self, columns, groups, cutter, extent, unit)
+        made.settle(topic)
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +110,16 @@ class BoundColumnValues:
     cutter: BatchCutter
     extent: Extent
     unit: str
+    settled: set[str] = field(default_factory=set)
+
+    def settle(self, topic: str) -> None:
+        """Settle the schemas of rows of a topic, before the first one. Raises as `bind`."""
+        if topic in self.settled:
+            return
+        for group in self.groups:
+            own = pa.schema([self.schema.field(name) for name in group.columns])
+            self.settings.settle(group.topic(topic), own)
+        self.settled.add(topic)
 
     def __call__(self, rows: RowBatch) -> tuple[Records, pa.StringArray | None, Cuts]:
         """Return the records of rows, the topic of each, and where decoding may continue.
@@ -166,6 +180,7 @@ class BoundColumnValues:
         place: tuple[str, int, NDArray[np.int64] | None],
     ) -> None:
         topic, partition, places = place
+        self.settle(topic)
         for batch in self.cutter.cut(part):
             first, last = batch.start, batch.end - 1
             if places is not None:

@@ -353,7 +353,8 @@ class _Conversion:
         value: Converter | BoundColumnValues
         if pipeline.columns is not None:
             with _located(extent, _COLUMNS):
-                value = pipeline.columns.bind(schema, extent, pipeline.format.location_unit)
+                unit = pipeline.format.location_unit
+                value = pipeline.columns.bind(schema, extent, unit, pipeline.topic)
         else:
             value = _create_converter(pipeline.value, schema, extent, _VALUES)
         key = _create_converter(build, key_schema, extent, _KEYS) if build else None

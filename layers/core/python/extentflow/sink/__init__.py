@@ -24,6 +24,7 @@ METADATA_LIMIT_CHARACTERS = 4_095
 _NO_PROGRESS = "progress metadata is no object of these fields"
 PROGRESS_TOPIC = "extentflow.progress"
 JOBS_TOPIC = "extentflow.jobs"
+SCHEMAS_TOPIC = "extentflow.schemas"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+import pyarrow as pa
+
 from extentflow.errors import Misconfigured
-from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC, ProducerSettings, Sink, SlotProgress
+from extentflow.sink import (
+    JOBS_TOPIC,
+    PROGRESS_TOPIC,
+    SCHEMAS_TOPIC,
+    ProducerSettings,
+    Records,
+    Sink,
+    SlotProgress,
+)
 from extentflow.sink.native import Library, trusted_library
 from extentflow.sink.partitions import KnownTopics
 from extentflow.sink.producer import ProducerHandle
@@ -210,8 +220,35 @@ class KafkaBroker:
         """
         wanted = replace(ONE_PARTITION, config={"cleanup.policy": "compact,delete"})
         self._request(lambda admin: admin.ensure(JOBS_TOPIC, wanted))
+        return self._open_own(JOBS_TOPIC)
+
+    def ensure_schemas_topic(self) -> None:
+        """Create `extentflow.schemas` unless it exists: compacted, with one partition.
+
+        Raises as `ensure_progress_topic`.
+        """
+        wanted = replace(ONE_PARTITION, config={"cleanup.policy": "compact"})
+        self._request(lambda admin: admin.ensure(SCHEMAS_TOPIC, wanted))
+
+    def add_schema(self, key: bytes, value: bytes) -> None:
+        """Add a record to `extentflow.schemas`, and wait until brokers have it.
+
+        Raises as `Sink.commit`, and Misconfigured for one that is too large for the topic.
+        """
+        sink = self._open_own(SCHEMAS_TOPIC)
+        try:
+            record = Records(
+                SCHEMAS_TOPIC, pa.array([value], pa.binary()), pa.array([key], pa.binary())
+            )
+            if rejected := sink.send(record):
+                raise Misconfigured(f"topic {SCHEMAS_TOPIC}: {rejected[0].reason}")
+            sink.commit(SlotProgress(0))
+        finally:
+            sink.close()
+
+    def _open_own(self, topic: str) -> Sink:
         timeout_ms = round(self._timeouts.commit_seconds * 1000)
-        kafka, subject = self._look_up(self._kafka), f"topic {JOBS_TOPIC}"
+        kafka, subject = self._look_up(self._kafka), f"topic {topic}"
         settings = idempotent_settings(kafka, JOB_EVENTS, delivery_timeout_ms=timeout_ms)
         return FlushingSink(lambda: self._client(settings, subject), self._timeouts)
 

@@ -170,6 +170,7 @@ class _Opener:
             look_up=runtime.secrets,
             store=store,
             limit_bytes=self._least_limit(config, job)[0],
+            settle=runtime.schemas.settle,
         )
         pinned = config.ordered and not config.keyed and job.partition >= 0
         return replace(made, partition=job.partition) if pinned else made

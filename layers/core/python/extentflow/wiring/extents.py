@@ -52,6 +52,13 @@ HERE = ", or use --engine inline, or spark without --master, on this machine"
 # messages are redelivered, while a run has to wait longer for an unavailable service.
 NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
 
+Settle = Callable[[str, pa.Schema], None]
+
+
+def unsettled(_topic: str, _schema: pa.Schema) -> None:
+    """Settle no schema: nothing is sent."""
+
+
 # Starts a remote run for the jobs of a driver; returns the run's id.
 StartRun = Callable[[SubmittedRuns], str]
 
@@ -78,6 +85,7 @@ class ExtentSetup:
             look_up=self._runtime.secrets,
             store=store,
             limit_bytes=_least_limit(self._runtime, config, extent)[0],
+            settle=self._runtime.schemas.settle,
         )
         if not config.ordered or config.keyed:
             return made
@@ -154,13 +162,15 @@ def pipeline(
     look_up: options.SecretResolver,
     store: object,
     limit_bytes: int = UNLIMITED,
+    settle: Settle = unsettled,
     preview: bool = False,
 ) -> Pipeline:
     """Return how an extent becomes records.
 
     `partitions` returns how many a topic has, `look_up` the secrets of converters; no topic takes
-    records above `limit_bytes`. `store` is that
-    of the object, for what records get of it beside its bytes. `preview`: nothing will be sent.
+    records above `limit_bytes`. `settle` makes the schema of columnar values one of a topic's.
+    `store` is that of the object, for what records get of it beside its bytes. `preview`: nothing
+    will be sent.
     """
     version = extent.version
     topic = config.topic_for(version)
@@ -188,7 +198,7 @@ def pipeline(
         source_topic=config.template_topic(version),
         fixed_key=options.fixed_key(config, version),
         attributes=options.attributes(config, partial(partitions, topic), store, version),
-        columns=options.columns(config, limit_bytes, partitions),
+        columns=options.columns(config, limit_bytes, partitions, settle),
     )
 
 
@@ -218,7 +228,14 @@ def check_first_records(
     with contain_defects(extent.uri):
         limit = _least_limit(runtime, config, extent)[0] if sized else UNLIMITED
         made = preview(
-            runtime, config, revision, extent, content, partitions=partitions, limit_bytes=limit
+            runtime,
+            config,
+            revision,
+            extent,
+            content,
+            partitions=partitions,
+            limit_bytes=limit,
+            settle=runtime.schemas.check,
         )
         bad = made.first_bad(extent, reject if sized else lambda _records: ())
     if bad is not None and config.errors_tolerance != "all":
@@ -234,6 +251,7 @@ def preview(
     *,
     partitions: Callable[[str], int],
     limit_bytes: int = UNLIMITED,
+    settle: Settle = unsettled,
 ) -> Pipeline:
     """Return how an extent becomes records, for its first ones; nothing will be sent."""
     store = runtime.objects.store(config, revision)
@@ -248,6 +266,7 @@ def preview(
         look_up=runtime.secrets,
         store=store,
         limit_bytes=limit_bytes,
+        settle=settle,
         preview=True,
     )
 

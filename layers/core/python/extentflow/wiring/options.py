@@ -347,7 +347,10 @@ def producer(config: ConnectorConfig) -> Mapping[str, str]:
 
 
 def columns(
-    config: ConnectorConfig, limit_bytes: int, partitions: Callable[[str], int]
+    config: ConnectorConfig,
+    limit_bytes: int,
+    partitions: Callable[[str], int],
+    settle: Callable[[str, pa.Schema], None],
 ) -> ColumnValues | None:
     """Return how columnar values are made; None where a value is a row."""
     if not config.columnar:
@@ -361,6 +364,7 @@ def columns(
         partitions=partitions,
         passes=config.columnar_encoding == PARQUET and config.columnar_passthrough,
         codec=config.columnar_compression,
+        settle=settle,
     )
 
 

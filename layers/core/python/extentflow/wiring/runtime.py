@@ -34,6 +34,7 @@ from extentflow.sink.settings import Timeouts, unreadable_files
 from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import options
 from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess
+from extentflow.wiring.schemas import TopicSchemas
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,12 @@ class Runtime:
     def broker(self) -> KafkaBroker:
         """The Kafka cluster of `bootstrap.servers`."""
         return self._open_broker(options.sink_timeouts(self.settings.retry_timeout_seconds))
+
+    @cached_property
+    def schemas(self) -> TopicSchemas:
+        """The schemas of columnar values in topics."""
+        group = f"{self.settings.app_id}.schemas.{self.random.getrandbits(64):x}"
+        return TopicSchemas(self.broker, group)
 
     @cached_property
     def connectors(self) -> ConnectorCatalogue:
