@@ -1,0 +1,260 @@
+"""Append micro-batches to an Iceberg table; the snapshots' summaries hold the offsets.
+
+    snapshot 7          snapshot 8          snapshot 9 (compaction)      snapshot 10
+    offsets {"t":{..}}  offsets {"t":{..}}  none: its parent's apply     offsets {"t":{..}}
+                                                                          ^ rows and offsets at once
+
+A batch is one commit, `INSERT` with nothing to delete, which Iceberg validates against the snapshot
+that the offsets were read from: rows that any other writer added since then are a conflict, also
+when Iceberg retries the commit. Then the offsets are read again. If they are those of before,
+another writer added unrelated rows and the batch is written again; if not, another query writes the
+same topics, and this one ends.
+
+The tag `extentflow` refers to the newest of these snapshots, so that expiring snapshots keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from extentflow.config.columns import Schema
+from extentflow.errors import Conflict, Misconfigured
+from extentflow.spark.lake_columns import in_spark
+from extentflow.spark.lake_tasks import map_in_arrow, rows_in_arrow
+from extentflow.spark.lake_rows import RowReader
+from extentflow.spark.lake_target import (
+    NO_OFFSETS,
+    OFFSETS_KEY,
+    Batch,
+    Offsets,
+    TableState,
+    Written,
+    advanced,
+    offsets_text,
+    read_offsets,
+)
+
+TAG: Final = "extentflow"
+ATTEMPTS: Final = 5
+CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
+_TRANSFORM = re.compile(r"(years|months|days|hours)\(([^(),]+)\)|(bucket|truncate)\((\d+),([^(),]+)\)")
+_CONFLICTS = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
+
+
+def catalog_settings(catalog: str, warehouse: str) -> dict[str, str]:
+    """Return Spark's settings of a catalog that keeps tables below a folder, a URI."""
+    prefix = f"spark.sql.catalog.{catalog}"
+    return {
+        prefix: CATALOG_CLASS,
+        f"{prefix}.type": "hadoop",
+        f"{prefix}.warehouse": warehouse,
+        # Another program may change the table meanwhile.
+        f"{prefix}.cache-enabled": "false",
+    }
+
+
+@dataclass(frozen=True)
+class IcebergTable:
+    """A table of a catalog of Spark's session, as a Target; `name` is `catalog.namespace.table`."""
+
+    session: SparkSession
+    name: str
+    partition_by: Sequence[str] = ()
+
+    spark: bool = True
+
+    @property
+    def where(self) -> str:
+        """See `Target`."""
+        return f"Iceberg table {self.name}"
+
+    def open(self) -> TableState:
+        """See `Target`."""
+        return self._state() if self._exists() else TableState()
+
+    def grow(self, columns: pa.Schema, state: TableState) -> TableState:
+        """See `Target`."""
+        if state.columns is None:
+            self._create(columns)
+        else:
+            self._alter(state.columns, columns)
+        return self._state()
+
+    def write(
+        self, records: DataFrame, batch: Batch, state: TableState, declared: Schema | None
+    ) -> Written:
+        """See `Target`."""
+        reader = RowReader(state.columns, declared, spark=True)
+        kind = from_arrow_schema(state.columns, prefer_timestamp_ntz=True)
+        rows = map_in_arrow(records, rows_in_arrow(reader), kind)
+        for attempt in range(ATTEMPTS):
+            try:
+                self._append(rows, advanced(state.offsets, batch.end), state.version)
+            except (PySparkException, Py4JError) as exc:
+                if not any(each in str(exc) for each in _CONFLICTS):
+                    raise
+                # A commit whose outcome is unknown may be in the table.
+                found = self._state()
+                if not _lacks(found.offsets, batch.end):
+                    return Written(self._tagged(found), self._added_rows(found.version))
+                if attempt + 1 == ATTEMPTS or _own(found, batch) != _own(state, batch):
+                    raise self._conflict(found, state, batch) from exc
+                state = replace(state, offsets=found.offsets, version=found.version)
+            else:
+                found = self._state()
+                return Written(self._tagged(found), self._added_rows(found.version))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _append(self, rows: DataFrame, offsets: Offsets, version: int | None) -> None:
+        """Commit rows on top of a snapshot, or of none."""
+        writer = (
+            rows.writeTo(self.name)
+            .option(f"snapshot-property.{OFFSETS_KEY}", offsets_text(offsets))
+            .option("isolation-level", "serializable")
+        )
+        if version is not None:
+            writer = writer.option("validate-from-snapshot-id", str(version))
+        # Nothing is overwritten: unlike an append, an overwrite is validated when it commits.
+        writer.overwrite(sql.lit(False))
+
+    def _conflict(self, found: TableState, state: TableState, batch: Batch) -> Conflict:
+        if _own(found, batch) == _own(state, batch):
+            return Conflict(
+                f"{self.where}: other writers committed {ATTEMPTS} times while a batch was written;"
+                " the next start continues: let them pause, or let this query write smaller"
+                " batches (--max-offsets-per-trigger)"
+            )
+        return Conflict(
+            f"{self.where} holds these topics up to {offsets_text(_own(found, batch))} and held"
+            f" them up to {offsets_text(_own(state, batch))}: another query writes them to this"
+            " table; nothing is doubled, end one of the two"
+        )
+
+    # -- what the table holds ----------------------------------------------------------------------
+
+    def _exists(self) -> bool:
+        return bool(self.session.catalog.tableExists(self.name))
+
+    def _loaded(self) -> Any:  # noqa: ANN401 - a Java object
+        session = self.session
+        jvm: Any = session._jvm  # noqa: SLF001 - there is no public way
+        spark3 = jvm.org.apache.iceberg.spark.Spark3Util
+        table = spark3.loadIcebergTable(session._jsparkSession, self.name)  # noqa: SLF001
+        table.refresh()
+        return table
+
+    def _state(self) -> TableState:
+        table = self._loaded()
+        snapshot = table.currentSnapshot()
+        version = None if snapshot is None else int(snapshot.snapshotId())
+        columns = to_arrow_schema(self.session.table(self.name).schema)
+        return TableState(in_spark(columns), self._offsets(table), version)
+
+    def _offsets(self, table: Any) -> Offsets:  # noqa: ANN401
+        """Return the newest offsets among the current snapshot and its ancestors."""
+        snapshot = table.currentSnapshot()
+        while snapshot is not None:
+            text = snapshot.summary().get(OFFSETS_KEY)
+            if text is not None:
+                return read_offsets(text)
+            parent = snapshot.parentId()
+            if parent is None:
+                return NO_OFFSETS
+            snapshot = table.snapshot(parent)
+        # The ancestor has expired; the tag kept the one with offsets.
+        tag = table.refs().get(TAG)
+        if tag is None:
+            return NO_OFFSETS
+        return read_offsets(table.snapshot(tag.snapshotId()).summary().get(OFFSETS_KEY))
+
+    def _added_rows(self, version: int) -> int:
+        summary = self._loaded().snapshot(version).summary()
+        return int(summary.get("added-records") or 0)
+
+    def _tagged(self, state: TableState) -> TableState:
+        """Let the tag refer to the snapshot of a state."""
+        table = self._loaded()
+        snapshots = table.manageSnapshots()
+        move = snapshots.createTag if table.refs().get(TAG) is None else snapshots.replaceTag
+        move(TAG, state.version).commit()
+        return state
+
+    # -- its columns ---------------------------------------------------------------------------------
+
+    def _create(self, columns: pa.Schema) -> None:
+        parts = [self._partition(text, columns) for text in self.partition_by]
+        namespace = self.name.rpartition(".")[0]
+        catalog, _, below = namespace.partition(".")
+        if below:
+            self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{_quoted_path(below)}")
+        partitioned = f" PARTITIONED BY ({', '.join(parts)})" if parts else ""
+        ddl = _ddl(columns)
+        self.session.sql(
+            f"CREATE TABLE {catalog}.{_quoted_path(self.name.partition('.')[2])} ({ddl})"
+            f" USING iceberg{partitioned} TBLPROPERTIES ('format-version'='2')"
+        )
+
+    def _partition(self, text: str, columns: pa.Schema) -> str:
+        """Return a column, or a transform of one, as SQL."""
+        found = _TRANSFORM.fullmatch(text.replace(" ", ""))
+        column = (found[2] or found[5]) if found else text
+        if column not in columns.names:
+            raise Misconfigured(
+                f"--partition-by {text}: there is no column {column}, only"
+                f" {', '.join(columns.names)}"
+            )
+        if found is None:
+            return _quoted(column)
+        if found[1]:
+            return f"{found[1]}({_quoted(column)})"
+        return f"{found[3]}({found[4]}, {_quoted(column)})"
+
+    def _alter(self, before: pa.Schema, after: pa.Schema) -> None:
+        """Add the columns that are new, then widen others; each is a commit of its own."""
+        table = f"{self.name.partition('.')[0]}.{_quoted_path(self.name.partition('.')[2])}"
+        if added := [each for each in after if each.name not in before.names]:
+            self.session.sql(f"ALTER TABLE {table} ADD COLUMNS ({_ddl(pa.schema(added))})")
+        for each in before:
+            wider = after.field(each.name)
+            if wider.type != each.type:
+                kind = from_arrow_schema(pa.schema([wider]))[0].dataType.simpleString()
+                self.session.sql(
+                    f"ALTER TABLE {table} ALTER COLUMN {_quoted(each.name)} TYPE {kind}"
+                )
+
+
+def _own(state: TableState, batch: Batch) -> Offsets:
+    """Return the offsets of a state of the topics of a batch."""
+    return {topic: state.offsets.get(topic, {}) for topic in batch.end}
+
+
+def _lacks(offsets: Offsets, ends: Offsets) -> bool:
+    return any(
+        offsets.get(topic, {}).get(partition, -1) < end
+        for topic, parts in ends.items()
+        for partition, end in parts.items()
+    )
+
+
+def _ddl(columns: pa.Schema) -> str:
+    kind: StructType = from_arrow_schema(columns, prefer_timestamp_ntz=True)
+    return str(kind.toDDL())
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _quoted_path(path: str) -> str:
+    return ".".join(_quoted(each) for each in path.split("."))
