@@ -1,32 +1,39 @@
 """Decode the records of topics to rows, in the Python workers of executors.
 
-    Kafka record ──header extentflow.columnar──> columns in Arrow ──┐
-                 ──none, and a declared schema──> JSON, exact ──────┴──> rows with the table's columns
-                                                                    └──> SchemaGrown: to the driver
+Kafka record ──header extentflow.columnar──> columns in Arrow ──┐
+             ──none, and a declared schema──> JSON, exact ──────┴──> rows with the table's columns
+                                                                └──> SchemaGrown: to the driver
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from extentflow.columnar import ENCODING, BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.config.columns import Schema
+from extentflow.engines.spark import noted_errors
 from extentflow.errors import CorruptRecord, Retryable, UnsupportedFormat
 from extentflow.formats.json_columns import ColumnReader, MemberColumns
 from extentflow.formats.lines import LineBlock
-from extentflow.spark.lake_columns import fitted, in_parquet, in_spark, merged
+from extentflow.spark.lake.columns import fitted, in_parquet, in_spark, merged
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 PLACE: Final = ("topic", "partition", "offset")
 # What a query selects of Kafka's columns.
@@ -74,8 +81,8 @@ class DecodedRows:
 class RowReader:
     """Decodes Kafka records into rows with the table's `columns`; None: it has none yet.
 
-    `declared` is the schema of JSON values (None: only columnar values are read). `spark`: rows pass
-    through Spark, which does not hold all types. Sent to executors, so that it is plain values.
+    `declared` is the schema of JSON values (None: only columnar values are read). `spark`: rows
+    pass through Spark, which does not hold all types. Sent to executors: it is plain values.
     """
 
     columns: pa.Schema | None
@@ -184,3 +191,28 @@ def _located(where: str) -> Iterator[None]:
         yield
     except CorruptRecord as exc:
         raise CorruptRecord(f"{where}: {exc}") from exc
+
+
+# -- as tasks of Spark -----------------------------------------------------------------------------
+
+
+def map_in_arrow(records: DataFrame, task: Task, kind: StructType) -> DataFrame:
+    """Return `records.mapInArrow(task, kind)`, without pandas, which Arrow's path does not use.
+
+    Spark 4.0 requires pandas for the call itself (pyspark/sql/pandas/map_ops.py), not for the task.
+    """
+    udf = UserDefinedFunction(task, kind, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = udf(*[records[name] for name in records.columns])
+    mapped = records._jdf.mapInArrow(column._jc, False, None)  # noqa: SLF001, FBT003 - Spark's own
+    return DataFrame(mapped, records.sparkSession)
+
+
+def rows_in_arrow(reader: RowReader) -> Task:
+    """Return the task that decodes records to rows with the reader's columns."""
+    return partial(_rows, reader)
+
+
+def _rows(reader: RowReader, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with noted_errors():
+        for decoded in reader.rows(batches):
+            yield decoded.rows

@@ -15,6 +15,7 @@ The tag `extentflow` refers to the newest of these snapshots, so that expiring s
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,10 +31,9 @@ from pyspark.sql.types import StructType
 
 from extentflow.config.columns import Schema
 from extentflow.errors import Conflict, Misconfigured
-from extentflow.spark.lake_columns import in_spark
-from extentflow.spark.lake_tasks import map_in_arrow, rows_in_arrow
-from extentflow.spark.lake_rows import RowReader
-from extentflow.spark.lake_target import (
+from extentflow.spark.lake.columns import in_spark
+from extentflow.spark.lake.rows import RowReader, map_in_arrow, rows_in_arrow
+from extentflow.spark.lake.target import (
     NO_OFFSETS,
     OFFSETS_KEY,
     Batch,
@@ -48,20 +48,38 @@ from extentflow.spark.lake_target import (
 TAG: Final = "extentflow"
 ATTEMPTS: Final = 5
 CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
-_TRANSFORM = re.compile(r"(years|months|days|hours)\(([^(),]+)\)|(bucket|truncate)\((\d+),([^(),]+)\)")
+_TRANSFORM = re.compile(
+    r"(years|months|days|hours)\(([^(),]+)\)|(bucket|truncate)\((\d+),([^(),]+)\)"
+)
 _CONFLICTS = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
 
 
-def catalog_settings(catalog: str, warehouse: str) -> dict[str, str]:
-    """Return Spark's settings of a catalog that keeps tables below a folder, a URI."""
+def catalog_settings(catalog: str, warehouse: str, endpoint: str | None = None) -> dict[str, str]:
+    """Return Spark's settings of a catalog that keeps tables below a folder, a URI.
+
+    `endpoint` is the URL of an S3-compatible store; credentials are the environment's.
+    """
     prefix = f"spark.sql.catalog.{catalog}"
+    store = {
+        f"{prefix}.hadoop.fs.s3a.endpoint": endpoint or "",
+        f"{prefix}.hadoop.fs.s3a.path.style.access": "true",
+        # The SDK requires one; stores of others ignore it.
+        f"{prefix}.hadoop.fs.s3a.endpoint.region": os.environ.get("AWS_REGION", "us-east-1"),
+    }
     return {
         prefix: CATALOG_CLASS,
         f"{prefix}.type": "hadoop",
         f"{prefix}.warehouse": warehouse,
         # Another program may change the table meanwhile.
         f"{prefix}.cache-enabled": "false",
+        **(store if endpoint else {}),
     }
+
+
+def split_partitions(text: str) -> tuple[str, ...]:
+    """Return the columns and transforms of `day,bucket(16,id)`."""
+    found = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
+    return tuple(each.strip() for each in found if each.strip())
 
 
 @dataclass(frozen=True)
@@ -126,7 +144,7 @@ class IcebergTable:
         if version is not None:
             writer = writer.option("validate-from-snapshot-id", str(version))
         # Nothing is overwritten: unlike an append, an overwrite is validated when it commits.
-        writer.overwrite(sql.lit(False))
+        writer.overwrite(sql.lit(False))  # noqa: FBT003 - a column
 
     def _conflict(self, found: TableState, state: TableState, batch: Batch) -> Conflict:
         if _own(found, batch) == _own(state, batch):
@@ -190,7 +208,7 @@ class IcebergTable:
         move(TAG, state.version).commit()
         return state
 
-    # -- its columns ---------------------------------------------------------------------------------
+    # -- its columns -------------------------------------------------------------------------------
 
     def _create(self, columns: pa.Schema) -> None:
         parts = [self._partition(text, columns) for text in self.partition_by]

@@ -1,7 +1,7 @@
 """The columns of a lake table: which types it can hold, and how they may grow.
 
-    rows of a value ──`normal`──> comparable types ──`merged`──> the table's columns, wider or longer
-                                                              └> IncompatibleSchema: column, types
+rows of a value ──`normal`──> comparable types ──`merged`──> the table's columns, wider or longer
+                                                          └> IncompatibleSchema: column, types
 """
 
 from collections.abc import Callable

@@ -31,13 +31,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.values import decode
-from extentflow.config.columns import Schema
+from extentflow.config.columns import Schema, json_type
 from extentflow.engines import spark as engine
 from extentflow.errors import ExtentflowError
+from extentflow.formats.json_arrays import delivered_type
 from extentflow.sink.reader import ConsumedRecord
-from extentflow.spark.lake_columns import in_parquet, in_spark, merged
-from extentflow.spark.lake_rows import KAFKA_COLUMNS, SchemaGrown, grown_columns
-from extentflow.spark.lake_target import (
+from extentflow.spark.lake.columns import in_parquet, in_spark, merged
+from extentflow.spark.lake.rows import KAFKA_COLUMNS, grown_columns
+from extentflow.spark.lake.target import (
     EARLIEST,
     Batch,
     Offsets,
@@ -120,8 +121,11 @@ class LakeService:
         self._follow(self._start(report))
 
     def _create(self) -> None:
-        """Create the table with the columns of the newest values, where there are any."""
+        """Create the table with the columns of the newest values and of --schema, if any."""
         columns = newest_columns(self._runtime, self._terms.topics, spark=self._target.spark)
+        if self._terms.declared is not None:
+            documents = declared_columns(self._terms.declared, spark=self._target.spark)
+            columns = merged(columns or documents, documents, "--schema")
         if columns is not None:
             self._state = self._target.grow(columns, self._state)
 
@@ -177,7 +181,7 @@ class LakeService:
         if failure is not None:
             raise QueryFailed(failure_cause(str(failure))) from failure
 
-    # -- one micro-batch, in the thread that Spark calls ----------------------------------------------
+    # -- one micro-batch, in the thread that Spark calls -------------------------------------------
 
     def _deliver(
         self, records: DataFrame, number: int, report: Callable[[Delivered], None]
@@ -217,14 +221,23 @@ class LakeService:
 
 def _only(records: DataFrame, left: Batch, batch: Batch) -> DataFrame:
     """Return the records of a batch that are in what is left of it."""
-    if left.start == Batch(batch.start, batch.end).remaining({}, "").start:  # type: ignore[union-attr]
-        return records
-    wanted = sql.lit(False)
-    for topic, starts in left.start.items():
-        for partition, start in starts.items():
-            place = (sql.col("topic") == topic) & (sql.col("partition") == partition)
-            wanted |= place & (sql.col("offset") >= start)
-    return records.where(wanted)
+    clipped = [
+        (sql.col("topic") == topic)
+        & (sql.col("partition") == partition)
+        & (sql.col("offset") < start)
+        for topic, starts in left.start.items()
+        for partition, start in starts.items()
+        if start > batch.start.get(topic, {}).get(partition, 0)
+    ]
+    for held in clipped:
+        records = records.where(~held)
+    return records
+
+
+def declared_columns(declared: Schema, *, spark: bool) -> pa.Schema:
+    """Return how a table holds the columns of JSON values. Raises UnsupportedType."""
+    found = pa.schema([(name, delivered_type(json_type(kind))) for name, kind in declared])
+    return in_spark(found) if spark else in_parquet(found)
 
 
 def newest_columns(runtime: Runtime, topics: Iterable[str], *, spark: bool) -> pa.Schema | None:

@@ -1,8 +1,8 @@
 """What a lake target states: its columns, and the offsets up to which it holds topics.
 
-    target ──state──> TableState: columns, offsets, version
-    batch  ──remaining──> the part of a micro-batch that the target lacks, or none
-    target ──write(…, base=state)──> refused where another query wrote these topics meanwhile
+target ──state──> TableState: columns, offsets, version
+batch  ──remaining──> the part of a micro-batch that the target lacks, or none
+target ──write(…, base=state)──> refused where another query wrote these topics meanwhile
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Target(Protocol):
     ) -> Written:
         """Add the rows of Kafka records, and the offsets, in one commit on top of `state`.
 
-        `records` has the columns of `lake_rows.KAFKA_COLUMNS`, and only those of `batch`.
+        `records` has the columns of `rows.KAFKA_COLUMNS`, and only those of `batch`.
 
         Raises Conflict where the offsets of these topics are not those of `state` any more, and
         otherwise what tasks raise: SchemaGrown among them.
