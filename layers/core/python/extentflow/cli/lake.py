@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -24,14 +22,11 @@ if TYPE_CHECKING:
     from extentflow.config.columns import Schema
     from extentflow.spark.lake.service import Delivered
 
-# The catalog that keeps tables below the folder of --to.
-CATALOG = "extentflow_lake"
 # JSON values in an Arrow batch for Python; columnar ones have about a MiB each.
 DOCUMENTS, COLUMNAR_VALUES = 10_000, 16
 # Rows pass through this JVM, unlike that of other commands.
 JAVA_OPTIONS = "-XX:-UsePerfData"
 LOCAL = {"spark.driver.memory": "2g", "spark.sql.session.timeZone": "UTC"}
-_TABLE = re.compile(r"\w+(\.\w+)+")
 
 Topics = Annotated[list[str], Argument(help="Topics with columnar values, or JSON with --schema.")]
 To = Annotated[
@@ -105,12 +100,22 @@ def lake(
 
     with from_extra("spark", "`extentflow lake`"):
         from extentflow.spark.lake.service import LakeService, LakeTerms
-        from extentflow.spark.lake.session import local_settings, require_jars
+        from extentflow.spark.lake.session import LakeAddress, as_uri, local_settings, require_jars
         from extentflow.spark.query import session
-    _require_one_target(to, table, catalog)
+    where = LakeAddress(
+        to=to, table=table, catalog=catalog, partition_by=partition_by, endpoint=endpoint
+    )
+    if found := where.problems():
+        raise Misconfigured(found)
     declared = _read_schema(schema)
     options = _pairs("--kafka-option", kafka_option)
     runtime = open_runtime()
+    if runtime.settings.kafka and not options:
+        raise Misconfigured(
+            f"kafka.{', kafka.'.join(runtime.settings.kafka)}: Spark's source takes the names of"
+            " Java's client; repeat what connects to the brokers as --kafka-option, for example"
+            " kafka.security.protocol=SASL_SSL"
+        )
     for topic in topics:  # before Spark takes its time to start
         runtime.topic(topic)
     settings = {**LOCAL, **local_settings(jars, iceberg=table is not None, to=to or "")}
@@ -120,10 +125,10 @@ def lake(
         TemporaryDirectory(prefix="extentflow-") as temporary,
     ):
         require_jars(spark, iceberg=table is not None, to=to or "")
-        target = _open_target(spark, to, table, catalog, partition_by, endpoint)
+        target = where.open(spark)
         terms = LakeTerms(
             topics=tuple(dict.fromkeys(topics)),
-            checkpoint=_as_uri(checkpoint or temporary),
+            checkpoint=as_uri(checkpoint or temporary),
             every_seconds=None if once else every,
             kafka=options,
             declared=declared,
@@ -137,49 +142,6 @@ def lake(
             service.run(partial(_report, as_json=as_json))
     if once and stopped():
         raise typer.Exit(STOPPED)
-
-
-def _require_one_target(to: str | None, table: str | None, catalog: str | None) -> None:
-    problems = []
-    if (to is None) == (catalog is None):
-        problems.append("give --to FOLDER, or --catalog NAME with --table")
-    if catalog is not None and table is None:
-        problems.append("--catalog goes with --table: it holds Iceberg tables")
-    if table is not None and not _TABLE.fullmatch(table):
-        problems.append(f"--table {table}: write namespace.table, of letters, digits and _")
-    if problems:
-        raise Misconfigured(problems)
-
-
-def _open_target(
-    spark: Any,  # noqa: ANN401 - pyspark is imported only where it is used
-    to: str | None,
-    table: str | None,
-    catalog: str | None,
-    partition_by: str | None,
-    endpoint: str | None,
-) -> Any:  # noqa: ANN401
-    from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings, split_partitions
-    from extentflow.spark.lake.parquet import ParquetFolder
-
-    parts = split_partitions(partition_by or "")
-    if table is None:
-        return ParquetFolder(to or "", parts, endpoint)
-    if to is not None:
-        for name, value in catalog_settings(CATALOG, _as_uri(to), endpoint).items():
-            spark.conf.set(name, value)
-    return IcebergTable(spark, f"{catalog or CATALOG}.{table}", parts)
-
-
-def _as_uri(folder: str) -> str:
-    """Return a folder as Hadoop's file systems name it."""
-    if folder.startswith("s3://"):
-        return f"s3a://{folder.removeprefix('s3://')}"
-    return (
-        folder
-        if "://" in folder or folder.startswith("file:")
-        else Path(folder).absolute().as_uri()
-    )
 
 
 def _read_schema(text: str | None) -> Schema | None:

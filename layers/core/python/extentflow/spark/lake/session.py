@@ -1,7 +1,10 @@
-"""The jars that `extentflow lake` needs in Spark's session, and a check that they are there."""
+"""The address of a target, and the jars of Spark's session that it needs."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
@@ -9,6 +12,9 @@ from pyspark import __version__ as spark_version
 from pyspark.sql import SparkSession
 
 from extentflow.errors import Misconfigured
+from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings, split_partitions
+from extentflow.spark.lake.parquet import ParquetFolder
+from extentflow.spark.lake.target import Target
 
 # Of Spark 4.0, whose Hadoop is 3.4.1.
 _KAFKA: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark_version}"
@@ -19,6 +25,56 @@ _CLASSES: Final = {
     _ICEBERG: "org.apache.iceberg.spark.SparkCatalog",
     _S3: "org.apache.hadoop.fs.s3a.S3AFileSystem",
 }
+
+# The catalog that keeps tables below the folder of --to.
+CATALOG: Final = "extentflow_lake"
+_TABLE = re.compile(r"\w+(\.\w+)+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeAddress:
+    """Where rows go, as the command was given it."""
+
+    to: str | None
+    table: str | None
+    catalog: str | None
+    partition_by: str | None
+    endpoint: str | None
+
+    def problems(self) -> list[str]:
+        """Return a line for each option that is missing, or does not go with the others."""
+        problems = []
+        if (self.to is None) == (self.catalog is None):
+            problems.append("give --to FOLDER, or --catalog NAME with --table")
+        if self.catalog is not None and self.table is None:
+            problems.append("--catalog goes with --table: it holds Iceberg tables")
+        if self.table is not None and not _TABLE.fullmatch(self.table):
+            problems.append(
+                f"--table {self.table}: write namespace.table, of letters, digits and _"
+            )
+        return problems
+
+    def open(self, spark: SparkSession) -> Target:
+        """Return the target, whose catalog the session gets where --to is a warehouse."""
+        parts = split_partitions(self.partition_by or "")
+        if self.table is None:
+            return ParquetFolder(self.to or "", parts, self.endpoint)
+        if self.to is not None:
+            settings = catalog_settings(CATALOG, as_uri(self.to), self.endpoint)
+            for name, value in settings.items():
+                spark.conf.set(name, value)
+        return IcebergTable(spark, f"{self.catalog or CATALOG}.{self.table}", parts)
+
+
+def as_uri(folder: str) -> str:
+    """Return a folder as Hadoop's file systems name it."""
+    if folder.startswith("s3://"):
+        return f"s3a://{folder.removeprefix('s3://')}"
+    return (
+        folder
+        if "://" in folder or folder.startswith("file:")
+        else Path(folder).absolute().as_uri()
+    )
 
 
 def packages(*, iceberg: bool, to: str) -> list[str]:
