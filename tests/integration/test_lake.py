@@ -334,7 +334,7 @@ SCHEMA = "id:int64, price:decimal(12,2), day:date, tags:list<string>, name:strin
 
 
 def test_json_values_are_read_with_a_declared_schema(lake: Lake) -> None:
-    lake.delivery.connector({"format": "text", "value.converter": "bytes"})
+    lake.delivery.connector({"input.format": "text", "value.converter": "bytes"})
     key = lake.delivery.put("all.txt", joined(json.dumps(one).encode() for one in DOCUMENTS))
     assert lake.delivery.run(keys=[key]).ok
 
@@ -365,7 +365,7 @@ def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
     said: str,
 ) -> None:
     lake = Lake(delivery, spark, "parquet", tmp_path, partition_by=())
-    delivery.connector({"format": "text", "value.converter": "bytes"})
+    delivery.connector({"input.format": "text", "value.converter": "bytes"})
     delivery.put("one.txt", line)
     assert delivery.run().ok
 
@@ -373,14 +373,13 @@ def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
         lake.run(declared=JSON_SCHEMA.read(declared) if declared else None)
 
 
-@pytest.mark.parametrize("kind", TARGETS)
-def test_an_s3_bucket_holds_the_same_rows(
-    delivery: Delivery, spark: SparkSession, tmp_path: Path, stack: Stack, kind: str
+def test_a_folder_of_a_bucket_holds_the_same_rows(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, stack: Stack
 ) -> None:
-    if kind == "iceberg":
-        pytest.skip("test_an_iceberg_table_on_s3_holds_the_same_rows")
     address = f"s3a://{delivery.bucket}/{delivery.name}-lake"
-    lake = Lake(delivery, spark, kind, tmp_path, endpoint=stack.endpoint("s3"), address=address)
+    lake = Lake(
+        delivery, spark, "parquet", tmp_path, endpoint=stack.endpoint("s3"), address=address
+    )
     send(delivery, "first", rows_of(0))
 
     assert lake.run() == ROWS
@@ -403,6 +402,29 @@ def completed(delivery: Delivery, *words: str) -> "subprocess.CompletedProcess[s
         check=False,
         timeout=AWAITED_SECONDS,
     )
+
+
+@pytest.mark.archive
+def test_an_iceberg_table_in_a_bucket_holds_the_same_rows(
+    delivery: Delivery, stack: Stack, s3: "S3Client"
+) -> None:
+    send(delivery, "first", rows_of(0))
+    warehouse = f"s3a://{delivery.bucket}/{delivery.name}-lake"
+    words = [
+        *("lake", delivery.topic, "--to", warehouse, "--table", "shop.orders", "--once", "--json"),
+        *("--endpoint", stack.endpoint("s3"), "--jars", library("spark-lake", "spark-s3a")),
+    ]
+
+    runs = [completed(delivery, "extentflow", *words) for _ in range(2)]
+
+    assert [run.returncode for run in runs] == [0, 0], runs[0].stderr + runs[1].stderr
+    listed = s3.list_objects_v2(Bucket=delivery.bucket, Prefix=f"{delivery.name}-lake/")
+    keys = [each["Key"] for each in listed["Contents"] if each["Key"].endswith(".parquet")]
+    bodies = [s3.get_object(Bucket=delivery.bucket, Key=key)["Body"].read() for key in keys]
+    tables = [pq.ParquetFile(pa.BufferReader(body)).read() for body in bodies]
+    plain = [table.replace_schema_metadata() for table in tables]
+    rows = pa.concat_tables(plain, promote_options="permissive").to_pylist()
+    assert sorted(rows, key=lambda row: row["id"]) == expected(rows_of(0))
 
 
 @pytest.mark.long
@@ -431,10 +453,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917 - fixtures
     assert killed  # Spark had begun the batch
     assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]"))[2:]
     assert again.returncode == 0, again.stderr
-    if kind == "iceberg":
-        lake.home = tmp_path
-        lake.kind = "iceberg"
-        assert lake.target  # sets the catalog
+    assert lake.target.open().columns is not None  # the session has the catalog then
     assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
 
 

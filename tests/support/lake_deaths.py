@@ -35,14 +35,14 @@ def die_staged() -> None:
             die()
         return append(folder, entry)
 
-    ParquetFolder._append = dying  # type: ignore[method-assign]
+    ParquetFolder._append = dying  # type: ignore[assignment, method-assign]
 
 
 def die_logged() -> None:
     def dying(_folder: ParquetFolder, _entry: Entry) -> None:
         die()
 
-    ParquetFolder._publish = dying  # type: ignore[method-assign]
+    ParquetFolder._publish = dying  # type: ignore[assignment, method-assign]
 
 
 def die_committed() -> None:
@@ -52,7 +52,7 @@ def die_committed() -> None:
         deliver(*given)
         die()
 
-    LakeService._deliver = dying  # type: ignore[method-assign]
+    LakeService._deliver = dying  # type: ignore[assignment, method-assign]
 
 
 POINTS: dict[str, Callable[[], None]] = {

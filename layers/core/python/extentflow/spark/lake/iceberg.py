@@ -20,6 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -46,6 +47,8 @@ from extentflow.spark.lake.target import (
 )
 
 TAG: Final = "extentflow"
+# In a summary beside the offsets: which attempt to write a batch committed it.
+COMMIT_KEY: Final = "extentflow.commit"
 ATTEMPTS: Final = 5
 CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _TRANSFORM = re.compile(
@@ -116,29 +119,29 @@ class IcebergTable:
         reader = RowReader(state.columns, declared, spark=True)
         kind = from_arrow_schema(state.columns, prefer_timestamp_ntz=True)
         rows = map_in_arrow(records, rows_in_arrow(reader), kind)
+        own = uuid4().hex
         for attempt in range(ATTEMPTS):
             try:
-                self._append(rows, advanced(state.offsets, batch.end), state.version)
+                self._append(rows, advanced(state.offsets, batch.end), state.version, own)
             except (PySparkException, Py4JError) as exc:
                 if not any(each in str(exc) for each in _CONFLICTS):
                     raise
-                # A commit whose outcome is unknown may be in the table.
                 found = self._state()
-                if not _lacks(found.offsets, batch.end):
-                    return Written(self._tagged(found), self._added_rows(found.version))
-                if attempt + 1 == ATTEMPTS or _own(found, batch) != _own(state, batch):
-                    raise self._conflict(found, state, batch) from exc
-                state = replace(state, offsets=found.offsets, version=found.version)
-            else:
-                found = self._state()
-                return Written(self._tagged(found), self._added_rows(found.version))
+                # A commit whose outcome was unknown may be in the table.
+                if self._commit_of(own) is None:
+                    if attempt + 1 == ATTEMPTS or _own(found, batch) != _own(state, batch):
+                        raise self._conflict(found, state, batch) from exc
+                    state = replace(state, offsets=found.offsets, version=found.version)
+                    continue
+            return Written(self._state(), self._tagged(own))
         raise AssertionError("the last attempt returns or raises")
 
-    def _append(self, rows: DataFrame, offsets: Offsets, version: int | None) -> None:
+    def _append(self, rows: DataFrame, offsets: Offsets, version: int | None, own: str) -> None:
         """Commit rows on top of a snapshot, or of none."""
         writer = (
             rows.writeTo(self.name)
             .option(f"snapshot-property.{OFFSETS_KEY}", offsets_text(offsets))
+            .option(f"snapshot-property.{COMMIT_KEY}", own)
             .option("isolation-level", "serializable")
         )
         if version is not None:
@@ -180,33 +183,39 @@ class IcebergTable:
         return TableState(in_spark(columns), self._offsets(table), version)
 
     def _offsets(self, table: Any) -> Offsets:  # noqa: ANN401
-        """Return the newest offsets among the current snapshot and its ancestors."""
+        snapshot = self._newest(table)
+        return NO_OFFSETS if snapshot is None else read_offsets(snapshot.summary()[OFFSETS_KEY])
+
+    def _newest(self, table: Any) -> Any:  # noqa: ANN401
+        """Return the newest snapshot with offsets, of the table's and its ancestors, or None."""
         snapshot = table.currentSnapshot()
         while snapshot is not None:
-            text = snapshot.summary().get(OFFSETS_KEY)
-            if text is not None:
-                return read_offsets(text)
+            if snapshot.summary().get(OFFSETS_KEY) is not None:
+                return snapshot
             parent = snapshot.parentId()
             if parent is None:
-                return NO_OFFSETS
+                return None
             snapshot = table.snapshot(parent)
         # The ancestor has expired; the tag kept the one with offsets.
         tag = table.refs().get(TAG)
-        if tag is None:
-            return NO_OFFSETS
-        return read_offsets(table.snapshot(tag.snapshotId()).summary().get(OFFSETS_KEY))
+        return None if tag is None else table.snapshot(tag.snapshotId())
 
-    def _added_rows(self, version: int) -> int:
-        summary = self._loaded().snapshot(version).summary()
-        return int(summary.get("added-records") or 0)
+    def _commit_of(self, own: str) -> Any:  # noqa: ANN401
+        """Return the snapshot that an attempt committed, where it is the newest with offsets."""
+        snapshot = self._newest(self._loaded())
+        is_own = snapshot is not None and snapshot.summary().get(COMMIT_KEY) == own
+        return snapshot if is_own else None
 
-    def _tagged(self, state: TableState) -> TableState:
-        """Let the tag refer to the snapshot of a state."""
+    def _tagged(self, own: str) -> int:
+        """Let the tag refer to the snapshot of an attempt; return how many rows it added."""
+        snapshot = self._commit_of(own)
+        if snapshot is None:  # another query has written other topics, and moves the tag
+            return 0
         table = self._loaded()
         snapshots = table.manageSnapshots()
         move = snapshots.createTag if table.refs().get(TAG) is None else snapshots.replaceTag
-        move(TAG, state.version).commit()
-        return state
+        move(TAG, snapshot.snapshotId()).commit()
+        return int(snapshot.summary().get("added-records") or 0)
 
     # -- its columns -------------------------------------------------------------------------------
 
@@ -255,14 +264,6 @@ class IcebergTable:
 def _own(state: TableState, batch: Batch) -> Offsets:
     """Return the offsets of a state of the topics of a batch."""
     return {topic: state.offsets.get(topic, {}) for topic in batch.end}
-
-
-def _lacks(offsets: Offsets, ends: Offsets) -> bool:
-    return any(
-        offsets.get(topic, {}).get(partition, -1) < end
-        for topic, parts in ends.items()
-        for partition, end in parts.items()
-    )
 
 
 def _ddl(columns: pa.Schema) -> str:
