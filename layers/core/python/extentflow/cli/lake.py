@@ -13,7 +13,6 @@ import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
-from extentflow.cli.opened import open_runtime
 from extentflow.cli.output import STOPPED, AsJson, Cores, Master
 from extentflow.errors import Misconfigured
 from extentflow.plugins import from_extra
@@ -96,6 +95,7 @@ def lake(
     The target states up to which offsets it holds the topics: every start continues there. SIGTERM
     ends it; a batch that is not committed is written by the next start.
     """
+    from extentflow.cli.opened import open_runtime
     from extentflow.cli.progress import signals_stop
 
     with from_extra("spark", "`extentflow lake`"):
