@@ -104,6 +104,10 @@ COMMANDS = {
         "extentflow.cli.streamed:stream",
         "Deliver continuously on Spark; SIGTERM ends it within five seconds.",
     ),
+    "lake": CommandEntry(
+        "extentflow.cli.lake:lake",
+        "Write topics to Parquet files or an Iceberg table on Spark, exactly once.",
+    ),
     "receive": CommandEntry(
         "extentflow.cli.receiving:receive",
         "Receive notifications of new objects over HTTP; `extentflow stream` delivers the objects.",

@@ -36,10 +36,10 @@ def bucket_gone(where: str, endpoint: str) -> BucketGone:
 
 
 _TRANSIENT_CODES = frozenset(
-    ("BandwidthLimitExceeded", "InternalError", "OperationAborted", "PriorRequestNotComplete")
+    ("BandwidthLimitExceeded", "ConditionalRequestConflict", "InternalError", "OperationAborted")
 ).union(
-    ("RequestLimitExceeded", "RequestThrottled", "RequestTimeout", "ServiceUnavailable"),
-    ("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"),
+    ("PriorRequestNotComplete", "RequestLimitExceeded", "RequestThrottled", "RequestTimeout"),
+    ("ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"),
 )
 _TRANSIENT_STATUSES = frozenset((429, *range(500, 600))) - {501}
 _CREDENTIAL_CODES = frozenset(("AccessDenied", "ExpiredToken", "ExpiredTokenException")).union(

@@ -46,6 +46,7 @@ from extentflow.storage import Listed, ObjectProperties, Page, StoreOptions, ran
 from extentflow.storage.ranges import TransferCounters
 from extentflow.storage.s3.changes import ObjectChanges
 from extentflow.storage.s3.errors import S3Error, bucket_gone
+from extentflow.storage.s3.folder import S3Folder
 from extentflow.storage.s3.listing import Listings
 
 if TYPE_CHECKING:
@@ -166,6 +167,10 @@ class S3Store:
 
     def require_conditional_deletes(self, bucket: str, folder: str) -> None:
         self._changes.require_conditional_deletes(bucket, folder)
+
+    def folder(self, bucket: str, prefix: str) -> S3Folder:
+        """Return a folder of a bucket; `prefix` is empty or ends with `/`."""
+        return S3Folder(self._request, self._retry, bucket, prefix)
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""
