@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import fastavro
-import psutil
 import pyarrow.parquet as pq
 from rich.table import Table
 
 from demo import tpch
 from demo.frame import ROOT, console, ended
-from demo.rig import Rig
+from demo.rig import Rig, broker_seconds
 from extentflow.config.columns import SCHEMA, written_type
+from extentflow_local.settings import LocalSettings
+from extentflow_local.toolbox import toolbox
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -86,7 +87,7 @@ def _through(rig: Rig, s3: "S3Client", data: tpch.DataSet, run: str, way: str) -
         "lake",
         topic,
         *("--to", f"s3a://{WAREHOUSE}/{place}", "--table", "tpch.lineitem"),
-        *("--endpoint", rig.s3_endpoint, "--once", "--json", *schema),
+        *("--endpoint", rig.s3_endpoint, "--once", "--json", "--jars", _jars(), *schema),
     )
     with TemporaryDirectory() as folder, console.status("comparing by DuckDB"):
         files = list(_table_files(s3, place, Path(folder)))
@@ -103,6 +104,13 @@ def _through(rig: Rig, s3: "S3Client", data: tpch.DataSet, run: str, way: str) -
     }
 
 
+def _jars() -> str:
+    """Return Spark's Kafka source, Iceberg and Hadoop's S3 client; downloaded where missing."""
+    tools = toolbox(LocalSettings.from_environment())
+    folders = (tools.library(one) for one in ("spark-lake", "spark-s3a"))
+    return ",".join(str(jar) for folder in folders for jar in folder.glob("*.jar"))
+
+
 class _Cost:
     """A command, its wall time, and the CPU time of it and of the broker."""
 
@@ -114,9 +122,7 @@ class _Cost:
 
     @staticmethod
     def _spent() -> float:
-        ended = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-        brokers = (one for one in psutil.process_iter() if "kafka.Kafka" in one.cmdline())
-        return ended + sum(sum(one.cpu_times()[:2]) for one in brokers)
+        return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) + broker_seconds()
 
 
 def _logged_bytes(topic: str) -> int:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import psutil
 from boto3.s3.transfer import TransferConfig
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -33,6 +34,16 @@ PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
 
 class CommandError(Exception):
     """An `extentflow` command failed; its errors are on standard error."""
+
+
+def broker_seconds() -> float:
+    """Return user and system time of the Kafka brokers on this machine so far."""
+    found = (one.info for one in psutil.process_iter(["cmdline", "cpu_times"]))
+    return sum(
+        sum(one["cpu_times"][:2])
+        for one in found
+        if one["cpu_times"] and "kafka.Kafka" in (one["cmdline"] or ())
+    )
 
 
 def bring_up(stack: Stack, names: Sequence[str] = ()) -> Mapping[str, str]:
