@@ -141,11 +141,11 @@ def _producing(
     connector = stand.connector(_topic(stand, kind), {**PRODUCERS[kind], **place})
 
     def run() -> Run:
-        before = broker_seconds()
+        before = broker_seconds(stand.rig.root)
         answer = process.ask(connector=connector, key=data.path.name)
         if answer["records"] != rows:
             raise RuntimeError(f"{answer['records']:,} rows of {rows:,}")
-        spent = answer["cpu_seconds"] + broker_seconds() - before
+        spent = answer["cpu_seconds"] + broker_seconds(stand.rig.root) - before
         return Run(rows, answer["seconds"], spent, answer["worker_peak_rss_bytes"])
 
     return run

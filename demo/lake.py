@@ -8,16 +8,18 @@ Once with columnar values, once with JSON rows; every field of every row is comp
 import argparse
 import io
 import json
-import resource
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import fastavro
+import psutil
 import pyarrow.parquet as pq
 from rich.table import Table
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 BUCKET, WAREHOUSE = "demo", "demo-lake"
 SCALE = 0.25
+SAMPLE_SECONDS = 0.2
 COLUMNAR = {"columnar.encoding": "parquet"}
 # By way: what the connector has, and what the lake needs to know.
 WAYS: dict[str, dict[str, str]] = {"columns": COLUMNAR, "rows": {}}
@@ -112,17 +115,31 @@ def _jars() -> str:
 
 
 class _Cost:
-    """A command, its wall time, and the CPU time of it and of the broker."""
+    """A command, its wall time, and the CPU time of it, its descendants and the broker."""
 
     def __init__(self, rig: Rig, *arguments: str) -> None:
         console.print(f"extentflow {' '.join(arguments)}", highlight=False, markup=False)
-        started, before = time.monotonic(), self._spent()
-        self.output = rig.extentflow(*arguments, quiet=True)
-        self.seconds, self.cpu = time.monotonic() - started, self._spent() - before
+        started, before = time.monotonic(), broker_seconds(rig.root)
+        servers = _descendants()
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(rig.extentflow, *arguments, quiet=True)
+            spent: dict[int, float] = {}
+            while not running.done():
+                spent |= _descendants()
+                wait([running], SAMPLE_SECONDS)
+            self.output = running.result()
+        self.seconds = time.monotonic() - started
+        own = (seconds for process, seconds in spent.items() if process not in servers)
+        self.cpu = sum(own) + broker_seconds(rig.root) - before
 
-    @staticmethod
-    def _spent() -> float:
-        return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) + broker_seconds()
+
+def _descendants() -> dict[int, float]:
+    """Return the CPU time of each process below this one so far."""
+    found: dict[int, float] = {}
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            found[process.pid] = sum(process.cpu_times()[:2])
+    return found
 
 
 def _logged_bytes(topic: str) -> int:

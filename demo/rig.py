@@ -36,14 +36,18 @@ class CommandError(Exception):
     """An `extentflow` command failed; its errors are on standard error."""
 
 
-def broker_seconds() -> float:
-    """Return user and system time of the Kafka brokers on this machine so far."""
+def broker_seconds(root: Path) -> float:
+    """Return user and system time so far of the Kafka brokers of the stack below `root`."""
     found = (one.info for one in psutil.process_iter(["cmdline", "cpu_times"]))
     return sum(
         sum(one["cpu_times"][:2])
         for one in found
-        if one["cpu_times"] and "kafka.Kafka" in (one["cmdline"] or ())
+        if one["cpu_times"] and _is_broker(one["cmdline"] or (), root)
     )
+
+
+def _is_broker(command: Sequence[str], root: Path) -> bool:
+    return "kafka.Kafka" in command and any(word.startswith(str(root)) for word in command)
 
 
 def bring_up(stack: Stack, names: Sequence[str] = ()) -> Mapping[str, str]:
