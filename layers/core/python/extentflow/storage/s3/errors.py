@@ -38,6 +38,7 @@ def bucket_gone(where: str, endpoint: str) -> BucketGone:
 _TRANSIENT_CODES = frozenset(
     ("BandwidthLimitExceeded", "InternalError", "OperationAborted", "PriorRequestNotComplete")
 ).union(
+    ("ConditionalRequestConflict",),
     ("RequestLimitExceeded", "RequestThrottled", "RequestTimeout", "ServiceUnavailable"),
     ("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"),
 )
@@ -62,6 +63,10 @@ _PERMISSIONS = {
     " s3:GetObjectTagging and s3:GetObjectVersionTagging here",
     "CreateMultipartUpload": "s3:PutObject and s3:PutObjectTagging",
     "DeleteObject": "s3:DeleteObject and s3:DeleteObjectVersion",
+    "AbortMultipartUpload": "s3:AbortMultipartUpload",
+    "CompleteMultipartUpload": "s3:PutObject",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "UploadPart": "s3:PutObject",
     "PutObject": "s3:PutObject",
 }
 _READ_PERMISSIONS = (
