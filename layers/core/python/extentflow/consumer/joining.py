@@ -22,10 +22,10 @@ from extentflow.formats.parquet_footer import MAGIC
 from extentflow.formats.parquet_stored import StoredFooter, move, written_group
 from extentflow.sink.reader import ConsumedRecord
 
-# Of damaged footers and messages; the last two where a field has another type.
-_DAMAGED = (ValueError, IndexError, struct.error, pa.ArrowException, OSError) + (
-    TypeError,
-    AttributeError,
+# Of damaged footers and messages; also where a field has another type.
+_DAMAGED = (
+    *(ValueError, IndexError, struct.error, pa.ArrowException, OSError),
+    *(EOFError, TypeError, AttributeError),
 )
 # Ordinals of row groups have 16 bits.
 MOST_GROUPS: Final = 2**15 - 1
@@ -75,22 +75,24 @@ def stored_value(topic: str, record: ConsumedRecord) -> StoredValue | None:
             " values by columnar.encoding=parquet"
         )
     try:
-        facts = BatchFacts.of(record.headers)
-        if facts is None or record.value is None:
-            raise CorruptRecord(f"the header {ENCODING} or the value is null")
-        read = _parquet_value if facts.encoding == PARQUET else _arrow_value
-        found = read(record.value)
+        return _checked(record)
     except CorruptRecord as exc:
         raise CorruptRecord(f"{where}: {exc}; {_WAY_OUT}") from exc
+
+
+def _checked(record: ConsumedRecord) -> StoredValue:
+    facts = BatchFacts.of(record.headers)
+    if facts is None or record.value is None:
+        raise CorruptRecord(f"the header {ENCODING} or the value is null")
+    read = _parquet_value if facts.encoding == PARQUET else _arrow_value
+    try:
+        found = read(record.value)
     except _DAMAGED as exc:
-        raise CorruptRecord(
-            f"{where}: the value cannot be read as {facts.encoding if facts else ''}"
-            f" ({exc or type(exc).__name__}); {_WAY_OUT}"
-        ) from exc
+        why = str(exc) or type(exc).__name__
+        raise CorruptRecord(f"the value cannot be read as {facts.encoding}: {why}") from exc
     if found.rows != facts.rows:
         raise CorruptRecord(
-            f"{where}: the value has {found.rows} rows, and its header states {facts.rows};"
-            f" {_WAY_OUT}"
+            f"the value has {found.rows} rows, and its header states {facts.rows}"
         )
     return found
 

@@ -102,6 +102,8 @@ class _Reader(CompactWalk):
                 value, at = self.element(of, at, depth)
                 values.append(value)
             return Elements(of, values), at
+        if kind not in (BYTE, DOUBLE):
+            raise ValueError(f"type {kind}")
         end = self.behind(kind, at)
         return bytes(self.data[at:end]), end
 
