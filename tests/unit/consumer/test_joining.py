@@ -72,7 +72,7 @@ def read_values(records: Sequence[Any]) -> list[StoredValue]:
 
 def joined(values: Sequence[StoredValue]) -> bytes:
     file = join_from(values[0])
-    parts = [file.begin()]
+    parts: list[bytes | memoryview] = [file.begin()]
     for value in values:
         assert file.takes(value)
         parts.append(file.append(value))
@@ -106,7 +106,7 @@ def test_a_joined_file_holds_the_rows_of_all_its_values(seed: int) -> None:
     content = joined(read_values(records))
 
     # Reading decodes each value by itself: Parquet's types are not all of Arrow's.
-    expected = pa.concat_tables([pq.read_table(io.BytesIO(one.value)) for one in records])
+    expected = pa.concat_tables([pq.read_table(io.BytesIO(one.value or b"")) for one in records])
     assert pq.read_table(io.BytesIO(content)).equals(expected)
     with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as file:
         assert file.read().equals(expected)

@@ -91,9 +91,7 @@ def _checked(record: ConsumedRecord) -> StoredValue:
         why = str(exc) or type(exc).__name__
         raise CorruptRecord(f"the value cannot be read as {facts.encoding}: {why}") from exc
     if found.rows != facts.rows:
-        raise CorruptRecord(
-            f"the value has {found.rows} rows, and its header states {facts.rows}"
-        )
+        raise CorruptRecord(f"the value has {found.rows} rows, and its header states {facts.rows}")
     return found
 
 

@@ -60,6 +60,7 @@ class MemoryTarget:
         return MemorySpool(self, folder)
 
     def clean(self, folder: str) -> None:
+        _ = folder  # spools have no names here
         self.call("clean", lambda: None)
 
     def refuses_existing(self) -> bool:
