@@ -62,6 +62,10 @@ _PERMISSIONS = {
     " s3:GetObjectTagging and s3:GetObjectVersionTagging here",
     "CreateMultipartUpload": "s3:PutObject and s3:PutObjectTagging",
     "DeleteObject": "s3:DeleteObject and s3:DeleteObjectVersion",
+    "AbortMultipartUpload": "s3:AbortMultipartUpload",
+    "CompleteMultipartUpload": "s3:PutObject",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "UploadPart": "s3:PutObject",
     "PutObject": "s3:PutObject",
 }
 _READ_PERMISSIONS = (
