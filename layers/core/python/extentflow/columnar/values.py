@@ -37,7 +37,9 @@ def encoder(encoding: str, compression: str, schema: pa.Schema) -> Encode:
     level = _LEVELS.get(compression)
     codec = None if compression == "none" else compression
     if encoding == PARQUET:
-        encode: Encode = partial(_as_parquet, compression=compression, level=level)
+        # Not of texts: least and greatest ones of up to 4 KiB are stored twice.
+        ranged = [each.name for each in schema if _is_short(each.type)]
+        encode: Encode = partial(_as_parquet, compression=compression, level=level, ranged=ranged)
     else:
         compressed = None if codec is None else pa.Codec(codec, compression_level=level)
         options = pa.ipc.IpcWriteOptions(compression=compressed, use_threads=False)
@@ -66,18 +68,25 @@ def require_distinct(schema: pa.Schema) -> None:
         raise UnsupportedType("there are no columns; a columnar value has one or more")
 
 
-def _as_parquet(batch: pa.RecordBatch, *, compression: str, level: int | None) -> pa.Buffer:
+def _as_parquet(
+    batch: pa.RecordBatch, *, compression: str, level: int | None, ranged: list[str]
+) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     pq.write_table(
         pa.Table.from_batches([batch]),
         sink,
         compression=compression,
         compression_level=level,
+        write_statistics=ranged,
         row_group_size=max(1, batch.num_rows),
         # Limits of pages are checked after so many values: the default suits files.
         write_batch_size=max(1, batch.num_rows),
     )
     return sink.getvalue()
+
+
+def _is_short(kind: pa.DataType) -> bool:
+    return bool(types.is_primitive(kind) or types.is_decimal(kind))
 
 
 def _as_arrow(batch: pa.RecordBatch, *, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:

@@ -20,10 +20,11 @@ from extentflow.formats.parquet_footer import MAGIC, Footer, RowGroup
 from extentflow.formats.parquet_pages import (
     DICTIONARY_PAGE,
     MOST_HEADER_BYTES,
+    OWN_HEADERS,
     PageHeader,
     page_header,
 )
-from extentflow.formats.parquet_thrift import I64, LIST, STRUCT
+from extentflow.formats.parquet_thrift import I32, I64, LIST, STRUCT
 from extentflow.formats.parquet_types import Exact
 from extentflow.formats.thrift_tree import I16, Elements, Struct, read_struct, write_struct
 
@@ -52,6 +53,7 @@ _DATA_PAGE, _DICTIONARY_PAGE = 9, 11
 _VALUES = 5
 # Of PageHeader.
 _CRC = 4
+_HEADER = {1: I32, 2: I32, 3: I32, _CRC: I32}
 _USUAL_HEADER_BYTES = 1024
 
 
@@ -195,9 +197,16 @@ def _sound_pages(chunk: memoryview, values: int) -> bool:
     while at < len(chunk):
         try:
             header = _header(chunk, at)
-            crc = read_struct(chunk, at)[0].get(_CRC)
+            fields = read_struct(chunk, at)[0].fields
         except (IndexError, ValueError):
             return False
+        # As the format has them: nothing behind the header says that a flag in it is damaged.
+        if {number: kind for number, (kind, _) in fields.items()} | {_CRC: I32} != {
+            **_HEADER,
+            OWN_HEADERS.get(header.kind, 0): STRUCT,
+        }:
+            return False
+        crc = fields[_CRC][1] if _CRC in fields else None
         at += header.size
         page = chunk[at : at + header.stored]
         if not 0 <= header.stored == len(page):
