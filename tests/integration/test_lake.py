@@ -329,6 +329,19 @@ def test_expired_snapshots_keep_the_one_with_offsets(
     assert lake.run() == 0
 
 
+def test_the_first_record_gives_the_columns_where_a_topic_was_empty(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lake.delivery.topic
+    assert lake.run() == 0
+    # As in a query that runs on: the columns were looked for when there were none.
+    monkeypatch.setattr(LakeService, "_create", lambda _service: None)
+    send(lake.delivery, "first", rows_of(0, 10))
+
+    assert lake.run() == 10
+    assert lake.rows() == expected(rows_of(0, 10))
+
+
 def test_a_topic_that_was_created_again_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))
     ahead = {lake.delivery.topic: {0: 1_000}}
