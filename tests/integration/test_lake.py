@@ -311,6 +311,46 @@ def test_other_writers_of_an_iceberg_table_only_delay_a_batch(
     assert lake.rows() == expected(rows_of(0, 20), rows_of(0, 1))
 
 
+def test_expired_snapshots_keep_the_one_with_offsets(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(delivery, spark, "iceberg", tmp_path)
+    send(delivery, "first", rows_of(0, 10))
+    lake.run()
+    target: Any = lake.target
+    name = f"lake_{delivery.name}.shop.orders"
+    spark.table(name).where("id = 0").writeTo(name).append()
+    spark.table(name).where("id = 1").writeTo(name).append()
+    expire = target._loaded().expireSnapshots().retainLast(1)
+    expire.expireOlderThan(2**62).cleanExpiredFiles(False).commit()  # noqa: FBT003 - Java's
+    assert spark.table(f"{name}.snapshots").count() == 2  # the current one, and the tag's
+    lake.checkpoint = "other"
+
+    assert lake.run() == 0
+
+
+def test_the_first_record_gives_the_columns_where_a_topic_was_empty(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lake.delivery.topic
+    assert lake.run() == 0
+    # As in a query that runs on: the columns were looked for when there were none.
+    monkeypatch.setattr(LakeService, "_create", lambda _service: None)
+    send(lake.delivery, "first", rows_of(0, 10))
+
+    assert lake.run() == 10
+    assert lake.rows() == expected(rows_of(0, 10))
+
+
+def test_a_topic_that_was_created_again_is_refused(lake: Lake) -> None:
+    send(lake.delivery, "first", rows_of(0, 10))
+    ahead = {lake.delivery.topic: {0: 1_000}}
+    stale: Any = Stale(lake.target, TableState(pa.schema([]), ahead, None))
+
+    with pytest.raises(Conflict, match=r"\[0\] up to offset 1000, and the topic ends at \d+"):
+        lake.run(stale)
+
+
 @pytest.mark.long
 def test_a_checkpoint_ahead_of_the_table_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))

@@ -74,6 +74,7 @@ class LocalFolder:
         except OSError as exc:
             raise _translated(exc, path) from exc
         _sync(path.parent)
+        self._prune(self.root / name)
 
     def delete(self, name: str) -> None:
         """See `Folder`; folders that become empty are deleted, too."""
@@ -82,6 +83,10 @@ class LocalFolder:
             path.unlink(missing_ok=True)
         except OSError as exc:
             raise _translated(exc, path) from exc
+        self._prune(path)
+
+    def _prune(self, path: Path) -> None:
+        """Delete the folders above a path that are empty."""
         with suppress(OSError):  # not empty
             while path.parent != self.root:
                 path = path.parent
@@ -101,7 +106,8 @@ class LocalFolder:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as exc:
-            half.unlink(missing_ok=True)
+            with suppress(OSError):  # there may be none
+                half.unlink()
             raise _translated(exc, path) from exc
         return half
 

@@ -117,6 +117,11 @@ class IcebergTable:
     ) -> Written:
         """See `Target`."""
         reader = RowReader(state.columns, declared, spark=True)
+        if state.columns is None:
+            # The first record raises SchemaGrown; without one there is nothing to write.
+            any_column = from_arrow_schema(pa.schema([("any", pa.int64())]))
+            map_in_arrow(records, rows_in_arrow(reader), any_column).count()
+            return Written(state, 0)
         kind = from_arrow_schema(state.columns, prefer_timestamp_ntz=True)
         rows = map_in_arrow(records, rows_in_arrow(reader), kind)
         own = uuid4().hex

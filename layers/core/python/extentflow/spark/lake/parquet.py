@@ -73,7 +73,7 @@ START, COMMIT = "start", "commit"
 VERSION: Final = 1
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 # Rows that a task holds until it writes a file of each partition, as Arrow has them.
-BUFFERED_BYTES: Final = 256 << 20
+BUFFERED_BYTES: Final = 128 << 20
 PARALLEL_MOVES: Final = 8
 _FILES = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 # As Hive escapes names of partitions (FileUtils.java).

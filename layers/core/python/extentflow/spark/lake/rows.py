@@ -180,7 +180,7 @@ class RowReader:
             read = set(chunk.locations)
             first = next(row for row, start in enumerate(starts.tolist()) if start not in read)
             why = chunk.bad[0].reason if chunk.bad else "no JSON value, only whitespace"
-            raise CorruptRecord(f"{where}{offsets[first]}: {why}; correct --schema")
+            raise CorruptRecord(f"{where}{offsets[first]}: {why}; --schema is json.schema here")
         return DecodedRows(*place, offsets[0].as_py(), offsets[-1].as_py(), chunk.batch)
 
 

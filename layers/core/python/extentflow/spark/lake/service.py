@@ -33,7 +33,7 @@ from extentflow.columnar import BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.config.columns import Schema, json_type
 from extentflow.engines import spark as engine
-from extentflow.errors import ExtentflowError
+from extentflow.errors import Conflict, ExtentflowError
 from extentflow.formats.json_arrays import delivered_type
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.spark.lake.columns import in_parquet, in_spark, merged
@@ -134,6 +134,7 @@ class LakeService:
         partitions = {one: self._runtime.broker.end_offsets(one) for one in terms.topics}
         earliest = {one: dict.fromkeys(ends, EARLIEST) for one, ends in partitions.items()}
         held = {one: self._state.offsets.get(one, {}) for one in terms.topics}
+        self._require_same_topics(held, partitions)
         options = {
             "kafka.bootstrap.servers": self._runtime.settings.bootstrap_servers,
             **terms.kafka,
@@ -160,6 +161,18 @@ class LakeService:
             return writer.trigger(processingTime=interval).start()
         except (PySparkException, Py4JError) as exc:
             raise (engine.jvm_end() or QueryFailed(failure_cause(str(exc)))) from exc
+
+    def _require_same_topics(self, held: Offsets, ends: Offsets) -> None:
+        """Raise Conflict where the target holds more of a topic than there is."""
+        for topic, parts in held.items():
+            for partition, offset in parts.items():
+                end = ends[topic].get(partition, 0)
+                if offset > end:
+                    raise Conflict(
+                        f"{self._target.where} holds topic {topic}[{partition}] up to offset"
+                        f" {offset}, and the topic ends at {end}: it was created again, or is one"
+                        " of another cluster; write it to another target"
+                    )
 
     def _follow(self, query: StreamingQuery) -> None:
         """Wait for the end of a query, or stop it."""
@@ -196,7 +209,9 @@ class LakeService:
                 self._state, rows = written.state, written.rows
         except ExtentflowError as exc:
             self._failure = exc
-            raise
+            # Not its text: a query that is stopped meanwhile searches it by an expression that
+            # overflows the stack on long reports (StreamExecution.scala, PROXY_ERROR).
+            raise QueryFailed(f"batch {number} failed") from None
         seconds = time.monotonic() - began
         report(Delivered(number, rows, seconds, offsets_text(self._state.offsets)))
 

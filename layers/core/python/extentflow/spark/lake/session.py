@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark import __version__ as spark_version
 from pyspark.sql import SparkSession
 
 from extentflow.errors import Misconfigured
@@ -16,8 +15,8 @@ from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings, split_
 from extentflow.spark.lake.parquet import ParquetFolder
 from extentflow.spark.lake.target import Target
 
-# Of Spark 4.0, whose Hadoop is 3.4.1.
-_KAFKA: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark_version}"
+# For any Spark 4.0, whose Hadoop is 3.4.1.
+_KAFKA: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 _ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
 _S3: Final = "org.apache.hadoop:hadoop-aws:3.4.1"
 _CLASSES: Final = {

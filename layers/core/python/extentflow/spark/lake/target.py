@@ -29,9 +29,10 @@ EARLIEST: Final = -2  # as Spark's startingOffsets have it
 def offsets_text(offsets: Offsets) -> str:
     """Return offsets as compact JSON, as Spark's Kafka source writes them."""
     plain = {
-        topic: {str(one): parts[one] for one in sorted(parts)} for topic, parts in offsets.items()
+        topic: {str(one): offsets[topic][one] for one in sorted(offsets[topic])}
+        for topic in sorted(offsets)
     }
-    return json.dumps(plain, separators=(",", ":"), sort_keys=True)
+    return json.dumps(plain, separators=(",", ":"))
 
 
 def read_offsets(text: str) -> Offsets:

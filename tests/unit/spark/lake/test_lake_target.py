@@ -1,0 +1,50 @@
+"""Which part of a micro-batch a target lacks."""
+
+import pytest
+
+from extentflow.errors import Conflict
+from extentflow.spark.lake.iceberg import split_partitions
+from extentflow.spark.lake.target import Batch, advanced, offsets_text, read_offsets
+
+BATCH = Batch({"t": {0: 10, 1: 0}}, {"t": {0: 20, 1: 5, 2: 3}})
+
+
+def test_offsets_are_read_as_they_were_written() -> None:
+    offsets = {"b": {10: 3, 2: 1}, "a": {0: 5}}
+
+    assert offsets_text(offsets) == '{"a":{"0":5},"b":{"2":1,"10":3}}'
+    assert read_offsets(offsets_text(offsets)) == offsets
+
+
+def test_advancing_keeps_other_topics_and_partitions() -> None:
+    held = {"a": {0: 1}, "t": {0: 1, 1: 2}}
+
+    assert advanced(held, {"t": {0: 9}}) == {"a": {0: 1}, "t": {0: 9, 1: 2}}
+
+
+def test_a_batch_that_the_target_lacks_is_written() -> None:
+    assert BATCH.remaining({"t": {0: 10}}, "x") == Batch({"t": {0: 10, 1: 0, 2: 0}}, BATCH.end)
+
+
+def test_a_batch_that_the_target_has_is_skipped() -> None:
+    assert BATCH.remaining({"t": {0: 20, 1: 7, 2: 3}}, "x") is None
+
+
+def test_of_a_batch_that_it_has_in_part_the_rest_is_written() -> None:
+    left = BATCH.remaining({"t": {0: 15, 1: 5}}, "x")
+
+    assert left == Batch({"t": {0: 15, 1: 5, 2: 0}}, BATCH.end)
+
+
+def test_a_batch_behind_a_gap_is_refused() -> None:
+    with pytest.raises(Conflict, match=r"t\[0\] up to offset 9, and Spark's checkpoint .* at 10"):
+        BATCH.remaining({"t": {0: 9}}, "x")
+
+
+def test_transforms_of_partitions_keep_their_commas() -> None:
+    assert split_partitions("day, bucket(16, id),days(seen)") == (
+        "day",
+        "bucket(16, id)",
+        "days(seen)",
+    )
+    assert split_partitions("") == ()
