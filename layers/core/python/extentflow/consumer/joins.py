@@ -140,7 +140,9 @@ class GroupJoin:
 
     def yielded(self, batch: ConsumedBatch) -> None:
         """Note that the caller gets a batch, and so has the one before it."""
-        if (before := self._yielded.get(batch.partition)) is not None:
+        before = self._yielded.get(batch.partition)
+        # The rest of the same one, where the caller left it.
+        if before is not None and before.offset != batch.offset:
             self.finish(before)
         self._yielded[batch.partition] = batch
 

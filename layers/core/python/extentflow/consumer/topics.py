@@ -73,6 +73,7 @@ class TopicConsumer:
         self._starts: dict[Place, Position] = {}
         self._fetched: deque[tuple[str, list[ConsumedRecord]]] = deque()
         self._ready: deque[ConsumedBatch] = deque()
+        self._sought = 0
         settings = {**consumer_settings(kafka, group), "auto.offset.reset": start}
         callbacks: dict[str, Any] = {"logger": LOG}
         try:
@@ -128,9 +129,17 @@ class TopicConsumer:
         Ends and raises as `batches`. Columns are several times faster: `batches`.
         """
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            for count, row in enumerate(batch.rows.to_pylist(), 1):
-                self.handled(batch, count)
-                yield row
+            count, sought = 0, self._sought
+            try:
+                for count, row in enumerate(batch.rows.to_pylist(), 1):
+                    self.handled(batch, count)
+                    yield row
+                    if self._sought != sought:
+                        break
+            finally:
+                # A loop that is left in a batch continues there.
+                if count < batch.rows.num_rows and self._sought == sought:
+                    self._ready.appendleft(batch.skip(count))
 
     def pandas(
         self, *, until_end: bool = False, idle_seconds: float | None = None
@@ -254,6 +263,7 @@ class TopicConsumer:
         self._ended.clear()
         self._fetched.clear()
         self._ready.clear()
+        self._sought += 1
         if self._join is not None:
             self._join.forget(set(places))
         for place, at in places.items():
