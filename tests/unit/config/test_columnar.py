@@ -302,10 +302,8 @@ def test_bad_records_do_not_go_to_the_topic_of_a_group() -> None:
 def test_encrypted_columns_need_a_key_and_keys_need_columns() -> None:
     columns = {"columnar.encryption.columns": "card"}
 
-    assert problems(**columns) == (
-        "columnar.encryption.key: missing; columnar.encryption.columns needs the id of a master"
-        " key",
-    )
+    (missing,) = problems(**columns)
+    assert missing.startswith("columnar.encryption.key: missing; columnar.encryption.columns needs")
     assert problems(**columns, columnar__encryption__key__list="${env:K}")[0].startswith(
         "columnar.encryption.key: missing"
     )

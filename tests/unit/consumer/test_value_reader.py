@@ -67,8 +67,7 @@ def test_encrypted_columns_are_read_with_keys_and_denied_with_their_place() -> N
     value = encoder("parquet", "none", ROWS_OF.schema, own)(ROWS_OF).to_pybytes()
     facts = BatchFacts.of(columnar("parquet").headers)
     assert facts is not None
-    encrypted = record(value, 7)
-    encrypted.headers[:] = replace(facts, encrypted=("text",)).headers()
+    encrypted = record(value, 7, **dict(replace(facts, encrypted=("text",)).headers()))
 
     (whole,) = ValueReader(keys=keys).read("t", [encrypted])
     (some,) = ValueReader(["id"]).read("t", [encrypted])

@@ -205,7 +205,7 @@ def test_keys_of_readers_are_references_and_never_shown(monkeypatch: pytest.Monk
 
     assert found == MasterKeys.of(MASTER_KEYS, "keys")
     with pytest.raises(
-        Misconfigured, match="--keys: a secret is not written down.*; or aws-kms"
+        Misconfigured, match=r"--keys: a secret is not written down.*; or aws-kms"
     ) as it:
         options.reading_keys(MASTER_KEYS, NO_SECRETS)
     assert "MDEy" not in str(it.value)
