@@ -12,9 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.support.delivery import Delivery
-from typer.testing import CliRunner, Result
 
-from extentflow.cli import app
+from extentflow.cli import app, run_command_line
 from extentflow.columnar import BatchFacts
 from extentflow.config.worker import variable
 from extentflow.consumer import TopicConsumer
@@ -31,7 +30,7 @@ ENCRYPTED = {
     "columnar.encoding": "parquet",
     "columnar.encryption.columns": "card,person",
     "columnar.encryption.key": "cards",
-    "columnar.encryption.key.list": "${env:EXTENTFLOW_TEST_CARDS}",
+    "columnar.encryption.key.list": "${env:CARD_MASTER_KEYS}",
     "extent.bytes": "16KiB",
 }
 ROWS = pa.table(
@@ -48,7 +47,7 @@ ROWS = pa.table(
 def delivery(
     stack: Stack, s3: "S3Client", bucket: str, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> Delivery:
-    monkeypatch.setenv("EXTENTFLOW_TEST_CARDS", KEYS)
+    monkeypatch.setenv("CARD_MASTER_KEYS", KEYS)
     made = Delivery(stack, s3, bucket, unique)
     for name, value in made.settings.to_map().items():
         monkeypatch.setenv(variable(name), value)
@@ -81,10 +80,6 @@ def _create(delivery: Delivery, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
     admin.create_topics([NewTopic(name, 3)])[name].result(60)
     return name
-
-
-def command(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
 
 
 def test_row_groups_are_not_passed_through_in_plain_text(delivery: Delivery) -> None:
@@ -134,24 +129,31 @@ def test_each_group_encrypts_its_columns(delivery: Delivery) -> None:
 
 
 def test_tail_and_count_show_what_keys_allow(
-    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     delivered(delivery)
-    topic = delivery.topic
+    topic, keys = delivery.topic, ("--keys", "${env:CARD_MASTER_KEYS}")
 
-    plain = command("tail", topic, "--column", "id", "--column", "text", "-n", "1")
-    whole = command("tail", topic, "-n", "3", "--keys", "${env:EXTENTFLOW_TEST_CARDS}")
-    denied = command("tail", topic)
-    written = command("tail", topic, "--keys", KEYS)
-    counted = command("count", topic, "--key", "card", "--keys", "${env:EXTENTFLOW_TEST_CARDS}")
+    def shown(*words: str, works: bool = True) -> str:
+        capsys.readouterr()
+        assert (run_command_line(app, [words[0], topic, *words[1:]]) == 0) is works
+        printed = capsys.readouterr()
+        return printed.out if works else printed.err
 
-    assert {*json.loads(plain.stdout)} == {"id", "text"}
-    assert json.loads(whole.stdout.splitlines()[0])["card"].startswith("card number ")
-    assert isinstance(denied.exception, AccessDenied)
-    assert "name only other columns" in str(denied.exception)
-    assert "--keys: a secret is not written down" in str(written.exception)
-    assert SECRET not in str(written.exception)
-    assert f"different keys: {COUNT}; rows beyond the first: 0" in counted.stdout
-    monkeypatch.delenv("EXTENTFLOW_TEST_CARDS")
-    absent = command("tail", topic, "--keys", "${env:EXTENTFLOW_TEST_CARDS}")
-    assert "EXTENTFLOW_TEST_CARDS" in str(absent.exception)
+    plain = shown("tail", "--column", "id", "--column", "text", "-n", "1")
+    assert {*json.loads(plain)} == {"id", "text"}
+    whole = json.loads(shown("tail", "-n", "3", *keys).splitlines()[0])
+    assert whole["card"] == f"card number {whole['id']}"
+    denied = shown("tail", works=False)
+    assert "columns card, person are encrypted with the master key cards: " in denied
+    assert "name only other columns" in denied
+    written = shown("tail", "--keys", KEYS, works=False)
+    assert "--keys: a secret is not written down" in written
+    assert SECRET not in written
+    counted = shown("count", "--key", "card", *keys)
+    assert f"different keys: {COUNT}; rows beyond the first: 0" in counted
+    verified = ("count", "--verify", f"{delivery.address}*", "-c", delivery.connector_name)
+    assert shown(*verified, *keys).startswith("equal: ")
+    assert "are encrypted with" in shown(*verified, works=False)
+    monkeypatch.delenv("CARD_MASTER_KEYS")
+    assert "CARD_MASTER_KEYS" in shown("tail", *keys, works=False)
