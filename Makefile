@@ -26,7 +26,7 @@ LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events demo-spark-stream demo-onprem test test-all rest soak lint unit integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream demo-onprem demo-lake test test-all rest soak lint unit integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -60,6 +60,9 @@ demo-spark-stream: setup ## Uploads through a streaming query on a Spark cluster
 
 demo-onprem: setup ## Without AWS: receiver, PostgreSQL, a Spark cluster that loses a machine (SCALE=1)
 	@$(BIN)/python -m demo.onprem --scale $(SCALE)
+
+demo-lake: setup ## An object through Kafka into an Iceberg table, as columns and as rows, compared by DuckDB (SCALE=1)
+	@$(BIN)/python -m demo.lake --scale $(SCALE)
 
 test: setup ## Lint, types, import contracts, unit, laws, infra, integration; a quarter of an hour on two cores
 	@started=$$SECONDS; \

@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from demo import tpch
+from demo.rig import broker_seconds
 from demo.tpch import DataSet
 
 from bench.competitors import EXACTLY_ONCE
@@ -56,12 +56,8 @@ def measure(terms: Terms) -> Result:
     with Stand.open(terms, NAME) as stand, ExitStack() as processes:
         here = processes.enter_context(_process(stand, "bench.processes.ours", "here"))
         reader = processes.enter_context(_process(stand, "bench.processes.consumers"))
-        broker = _Broker()
         produced = alternate(
-            {
-                kind: _producing(stand, here, data, rows, kind, broker=broker)
-                for kind in PRODUCERS
-            },
+            {kind: _producing(stand, here, data, rows, kind) for kind in PRODUCERS},
             terms.pairs,
             terms.notify,
         )
@@ -117,21 +113,6 @@ def measure(terms: Terms) -> Result:
     )
 
 
-class _Broker:
-    """The CPU time of the brokers on this machine."""
-
-    def __init__(self) -> None:
-        self._processes = [
-            one
-            for one in psutil.process_iter()
-            if "kafka.Kafka" in one.cmdline() and one.name() == "java"
-        ]
-
-    def seconds(self) -> float:
-        """Return user and system time so far."""
-        return sum(sum(one.cpu_times()[:2]) for one in self._processes)
-
-
 def _process(stand: Stand, module: str, *arguments: str) -> WarmProcess:
     return WarmProcess.start(module, stand.rig.environment, *arguments)
 
@@ -154,19 +135,17 @@ def _producing(
     data: DataSet,
     rows: int,
     kind: str,
-    *,
-    broker: _Broker,
 ) -> Callable[[], Run]:
     """Return runs of one kind; their CPU time is that of the client and the broker."""
     place = {"endpoint.type": "localfile", "directory": str(data.path.parent)}
     connector = stand.connector(_topic(stand, kind), {**PRODUCERS[kind], **place})
 
     def run() -> Run:
-        before = broker.seconds()
+        before = broker_seconds(stand.rig.root)
         answer = process.ask(connector=connector, key=data.path.name)
         if answer["records"] != rows:
             raise RuntimeError(f"{answer['records']:,} rows of {rows:,}")
-        spent = answer["cpu_seconds"] + broker.seconds() - before
+        spent = answer["cpu_seconds"] + broker_seconds(stand.rig.root) - before
         return Run(rows, answer["seconds"], spent, answer["worker_peak_rss_bytes"])
 
     return run

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import psutil
 from boto3.s3.transfer import TransferConfig
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -33,6 +34,20 @@ PROGRAM = Path(sysconfig.get_path("scripts")) / "extentflow"
 
 class CommandError(Exception):
     """An `extentflow` command failed; its errors are on standard error."""
+
+
+def broker_seconds(root: Path) -> float:
+    """Return user and system time so far of the Kafka brokers of the stack below `root`."""
+    found = (one.info for one in psutil.process_iter(["cmdline", "cpu_times"]))
+    return sum(
+        sum(one["cpu_times"][:2])
+        for one in found
+        if one["cpu_times"] and _is_broker(one["cmdline"] or (), root)
+    )
+
+
+def _is_broker(command: Sequence[str], root: Path) -> bool:
+    return "kafka.Kafka" in command and any(word.startswith(str(root)) for word in command)
 
 
 def bring_up(stack: Stack, names: Sequence[str] = ()) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from extentflow.consumer.joins import GroupJoin
 Place = tuple[str, int]
 
 
-class Crash(Exception):
+class Crash(Exception):  # noqa: N818 - no error
     """The end of a member."""
 
 

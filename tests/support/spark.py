@@ -1,9 +1,11 @@
 """Spark sessions of this process: marks of their tests, and how their Python workers end."""
 
 import signal
+from typing import Any
 
 import psutil
 import pytest
+from pyspark import SparkContext
 
 MARKS = [
     pytest.mark.spark,
@@ -25,3 +27,15 @@ def kill_python_workers() -> int:
         except psutil.NoSuchProcess:
             continue
     return killed
+
+
+def end_jvm() -> None:
+    """End this process's JVM, without a context, so that the next one starts with its own jars."""
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    assert SparkContext._active_spark_context is None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=60)
+    SparkContext._gateway = SparkContext._jvm = None

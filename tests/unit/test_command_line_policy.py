@@ -24,6 +24,8 @@ ACTIONS = {
     "s3:PutObjectTagging": {"s3:PutObjectTagging", "s3:PutObjectVersionTagging"},
     "s3:CopyObject": {"s3:GetObject", "s3:PutObject"},
     "s3:CreateMultipartUpload": {"s3:PutObject"},
+    "s3:ListMultipartUploads": {"s3:ListBucketMultipartUploads"},
+    "s3:UploadPart": {"s3:PutObject"},
     "s3:UploadPartCopy": {"s3:GetObject", "s3:PutObject"},
     "s3:CompleteMultipartUpload": {"s3:PutObject"},
     "s3:DeleteObject": {"s3:DeleteObject", "s3:DeleteObjectVersion"},

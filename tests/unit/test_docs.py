@@ -20,7 +20,7 @@ from extentflow.config.parsing import connector_table
 from extentflow.config.worker import CONFIG_VARIABLE, variable
 from extentflow.config.worker import TABLE as WORKER_KEYS
 from extentflow.discovery.sources import declared
-from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC
+from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
 from extentflow.wiring import check_connector
 
 ROOT = Path(__file__).parents[2]
@@ -159,7 +159,8 @@ def test_every_file_that_is_named_is_there(page: Path) -> None:
 
 @event_path_page
 def test_every_key_is_a_setting_a_connectors_key_or_kafkas_own(page: Path) -> None:
-    known = {*WORKER_KEYS.names(), *connector_table().names(), *KAFKAS, JOBS_TOPIC, PROGRESS_TOPIC}
+    ours = {JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC}
+    known = {*WORKER_KEYS.names(), *connector_table().names(), *KAFKAS, *ours}
     known |= {f"network.{field.name}" for field in fields(Network)}
     files = r".*\.(?:py|md|json|yaml|yml|pem|properties|out)"
     for span in spans(page):

@@ -11,7 +11,7 @@ from tests.support.memory_delivery import Ticker
 from extentflow.engines.spark import QUERY_LOGGERS
 from extentflow.errors import LedgerUnavailable
 from extentflow.spark import query
-from extentflow.spark.query import HAND_BACK_SECONDS, POLL_SECONDS, Service, Terms, _cause
+from extentflow.spark.query import HAND_BACK_SECONDS, POLL_SECONDS, Service, Terms, failure_cause
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring.options import BRIEF_SECONDS
 
@@ -54,7 +54,7 @@ SINKS = f"{TRACE}pyspark.errors.exceptions.captured.AnalysisException: {SINK} SQ
     ],
 )
 def test_the_most_specific_line_is_the_cause(report: str, cause: str) -> None:
-    assert _cause(report) == cause
+    assert failure_cause(report) == cause
 
 
 def test_a_driver_of_ours_keeps_to_itself_what_any_driver_does() -> None:

@@ -76,6 +76,10 @@ COMMANDS = {
         "extentflow.cli.topics:count",
         "Count the rows of a topic; compare them with those of objects (--verify).",
     ),
+    "ingest": CommandEntry(
+        "extentflow.cli.ingest:ingest",
+        "Write the columnar values of a topic into Parquet files, each record once.",
+    ),
     "connectors": CommandEntry(
         "extentflow.cli.connectors:app",
         "Declare which objects go to which topic, and how.",
@@ -103,6 +107,10 @@ COMMANDS = {
     "stream": CommandEntry(
         "extentflow.cli.streamed:stream",
         "Deliver continuously on Spark; SIGTERM ends it within five seconds.",
+    ),
+    "lake": CommandEntry(
+        "extentflow.cli.lake:lake",
+        "Write topics to Parquet files or an Iceberg table on Spark, exactly once.",
     ),
     "receive": CommandEntry(
         "extentflow.cli.receiving:receive",

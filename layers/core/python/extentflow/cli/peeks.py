@@ -49,6 +49,8 @@ def peek(
         if found.filtered:
             first = output.counted(found.read, "record")
             output.note(f"filtered: {found.filtered:,} of the first {first}")
+    if found.columnar:
+        output.note(f"a value holds many of these rows, as columnar.encoding={found.columnar}")
     for problem in found.bad:
         output.complain(problem)
     if found.more:

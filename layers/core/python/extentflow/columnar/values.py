@@ -47,8 +47,10 @@ def encoder(
     require_distinct(schema)
     level = _LEVELS.get(compression)
     codec = None if compression == "none" else compression
+    # Not of texts: least and greatest ones of up to 4 KiB are stored twice.
+    ranged = [each.name for each in schema if _is_short(each.type)]
     if encoding == PARQUET:
-        encode: Encode = partial(_as_parquet, compression=compression, level=level)
+        encode: Encode = partial(_as_parquet, compression=compression, level=level, ranged=ranged)
     else:
         compressed = None if codec is None else pa.Codec(codec, compression_level=level)
         options = pa.ipc.IpcWriteOptions(compression=compressed, use_threads=False)
@@ -71,7 +73,9 @@ def encoder(
     protect = partial(encryption.properties, encrypted_paths(encryption, leaves))
     # Finds a missing key, or permission, before the first row.
     protect()
-    return partial(_as_parquet, compression=compression, level=level, protect=protect)
+    return partial(
+        _as_parquet, compression=compression, level=level, ranged=ranged, protect=protect
+    )
 
 
 def _leaf_paths(value: pa.Buffer) -> list[str]:
@@ -95,6 +99,7 @@ def _as_parquet(
     *,
     compression: str,
     level: int | None,
+    ranged: list[str],
     protect: Callable[[], Any] | None = None,
 ) -> pa.Buffer:
     sink = pa.BufferOutputStream()
@@ -103,6 +108,7 @@ def _as_parquet(
         sink,
         compression=compression,
         compression_level=level,
+        write_statistics=ranged,
         row_group_size=max(1, batch.num_rows),
         # Limits of pages are checked after so many values: the default suits files.
         write_batch_size=max(1, batch.num_rows),
@@ -110,6 +116,10 @@ def _as_parquet(
         encryption_properties=None if protect is None else protect(),
     )
     return sink.getvalue()
+
+
+def _is_short(kind: pa.DataType) -> bool:
+    return bool(types.is_primitive(kind) or types.is_decimal(kind))
 
 
 def _as_arrow(batch: pa.RecordBatch, *, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:

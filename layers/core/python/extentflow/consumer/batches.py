@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from extentflow.columnar import BatchFacts
 
-
 # Of numbers in metadata that other clients may have written.
 _MOST = 2**63 - 1
 

@@ -139,7 +139,9 @@ class GroupJoin:
         ]
 
     def yielded(self, batch: ConsumedBatch) -> None:
-        """Note that the caller gets a batch."""
+        """Note that the caller gets a batch, and so has the one before it."""
+        if (before := self._yielded.get(batch.partition)) is not None:
+            self.finish(before)
         self._yielded[batch.partition] = batch
 
     def _joined(self, head: ConsumedBatch, others: Sequence[ConsumedBatch]) -> ConsumedBatch:

@@ -6,6 +6,7 @@ assigned ──committed offset, row──> reading ──batch──> caller �
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import groupby
@@ -75,6 +76,8 @@ class TopicConsumer:
         self._ended: set[Place] = set()
         self._positions: dict[Place, Position] = {}
         self._starts: dict[Place, Position] = {}
+        self._fetched: deque[tuple[str, list[ConsumedRecord]]] = deque()
+        self._ready: deque[ConsumedBatch] = deque()
         settings = {**consumer_settings(kafka, group), "auto.offset.reset": start}
         callbacks: dict[str, Any] = {"logger": LOG}
         try:
@@ -109,14 +112,12 @@ class TopicConsumer:
         """
         arrived = time.monotonic()
         while True:
-            for batch in self._poll():
+            while (batch := self._next()) is not None:
                 arrived = time.monotonic()
                 self.handled(batch, batch.rows.num_rows)
                 if self._join is not None:
                     self._join.yielded(batch)
                 yield batch
-                if self._join is not None:
-                    self._join.finish(batch)
             if self._join is not None:
                 self._join.require_progress(time.monotonic(), ended=self._ended)
             waiting = self._join is not None and self._join.is_waiting
@@ -186,7 +187,7 @@ class TopicConsumer:
         """
         found: dict[Place, Position] = {}
         self._await_assignment()
-        self._read_from(dict.fromkeys(self._assigned, Position(0)))
+        self._read_from({place: Position(self._bounds(place)[0]) for place in self._assigned})
         while not self._ended >= self._assigned:
             for place, record in self._messages():
                 stated = by_name(record.headers)
@@ -197,21 +198,26 @@ class TopicConsumer:
                     found.setdefault(place, Position(record.offset))
         is_found = bool(found)
         for place in self._assigned - found.keys():
-            _, end = self._client.get_watermark_offsets(TopicPartition(*place), REQUEST_SECONDS)
-            found[place] = Position(end)
+            found[place] = Position(self._bounds(place)[1])
         self._positions = dict(found)
         self._read_from(found)
         return is_found
 
-    def _poll(self) -> Iterator[ConsumedBatch]:
-        """Yield the batches of the next records, each decoded when it is asked for."""
-        records = [one for one in self._messages() if one[0] in self._assigned]
-        for (topic, _), part in groupby(records, lambda one: one[0]):
-            for batch in self._reader.read(topic, [record for _, record in part]):
-                left = self._unread(batch)
-                if left is None or not left.rows.num_rows:
-                    continue
-                yield from [left] if self._join is None else self._join.add([left])
+    def _next(self) -> ConsumedBatch | None:
+        """Return the next batch; None: nothing has arrived. What is fetched outlives a loop."""
+        if not self._ready and not self._fetched:
+            records = [one for one in self._messages() if one[0] in self._assigned]
+            for (topic, _), part in groupby(records, lambda one: one[0]):
+                runs = self._reader.runs([record for _, record in part])
+                self._fetched.extend((topic, run) for run in runs)
+        while self._fetched and not self._ready:
+            topic, run = self._fetched[0]
+            # A value that cannot be decoded stays the next one.
+            found = [self._unread(one) for one in self._reader.read(topic, run)]
+            self._fetched.popleft()
+            left = [one for one in found if one is not None and one.rows.num_rows]
+            self._ready.extend(left if self._join is None else self._join.add(left))
+        return self._ready.popleft() if self._ready else None
 
     def _unread(self, batch: ConsumedBatch) -> ConsumedBatch | None:
         """Return a batch without the rows that were handled before this member began."""
@@ -220,7 +226,9 @@ class TopicConsumer:
             return batch
         if start.has_done(batch.offset):
             return None
-        return batch.skip(start.row) if batch.offset == start.offset and start.row else batch
+        # Other clients may have written a row that the batch does not have.
+        begun = batch.facts is not None and batch.offset == start.offset
+        return batch.skip(start.row) if begun and start.row < batch.rows.num_rows else batch
 
     def _messages(self) -> list[tuple[Place, ConsumedRecord]]:
         """Return the next records; note partitions that were read to their end."""
@@ -250,11 +258,21 @@ class TopicConsumer:
     def _read_from(self, places: Mapping[Place, Position]) -> None:
         """Continue at other positions; what was fetched is dropped."""
         self._ended.clear()
+        self._fetched.clear()
+        self._ready.clear()
         if self._join is not None:
             self._join.forget(set(places))
         for place, at in places.items():
             self._begin(place, at)
         self._client.assign([TopicPartition(*place, at.offset) for place, at in places.items()])
+
+    def _bounds(self, place: Place) -> tuple[int, int]:
+        """Return the offset of a partition's first record, and the one behind its last."""
+        try:
+            low, high = self._client.get_watermark_offsets(TopicPartition(*place), REQUEST_SECONDS)
+        except KafkaException as exc:
+            self._raise(error_of(exc))
+        return int(low), int(high)
 
     def _await_assignment(self) -> None:
         deadline = time.monotonic() + REQUEST_SECONDS

@@ -59,13 +59,20 @@ class ValueReader:
         topic, partition and offset; AccessDenied, with the same place, for encrypted columns
         without their keys; and Misconfigured for values that need a registry.
         """
+        for run in self.runs(records):
+            kind = self._kind(run[0])
+            if kind is None:
+                yield self._columnar(topic, run[0])
+            elif present := [record for record in run if record.value is not None]:
+                yield self._rows(topic, kind, present)
+
+    def runs(self, records: Sequence[ConsumedRecord]) -> Iterator[list[ConsumedRecord]]:
+        """Yield consecutive records of one partition that become one batch."""
         for kind, part in groupby(records, self._kind):
             if kind is None:
-                yield from (self._columnar(topic, record) for record in part)
-                continue
-            run = [record for record in part if record.value is not None]
-            if run:
-                yield self._rows(topic, kind, run)
+                yield from ([record] for record in part)
+            else:
+                yield list(part)
 
     def _kind(self, record: ConsumedRecord) -> int | None:
         """Return None for a columnar value, the id of a schema, or -1 for JSON."""

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.resources import as_file, files
@@ -82,8 +82,15 @@ class JvmEnded(Retryable):
 @contextmanager
 def spark_task(spec: WorkerSpec[W]) -> Iterator[W]:
     """Yield this process's worker to one Spark task; errors get a note for `typed_error`."""
-    try:
+    with noted_errors():
         yield cached_worker(spec)
+
+
+@contextmanager
+def noted_errors() -> Iterator[None]:
+    """Add a note for `typed_error` to errors of the library, in a task's Python process."""
+    try:
+        yield
     except ExtentflowError as exc:
         kind = next(cls for cls in type(exc).__mro__ if cls.__module__ == errors.__name__)
         exc.add_note(ERROR_NOTE + json.dumps({"class": kind.__name__, "message": str(exc)}))
@@ -137,20 +144,25 @@ def _run_partition(
                 receipts.add([receipt])
 
 
-def local_context(cores: int) -> SparkContext:
-    """Return a context on this machine; `local[N,4]` retries the task of a dead Python worker."""
+def local_context(
+    cores: int, settings: Mapping[str, str] | None = None, *, java_options: str = QUICK
+) -> SparkContext:
+    """Return a context on this machine; `local[N,4]` retries the task of a dead Python worker.
+
+    `settings` are Spark's, over those of a local context; `java_options` are the JVM's.
+    """
     # From a zipped library the properties are a temporary file, needed until the JVM has read it.
     with as_file(files("extentflow.engines") / "log4j2.properties") as log4j:
         ours = {
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_SUBMIT_OPTS": f"{QUICK} -Dlog4j2.configurationFile={log4j.as_uri()}",
+            "SPARK_SUBMIT_OPTS": f"{java_options} -Dlog4j2.configurationFile={log4j.as_uri()}",
         }
         # Set while the JVM starts; child processes that start later do without.
         missing = {name: text for name, text in ours.items() if name not in os.environ}
         os.environ.update(missing)
         try:
-            return context(f"local[{cores},{TASK_FAILURES}]", LOCAL)
+            return context(f"local[{cores},{TASK_FAILURES}]", {**LOCAL, **(settings or {})})
         finally:
             for name in missing:
                 os.environ.pop(name, None)

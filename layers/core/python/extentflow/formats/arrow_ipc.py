@@ -59,7 +59,7 @@ _DICTIONARIES, _BATCHES = 2, 3
 _BLOCK = struct.Struct("<qi4xq")
 # Fields of a message and of a record batch in Message.fbs, and kinds of messages.
 _KIND, _HEADER = 1, 2
-_BUFFERS, _COMPRESSION = 2, 3
+_ROWS, _BUFFERS, _COMPRESSION = 0, 2, 3
 _OF_DICTIONARY, _OF_BATCH = 2, 3
 _BUFFER, _SIZE = struct.Struct("<qq"), struct.Struct("<q")
 _CONTINUATION, _LENGTH_BYTES = b"\xff" * 4, 4
@@ -124,6 +124,18 @@ def _structs(data: Buffer, table: int, number: int, kind: struct.Struct) -> list
     if count * kind.size > len(data):
         raise ValueError("a vector that is longer than what holds it")
     return [kind.unpack_from(data, vector + 4 + kind.size * index) for index in range(count)]
+
+
+def stated_rows(metadata: Buffer) -> int:
+    """Return how many rows the metadata of a record batch's message states.
+
+    Raises ValueError and struct.error for damaged metadata.
+    """
+    header = _place(metadata, _target(metadata, 0), _HEADER)
+    if not header:
+        raise ValueError("a message without a header")
+    rows = _place(metadata, _target(metadata, header), _ROWS)
+    return int(_SIZE.unpack_from(metadata, rows)[0]) if rows else 0
 
 
 class _Claims:

@@ -32,7 +32,7 @@ UNCOUNTED_BYTES = 100
 _TYPE, _UNPACKED, _STORED = 1, 2, 3
 # By a page's type: the field of its header that states the number of values.
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
-_OWN_HEADERS = {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}
+OWN_HEADERS = {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}
 
 
 def page_limit_bytes(max_record_bytes: int) -> int:
@@ -84,7 +84,7 @@ def _usual_header(data: Bytes, at: int) -> PageHeader | None:
     kind, unpacked, stored, checksum, own, values = usual.groups()
     number = _number(kind)
     # Of the field before: 3, or 4 if there is a checksum.
-    is_own = (own[0] >> 4) + 3 + bool(checksum) == _OWN_HEADERS.get(number)
+    is_own = (own[0] >> 4) + 3 + bool(checksum) == OWN_HEADERS.get(number)
     count = _number(values) if is_own else None
     return PageHeader(_number(stored), _number(unpacked), usual.end() - at, number, count)
 
@@ -107,12 +107,12 @@ def _unusual_header(data: bytes) -> PageHeader:
         if head & 15 == I32 and number in sizes:
             # As with Arrow, the last one of a field counts.
             sizes[number], at = walk.i32(at)
-        elif head & 15 == STRUCT and number in _OWN_HEADERS.values():
+        elif head & 15 == STRUCT and number in OWN_HEADERS.values():
             values[number], at = _first_number(walk, at)
         else:
             at = walk.behind(head & 15, at)
     kind = sizes[_TYPE]
-    count = values.get(_OWN_HEADERS.get(kind, 0))
+    count = values.get(OWN_HEADERS.get(kind, 0))
     return PageHeader(sizes[_STORED], sizes[_UNPACKED], at + 1, kind, count)
 
 

@@ -20,10 +20,11 @@ from extentflow.formats.parquet_footer import MAGIC, Footer, RowGroup
 from extentflow.formats.parquet_pages import (
     DICTIONARY_PAGE,
     MOST_HEADER_BYTES,
+    OWN_HEADERS,
     PageHeader,
     page_header,
 )
-from extentflow.formats.parquet_thrift import I64, LIST, STRUCT
+from extentflow.formats.parquet_thrift import I32, I64, LIST, STRUCT
 from extentflow.formats.parquet_types import Exact
 from extentflow.formats.thrift_tree import I16, Elements, Struct, read_struct, write_struct
 
@@ -42,14 +43,17 @@ _ARROW_SCHEMA = b"ARROW:schema"
 _ROWS, _GROUPS, _KEY_VALUES = 3, 4, 5
 # RowGroup
 _COLUMNS, _GROUP_ROWS, _FILE_OFFSET, _ORDINAL = 1, 3, 5, 7
+# FileMetaData and ColumnChunk: of files whose footer is in plain text, and pages are not.
+_ENCRYPTION, _ENCRYPTED = 8, (8, 9)
 # ColumnChunk; 4 to 7 place its page indexes
-_CHUNK_OFFSET, _META_DATA, _INDEXES = 2, 3, (4, 5, 6, 7)
+_OTHER_FILE, _CHUNK_OFFSET, _META_DATA, _INDEXES = 1, 2, 3, (4, 5, 6, 7)
 # ColumnMetaData
 _CODEC, _STORED_BYTES, _PLACES, _BLOOM_FILTER = 4, 7, (9, 10, 11), (14, 15)
 _DATA_PAGE, _DICTIONARY_PAGE = 9, 11
 _VALUES = 5
 # Of PageHeader.
 _CRC = 4
+_HEADER = {1: I32, 2: I32, 3: I32, _CRC: I32}
 _USUAL_HEADER_BYTES = 1024
 
 
@@ -95,12 +99,46 @@ class StoredFooter:
         """Return the numbers of the codecs of a row group's columns."""
         return {_meta(chunk).get(_CODEC) for chunk in self.groups[group].structs(_COLUMNS)}
 
+    @property
+    def rows(self) -> int:
+        """How many rows the row groups have. ValueError: the footer contradicts itself."""
+        stated: int = self.tree.get(_ROWS)
+        if stated != sum(group.get(_GROUP_ROWS) for group in self.groups):
+            raise ValueError(f"{stated} rows, and its row groups have others")
+        return stated
+
+    def data_range(self, end: int) -> tuple[int, int]:
+        """Return the bytes `[start, end)` of the file in which all column chunks are.
+
+        ValueError: some are encrypted, in another file, or not between the magic and `end`, where
+        the footer begins; or there are none.
+        """
+        chunks = [chunk for group in self.groups for chunk in group.structs(_COLUMNS)]
+        if self.tree.get(_ENCRYPTION) is not None:
+            raise ValueError("encrypted")
+        places = []
+        for chunk in chunks:
+            if any(chunk.get(number) is not None for number in _ENCRYPTED):
+                raise ValueError("an encrypted column")
+            if chunk.get(_OTHER_FILE) is not None:
+                raise ValueError("a column in another file")
+            places.append(_chunk_range(_meta(chunk)))
+        if not places:
+            raise ValueError("no columns")
+        first, last = min(place[0] for place in places), max(place[1] for place in places)
+        if not len(MAGIC) <= first < last <= end or any(at >= to for at, to in places):
+            raise ValueError(f"columns at [{first}-{last}), and a footer at {end}")
+        return first, last
+
     def with_groups(self, groups: Sequence[Struct]) -> bytes:
         """Return a footer with these row groups, its length and the magic."""
+        written = [written_group(group, ordinal) for ordinal, group in enumerate(groups)]
+        return self.with_written(written, sum(group.get(_GROUP_ROWS) for group in groups))
+
+    def with_written(self, groups: Sequence[bytes], rows: int) -> bytes:
+        """Return a footer with row groups of `written_group`, which have so many rows together."""
         tree = Struct(dict(self.tree.fields))
-        tree.set(_ROWS, I64, sum(group.get(_GROUP_ROWS) for group in groups))
-        for ordinal, group in enumerate(groups):
-            group.set(_ORDINAL, I16, ordinal)
+        tree.set(_ROWS, I64, rows)
         tree.set(_GROUPS, LIST, Elements(STRUCT, list(groups)))
         footer = write_struct(tree)
         return footer + len(footer).to_bytes(4, "little") + MAGIC
@@ -113,9 +151,19 @@ class StoredFooter:
         return self.with_groups([moved(self.groups[group], len(MAGIC) - start)])
 
 
+def written_group(group: Struct, ordinal: int) -> bytes:
+    """Return the bytes of a row group, the one with that ordinal of its file."""
+    group.set(_ORDINAL, I16, ordinal)
+    return write_struct(group)
+
+
 def moved(group: Struct, distance: int) -> Struct:
     """Return a row group `distance` bytes further on in another file."""
-    found = deepcopy(group)
+    return move(deepcopy(group), distance)
+
+
+def move(found: Struct, distance: int) -> Struct:
+    """Move a row group `distance` bytes further on, and return it."""
     if found.get(_FILE_OFFSET):
         found.set(_FILE_OFFSET, I64, found.get(_FILE_OFFSET) + distance)
     for chunk in found.structs(_COLUMNS):
@@ -135,11 +183,8 @@ def sound_pages(group: Struct, data: memoryview, start: int) -> bool:
     """
     for chunk in group.structs(_COLUMNS):
         meta = _meta(chunk)
-        first = meta.get(_DATA_PAGE)
-        dictionary = meta.get(_DICTIONARY_PAGE)
-        if dictionary and dictionary < first:
-            first = dictionary
-        at, end = first - start, first - start + meta.get(_STORED_BYTES)
+        first, last = _chunk_range(meta)
+        at, end = first - start, last - start
         if not 0 <= at < end <= len(data):
             return False
         if not _sound_pages(data[at:end], meta.get(_VALUES)):
@@ -152,9 +197,16 @@ def _sound_pages(chunk: memoryview, values: int) -> bool:
     while at < len(chunk):
         try:
             header = _header(chunk, at)
-            crc = read_struct(chunk, at)[0].get(_CRC)
+            fields = read_struct(chunk, at)[0].fields
         except (IndexError, ValueError):
             return False
+        # As the format has them: nothing behind the header says that a flag in it is damaged.
+        if {number: kind for number, (kind, _) in fields.items()} | {_CRC: I32} != {
+            **_HEADER,
+            OWN_HEADERS.get(header.kind, 0): STRUCT,
+        }:
+            return False
+        crc = fields[_CRC][1] if _CRC in fields else None
         at += header.size
         page = chunk[at : at + header.stored]
         if not 0 <= header.stored == len(page):
@@ -184,6 +236,15 @@ def _without_extras(tree: Struct) -> Struct:
             chunk.drop(*_INDEXES)
             _meta(chunk).drop(*_BLOOM_FILTER)
     return tree
+
+
+def _chunk_range(meta: Struct) -> tuple[int, int]:
+    """Return the bytes `[start, end)` of a column chunk, as its metadata states them."""
+    first: int = meta.get(_DATA_PAGE)
+    dictionary = meta.get(_DICTIONARY_PAGE)
+    if dictionary and dictionary < first:
+        first = dictionary
+    return first, first + meta.get(_STORED_BYTES)
 
 
 def _meta(chunk: Struct) -> Struct:

@@ -4,7 +4,6 @@ Unlike `parquet_thrift`, everything is kept, so that a changed structure can be 
 metadata that this process or Arrow wrote: damaged bytes raise IndexError or ValueError.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -41,7 +40,7 @@ class Struct:
     """A structure: type and value of each field, by its number, in the order in which it was read.
 
     Values are int, bytes (also of doubles, eight of them), `Elements` or `Struct`; those of
-    booleans are their type.
+    booleans are their type. A structure can also be its bytes, which are written as they are.
     """
 
     fields: dict[int, tuple[int, Any]] = field(default_factory=dict)
@@ -103,6 +102,8 @@ class _Reader(CompactWalk):
                 value, at = self.element(of, at, depth)
                 values.append(value)
             return Elements(of, values), at
+        if kind not in (BYTE, DOUBLE):
+            raise ValueError(f"type {kind}")
         end = self.behind(kind, at)
         return bytes(self.data[at:end]), end
 
@@ -114,52 +115,61 @@ class _Reader(CompactWalk):
 
 def write_struct(struct: Struct) -> bytes:
     """Return the bytes of a structure."""
-    return b"".join(_struct(struct))
+    out = bytearray()
+    _put_struct(out, struct)
+    return bytes(out)
 
 
-def _struct(struct: Struct) -> Iterator[bytes]:
+def _put_struct(out: bytearray, struct: Struct) -> None:
     before = 0
     for number, (kind, value) in sorted(struct.fields.items()):
         step = number - before
         if 0 < step <= _NEAR:
-            yield bytes([step << 4 | kind])
+            out.append(step << 4 | kind)
         else:
-            yield bytes([kind]) + _varint(_zigzag(number))
+            out.append(kind)
+            _put_varint(out, _zigzag(number))
         if kind not in (TRUE, FALSE):
-            yield from _value(kind, value)
+            _put(out, kind, value)
         before = number
-    yield b"\0"
+    out.append(0)
 
 
-def _value(kind: int, value: Value) -> Iterator[bytes]:
+def _put(out: bytearray, kind: int, value: Value) -> None:
     if kind in (I16, I32, I64):
-        yield _varint(_zigzag(value))
+        _put_varint(out, _zigzag(value))
     elif kind == BINARY:
-        yield _varint(len(value)) + value
-    elif kind == STRUCT:
-        yield from _struct(value)
+        _put_varint(out, len(value))
+        out += value
+    elif kind == STRUCT and not isinstance(value, bytes):
+        _put_struct(out, value)
     elif kind in (LIST, SET):
-        count = len(value.values)
-        short = count < _LONG_LIST
-        yield bytes([(count if short else _LONG_LIST) << 4 | value.kind])
-        if not short:
-            yield _varint(count)
-        for one in value.values:
-            yield from [one] if value.kind in (TRUE, FALSE) else _value(value.kind, one)
-    elif kind in (BYTE, DOUBLE):
-        yield value
+        _put_list(out, value)
+    elif kind in (BYTE, DOUBLE, STRUCT):
+        out += value
     else:
         raise ValueError(f"type {kind}")
+
+
+def _put_list(out: bytearray, elements: Elements) -> None:
+    count, kind = len(elements.values), elements.kind
+    short = count < _LONG_LIST
+    out.append((count if short else _LONG_LIST) << 4 | kind)
+    if not short:
+        _put_varint(out, count)
+    for one in elements.values:
+        if kind in (TRUE, FALSE):
+            out += one
+        else:
+            _put(out, kind, one)
 
 
 def _zigzag(value: int) -> int:
     return value << 1 if value >= 0 else (-value << 1) - 1
 
 
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
-        found.append(value & 0x7F | 0x80)
+def _put_varint(out: bytearray, value: int) -> None:
+    while value > 0x7F:  # noqa: PLR2004 - the bit that says that more follows
+        out.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    out.append(value)

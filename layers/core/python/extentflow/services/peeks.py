@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
+from extentflow.config.columnar import NONE as ROWS
 from extentflow.config.columns import written_type
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.ledgers import LedgerAddress
@@ -52,6 +53,8 @@ class Peek:
 
     `bad` are the first bad records of the same part, in words. `read` counts the records of that
     part, `filtered` those of them that transforms removed. `more`: the address has other objects.
+    `columnar` is the encoding of values that hold many rows, of which `records` shows the rows as
+    JSON; empty: a record is a row.
     """
 
     version: ObjectVersion
@@ -66,6 +69,7 @@ class Peek:
     read: int
     filtered: int
     more: bool
+    columnar: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,9 @@ def peek(made: AddressedConnector, *, limit: int) -> Peek:
         if extents:
             with contain_defects(version.uri):
                 first = extents[0]
+                as_rows = replace(config, columnar_encoding=ROWS, columnar_groups=())
                 opened = preview(
-                    runtime, config, revision, first, job.content, partitions=lambda _topic: 1
+                    runtime, as_rows, revision, first, job.content, partitions=lambda _topic: 1
                 )
                 columns = _columns(opened, first)
                 part = _first(opened, first, limit)
@@ -120,6 +125,7 @@ def peek(made: AddressedConnector, *, limit: int) -> Peek:
             read=part.read,
             filtered=part.filtered,
             more=len(found) > 1,
+            columnar=config.columnar_encoding if config.columnar else "",
         )
 
 

@@ -188,17 +188,17 @@ class Topics:
         object, and as decoding does.
         """
         expected, found = _Digests(), _Digests()
-        columns = self._columns(topic) if config.columnar else None
+        group = self._group(topic, config) if config.columnar else ""
         store = self.runtime.objects.store(config, revision)
         uris = set()
         for version in select_all(store, KeyScope.of(config), addresses):
             uris.add(replace(version, version_id=None).uri)
-            for values in self._delivered(config, revision, version, columns):
+            for values in self._delivered(config, revision, version, group):
                 expected.add(values)
         if not uris:
             raise Misconfigured(f"there is no object below {addresses[0]}; check the address")
         ends = self.runtime.broker.end_offsets(topic)
-        reader, others = ValueReader(columns, keys=self.keys), 0
+        reader, others = ValueReader(keys=self.keys), 0
         for records in self._read(topic, dict.fromkeys(ends, 0), ends):
             if not config.columnar:
                 found.add(pa.array([one.value for one in records], pa.large_binary()))
@@ -211,33 +211,39 @@ class Topics:
         missing, unexpected = _difference(expected, found)
         return Verified(topic, len(uris), len(expected), len(found), missing, unexpected, others)
 
-    def _columns(self, topic: str) -> list[str]:
-        """Return the columns of a topic's first columnar value."""
+    def _group(self, topic: str, config: ConnectorConfig) -> str:
+        """Return the column group whose values a topic holds; empty: all columns."""
         ends = self.runtime.broker.end_offsets(topic)
         for records in self._read(topic, dict.fromkeys(ends, 0), ends):
-            for batch in _batches(ValueReader(keys=self.keys), topic, records[:1]):
-                return list(batch.rows.schema.names)
-        raise Misconfigured(f"topic {topic} holds nothing")
+            facts = BatchFacts.of(records[0].headers)
+            group = "" if facts is None else facts.group
+            if group not in {one.name for one in config.columnar_groups} | {""}:
+                raise Misconfigured(
+                    f"topic {topic} holds the column group {group}; state the columnar.groups of"
+                    " its connector"
+                )
+            return group
+        return ""
 
     def _delivered(
         self,
         config: ConnectorConfig,
         revision: int,
         version: ObjectVersion,
-        columns: Sequence[str] | None,
+        group: str,
     ) -> Iterator[pa.Array]:
-        """Yield the values of an object's rows; of `columns`, as JSON."""
+        """Yield the values of an object's rows; of columnar ones, those of a group, as JSON."""
         runtime = self.runtime
         content = runtime.objects.recognised(config, revision, version)
         request = job_request(config, revision, version, "none", 1, content=content)
         if request.unfit:
             raise Permanent(request.unfit)
-        if columns is not None:  # as cheap as it can be, for all columns at once
+        if config.columnar:  # as cheap as it can be
             config = replace(
                 config,
                 columnar_encoding=ARROW,
                 columnar_compression="none",
-                columnar_groups=(),
+                columnar_groups=config.columnar_groups if group else (),
                 columnar_encryption_columns=(),
                 columnar_batch_bytes=1 << 30,
             )
@@ -251,7 +257,7 @@ class Topics:
                     if chunk.bad and config.errors_tolerance != "all":
                         unit = opened.format.location_unit
                         raise CorruptRecord(describe(extent, chunk.bad[0], unit))
-                    yield from _values(chunk, columns)
+                    yield from _values(chunk, group if config.columnar else None)
 
     def _read(
         self,
@@ -265,16 +271,17 @@ class Topics:
         return self.runtime.broker.read_from(topic, begin, end=end, group=group, follow=follow)
 
 
-def _values(chunk: ConvertedChunk, columns: Sequence[str] | None) -> Iterator[pa.Array]:
-    if columns is None:
+def _values(chunk: ConvertedChunk, group: str | None) -> Iterator[pa.Array]:
+    """Yield values of rows; those of a group of columnar values as JSON (None: they are rows)."""
+    if group is None:
         yield chunk.records.values
         return
     for value, headers in zip(
         chunk.records.values.to_pylist(), chunk.records.headers or (), strict=True
     ):
         facts = BatchFacts.of(headers)
-        if facts is not None:
-            yield _as_json(decode(value, facts, columns))
+        if facts is not None and facts.group == group:
+            yield _as_json(decode(value, facts))
 
 
 def _difference(expected: _Digests, found: _Digests) -> tuple[int, int]:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -20,8 +20,8 @@ from extentflow.sink import (
 )
 from extentflow.sink.native import Library, trusted_library
 from extentflow.sink.partitions import KnownTopics
-from extentflow.sink.producer import ProducerHandle
-from extentflow.sink.reader import ConsumedRecord, read_committed
+from extentflow.sink.producer import LOG, ProducerHandle
+from extentflow.sink.reader import ConsumedRecord, consumer_settings, read_committed
 from extentflow.sink.settings import (
     Sign,
     Timeouts,
@@ -211,6 +211,14 @@ class KafkaBroker:
             timeouts=timeouts,
             sign=self._sign,
         )
+
+    def reader_settings(self, group: str) -> dict[str, Any]:
+        """Return librdkafka's settings of a consumer of committed records, with secrets.
+
+        `group` as for `read_from`. Raises CredentialsUnavailable and Misconfigured.
+        """
+        settings = consumer_settings(self._look_up(self._kafka), group)
+        return {**with_tokens(settings, self._sign), "logger": LOG}
 
     def open_job_events(self) -> Sink:
         """Return a sink for job events; it belongs to no slot, and its commit flushes.

@@ -82,15 +82,24 @@ class Triggered:
 
 
 @contextmanager
-def session(master: str | None, cores: int | None) -> Iterator[SparkSession]:
+def session(
+    master: str | None,
+    cores: int | None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    java_options: str = engine.QUICK,
+) -> Iterator[SparkSession]:
     """Yield spark-submit's session, one on `master`, or a local one.
+
+    `settings` are Spark's for a session that starts here, `java_options` those of a local JVM.
 
     Raises as `engine.context`; JvmEnded if the JVM ends while the session is used.
     """
     if master is None and SUBMITTED not in os.environ:
-        context = engine.local_context(cores or os.cpu_count() or 1)
+        cores = cores or os.cpu_count() or 1
+        context = engine.local_context(cores, settings, java_options=java_options)
     else:
-        context = engine.context(master, {})
+        context = engine.context(master, dict(settings or {}))
         with engine.jvm_calls():
             engine.silence_query_logs(context)
     with engine.jvm_calls():
@@ -178,7 +187,7 @@ class Service:
             interval = f"{round(terms.every_seconds * 1000)} milliseconds"
             return writer.trigger(processingTime=interval).start()
         except (PySparkException, Py4JError) as exc:
-            raise (engine.jvm_end() or QueryFailed(_cause(str(exc)))) from exc
+            raise (engine.jvm_end() or QueryFailed(failure_cause(str(exc)))) from exc
 
     def _follow(self, query: StreamingQuery, report: Callable[[Triggered], None]) -> int:
         """Report a query's triggers until it ends; return how many extents became final."""
@@ -194,10 +203,10 @@ class Service:
                     ended += found.extents
                     report(found)
             if not self._stopping.is_set() and (failure := query.exception()) is not None:
-                raise QueryFailed(_cause(str(failure))) from failure
+                raise QueryFailed(failure_cause(str(failure))) from failure
         except (Py4JError, OSError) as exc:
             if not self._stopping.is_set():
-                raise (engine.jvm_end() or QueryFailed(_cause(str(exc)))) from exc
+                raise (engine.jvm_end() or QueryFailed(failure_cause(str(exc)))) from exc
             log.debug("the JVM got the signal, too, and ended before the query did: %s", exc)
         return ended
 
@@ -244,7 +253,7 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
         )
 
 
-def _cause(text: str) -> str:
+def failure_cause(text: str) -> str:
     """Return what says most of a report: our own error, Python's, Java's, else its first line."""
     text = re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n=== Streaming Query ===")[0])
     ours = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", text)

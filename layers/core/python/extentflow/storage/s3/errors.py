@@ -36,10 +36,10 @@ def bucket_gone(where: str, endpoint: str) -> BucketGone:
 
 
 _TRANSIENT_CODES = frozenset(
-    ("BandwidthLimitExceeded", "InternalError", "OperationAborted", "PriorRequestNotComplete")
+    ("BandwidthLimitExceeded", "ConditionalRequestConflict", "InternalError", "OperationAborted")
 ).union(
-    ("RequestLimitExceeded", "RequestThrottled", "RequestTimeout", "ServiceUnavailable"),
-    ("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"),
+    ("PriorRequestNotComplete", "RequestLimitExceeded", "RequestThrottled", "RequestTimeout"),
+    ("ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"),
 )
 _TRANSIENT_STATUSES = frozenset((429, *range(500, 600))) - {501}
 _CREDENTIAL_CODES = frozenset(("AccessDenied", "ExpiredToken", "ExpiredTokenException")).union(
@@ -62,6 +62,10 @@ _PERMISSIONS = {
     " s3:GetObjectTagging and s3:GetObjectVersionTagging here",
     "CreateMultipartUpload": "s3:PutObject and s3:PutObjectTagging",
     "DeleteObject": "s3:DeleteObject and s3:DeleteObjectVersion",
+    "AbortMultipartUpload": "s3:AbortMultipartUpload",
+    "CompleteMultipartUpload": "s3:PutObject",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "UploadPart": "s3:PutObject",
     "PutObject": "s3:PutObject",
 }
 _READ_PERMISSIONS = (

@@ -46,7 +46,9 @@ from extentflow.storage import Listed, ObjectProperties, Page, StoreOptions, ran
 from extentflow.storage.ranges import TransferCounters
 from extentflow.storage.s3.changes import ObjectChanges
 from extentflow.storage.s3.errors import S3Error, bucket_gone
+from extentflow.storage.s3.folder import S3Folder
 from extentflow.storage.s3.listing import Listings
+from extentflow.storage.s3.uploads import Uploads
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -110,10 +112,9 @@ class S3Store:
         self.endpoint = options.endpoint or default
         page_keys = self._limits.page_keys
         self._listings = Listings(self._request, self._retry, self.endpoint, page_keys)
-        # S3 documents If-Match of DeleteObject; other servers may ignore it.
-        self._changes = ObjectChanges(
-            self._request, self._retry, self.endpoint, not (options.endpoint or configured)
-        )
+        # S3 documents conditions of its requests; other servers may ignore them.
+        self._is_aws = not (options.endpoint or configured)
+        self._changes = ObjectChanges(self._request, self._retry, self.endpoint, self._is_aws)
         self._reset()
         _open_stores.add(self)
 
@@ -166,6 +167,14 @@ class S3Store:
 
     def require_conditional_deletes(self, bucket: str, folder: str) -> None:
         self._changes.require_conditional_deletes(bucket, folder)
+
+    def folder(self, bucket: str, prefix: str) -> S3Folder:
+        """Return a folder of a bucket; `prefix` is empty or ends with `/`."""
+        return S3Folder(self._request, self._retry, bucket, prefix)
+
+    def uploads(self) -> Uploads:
+        """Return the uploads of new objects with this store's client."""
+        return Uploads(self._request, self._retry, self.endpoint, is_aws=self._is_aws)
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""

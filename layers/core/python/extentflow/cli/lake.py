@@ -1,0 +1,175 @@
+"""`extentflow lake`: write topics to Parquet files or an Iceberg table on Spark, exactly once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from extentflow.cli import output
+from extentflow.cli.output import STOPPED, AsJson, Cores, Master
+from extentflow.errors import Misconfigured
+from extentflow.plugins import from_extra
+
+if TYPE_CHECKING:
+    from extentflow.config.columns import Schema
+    from extentflow.spark.lake.service import Delivered
+
+# JSON values in an Arrow batch for Python; columnar ones have about a MiB each.
+DOCUMENTS, COLUMNAR_VALUES = 10_000, 16
+# Rows pass through this JVM, unlike that of other commands.
+JAVA_OPTIONS = "-XX:-UsePerfData"
+LOCAL = {"spark.driver.memory": "2g", "spark.sql.session.timeZone": "UTC"}
+
+Topics = Annotated[list[str], Argument(help="Topics with columnar values, or JSON with --schema.")]
+To = Annotated[
+    str | None,
+    Option("--to", help="Folder: s3a://bucket/prefix, or local. With --table: the warehouse."),
+]
+Table = Annotated[
+    str | None, Option("--table", help="Iceberg table, as sales.orders (default: Parquet files).")
+]
+Catalog = Annotated[
+    str | None,
+    Option("--catalog", help="Instead of --to: Iceberg catalog in Spark's settings (--conf)."),
+]
+PartitionBy = Annotated[
+    str | None,
+    Option("--partition-by", help="Columns, as day,region; with --table also days(seen)."),
+]
+JsonSchema = Annotated[
+    str | None, Option("--schema", help="Columns of JSON values, in the syntax of json.schema.")
+]
+Every = Annotated[float, Option("--every", min=0, help="Seconds from one batch to the next.")]
+Once = Annotated[bool, Option("--once", help="Write what the topics hold when it begins, and end.")]
+MostOffsets = Annotated[
+    int | None,
+    Option("--max-offsets-per-trigger", min=1, help="Most offsets of a batch (default: all)."),
+]
+Endpoint = Annotated[
+    str | None, Option("--endpoint", help="URL of an S3-compatible store (default: AWS).")
+]
+KafkaOptions = Annotated[
+    list[str] | None,
+    Option("--kafka-option", help="Of Spark's Kafka source, as kafka.security.protocol=SSL."),
+]
+Conf = Annotated[list[str] | None, Option("--conf", help="Setting of Spark, as name=value.")]
+Jars = Annotated[
+    str | None,
+    Option("--jars", help="Jars of Kafka's source and Iceberg, with commas (default: from Maven)."),
+]
+Checkpoint = Annotated[
+    str | None,
+    Option(help="Folder of Spark's batch log; may be deleted (default: temporary)."),
+]
+
+
+def lake(
+    topics: Topics,
+    *,
+    to: To = None,
+    table: Table = None,
+    catalog: Catalog = None,
+    partition_by: PartitionBy = None,
+    schema: JsonSchema = None,
+    once: Once = False,
+    every: Every = 10.0,
+    max_offsets: MostOffsets = None,
+    endpoint: Endpoint = None,
+    kafka_option: KafkaOptions = None,
+    conf: Conf = None,
+    jars: Jars = None,
+    cores: Cores = None,
+    master: Master = None,
+    checkpoint: Checkpoint = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write topics to Parquet files or an Iceberg table on Spark, exactly once.
+
+    The target states up to which offsets it holds the topics: every start continues there. SIGTERM
+    ends it; a batch that is not committed is written by the next start.
+    """
+    from extentflow.cli.opened import open_runtime
+    from extentflow.cli.progress import signals_stop
+
+    with from_extra("spark", "`extentflow lake`"):
+        from extentflow.spark.lake.service import LakeService, LakeTerms
+        from extentflow.spark.lake.session import LakeAddress, as_uri, local_settings, require_jars
+        from extentflow.spark.query import session
+    where = LakeAddress(
+        to=to, table=table, catalog=catalog, partition_by=partition_by, endpoint=endpoint
+    )
+    if found := where.problems():
+        raise Misconfigured(found)
+    declared = _read_schema(schema)
+    options = _pairs("--kafka-option", kafka_option)
+    runtime = open_runtime()
+    if runtime.settings.kafka and not options:
+        raise Misconfigured(
+            f"kafka.{', kafka.'.join(runtime.settings.kafka)}: Spark's source takes the names of"
+            " Java's client; repeat what connects to the brokers as --kafka-option, for example"
+            " kafka.security.protocol=SASL_SSL"
+        )
+    for topic in topics:  # before Spark takes its time to start
+        runtime.topic(topic)
+    settings = {**LOCAL, **local_settings(jars, iceberg=table is not None, to=to or "")}
+    settings |= _pairs("--conf", conf)
+    with (
+        session(master, cores, settings, java_options=JAVA_OPTIONS) as spark,
+        TemporaryDirectory(prefix="extentflow-") as temporary,
+    ):
+        require_jars(spark, iceberg=table is not None, to=to or "")
+        target = where.open(spark)
+        terms = LakeTerms(
+            topics=tuple(dict.fromkeys(topics)),
+            checkpoint=as_uri(checkpoint or temporary),
+            every_seconds=None if once else every,
+            kafka=options,
+            declared=declared,
+            most_offsets=max_offsets,
+            arrow_records=COLUMNAR_VALUES if declared is None else DOCUMENTS,
+        )
+        service = LakeService(spark, target, terms, runtime)
+        until = "until what they hold now is written" if once else "until Ctrl-C or SIGTERM"
+        output.note(f"writing {', '.join(terms.topics)} to {target.where}, {until}")
+        with signals_stop(service.stop) as stopped:
+            service.run(partial(_report, as_json=as_json))
+    if once and stopped():
+        raise typer.Exit(STOPPED)
+
+
+def _read_schema(text: str | None) -> Schema | None:
+    from extentflow.config.columns import JSON_SCHEMA
+
+    if text is None:
+        return None
+    try:
+        return JSON_SCHEMA.read(text)
+    except ValueError as exc:
+        raise Misconfigured(f"--schema {exc}") from exc
+
+
+def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
+    pairs = dict(word.partition("=")[::2] for word in words or ())
+    if "" in pairs or not all("=" in word for word in words or ()):
+        raise Misconfigured(f"{option} is written as name=value")
+    return pairs
+
+
+def _report(delivered: Delivered, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(delivered)) + "\n")
+        sys.stdout.flush()  # a program that reads a pipe waits for this line
+        return
+    output.out.print(
+        f"batch {delivered.batch}: {output.counted(delivered.rows, 'row')} in"
+        f" {output.duration(delivered.seconds)}; the target holds {delivered.offsets}",
+        highlight=False,
+        markup=False,
+    )

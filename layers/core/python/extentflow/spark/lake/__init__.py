@@ -1,0 +1,13 @@
+"""Topics as tables: a streaming query that writes Parquet folders or Iceberg tables, exactly once.
+
+    service   the query: micro-batches, their ranges, what happens before, after and instead of one
+    target    the port: a table that states the offsets up to which it holds topics
+    iceberg   its adapter for Iceberg tables
+    parquet   its adapter for folders of Parquet files
+    rows      Kafka records to rows, on executors
+    columns   types, and how columns grow
+    session   the jars that a session of Spark needs
+
+docs/lake.md describes guarantees and limits. The decoding of values is that of
+`extentflow.columnar` and `extentflow.formats`.
+"""

@@ -1,0 +1,292 @@
+"""A streaming query that writes topics to a lake target, exactly once.
+
+    topics ──Structured Streaming, read_committed──> micro-batch ──foreachBatch──> Target
+                                                                      │
+    offsets that the target holds ── all of the batch: skip ──────────┤
+                                  ── a part: the rest is written ─────┤
+                                  ── less than its start: refused ────┘
+
+The target's commit has the rows and the offsets up to which it holds them. A start reads these
+offsets and continues there; Spark's checkpoint holds no progress that the target does not have, and
+may be deleted. A batch with new columns fails, the target gets them, and the same batch is written
+again, within the same call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
+
+from extentflow.columnar import BatchFacts
+from extentflow.columnar.values import decode
+from extentflow.config.columns import Schema, json_type
+from extentflow.engines import spark as engine
+from extentflow.errors import ExtentflowError
+from extentflow.formats.json_arrays import delivered_type
+from extentflow.sink.reader import ConsumedRecord
+from extentflow.spark.lake.columns import in_parquet, in_spark, merged
+from extentflow.spark.lake.rows import KAFKA_COLUMNS, grown_columns
+from extentflow.spark.lake.target import (
+    EARLIEST,
+    Batch,
+    Offsets,
+    TableState,
+    Target,
+    Written,
+    advanced,
+    offsets_text,
+    read_offsets,
+)
+from extentflow.spark.query import QueryFailed, failure_cause
+from extentflow.wiring import Runtime
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS: Final = 0.2
+# Offsets before a partition's end in which its newest value is, behind which are markers.
+NEWEST: Final = 8
+# A batch of rows whose columns grow once more each time; a table has few generations of columns.
+MOST_GROWTHS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeTerms:
+    """The settings of a query; `every_seconds` None: what the topics hold at its start.
+
+    `checkpoint` is a URI. `kafka` are options of Spark's Kafka source, beside those set here.
+    `declared` is the schema of JSON values. `most_offsets` bounds a micro-batch.
+    """
+
+    topics: tuple[str, ...]
+    checkpoint: str
+    every_seconds: float | None
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    declared: Schema | None = None
+    most_offsets: int | None = None
+    arrow_records: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One micro-batch: what was committed to the target. `rows` 0: it had the batch already."""
+
+    batch: int
+    rows: int
+    seconds: float
+    offsets: str
+
+
+class LakeService:
+    """Runs one query until it ends or is stopped."""
+
+    def __init__(
+        self, spark: SparkSession, target: Target, terms: LakeTerms, runtime: Runtime
+    ) -> None:
+        self._spark = spark
+        self._target = target
+        self._terms = terms
+        self._runtime = runtime
+        self._stopping = threading.Event()
+        self._failure: ExtentflowError | None = None
+        self._state = TableState()
+
+    def stop(self) -> None:
+        """Let `run` return within seconds; from any thread, or a signal handler."""
+        self._stopping.set()
+
+    def run(self, report: Callable[[Delivered], None]) -> None:
+        """Write the topics until `stop`, or what they hold.
+
+        Raises the first error of a micro-batch; Conflict where another query writes the topics.
+        """
+        self._state = self._target.open()
+        if self._state.columns is None:
+            self._create()
+        # Arrow batches of this many records go to Python; a columnar value has about a MiB.
+        self._spark.conf.set(
+            "spark.sql.execution.arrow.maxRecordsPerBatch", str(self._terms.arrow_records)
+        )
+        self._follow(self._start(report))
+
+    def _create(self) -> None:
+        """Create the table with the columns of the newest values and of --schema, if any."""
+        columns = newest_columns(self._runtime, self._terms.topics, spark=self._target.spark)
+        if self._terms.declared is not None:
+            documents = declared_columns(self._terms.declared, spark=self._target.spark)
+            columns = merged(columns or documents, documents, "--schema")
+        if columns is not None:
+            self._state = self._target.grow(columns, self._state)
+
+    def _start(self, report: Callable[[Delivered], None]) -> StreamingQuery:
+        terms = self._terms
+        partitions = {one: self._runtime.broker.end_offsets(one) for one in terms.topics}
+        earliest = {one: dict.fromkeys(ends, EARLIEST) for one, ends in partitions.items()}
+        held = {one: self._state.offsets.get(one, {}) for one in terms.topics}
+        options = {
+            "kafka.bootstrap.servers": self._runtime.settings.bootstrap_servers,
+            **terms.kafka,
+            "kafka.isolation.level": "read_committed",
+            "subscribe": ",".join(terms.topics),
+            "includeHeaders": "true",
+            "startingOffsets": offsets_text(advanced(earliest, held)),
+            # Records that retention removed before they were read are an error.
+            "failOnDataLoss": "true",
+        }
+        if terms.most_offsets is not None:
+            options["maxOffsetsPerTrigger"] = str(terms.most_offsets)
+
+        def deliver(records: DataFrame, batch: int) -> None:
+            self._deliver(records, batch, report)
+
+        try:
+            source = self._spark.readStream.format("kafka").options(**options).load()
+            writer = source.select(*KAFKA_COLUMNS).writeStream.foreachBatch(deliver)
+            writer = writer.option("checkpointLocation", terms.checkpoint)
+            if terms.every_seconds is None:
+                return writer.trigger(availableNow=True).start()
+            interval = f"{round(terms.every_seconds * 1000)} milliseconds"
+            return writer.trigger(processingTime=interval).start()
+        except (PySparkException, Py4JError) as exc:
+            raise (engine.jvm_end() or QueryFailed(failure_cause(str(exc)))) from exc
+
+    def _follow(self, query: StreamingQuery) -> None:
+        """Wait for the end of a query, or stop it."""
+        try:
+            while query.isActive and not self._stopping.wait(WATCH_SECONDS):
+                pass
+            if self._stopping.is_set():
+                with suppress(StreamingQueryException):  # it is over: how does not matter
+                    query.stop()
+                return
+            failure = query.exception()
+        except (Py4JError, OSError) as exc:
+            if self._stopping.is_set():
+                log.debug("the JVM got the signal, too, and ended before the query did: %s", exc)
+                return
+            raise (engine.jvm_end() or QueryFailed(failure_cause(str(exc)))) from exc
+        if self._failure is not None:
+            raise self._failure from failure
+        if failure is not None:
+            raise QueryFailed(failure_cause(str(failure))) from failure
+
+    # -- one micro-batch, in the thread that Spark calls -------------------------------------------
+
+    def _deliver(
+        self, records: DataFrame, number: int, report: Callable[[Delivered], None]
+    ) -> None:
+        began = time.monotonic()
+        try:
+            batch = logged_batch(self._spark, self._terms.checkpoint, number)
+            left = batch.remaining(self._state.offsets, self._target.where)
+            rows = 0
+            if left is not None:
+                written = self._written(_only(records, left, batch), left)
+                self._state, rows = written.state, written.rows
+        except ExtentflowError as exc:
+            self._failure = exc
+            raise
+        seconds = time.monotonic() - began
+        report(Delivered(number, rows, seconds, offsets_text(self._state.offsets)))
+
+    def _written(self, records: DataFrame, batch: Batch) -> Written:
+        """Write a batch; where it has columns that the table lacks, add them and write it again."""
+        for _ in range(MOST_GROWTHS):
+            try:
+                return self._target.write(records, batch, self._state, self._terms.declared)
+            except (PySparkException, Py4JError) as exc:
+                text = str(exc)
+                columns = grown_columns(text)
+                if columns is None:
+                    error = engine.typed_error(text) or engine.jvm_end()
+                    raise (error or QueryFailed(failure_cause(text))) from exc
+                log.info("%s gets columns: %s", self._target.where, columns)
+                self._state = self._target.grow(columns, self._state)
+        raise QueryFailed(
+            f"{self._target.where}: a batch has more than {MOST_GROWTHS} generations of columns;"
+            " write fewer offsets per batch (--max-offsets-per-trigger)"
+        )
+
+
+def _only(records: DataFrame, left: Batch, batch: Batch) -> DataFrame:
+    """Return the records of a batch that are in what is left of it."""
+    clipped = [
+        (sql.col("topic") == topic)
+        & (sql.col("partition") == partition)
+        & (sql.col("offset") < start)
+        for topic, starts in left.start.items()
+        for partition, start in starts.items()
+        if start > batch.start.get(topic, {}).get(partition, 0)
+    ]
+    for held in clipped:
+        records = records.where(~held)
+    return records
+
+
+def declared_columns(declared: Schema, *, spark: bool) -> pa.Schema:
+    """Return how a table holds the columns of JSON values. Raises UnsupportedType."""
+    found = pa.schema([(name, delivered_type(json_type(kind))) for name, kind in declared])
+    return in_spark(found) if spark else in_parquet(found)
+
+
+def newest_columns(runtime: Runtime, topics: Iterable[str], *, spark: bool) -> pa.Schema | None:
+    """Return the columns of the newest columnar value of each topic, merged; None: there is none.
+
+    Raises UnsupportedType, IncompatibleSchema, CorruptRecord, SinkUnavailable, Misconfigured.
+    """
+    columns: pa.Schema | None = None
+    for topic in topics:
+        for record in _newest_records(runtime, topic):
+            facts = BatchFacts.of(record.headers)
+            if facts is None:
+                continue
+            rows = decode(record.value or b"", facts)
+            found = in_spark(rows.schema) if spark else in_parquet(rows.schema)
+            where = f"topic {topic}[{record.partition}] offset {record.offset}"
+            columns = found if columns is None else merged(columns, found, where)
+    return columns
+
+
+def _newest_records(runtime: Runtime, topic: str) -> list[ConsumedRecord]:
+    """Return the newest record of each partition, where it is among its last offsets."""
+    ends = runtime.broker.end_offsets(topic)
+    begin = {one: max(0, end - NEWEST) for one, end in ends.items()}
+    group = f"{runtime.settings.app_id}.lake"
+    newest: dict[int, ConsumedRecord] = {}
+    for records in runtime.broker.read_from(topic, begin, end=ends, group=group):
+        newest.update({one.partition: one for one in records})
+    return list(newest.values())
+
+
+# -- Spark's checkpoint ----------------------------------------------------------------------------
+
+
+def logged_batch(spark: SparkSession, checkpoint: str, number: int) -> Batch:
+    """Return the ranges of a micro-batch out of Spark's log of offsets, which it writes first."""
+    end = _logged_offsets(spark, f"{checkpoint}/offsets/{number}")
+    before = f"{checkpoint}/offsets/{number - 1}" if number else f"{checkpoint}/sources/0/0"
+    return Batch(_logged_offsets(spark, before), end)
+
+
+def _logged_offsets(spark: SparkSession, path: str) -> Offsets:
+    """Return the offsets in the last line of a file of a checkpoint."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - there is no public way to Hadoop's file systems
+    conf: Any = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+    file = jvm.org.apache.hadoop.fs.Path(path)
+    stream = file.getFileSystem(conf).open(file)
+    try:
+        text: str = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+    finally:
+        stream.close()
+    return read_offsets(text[text.rindex("\n") + 1 :] if "\n" in text else text)

@@ -1,0 +1,337 @@
+"""Uploads of new objects: in one request, or in parts that become one object when all are there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any
+
+from extentflow.errors import (
+    ExtentflowError,
+    ObjectChanged,
+    ObjectGone,
+    ProcessExhausted,
+    Retryable,
+)
+from extentflow.retry import RetryPolicy
+from extentflow.storage.s3.errors import Unsupported
+from extentflow.storage.targets import PROBE, Spool, other_bytes
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+log = logging.getLogger(__name__)
+
+# Parts have 5 MiB or more, except the last one; 10,000 of them make an object.
+PART_BYTES = 16 << 20
+MOST_PARTS = 10_000
+PARALLEL_PARTS = 4
+_ONLY_NEW = "*"
+_COMPARED_BYTES = 8 << 20
+
+
+@dataclass(slots=True)
+class Uploads:
+    """The requests of one store that make objects. `is_aws`: conditions are known to be honoured.
+
+    Where a server honours no condition (`refuses_existing`), requests have none.
+    """
+
+    request: Callable[[str], AbstractContextManager[S3Client]]
+    retry: RetryPolicy
+    endpoint: str
+    is_aws: bool
+    part_bytes: int = PART_BYTES
+    _honours: dict[str, bool] = field(default_factory=dict)
+
+    def refuses_existing(self, bucket: str, folder: str) -> bool:
+        """Whether the server refuses to put an object over another one, if so requested.
+
+        Asked once per bucket, and never of S3 itself: puts and deletes a small hidden object.
+        """
+        if self.is_aws:
+            return True
+        if bucket not in self._honours:
+            key = f"{folder}/{PROBE}{os.urandom(8).hex()}".removeprefix("/")
+            self._honours[bucket] = self._probe(bucket, key)
+        return self._honours[bucket]
+
+    def names(self, bucket: str, folder: str, start: str) -> Iterator[str]:
+        """Yield what follows the folder in keys that are not before `start`, in order."""
+        prefix = f"{folder}/"
+        # StartAfter leaves its own key out.
+        more: Any = {"StartAfter": f"{prefix}{_before(start)}"} if start else {}
+        while True:
+
+            def page(more: Any = more) -> Any:  # noqa: ANN401 - parameters, and a response
+                with self.request(f"s3://{bucket}/{prefix}*") as client:
+                    return client.list_objects_v2(Bucket=bucket, Prefix=prefix, **more)
+
+            found = self.retry.call(page)
+            names = (one["Key"].removeprefix(prefix) for one in found.get("Contents", ()))
+            yield from (name for name in names if name >= start)
+            if not found.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": found["NextContinuationToken"]}
+
+    def read(self, bucket: str, key: str) -> bytes:
+        """Return a small object. Raises ObjectGone where there is none."""
+
+        def read() -> bytes:
+            with self.request(f"s3://{bucket}/{key}") as client:
+                return client.get_object(Bucket=bucket, Key=key)["Body"].read()
+
+        return self.retry.call(read)
+
+    def create(self, bucket: str, key: str, content: bytes) -> bool:
+        """Put a small object; False: the key exists, with other bytes."""
+        try:
+            self.retry.call(lambda: self._put(bucket, key, content))
+        except ObjectChanged:
+            # It may be this one, of a request whose response was lost.
+            with suppress(ObjectGone):
+                return self.read(bucket, key) == content
+            return False
+        return True
+
+    def delete(self, bucket: str, key: str) -> None:
+        """Delete an object, where there is one."""
+
+        def delete() -> None:
+            with self.request(f"s3://{bucket}/{key}") as client:
+                client.delete_object(Bucket=bucket, Key=key)
+
+        self.retry.call(delete)
+
+    def put_file(self, bucket: str, key: str, file: IO[bytes], size: int) -> None:
+        """Make an object of a file, unless it exists. Raises Conflict where that has other bytes.
+
+        In parts where it is larger than one; none of them is left of an upload that fails.
+        """
+        where = f"s3://{bucket}/{key}"
+        try:
+            if size <= self.part_bytes:
+                body = os.pread(file.fileno(), size, 0)
+                self.retry.call(lambda: self._put(bucket, key, body))
+            else:
+                self._put_parts(bucket, key, file, size)
+        except ObjectChanged as exc:
+            if not self._is_same(bucket, key, file, size):
+                raise other_bytes(where) from exc
+
+    def abort_all(self, bucket: str, folder: str) -> None:
+        """Abort the unfinished uploads to a folder."""
+        prefix = f"{folder}/"
+
+        def unfinished() -> list[tuple[str, str]]:
+            with self.request(f"s3://{bucket}/{prefix}*") as client:
+                found = client.list_multipart_uploads(Bucket=bucket, Prefix=prefix)
+            return [(one["Key"], one["UploadId"]) for one in found.get("Uploads", ())]
+
+        try:
+            while uploads := self.retry.call(unfinished):
+                for key, upload in uploads:
+                    self._abort(bucket, key, upload)
+        except Unsupported as exc:
+            log.warning("%s; parts of unfinished uploads may be left below %s", exc, prefix)
+
+    def _probe(self, bucket: str, key: str) -> bool:
+        where = f"s3://{bucket}/{key}"
+
+        def put() -> None:
+            with self.request(where) as client:
+                client.put_object(Bucket=bucket, Key=key, Body=b"", IfNoneMatch=_ONLY_NEW)
+
+        try:
+            self.retry.call(put)
+            self.retry.call(put)
+        except ObjectChanged:
+            return True
+        except Unsupported:
+            return False
+        finally:
+            self.delete(bucket, key)
+        return False
+
+    def _condition(self, bucket: str) -> Any:  # noqa: ANN401 - parameters of several requests
+        honours = self.is_aws or self._honours.get(bucket, True)
+        return {"IfNoneMatch": _ONLY_NEW} if honours else {}
+
+    def _put(self, bucket: str, key: str, body: bytes) -> None:
+        with self.request(f"s3://{bucket}/{key}") as client:
+            client.put_object(Bucket=bucket, Key=key, Body=body, **self._condition(bucket))
+
+    def _put_parts(self, bucket: str, key: str, file: IO[bytes], size: int) -> None:
+        part_bytes = max(self.part_bytes, -(-size // MOST_PARTS))
+        where = f"s3://{bucket}/{key}"
+
+        def begin() -> str:
+            with self.request(where) as client:
+                return client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+
+        upload = self.retry.call(begin)
+
+        def put(number: int) -> CompletedPartTypeDef:
+            start = (number - 1) * part_bytes
+            body = os.pread(file.fileno(), min(part_bytes, size - start), start)
+
+            def part() -> str:
+                with self.request(f"{where}[{start}-{start + len(body)})") as client:
+                    answer = client.upload_part(
+                        Bucket=bucket, Key=key, UploadId=upload, PartNumber=number, Body=body
+                    )
+                return answer["ETag"]
+
+            return {"ETag": self.retry.call(part), "PartNumber": number}
+
+        try:
+            with ThreadPoolExecutor(PARALLEL_PARTS) as threads:
+                parts = list(threads.map(put, range(1, -(-size // part_bytes) + 1)))
+            self._complete(bucket, key, upload, parts)
+        except BaseException:
+            with suppress(ExtentflowError):  # the error that led here is the one to report
+                self._abort(bucket, key, upload)
+            raise
+
+    def _complete(
+        self, bucket: str, key: str, upload: str, parts: list[CompletedPartTypeDef]
+    ) -> None:
+        """Make an object of the parts. A lost response counts if the object is there."""
+        where = f"s3://{bucket}/{key}"
+        try:
+            with self.request(where) as client:
+                client.complete_multipart_upload(
+                    Bucket=bucket,
+                    Key=key,
+                    UploadId=upload,
+                    MultipartUpload={"Parts": parts},
+                    **self._condition(bucket),
+                )
+        except Retryable as exc:
+
+            def head() -> None:
+                with self.request(where) as client:
+                    client.head_object(Bucket=bucket, Key=key)
+
+            try:
+                self.retry.call(head)
+            except ObjectGone:
+                raise exc from None
+            raise ObjectChanged(f"{where} exists") from exc
+
+    def _abort(self, bucket: str, key: str, upload: str) -> None:
+        def abort() -> None:
+            with (
+                self.request(f"s3://{bucket}/{key}") as client,
+                suppress(client.exceptions.NoSuchUpload),
+            ):
+                client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload)
+
+        self.retry.call(abort)
+
+    def _is_same(self, bucket: str, key: str, file: IO[bytes], size: int) -> bool:
+        def compare() -> bool:
+            with self.request(f"s3://{bucket}/{key}") as client:
+                found = client.get_object(Bucket=bucket, Key=key)
+                if found["ContentLength"] != size:
+                    found["Body"].close()
+                    return False
+                body = found["Body"]
+                return all(
+                    os.pread(file.fileno(), _COMPARED_BYTES, at) == body.read(_COMPARED_BYTES)
+                    for at in range(0, size, _COMPARED_BYTES)
+                )
+
+        return self.retry.call(compare)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Target:
+    """The FileTarget adapter for S3: folders below `s3://bucket/prefix`, objects as files.
+
+    A file is collected on the local disk (TMPDIR) and then uploaded: its key is known only when it
+    is complete.
+    """
+
+    uploads: Uploads
+    bucket: str
+    prefix: str
+
+    def uri(self, folder: str, name: str = "") -> str:
+        """See `FileTarget`."""
+        return f"s3://{self.bucket}/{self._key(folder, name)}"
+
+    def names(self, folder: str, start: str = "") -> list[str]:
+        """See `FileTarget`."""
+        found = self.uploads.names(self.bucket, self.prefix + folder, start)
+        return [name for name in found if not name.startswith(PROBE)]
+
+    def read(self, folder: str, name: str) -> bytes:
+        """See `FileTarget`."""
+        return self.uploads.read(self.bucket, self._key(folder, name))
+
+    def create(self, folder: str, name: str, content: bytes) -> bool:
+        """See `FileTarget`."""
+        return self.uploads.create(self.bucket, self._key(folder, name), content)
+
+    def delete(self, folder: str, name: str) -> None:
+        """See `FileTarget`."""
+        self.uploads.delete(self.bucket, self._key(folder, name))
+
+    def spool(self, folder: str) -> Spool:
+        """See `FileTarget`."""
+        return S3Spool(self, folder)
+
+    def clean(self, folder: str) -> None:
+        """See `FileTarget`."""
+        self.uploads.abort_all(self.bucket, self.prefix + folder)
+
+    def refuses_existing(self) -> bool:
+        """See `FileTarget`."""
+        return self.uploads.refuses_existing(self.bucket, self.prefix.rstrip("/"))
+
+    def _key(self, folder: str, name: str) -> str:
+        return f"{self.prefix}{folder}/{name}"
+
+
+class S3Spool:
+    """See `Spool`; a file of the local disk without a name."""
+
+    def __init__(self, target: S3Target, folder: str) -> None:
+        self._target, self._folder = target, folder
+        self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - see `close`
+        self._size = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """See `Spool`."""
+        left = memoryview(data)
+        try:
+            while left:
+                written = os.write(self._file.fileno(), left)
+                left, self._size = left[written:], self._size + written
+        except OSError as exc:
+            raise ProcessExhausted(
+                f"{self._target.uri(self._folder)}: the file is collected below"
+                f" {tempfile.gettempdir()}: {exc.strerror}; make room there, or set TMPDIR"
+            ) from exc
+
+    def publish(self, name: str) -> None:
+        """See `Spool`."""
+        target = self._target
+        key = target._key(self._folder, name)  # noqa: SLF001 - of this module
+        target.uploads.put_file(target.bucket, key, self._file, self._size)
+
+    def close(self) -> None:
+        """See `Spool`."""
+        self._file.close()
+
+
+def _before(start: str) -> str:
+    """Return a text before `start`, and behind all texts before it that are as long."""
+    return start[:-1] + chr(ord(start[-1]) - 1)

@@ -1,0 +1,250 @@
+"""Columnar values on a real broker: each row once, exact, in each group, whatever dies."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import (
+    MessageField,
+    SerializationContext,
+    SerializationError,
+)
+from tests.support.columnar_delivery import (
+    SOURCES,
+    Value,
+    batches_by_id,
+    make_topics,
+    numbers,
+    parquet,
+    table_of,
+    values_in,
+)
+from tests.support.delivery import Delivery
+from tests.support.dying_workers import deliver_despite_deaths
+from tests.support.local_engine import CallingThreadEngine
+from tests.support.real import Crash, at, crash, run_here, take_over, worker
+from tests.support.registry import registry_double
+
+from extentflow.columnar.schemas import identity
+from extentflow.converters import open_converter
+from extentflow.model import JobState
+from extentflow.testing.broker import java_partition
+from extentflow_local.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+ROWS = 1_000
+PARTITIONS = 3
+NONE: Mapping[str, str] = {}
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    return Delivery(stack, s3, bucket, unique)
+
+
+def ids_of(values: Sequence[Value]) -> Counter[int]:
+    return Counter(n for one in values for n in one.ids)
+
+
+# -- formats --------------------------------------------------------------------------------------
+
+
+def put_each_format(delivery: Delivery) -> dict[str, pa.Table]:
+    """Store an object of each format, with ids of its own; return their rows by key."""
+    tables = [numbers(at, at + ROWS) for at in range(0, ROWS * len(SOURCES), ROWS)]
+    return {
+        delivery.put(f"rows.{name}", write(table)): table
+        for (name, (write, _)), table in zip(SOURCES.items(), tables, strict=True)
+    }
+
+
+def run_each(delivery: Delivery, objects: Mapping[str, pa.Table], **more: str) -> list[int]:
+    """Deliver all objects, those of a format whose columns a connector declares apart."""
+    counts = []
+    declared = {".csv": "csv", ".jsonl": "jsonl"}
+    for suffix in ("", *declared):
+        own = SOURCES[declared[suffix]][1] if suffix else {}
+        delivery.connector({**own, "extent.bytes": "16KiB", **more})
+        keys = [key for key in objects if key.endswith(suffix)]
+        if not suffix:
+            keys = [key for key in keys if not key.endswith(tuple(declared))]
+        # Processes of the inline engine take seconds to start: only those of most formats.
+        with worker(delivery) as here:
+            engine = CallingThreadEngine(here.run) if suffix or "topic" in more else None
+            report = delivery.run(keys=keys, again="topic" in more, engine=engine)
+        assert report.ok
+        counts += [job.records for job in report.jobs]
+        assert report.records_this_run == ROWS * len(keys)
+    return counts
+
+
+@pytest.mark.parametrize("encoding", ["parquet", "arrow"])
+def test_rows_of_each_format_are_delivered_once_with_their_types(
+    delivery: Delivery, encoding: str
+) -> None:
+    objects = put_each_format(delivery)
+
+    counts = run_each(delivery, objects, **{"columnar.encoding": encoding})
+    values = values_in(delivery)
+    as_json = delivery.make_topic("json")
+    run_each(delivery, objects, topic=as_json)
+    expected = Counter(delivery.values(as_json))
+
+    assert counts == [ROWS] * len(objects)
+    assert ids_of(values) == Counter(range(ROWS * len(objects)))
+    assert Counter(v for one in values for v in in_json(one.rows)) == expected
+    for key, table in objects.items():
+        own = [one for one in values if one.facts.object == f"s3://{delivery.bucket}/{key}"]
+        found = table_of(own)
+        assert found.schema.types == table.schema.types, key
+        if not key.endswith(".csv"):  # whose empty fields are no nulls
+            assert found.to_pylist() == table.to_pylist(), key
+        for one in own:
+            assert one.facts.rows == one.rows.num_rows
+            assert one.facts.encoding == encoding
+            assert one.facts.schema == identity(one.rows.schema)
+            assert one.facts.first <= one.facts.last
+
+
+def in_json(rows: pa.RecordBatch) -> list[bytes]:
+    return list(open_converter("json", rows.schema)(rows).to_pylist())
+
+
+# -- workers that die -----------------------------------------------------------------------------
+
+GROUPS = "ids: id; texts: id, text; others: *"
+
+
+def lay_out(
+    delivery: Delivery, objects: int, rows: int, config: Mapping[str, str] = NONE
+) -> list[str]:
+    """Store objects of rows, and a connector to three groups; return the topics."""
+    for number in range(objects):
+        name, (write, _) = list(SOURCES.items())[number % 4]  # those without settings
+        table = numbers(number * rows, (number + 1) * rows)
+        delivery.put(f"{number}.{name}", write(table))
+    topics = make_topics(delivery, ["ids", "texts", "others"], PARTITIONS)
+    delivery.connector(
+        {
+            "topic": f"grouped-{delivery.name}",
+            "columnar.encoding": "arrow",
+            "columnar.groups": GROUPS,
+            "columnar.batch.bytes": "2KiB",
+            "extent.bytes": "16KiB",
+            **config,
+        }
+    )
+    return topics
+
+
+def check_groups(delivery: Delivery, topics: Sequence[str], count: int, *, keyed: bool) -> None:
+    """Each row once in each topic, in the same batches, in the same partition."""
+    ids, texts = (values_in(delivery, topic) for topic in topics[:2])
+    others = values_in(delivery, topics[2])
+    expected = numbers(0, count)
+
+    assert ids_of(ids) == ids_of(texts) == Counter(range(count))
+    assert sum(one.rows.num_rows for one in others) == count
+    assert {one.facts.group for one in texts} == {"texts"}
+    joined = batches_by_id(ids)
+    assert batches_by_id(texts) == joined
+    assert all(len(found) == 1 for found in joined.values())
+    assert table_of(texts).column("text").to_pylist() == expected.column("text").to_pylist()
+    by_batch = {one.facts.batch: one for one in ids}
+    rows: list[dict[str, Any]] = []
+    for one in others:
+        leader = by_batch.pop(one.facts.batch)
+        assert leader.record.partition == one.record.partition
+        assert leader.rows.num_rows == one.rows.num_rows
+        rows += [{"id": n, **row} for n, row in zip(leader.ids, one.rows.to_pylist(), strict=True)]
+    assert by_batch == {}
+    wanted = expected.select(["id", "x", "flag"]).to_pylist()
+    assert sorted(rows, key=lambda row: row["id"]) == wanted
+    for one in ids if keyed else ():
+        places = {java_partition(str(n).encode(), PARTITIONS) for n in one.ids}
+        assert places == {one.record.partition}
+
+
+KEYED = {"message.key": "column:id", "key.converter": "string"}
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["aligned", "keyed"])
+def test_a_crash_between_chunks_leaves_no_row_twice_or_out_in_any_group(
+    delivery: Delivery, *, keyed: bool
+) -> None:
+    delivery.changes["transaction_max_bytes"] = 4 << 10
+    topics = lay_out(delivery, 2, 3_000, KEYED if keyed else NONE)
+
+    for chunk in (2, 4):
+        with pytest.raises(Crash):
+            run_here(delivery, before=at(chunk, crash))
+        take_over(delivery)
+    report = run_here(delivery)
+
+    assert report.ok
+    check_groups(delivery, topics, 6_000, keyed=keyed)
+    assert delivery.leftovers() == []
+
+
+def test_a_killed_worker_leaves_no_row_twice_or_out_in_any_group(delivery: Delivery) -> None:
+    delivery.changes["transaction_max_bytes"] = 8 << 10
+    topics = lay_out(delivery, 5, 4_000)
+
+    deaths = deliver_despite_deaths(delivery, seed=1, deaths=1)
+
+    assert deaths >= 1
+    check_groups(delivery, topics, 20_000, keyed=False)
+    assert {job.state for job in delivery.jobs()} == {JobState.DONE}
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("keyed", [False, True], ids=["aligned", "keyed"])
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_killed_at_random_points_leave_no_row_twice_or_out(
+    delivery: Delivery, seed: int, *, keyed: bool
+) -> None:
+    delivery.changes["transaction_max_bytes"] = 8 << 10
+    topics = lay_out(delivery, 10, 10_000, KEYED if keyed else NONE)
+
+    deaths = deliver_despite_deaths(delivery, seed=seed, deaths=8)
+
+    assert deaths >= 4
+    check_groups(delivery, topics, 100_000, keyed=keyed)
+    assert delivery.leftovers() == []
+
+
+# -- consumers that do not read columnar values ---------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["parquet", "arrow"])
+def test_a_consumer_of_other_values_fails_and_yields_no_rows(
+    delivery: Delivery, encoding: str
+) -> None:
+    delivery.put("rows.parquet", parquet(numbers(0, 100)))
+    delivery.connector({"columnar.encoding": encoding})
+    assert run_here(delivery).ok
+    context = SerializationContext(delivery.topic, MessageField.VALUE)
+    avro, schema = '{"type":"record","name":"R","fields":[]}', '{"type":"object"}'
+    values = delivery.values()
+
+    with registry_double() as registry:
+        client = SchemaRegistryClient({"url": registry.url})
+        readers: list[Callable[[bytes], object]] = [
+            json.loads,
+            partial(AvroDeserializer(client, avro), ctx=context),
+            partial(JSONDeserializer(schema), ctx=context),
+        ]
+        assert values
+        for value in values:
+            for read in readers:
+                with pytest.raises((ValueError, SerializationError)):
+                    read(value)

@@ -1,0 +1,483 @@
+"""`extentflow lake`: topics become Parquet folders and Iceberg tables, exactly once."""
+
+import datetime as dt
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from tests.support.delivery import Delivery, joined
+from tests.support.spark import MARKS, end_jvm
+from tests.support.waiting import AWAITED_SECONDS, eventually
+
+from extentflow.config.columns import JSON_SCHEMA
+from extentflow.engines import spark as engine
+from extentflow.errors import Conflict, CorruptRecord, IncompatibleSchema, UnsupportedFormat
+from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings
+from extentflow.spark.lake.parquet import ParquetFolder
+from extentflow.spark.lake.service import Delivered, LakeService, LakeTerms
+from extentflow.spark.lake.target import TableState, Target
+from extentflow.wiring.folders import open_folder
+from extentflow_local.settings import LocalSettings
+from extentflow_local.stack import Stack
+from extentflow_local.toolbox import toolbox
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+pytestmark = MARKS
+
+ROOT = Path(__file__).parents[2]
+ROWS = 3_000
+TARGETS = ["parquet", "iceberg"]
+
+
+def library(*components: str) -> str:
+    """The jars of components, as `--jars` takes them."""
+    tools = toolbox(LocalSettings.from_environment())
+    return ",".join(str(jar) for one in components for jar in tools.library(one).glob("*.jar"))
+
+
+@pytest.fixture(scope="module")
+def jars() -> str:
+    return library("spark-lake")
+
+
+@pytest.fixture(scope="module")
+def spark(jars: str) -> Iterator[SparkSession]:
+    # Jars are those with which a JVM starts.
+    end_jvm()
+    settings = {"spark.jars": jars, "spark.sql.session.timeZone": "UTC"}
+    session = SparkSession(engine.local_context(2, settings, java_options="-XX:-UsePerfData"))
+    yield session
+    session.stop()
+    end_jvm()
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    return Delivery(stack, s3, bucket, unique)
+
+
+def rows_of(first: int, count: int = ROWS) -> pa.Table:
+    """Rows of many types, numbered from `first`."""
+    numbers = range(first, first + count)
+    day, moment = dt.date(2024, 2, 28), dt.datetime(2024, 2, 28, 23, 59, 59)  # noqa: DTZ001
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "price": pa.array([Decimal(one) / 100 for one in numbers], pa.decimal128(15, 2)),
+            "large": pa.array([Decimal(10) ** 30 + one for one in numbers], pa.decimal128(38, 0)),
+            "day": pa.array([day + dt.timedelta(days=one % 3) for one in numbers]),
+            "seen": pa.array(
+                [moment + dt.timedelta(milliseconds=one) for one in numbers], pa.timestamp("ms")
+            ),
+            "instant": pa.array(
+                [moment + dt.timedelta(microseconds=one) for one in numbers],
+                pa.timestamp("us", "UTC"),
+            ),
+            "name": pa.array([None if one % 7 == 0 else f"näme {one}" for one in numbers]),
+            "raw": pa.array([bytes([one % 256, 0]) for one in numbers], pa.binary()),
+            "small": pa.array([one % 100 for one in numbers], pa.int16()),
+            "ratio": pa.array([one / 3 for one in numbers], pa.float64()),
+            "flag": pa.array([one % 2 == 0 for one in numbers]),
+            "tags": pa.array([[f"t{one}", None][: one % 3] for one in numbers]),
+            "at": pa.array(
+                [{"x": one / 7, "y": None if one % 5 else "y"} for one in numbers],
+                pa.struct([("x", pa.float64()), ("y", pa.string())]),
+            ),
+        }
+    )
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=500)
+    return sink.getvalue()
+
+
+def expected(*tables: pa.Table) -> list[dict[str, Any]]:
+    whole = pa.concat_tables(tables, promote_options="default")
+    return sorted(whole.to_pylist(), key=lambda row: row["id"])
+
+
+@dataclass
+class Lake:
+    """One target, which a test fills from one topic."""
+
+    delivery: Delivery
+    spark: SparkSession
+    kind: str
+    home: Path
+    checkpoint: str = "checkpoint"
+    partition_by: tuple[str, ...] = ("day",)
+    endpoint: str | None = None
+    address: str = ""
+    reports: list[Delivered] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.address = self.address or str(self.home / "lake")
+
+    @property
+    def target(self) -> Target:
+        if self.kind == "parquet":
+            return ParquetFolder(self.address, self.partition_by, self.endpoint)
+        catalog = f"lake_{self.delivery.name}"
+        for name, value in catalog_settings(catalog, (self.home / "lake").as_uri()).items():
+            self.spark.conf.set(name, value)
+        return IcebergTable(self.spark, f"{catalog}.shop.orders", self.partition_by)
+
+    def run(self, target: Target | None = None, **changes: Any) -> int:  # noqa: ANN401
+        """Write what the topic holds; return how many rows that were."""
+        usual: dict[str, Any] = {
+            "topics": (self.delivery.topic,),
+            "checkpoint": (self.home / self.checkpoint).as_uri(),
+            "every_seconds": None,
+            **changes,
+        }
+        before = len(self.reports)
+        service = LakeService(
+            self.spark, target or self.target, LakeTerms(**usual), self.delivery.runtime
+        )
+        service.run(self.reports.append)
+        return sum(one.rows for one in self.reports[before:])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every row of every file, as a reader of files finds them."""
+        return sorted(self.table().to_pylist(), key=lambda row: row["id"])
+
+    def table(self) -> pa.Table:
+        if self.kind == "parquet":
+            folder = open_folder(self.address, self.endpoint)
+            names = [name for name in folder.names("") if name.endswith(".parquet")]
+            read = [self._partitioned(name, folder.read(name) or b"") for name in names]
+        else:
+            name = f"lake_{self.delivery.name}.shop.orders"
+            found = self.spark.table(f"{name}.files").select("file_path").collect()
+            paths = [row.file_path.removeprefix("file:") for row in found]
+            read = [pq.ParquetFile(path).read() for path in paths]
+        plain = [table.replace_schema_metadata() for table in read]
+        return pa.concat_tables(plain, promote_options="permissive")
+
+    def _partitioned(self, name: str, content: bytes) -> pa.Table:
+        table = pq.ParquetFile(pa.BufferReader(content)).read()
+        for part in name.split("/")[:-1]:
+            column, _, text = part.partition("=")
+            value = dt.date.fromisoformat(text)
+            table = table.append_column(column, pa.array([value] * len(table)))
+        return table
+
+    def words(self, jars: str) -> list[str]:
+        """The words of `extentflow lake` for this target."""
+        table = [] if self.kind == "parquet" else ["--table", "shop.orders"]
+        return [
+            *(self.delivery.topic, "--to", self.address, *table, "--jars", jars, "--json"),
+            *("--partition-by", ",".join(self.partition_by), "--cores", "2"),
+            *("--checkpoint", str(self.home / self.checkpoint)),
+        ]
+
+
+@pytest.fixture(params=TARGETS)
+def lake(
+    request: pytest.FixtureRequest, delivery: Delivery, spark: SparkSession, tmp_path: Path
+) -> Lake:
+    return Lake(delivery, spark, request.param, tmp_path)
+
+
+def send(delivery: Delivery, label: str, table: pa.Table, encoding: str = "parquet") -> None:
+    """Deliver rows to the topic as columnar values."""
+    delivery.connector({"columnar.encoding": encoding})
+    key = delivery.put(f"{label}.parquet", as_parquet(table))
+    assert delivery.run(keys=[key]).ok
+
+
+@pytest.mark.parametrize("encoding", ["parquet", "arrow"])
+def test_all_rows_arrive_once_however_often_it_runs(lake: Lake, encoding: str) -> None:
+    send(lake.delivery, "first", rows_of(0), encoding)
+
+    assert lake.run() == ROWS
+    assert lake.run() == 0
+    shutil.rmtree(lake.home / lake.checkpoint)
+    assert lake.run() == 0
+    send(lake.delivery, "second", rows_of(ROWS), encoding)
+    shutil.rmtree(lake.home / lake.checkpoint)
+
+    assert lake.run() == ROWS
+    assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
+
+
+def test_several_batches_continue_in_one_checkpoint(lake: Lake) -> None:
+    send(lake.delivery, "first", rows_of(0))
+
+    assert lake.run(most_offsets=3) == ROWS
+
+    assert len(lake.reports) > 1
+    assert lake.rows() == expected(rows_of(0))
+
+
+def test_late_columns_are_added_and_older_rows_have_nulls(lake: Lake) -> None:
+    late = rows_of(ROWS).append_column("extra", pa.array(["late"] * ROWS))
+    send(lake.delivery, "first", rows_of(0))
+    assert lake.run() == ROWS
+    send(lake.delivery, "second", late)
+    # Without a column that the table has, too.
+    send(lake.delivery, "third", rows_of(2 * ROWS).drop_columns(["tags"]))
+
+    assert lake.run() == 2 * ROWS
+
+    fewer = rows_of(2 * ROWS).drop_columns(["tags"])
+    assert lake.rows() == expected(rows_of(0), late, fewer)
+
+
+def test_a_wider_type_takes_the_place_of_a_narrower_one(lake: Lake) -> None:
+    wide = rows_of(ROWS).set_column(8, "small", pa.array([2**40] * ROWS, pa.int64()))
+    send(lake.delivery, "first", rows_of(0))
+    assert lake.run() == ROWS
+    send(lake.delivery, "second", wide)
+
+    assert lake.run() == ROWS
+
+    narrow = rows_of(0).set_column(8, "small", rows_of(0)["small"].cast(pa.int64()))
+    assert lake.rows() == expected(narrow, wide)
+
+
+def test_another_type_is_refused_and_the_table_keeps_its_rows(lake: Lake) -> None:
+    other = rows_of(ROWS).set_column(1, "price", pa.array(["1.00"] * ROWS))
+    send(lake.delivery, "first", rows_of(0))
+    lake.run()
+    send(lake.delivery, "second", other)
+
+    with pytest.raises(IncompatibleSchema, match=r"offset \d+: column price is string here"):
+        lake.run()
+
+    assert lake.rows() == expected(rows_of(0))
+
+
+class Stale:
+    """A target as another query found it before."""
+
+    def __init__(self, target: Target, state: TableState) -> None:
+        self._target = target
+        self._state = state
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._target, name)
+
+    def open(self) -> TableState:
+        return self._state
+
+
+def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
+    send(lake.delivery, "first", rows_of(0, 10))
+    lake.run()
+    older = lake.target
+    stale: Any = Stale(older, older.open())
+    send(lake.delivery, "second", rows_of(10, 10))
+    lake.checkpoint = "other"
+    lake.run()
+    lake.checkpoint = "third"
+
+    with pytest.raises(Conflict, match="another query"):
+        lake.run(stale)
+
+    assert lake.rows() == expected(rows_of(0, 20))
+
+
+def test_other_writers_of_an_iceberg_table_only_delay_a_batch(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(delivery, spark, "iceberg", tmp_path)
+    send(delivery, "first", rows_of(0, 10))
+    lake.run()
+    target = lake.target
+    stale: Any = Stale(target, target.open())
+    name = f"lake_{delivery.name}.shop.orders"
+    spark.table(name).where("id = 0").writeTo(name).append()
+    send(delivery, "second", rows_of(10, 10))
+
+    lake.run(stale)
+
+    assert lake.rows() == expected(rows_of(0, 20), rows_of(0, 1))
+
+
+@pytest.mark.long
+def test_a_checkpoint_ahead_of_the_table_is_refused(lake: Lake) -> None:
+    send(lake.delivery, "first", rows_of(0, 10))
+    lake.run()
+    shutil.rmtree(lake.home / "lake")
+    send(lake.delivery, "second", rows_of(10, 10))
+    lake.run(checkpoint=(lake.home / "new").as_uri(), most_offsets=1)
+    state = lake.target.open()
+    first = {lake.delivery.topic: dict.fromkeys(state.offsets[lake.delivery.topic], 0)}
+    stale: Any = Stale(lake.target, TableState(state.columns, first, state.version))
+
+    with pytest.raises(Conflict, match="checkpoint"):
+        lake.run(stale)
+
+
+DOCUMENTS = [
+    {"id": one, "price": f"{one}.25", "day": "2024-02-29", "tags": ["a", None], "name": None}
+    for one in range(ROWS)
+]
+SCHEMA = "id:int64, price:decimal(12,2), day:date, tags:list<string>, name:string"
+
+
+def test_json_values_are_read_with_a_declared_schema(lake: Lake) -> None:
+    lake.delivery.connector({"input.format": "text", "value.converter": "bytes"})
+    key = lake.delivery.put("all.txt", joined(json.dumps(one).encode() for one in DOCUMENTS))
+    assert lake.delivery.run(keys=[key]).ok
+
+    written = lake.run(declared=JSON_SCHEMA.read(SCHEMA), arrow_records=1000)
+
+    assert written == ROWS
+    assert lake.rows() == [
+        {**one, "price": Decimal(str(one["price"])), "day": dt.date(2024, 2, 29)}
+        for one in DOCUMENTS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "declared", "error", "said"),
+    [
+        (b'{"id": 1}', None, UnsupportedFormat, "give --schema"),
+        (b'{"id": "x"}', "id:int64", CorruptRecord, r"offset \d+: .*id"),
+        (b"\0\0\0\0\1x", "id:int64", UnsupportedFormat, "schema registry"),
+    ],
+)
+def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
+    delivery: Delivery,
+    spark: SparkSession,
+    tmp_path: Path,
+    line: bytes,
+    declared: str | None,
+    error: type[Exception],
+    said: str,
+) -> None:
+    lake = Lake(delivery, spark, "parquet", tmp_path, partition_by=())
+    delivery.connector({"input.format": "text", "value.converter": "bytes"})
+    delivery.put("one.txt", line)
+    assert delivery.run().ok
+
+    with pytest.raises(error, match=rf"topic {delivery.topic}\[\d\] offset \d+: .*{said}|{said}"):
+        lake.run(declared=JSON_SCHEMA.read(declared) if declared else None)
+
+
+def test_a_folder_of_a_bucket_holds_the_same_rows(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, stack: Stack
+) -> None:
+    address = f"s3a://{delivery.bucket}/{delivery.name}-lake"
+    lake = Lake(
+        delivery, spark, "parquet", tmp_path, endpoint=stack.endpoint("s3"), address=address
+    )
+    send(delivery, "first", rows_of(0))
+
+    assert lake.run() == ROWS
+    assert lake.run() == 0
+    assert lake.rows() == expected(rows_of(0))
+    assert list(open_folder(address, lake.endpoint).names("_extentflow/staged/")) == []
+
+
+# -- as programs -----------------------------------------------------------------------------------
+
+
+def completed(delivery: Delivery, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a module of Python to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        env=delivery.environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=AWAITED_SECONDS,
+    )
+
+
+@pytest.mark.archive
+def test_an_iceberg_table_in_a_bucket_holds_the_same_rows(
+    delivery: Delivery, stack: Stack, s3: "S3Client"
+) -> None:
+    send(delivery, "first", rows_of(0))
+    warehouse = f"s3a://{delivery.bucket}/{delivery.name}-lake"
+    words = [
+        *("lake", delivery.topic, "--to", warehouse, "--table", "shop.orders", "--once", "--json"),
+        *("--endpoint", stack.endpoint("s3"), "--jars", library("spark-lake", "spark-s3a")),
+    ]
+
+    runs = [completed(delivery, "extentflow", *words) for _ in range(2)]
+
+    assert [run.returncode for run in runs] == [0, 0], runs[0].stderr + runs[1].stderr
+    listed = s3.list_objects_v2(Bucket=delivery.bucket, Prefix=f"{delivery.name}-lake/")
+    keys = [each["Key"] for each in listed["Contents"] if each["Key"].endswith(".parquet")]
+    bodies = [s3.get_object(Bucket=delivery.bucket, Key=key)["Body"].read() for key in keys]
+    tables = [pq.ParquetFile(pa.BufferReader(body)).read() for body in bodies]
+    plain = [table.replace_schema_metadata() for table in tables]
+    rows = pa.concat_tables(plain, promote_options="permissive").to_pylist()
+    assert sorted(rows, key=lambda row: row["id"]) == expected(rows_of(0))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "point"),
+    [
+        ("iceberg", "committed"),
+        ("parquet", "staged"),
+        ("parquet", "logged"),
+        ("parquet", "committed"),
+    ],
+)
+def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917 - fixtures
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, jars: str, kind: str, point: str
+) -> None:
+    lake = Lake(delivery, spark, kind, tmp_path)
+    send(delivery, "first", rows_of(0))
+    words = [*lake.words(jars), "--once"]
+
+    died = completed(delivery, "tests.support.lake_deaths", point, *words)
+    killed = [name for name in (tmp_path / "checkpoint" / "offsets").iterdir() if name.suffix == ""]
+    send(delivery, "second", rows_of(ROWS))
+    again = completed(delivery, "extentflow", "lake", *words)
+
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert killed  # Spark had begun the batch
+    assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]"))[2:]
+    assert again.returncode == 0, again.stderr
+    assert lake.target.open().columns is not None  # the session has the catalog then
+    assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
+
+
+def test_a_running_query_ends_at_a_signal(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, jars: str
+) -> None:
+    lake = Lake(delivery, spark, "parquet", tmp_path)
+    send(delivery, "first", rows_of(0))
+    output = tmp_path / "output"
+
+    with output.open("w") as file:
+        words = [sys.executable, "-m", "extentflow", "lake", *lake.words(jars), "--every", "0.5"]
+        process = subprocess.Popen(
+            words, env=delivery.environment, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT
+        )
+        try:
+            eventually("a batch is written", lambda: '"rows": 3000' in output.read_text())
+            send(delivery, "second", rows_of(ROWS))
+            eventually("two are", lambda: output.read_text().count('"rows": ') >= 2)
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(timeout=60)
+        finally:
+            process.kill()
+
+    assert code == 0, output.read_text()
+    assert lake.run() >= 0
+    assert lake.rows() == expected(rows_of(0), rows_of(ROWS))

@@ -1,0 +1,66 @@
+"""Rows of topics compared by their contents: what is missing, doubled and unexpected."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from extentflow.columnar import ENCODING, ROWS
+from extentflow.errors import CorruptRecord
+from extentflow.services.topics import Verified, _difference, _Digests, _rows_of
+from extentflow.sink.reader import ConsumedRecord
+
+
+def digests(values: Sequence[bytes | None], parts: int = 3) -> _Digests:
+    found = _Digests()
+    for at in range(0, len(values), parts):
+        found.add(pa.array(values[at : at + parts], pa.binary()))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_differences_are_those_of_multisets(seed: int) -> None:
+    source = random.Random(seed)
+    expected, found = (
+        [source.choice([b"a", b"b", b"c", b"", b"d" * 100]) for _ in range(source.randrange(12))]
+        for _ in range(2)
+    )
+
+    missing = (Counter(expected) - Counter(found)).total()
+    unexpected = (Counter(found) - Counter(expected)).total()
+
+    assert _difference(digests(expected), digests(found)) == (missing, unexpected)
+    assert _difference(digests(expected), digests(expected[::-1])) == (0, 0)
+
+
+def test_digests_are_counted_also_in_part_and_where_there_are_none() -> None:
+    some = digests([b"a", b"b", b"a"])
+
+    assert sorted(some.counted()[1].tolist()) == [1, 2]
+    some.add(pa.array([b"a"], pa.binary()))
+    assert sorted(some.counted()[1].tolist()) == [1, 3]
+    assert len(some) == 4
+    assert [len(each) for each in _Digests().counted()] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("missing", "unexpected", "equal"), [(0, 0, True), (1, 0, False), (0, 1, False)]
+)
+def test_rows_are_equal_where_none_is_missing_and_none_is_there_beside_them(
+    missing: int, unexpected: int, *, equal: bool
+) -> None:
+    assert Verified("t", 1, 9, 9, missing, unexpected, 5).equal is equal
+
+
+def test_rows_of_a_record_are_those_that_its_headers_state() -> None:
+    def record(value: bytes | None, **headers: bytes) -> ConsumedRecord:
+        return ConsumedRecord(2, 7, None, value, list(headers.items()))
+
+    damaged = record(b"x", **{ENCODING: b"arrow", ROWS: b"many"})
+
+    assert _rows_of("t", record(b"{}")) == (1, "")
+    assert _rows_of("t", record(None)) == (0, "")
+    with pytest.raises(CorruptRecord, match=r"topic t\[2\] offset 7"):
+        _rows_of("t", damaged)
