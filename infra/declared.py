@@ -56,6 +56,12 @@ class Declared:
         return tuple(_PLACEHOLDER.sub("*", topic) for topic in written if topic)
 
     @property
+    def kms_key(self) -> str | None:
+        """The ARN, id or alias of the key in AWS KMS that encrypts columns, if one does."""
+        has_keys = self.checked.columnar_encryption_key_list is not None
+        return None if has_keys else self.checked.columnar_encryption_key
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """The URLs of its store and its schema registries, where it names them."""
         owns = [own for _, own in registries(self.checked.converter_options)]

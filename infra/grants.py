@@ -50,7 +50,7 @@ class Grant:
     actions: tuple[str, ...]
     resources: tuple[str, ...]
     wildcard: str = ""
-    conditions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    conditions: Mapping[str, Mapping[str, str | Sequence[str]]] = field(default_factory=dict)
     connects: frozenset[str] = frozenset()
 
     def statement(self) -> iam.PolicyStatement:

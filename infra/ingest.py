@@ -173,6 +173,7 @@ class Ingest(Construct):
                 *buckets.change(self, context.stage.buckets, context.connectors),
                 *buckets.read_tags(self, context.connectors),
                 *rights.settle_schemas(self, context.connectors),
+                *rights.encrypt_columns(self, context.connectors),
                 *broker.describe(cluster),
                 *broker.deliver(cluster, app_id=app_id, topics=topics),
                 *rights.publish_events(context),

@@ -31,6 +31,7 @@ INTERFACES: Mapping[str, ec2.InterfaceVpcEndpointAwsService] = {
     "secretsmanager": ec2.InterfaceVpcEndpointAwsService.SECRETS_MANAGER,
     "sts": ec2.InterfaceVpcEndpointAwsService.STS,
     "events": ec2.InterfaceVpcEndpointAwsService.EVENTBRIDGE,
+    "kms": ec2.InterfaceVpcEndpointAwsService.KMS,
     "glue": ec2.InterfaceVpcEndpointAwsService.GLUE,
     "logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
     "emr-serverless": ec2.InterfaceVpcEndpointAwsService.EMR_SERVERLESS,

@@ -73,6 +73,40 @@ def settle_schemas(scope: Construct, connectors: Sequence[Declared]) -> Iterator
         )
 
 
+def encrypt_columns(scope: Construct, connectors: Sequence[Declared]) -> Iterator[Grant]:
+    """Yield permission to wrap keys of encrypted columns with the connectors' keys in AWS KMS.
+
+    A policy cannot name an alias: a condition restricts the keys to those that have it.
+    """
+    names = {one.kms_key for one in connectors if one.kms_key is not None}
+    aliases = {name for name in names if "alias/" in name}
+    actions, why = ("kms:Encrypt", "kms:Decrypt"), "connectors encrypt columns with these keys"
+    # The functions call it themselves.
+    connects = frozenset({"kms"})
+    if names - aliases:
+        keys = sorted(_key_arn(scope, name) for name in names - aliases)
+        yield Grant("EncryptColumns", why, actions, tuple(keys), connects=connects)
+    if aliases:
+        places = sorted({_key_arn(scope, name.partition("alias/")[0]) for name in aliases})
+        named = sorted({f"alias/{name.partition('alias/')[2]}" for name in aliases})
+        yield Grant(
+            "EncryptColumnsByAlias",
+            why,
+            actions,
+            tuple(places),
+            wildcard="an alias may name another key later; a condition restricts keys to the alias",
+            conditions={"ForAnyValue:StringEquals": {"kms:ResourceAliases": named}},
+            connects=connects,
+        )
+
+
+def _key_arn(scope: Construct, name: str) -> str:
+    """Return the ARN of a key by its ARN or id; of all keys by what precedes an alias."""
+    if name.startswith("arn:"):
+        return f"{name}key/*" if name.endswith(":") else name
+    return Stack.of(scope).format_arn(service="kms", resource="key", resource_name=name or "*")
+
+
 def _schemas(
     scope: Construct, one: Declared, converter: str, own: RegistryOptions
 ) -> Iterator[str]:

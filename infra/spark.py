@@ -220,6 +220,7 @@ class SparkApplication(Construct):
         yield from rights.read_secrets(self, context, producer=True)
         yield from rights.authenticate(context)
         yield from rights.settle_schemas(self, context.connectors)
+        yield from rights.encrypt_columns(self, context.connectors)
         yield from self._write_log()
 
     def _fetch(self) -> Iterator[Grant]:

@@ -28,6 +28,7 @@ SERVICES = (
     "emr-serverless",
     "events",
     "glue",
+    "kms",
     "s3",
     "secretsmanager",
     "sqs",

@@ -24,7 +24,17 @@ LAYER = "AWS::Lambda::LayerVersion"
 # Of the command line of a package that functions import; of cffi, cryptography loads the compiled
 # module only, and pycparser is for those who compile one.
 NOT_IMPORTED = {"click", "cffi", "pycparser"}
-CALLED = ("dynamodb", "emr-serverless", "events", "glue", "s3", "secretsmanager", "sqs", "sts")
+CALLED = (
+    "dynamodb",
+    "emr-serverless",
+    "events",
+    "glue",
+    "kms",
+    "s3",
+    "secretsmanager",
+    "sqs",
+    "sts",
+)
 
 
 # -- what was built -----------------------------------------------------------------------------

@@ -251,6 +251,23 @@ def test_schemas_in_glue_need_a_path(bench: Bench) -> None:
     bench.stack(placed(endpoints=(*ALL, "glue")))
 
 
+def test_keys_in_kms_need_a_path(bench: Bench) -> None:
+    config = {
+        "name": "cards",
+        "topic": "cards",
+        "aws.s3.bucket.name": "landing",
+        "columnar.encoding": "parquet",
+        "columnar.encryption.columns": "card",
+        "columnar.encryption.key": "alias/cards",
+    }
+    bench.write("connectors/cards.yaml", yaml_of(config))
+
+    found = problems(bench, IN_A_VPC)
+
+    assert {one.partition(" (")[0] for one in found} == {"function worker calls kms"}
+    bench.stack(placed(endpoints=(*ALL, "kms")))
+
+
 def test_an_endpoint_of_glue_needs_a_path_unless_it_is_the_regions_own(bench: Bench) -> None:
     own = {"value.converter.endpoint": "https://glue.eu-central-1.amazonaws.com"}
     bench.write("connectors/typed.yaml", yaml_of(GLUE | own))

@@ -299,6 +299,50 @@ def test_only_workers_settle_schemas_and_only_those_of_their_connectors(bench: B
     assert not {one for one in actions(template, "planner") if one.startswith("glue:")}
 
 
+def encrypting(name: str, key: str, **more: str) -> str:
+    lines = {
+        "name": name,
+        "topic": name,
+        "aws.s3.bucket.name": "landing",
+        "aws.s3.prefix": f"{name}/",
+        "columnar.encoding": "parquet",
+        "columnar.encryption.columns": "card",
+        "columnar.encryption.key": key,
+        **{key.replace("__", "."): text for key, text in more.items()},
+    }
+    return "".join(f"{key}: '{text}'\n" for key, text in lines.items())
+
+
+def test_only_workers_use_the_keys_in_kms_that_encrypt_columns(bench: Bench) -> None:
+    listed = {"columnar__encryption__key__list": "${secretsmanager:keys}"}
+    bench.write("connectors/one.yaml", encrypting("one", KEY_ARN))
+    bench.write("connectors/two.yaml", encrypting("two", "12345678-aaaa"))
+    bench.write("connectors/three.yaml", encrypting("three", "alias/cards"))
+    bench.write("connectors/four.yaml", encrypting("four", "of-the-list", **listed))
+    template = bench.template(replace(IN_A_VPC, network=None))
+
+    by_sid = {one["Sid"]: one for one in statements(template, "worker")}
+
+    own, aliases = by_sid["EncryptColumns"], by_sid["EncryptColumnsByAlias"]
+    assert {*own["Action"]} == {*aliases["Action"]} == {"kms:Encrypt", "kms:Decrypt"}
+    assert own["Resource"][0] == KEY_ARN or own["Resource"][1] == KEY_ARN
+    assert "key/12345678-aaaa" in json.dumps(own["Resource"])
+    assert "of-the-list" not in json.dumps(by_sid)
+    assert "key/*" in json.dumps(aliases["Resource"])
+    assert aliases["Condition"] == {
+        "ForAnyValue:StringEquals": {"kms:ResourceAliases": ["alias/cards"]}
+    }
+    assert "kms:Encrypt" not in actions(template, "planner")
+
+
+def test_a_stage_without_encrypted_columns_has_no_permission_to_encrypt(
+    templates: Templates,
+) -> None:
+    found = {one for service in FUNCTIONS for one in actions(templates("plain"), service)}
+
+    assert not {one for one in found if one.startswith("kms:")}
+
+
 def test_a_stage_without_glue_has_no_permission_for_it(templates: Templates) -> None:
     found = {one for service in FUNCTIONS for one in actions(templates("plain"), service)}
 

@@ -159,3 +159,17 @@ def test_the_last_of_repeated_headers_counts() -> None:
     found = BatchFacts.of([("extentflow.rows", b"99"), *FACTS.headers()])
 
     assert found == FACTS
+
+
+def test_encrypted_columns_are_a_list_of_names() -> None:
+    facts = replace(FACTS, encrypted=("card", 'ä, "b"'))
+
+    assert dict(facts.headers())["extentflow.encrypted"] == '["card","ä, \\"b\\""]'.encode()
+    assert BatchFacts.of(facts.headers()) == facts
+    assert "extentflow.encrypted" not in dict(FACTS.headers())
+
+
+@pytest.mark.parametrize("text", [b"", b"card", b"{}", b"[1]", b'"a"', b"[" * 100_000, b"\xff"])
+def test_other_lists_of_encrypted_columns_are_refused(text: bytes) -> None:
+    with pytest.raises(CorruptRecord, match=r"extentflow\.encrypted"):
+        BatchFacts.of([*FACTS.headers(), ("extentflow.encrypted", text)])

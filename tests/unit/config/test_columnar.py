@@ -135,6 +135,9 @@ def test_every_key_reaches_its_field_and_is_written_back() -> None:
         "columnar.batch.bytes": "2MiB",
         "columnar.groups": 'prices: id,"a, b"; rest: *',
         "columnar.passthrough": "false",
+        "columnar.encryption.columns": 'card,"a, b"',
+        "columnar.encryption.key": "arn:aws:kms:eu-west-1:111122223333:key/1-2",
+        "columnar.encryption.key.list": "${env:KEYS}",
     }
 
     config = parse(keys)
@@ -148,6 +151,9 @@ def test_every_key_reaches_its_field_and_is_written_back() -> None:
         columnar_batch_bytes=2 << 20,
         columnar_groups=(ColumnGroup("prices", ("id", "a, b")), ColumnGroup("rest", (REST,))),
         columnar_passthrough=False,
+        columnar_encryption_columns=("card", "a, b"),
+        columnar_encryption_key="arn:aws:kms:eu-west-1:111122223333:key/1-2",
+        columnar_encryption_key_list="${env:KEYS}",
     )
     assert to_map(config) == keys
     assert parse(to_map(config)) == config
@@ -288,3 +294,37 @@ def test_bad_records_do_not_go_to_the_topic_of_a_group() -> None:
     (problem,) = problems(columnar__groups="a: id; b: *", **tolerant)
 
     assert "is a topic of the good records" in problem
+
+
+# -- encrypted columns -----------------------------------------------------------------------------
+
+
+def test_encrypted_columns_need_a_key_and_keys_need_columns() -> None:
+    columns = {"columnar.encryption.columns": "card"}
+
+    (missing,) = problems(**columns)
+    assert missing.startswith("columnar.encryption.key: missing; columnar.encryption.columns needs")
+    assert problems(**columns, columnar__encryption__key__list="${env:K}")[0].startswith(
+        "columnar.encryption.key: missing"
+    )
+    key, keys = problems(columnar__encryption__key="k", columnar__encryption__key__list="${env:K}")
+    assert key.startswith("columnar.encryption.key: encrypts nothing without")
+    assert keys.startswith("columnar.encryption.key.list: encrypts nothing without")
+
+
+def test_master_keys_are_never_written_down() -> None:
+    (problem,) = problems(
+        columnar__encryption__columns="card",
+        columnar__encryption__key="k",
+        columnar__encryption__key__list="k:MTIzNDU2Nzg5MDEyMzQ1Ng==",
+    )
+
+    assert "a secret is not written down" in problem
+    assert "MTIz" not in problem
+
+
+@pytest.mark.parametrize("key", ["a b", "a,b", "a;b", 'a"b', "ä", "%3A"])
+def test_ids_of_master_keys_have_no_separators(key: str) -> None:
+    (problem,) = problems(columnar__encryption__columns="card", columnar__encryption__key=key)
+
+    assert problem.startswith("columnar.encryption.key=")

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 
 from extentflow.columnar import ENCODING, ENCODINGS, ROWS, BatchFacts
+from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.columnar.schemas import identity
 from extentflow.columnar.values import encoder
 from extentflow.config.columns import JSON_SCHEMA
 from extentflow.consumer.values import ValueReader
-from extentflow.errors import CorruptRecord, Misconfigured
+from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured
+from extentflow.formats.parquet_keys import MasterKeys
 from extentflow.sink.reader import ConsumedRecord
 
 ROWS_OF = pa.record_batch({"id": pa.array(range(5)), "text": ["a", None, "ä", "", "e"]})
@@ -57,6 +59,27 @@ def test_a_columnar_value_is_a_batch_of_its_own(encoding: str) -> None:
     assert (first.offset, second.offset, first.partition, first.timestamp) == (3, 9, 2, 77)
     assert second.facts is not None
     assert second.facts.batch == "batch-9"
+
+
+def test_encrypted_columns_are_read_with_keys_and_denied_with_their_place() -> None:
+    keys = MasterKeys((("k", b"0123456789abcdef"),))
+    own = ColumnEncryption(("text",), "k", keys)
+    value = encoder("parquet", "none", ROWS_OF.schema, own)(ROWS_OF).to_pybytes()
+    facts = BatchFacts.of(columnar("parquet").headers)
+    assert facts is not None
+    encrypted = record(value, 7, **dict(replace(facts, encrypted=("text",)).headers()))
+
+    (whole,) = ValueReader(keys=keys).read("t", [encrypted])
+    (some,) = ValueReader(["id"]).read("t", [encrypted])
+    (joined,) = ValueReader(["id", "elsewhere"], lenient=True).read("t", [encrypted])
+
+    assert whole.rows.equals(ROWS_OF)
+    assert some.rows.equals(joined.rows)
+    for reader in (ValueReader(), ValueReader(["text"]), ValueReader(["text"], lenient=True)):
+        with pytest.raises(
+            AccessDenied, match=r"topic t\[2\] offset 7: columns text are encr.* k: "
+        ):
+            list(reader.read("t", [encrypted]))
 
 
 def test_columns_are_chosen_in_the_order_in_which_they_are_asked_for() -> None:

@@ -7,12 +7,14 @@ import pyarrow.compute as pc
 import pytest
 
 from extentflow.aws.secrets import SecretsManager
+from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
 from extentflow.converters import CONVERTERS
 from extentflow.errors import Misconfigured
 from extentflow.formats.csv import CsvOptions
+from extentflow.formats.parquet_keys import MasterKeys
 from extentflow.model import ObjectVersion
 from extentflow.wiring import options
 
@@ -119,6 +121,94 @@ def test_a_formats_secret_in_a_variable_keeps_a_run_from_emr_serverless() -> Non
     assert "parquet.encryption.footer.key=${env:FOOTER_KEY}" in str(
         options.absent_elsewhere(encrypted())
     )
+
+
+# -- encrypted columns -----------------------------------------------------------------------------
+
+MASTER_KEYS = "old:MDEyMzQ1Njc4OWFiY2RlZg==, new:MDEyMzQ1Njc4OWFiY2RlZg=="
+
+
+def encrypting(key: str = "new", **changes: str) -> ConnectorConfig:
+    return config(
+        columnar__encoding="parquet",
+        columnar__encryption__columns="card",
+        columnar__encryption__key=key,
+        **changes,
+    )
+
+
+def listed(key: str = "new") -> ConnectorConfig:
+    return encrypting(key, columnar__encryption__key__list="${env:MASTER_KEYS}")
+
+
+def test_master_keys_are_looked_up_in_the_process_that_encrypts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MASTER_KEYS", MASTER_KEYS)
+
+    made = options.columns(listed(), 1_000, lambda _: 1, lambda *_: None, NO_SECRETS)
+
+    assert made is not None
+    assert made.encryption == ColumnEncryption(
+        ("card",), "new", MasterKeys.of(MASTER_KEYS, "columnar.encryption.key.list")
+    )
+    assert "MDEy" not in repr(made)
+    assert options.encryption(config(columnar__encoding="parquet"), NO_SECRETS) is None
+
+
+def test_a_master_key_that_the_secret_lacks_is_named_without_the_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MASTER_KEYS", MASTER_KEYS)
+
+    with pytest.raises(
+        Misconfigured, match=r"columnar\.encryption\.key=lost: .*list has no key"
+    ) as it:
+        options.encryption(listed("lost"), NO_SECRETS)
+    assert "MDEy" not in str(it.value)
+    monkeypatch.setenv("MASTER_KEYS", "new:nonsense")
+    with pytest.raises(Misconfigured, match=r"key\.list: entry 1 of the secret is not") as it:
+        options.encryption(listed(), NO_SECRETS)
+    assert "nonsense" not in str(it.value)
+    monkeypatch.delenv("MASTER_KEYS")
+    with pytest.raises(Misconfigured, match=r"columnar\.encryption\.key\.list=.*MASTER_KEYS"):
+        options.encryption(listed(), NO_SECRETS)
+
+
+def test_without_a_list_one_client_of_kms_wraps_for_the_process() -> None:
+    first, second = (options.encryption(encrypting(f"alias/{n}"), NO_SECRETS) for n in "12")
+
+    assert first is not None
+    assert second is not None
+    assert first.service is second.service is options.reading_keys("aws-kms", NO_SECRETS)
+
+
+def test_master_keys_in_a_variable_keep_a_run_from_emr_serverless() -> None:
+    assert "columnar.encryption.key.list=${env:MASTER_KEYS}" in str(
+        options.absent_elsewhere(listed())
+    )
+
+
+def test_a_master_key_is_checked_by_wrapping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_KEYS", MASTER_KEYS)
+
+    ((key, ask),) = options.encryption_checks(listed(), NO_SECRETS)
+
+    assert (key, ask()) == ("columnar.encryption.key", "this machine encrypts with new")
+    assert not list(options.encryption_checks(config(), NO_SECRETS))
+
+
+def test_keys_of_readers_are_references_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_KEYS", MASTER_KEYS)
+
+    found = options.reading_keys("${env:MASTER_KEYS}", NO_SECRETS)
+
+    assert found == MasterKeys.of(MASTER_KEYS, "keys")
+    with pytest.raises(
+        Misconfigured, match=r"--keys: a secret is not written down.*; or aws-kms"
+    ) as it:
+        options.reading_keys(MASTER_KEYS, NO_SECRETS)
+    assert "MDEy" not in str(it.value)
 
 
 # -- timeouts -------------------------------------------------------------------------------------

@@ -12,13 +12,22 @@ from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.cli.runs import Settings
 
 if TYPE_CHECKING:
-    from extentflow.services.topics import ShownRow, TopicCount, Verified
+    from extentflow.services.topics import ShownRow, TopicCount, Topics, Verified
+    from extentflow.wiring import Runtime
 
 Name = Annotated[str, Argument(metavar="TOPIC", help="The topic.")]
 Columns = Annotated[
     list[str] | None, Option("--column", help="Only this column of the rows; repeatable.")
 ]
 Last = Annotated[int, Option("--limit", "-n", min=1, help="At most so many rows.")]
+Decrypt = Annotated[
+    str | None,
+    Option(
+        "--keys",
+        metavar="REFERENCE",
+        help="Decrypt columns: where the secret with the master keys is, or aws-kms.",
+    ),
+]
 Follow = Annotated[bool, Option("--follow", "-f", help="Then show rows as they arrive.")]
 Beginning = Annotated[bool, Option("--from-beginning", help="The first rows, not the last ones.")]
 Keys = Annotated[
@@ -44,6 +53,7 @@ def tail(
     topic: Name,
     *,
     columns: Columns = None,
+    decrypt: Decrypt = None,
     limit: Last = 10,
     follow: Follow = False,
     from_beginning: Beginning = False,
@@ -55,17 +65,23 @@ def tail(
     """
     from extentflow.cli.opened import open_runtime
     from extentflow.errors import Misconfigured
-    from extentflow.services.topics import Topics
 
     if follow and from_beginning:
         raise Misconfigured("--follow, --from-beginning: rows cannot be both; leave one out")
-    topics = Topics(open_runtime(creates=False))
+    topics = _topics(open_runtime(creates=False), decrypt)
     if from_beginning:
         found = topics.head(topic, rows=limit, columns=columns)
     else:
         found = topics.tail(topic, rows=limit, columns=columns, follow=follow)
     for row in found:
         output.say(output.json_text(_row_json(row)) if as_json else _text(row.value))
+
+
+def _topics(runtime: "Runtime", decrypt: str | None) -> "Topics":
+    from extentflow.services.topics import Topics
+    from extentflow.wiring.options import reading_keys
+
+    return Topics(runtime, None if decrypt is None else reading_keys(decrypt, runtime.secrets))
 
 
 def _text(value: bytes | None) -> str:
@@ -86,6 +102,7 @@ def count(
     topic: Name,
     *,
     keys: Keys = None,
+    decrypt: Decrypt = None,
     verify: Verify = None,
     connector: Connector = None,
     settings: Settings = None,
@@ -95,10 +112,9 @@ def count(
     from extentflow.cli.opened import open_runtime
     from extentflow.errors import Misconfigured
     from extentflow.services.addressed import make_connector, parse_settings, store_connector
-    from extentflow.services.topics import Topics
 
     runtime = open_runtime(creates=False)
-    topics = Topics(runtime)
+    topics = _topics(runtime, decrypt)
     if not verify:
         if connector or settings:
             raise Misconfigured("--connector, --set: only with --verify")

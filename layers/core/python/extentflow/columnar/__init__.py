@@ -8,6 +8,7 @@ docs/columnar.md specifies them, so that other programs can read and write them.
 The package knows Arrow and Parquet, and neither Kafka's clients nor objects and their formats.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -26,6 +27,7 @@ EXTENT: Final = "extentflow.extent"
 FIRST: Final = "extentflow.first"
 LAST: Final = "extentflow.last"
 UNIT: Final = "extentflow.unit"
+ENCRYPTED: Final = "extentflow.encrypted"
 
 PARQUET, ARROW = ENCODINGS = ("parquet", "arrow")
 UNITS = ("row", "offset")
@@ -41,6 +43,7 @@ class BatchFacts:
     in one value. `object` (its URI without a version), `version` (version id or ETag) and `extent`
     (`start-end`, bytes) are where the rows come from. `first` and `last` are the locations of the
     first and the last row in the object: ordinals (`unit` row) or byte offsets (`unit` offset).
+    `encrypted` are the columns that are encrypted.
     """
 
     encoding: str
@@ -54,6 +57,7 @@ class BatchFacts:
     first: int
     last: int
     unit: str
+    encrypted: tuple[str, ...] = ()
 
     def headers(self) -> list[tuple[str, bytes]]:
         """Return the headers that state these facts."""
@@ -71,6 +75,8 @@ class BatchFacts:
         }
         if self.group:
             texts[GROUP] = self.group
+        if self.encrypted:
+            texts[ENCRYPTED] = json.dumps(self.encrypted, ensure_ascii=False, separators=(",", ":"))
         return [(name, text.encode("utf-8", "surrogatepass")) for name, text in texts.items()]
 
     @classmethod
@@ -105,6 +111,7 @@ class BatchFacts:
             first=_number(found, FIRST),
             last=_number(found, LAST),
             unit=unit,
+            encrypted=_names(found, ENCRYPTED) if ENCRYPTED in found else (),
         )
 
 
@@ -113,6 +120,17 @@ def _text(headers: Mapping[str, bytes], name: str) -> str:
         return headers[name].decode("utf-8", "surrogatepass")
     except (KeyError, UnicodeDecodeError) as exc:
         raise CorruptRecord(f"a columnar value without a readable header {name}") from exc
+
+
+def _names(headers: Mapping[str, bytes], name: str) -> tuple[str, ...]:
+    text = _text(headers, name)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise CorruptRecord(f"{name}={text[:40]!r}: no JSON") from exc
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise CorruptRecord(f"{name}={text[:40]!r}: no list of names")
+    return tuple(found)
 
 
 def _number(headers: Mapping[str, bytes], name: str) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from extentflow.columnar.encryption import COLUMNS, ColumnEncryption
 from extentflow.columnar.schemas import identity
 from extentflow.columnar.values import Encode, encoder, require_distinct
 from extentflow.config.columnar import REST, ColumnGroup
@@ -15,12 +16,16 @@ _WHOLE = ColumnGroup("", (REST,))
 
 @dataclass(frozen=True, slots=True)
 class EncodedGroup:
-    """Columns that go to one topic: how they are encoded, and the identity of their schema."""
+    """Columns that go to one topic: how they are encoded, and the identity of their schema.
+
+    `encrypted` are those of the columns that are encrypted.
+    """
 
     group: ColumnGroup
     columns: tuple[str, ...]
     encode: Encode
     schema: str
+    encrypted: tuple[str, ...] = ()
 
     def value(self, batch: pa.RecordBatch) -> pa.Buffer:
         """Return the value of a batch of all columns."""
@@ -32,12 +37,18 @@ class EncodedGroup:
 
 
 def encoded_groups(
-    schema: pa.Schema, groups: Sequence[ColumnGroup], encoding: str, compression: str
+    schema: pa.Schema,
+    groups: Sequence[ColumnGroup],
+    encoding: str,
+    compression: str,
+    *,
+    encryption: ColumnEncryption | None = None,
 ) -> list[EncodedGroup]:
     """Return the groups of the columns of a plain schema; without `groups` one of all columns.
 
-    Raises UnsupportedType for a group with a column that there is not, for a column of no group,
-    and for one that the encoding cannot hold.
+    Each group encrypts its columns among those of `encryption`. Raises UnsupportedType for a group
+    or an encryption with a column that there is not, for a column of no group, and for one that the
+    encoding cannot hold; and as `encoder`.
     """
     require_distinct(schema)
     names = schema.names
@@ -45,6 +56,11 @@ def encoded_groups(
     if lacking := sorted(named.difference(names)):
         raise UnsupportedType(
             f"columnar.groups: there is no column {', '.join(lacking)}, only {', '.join(names)}"
+        )
+    if encryption and (lacking := sorted({*encryption.columns}.difference(names))):
+        # Not left out: it may be another spelling of one that would then be readable.
+        raise UnsupportedType(
+            f"{COLUMNS}: there is no column {', '.join(lacking)}, only {', '.join(names)}"
         )
     rest = tuple(name for name in names if name not in named)
     found = groups or (_WHOLE,)
@@ -62,5 +78,8 @@ def encoded_groups(
                 " remove it"
             )
         own = pa.schema([schema.field(name) for name in columns])
-        made.append(EncodedGroup(one, columns, encoder(encoding, compression, own), identity(own)))
+        hidden = None if encryption is None else encryption.within(columns)
+        encode = encoder(encoding, compression, own, hidden)
+        names_of = () if hidden is None else hidden.columns
+        made.append(EncodedGroup(one, columns, encode, identity(own), names_of))
     return made

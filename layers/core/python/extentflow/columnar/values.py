@@ -6,6 +6,7 @@ arrow     a stream in Arrow's IPC format: the schema, one record batch, the end
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,11 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from extentflow.columnar import PARQUET, BatchFacts
+from extentflow.columnar.encryption import ColumnEncryption, encrypted_paths, locked
 from extentflow.columnar.schemas import plain
 from extentflow.converters.buffers import RowErrors, corrupt_rows
 from extentflow.errors import CorruptRecord, UnsupportedType
+from extentflow.formats.parquet_keys import KeyService, KeyUnavailableError, decryption_properties
 from extentflow.transforms.casts import failing_rows
 
 # What Arrow raises for a type that it cannot write, and for values that it cannot read.
@@ -24,37 +27,60 @@ _WRITE_ERRORS = (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError
 _READ_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError)
 # The fastest; higher levels take several times the CPU for some percent of the size.
 _LEVELS = {"zstd": 1, "gzip": 6}
+# What Arrow says of encrypted columns where it has no keys.
+_LOCKED = "Cannot decrypt ColumnMetadata"
 
 Encode = Callable[[pa.RecordBatch], pa.Buffer]
 
 
-def encoder(encoding: str, compression: str, schema: pa.Schema) -> Encode:
+def encoder(
+    encoding: str,
+    compression: str,
+    schema: pa.Schema,
+    encryption: ColumnEncryption | None = None,
+) -> Encode:
     """Return the function from batches of a plain `schema` to values.
 
-    Raises UnsupportedType for a column that the encoding cannot hold.
+    `encryption` of columns of the schema, in Parquet. Raises UnsupportedType for a column that the
+    encoding cannot hold, and as `ColumnEncryption.properties`.
     """
     require_distinct(schema)
     level = _LEVELS.get(compression)
     codec = None if compression == "none" else compression
+    # Not of texts: least and greatest ones of up to 4 KiB are stored twice.
+    ranged = [each.name for each in schema if _is_short(each.type)]
     if encoding == PARQUET:
-        # Not of texts: least and greatest ones of up to 4 KiB are stored twice.
-        ranged = [each.name for each in schema if _is_short(each.type)]
         encode: Encode = partial(_as_parquet, compression=compression, level=level, ranged=ranged)
     else:
         compressed = None if codec is None else pa.Codec(codec, compression_level=level)
         options = pa.ipc.IpcWriteOptions(compression=compressed, use_threads=False)
         encode = partial(_as_arrow, options=options)
+    leaves: dict[str, list[str]] = {}
     for column in schema:
         try:
-            encode(
+            value = encode(
                 pa.RecordBatch.from_arrays([pa.nulls(1, column.type)], schema=pa.schema([column]))
             )
+            if encryption is not None:
+                leaves[column.name] = _leaf_paths(value)
         except _WRITE_ERRORS as exc:
             raise UnsupportedType(
                 f"column {column.name}: {encoding} cannot hold {column.type} ({exc}); use a"
                 " Cast transform, or leave it out by select"
             ) from exc
-    return encode
+    if encryption is None or not encryption.columns:
+        return encode
+    protect = partial(encryption.properties, encrypted_paths(encryption, leaves))
+    # Finds a missing key, or permission, before the first row.
+    protect()
+    return partial(
+        _as_parquet, compression=compression, level=level, ranged=ranged, protect=protect
+    )
+
+
+def _leaf_paths(value: pa.Buffer) -> list[str]:
+    with pq.ParquetFile(pa.BufferReader(value)) as file:
+        return [file.schema.column(at).path for at in range(len(file.schema))]
 
 
 def require_distinct(schema: pa.Schema) -> None:
@@ -69,7 +95,12 @@ def require_distinct(schema: pa.Schema) -> None:
 
 
 def _as_parquet(
-    batch: pa.RecordBatch, *, compression: str, level: int | None, ranged: list[str]
+    batch: pa.RecordBatch,
+    *,
+    compression: str,
+    level: int | None,
+    ranged: list[str],
+    protect: Callable[[], Any] | None = None,
 ) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     pq.write_table(
@@ -81,6 +112,8 @@ def _as_parquet(
         row_group_size=max(1, batch.num_rows),
         # Limits of pages are checked after so many values: the default suits files.
         write_batch_size=max(1, batch.num_rows),
+        # For one file only: the next one has other data keys.
+        encryption_properties=None if protect is None else protect(),
     )
     return sink.getvalue()
 
@@ -152,22 +185,39 @@ def decode(
     columns: Sequence[str] | None = None,
     *,
     lenient: bool = False,
+    keys: KeyService | None = None,
 ) -> pa.RecordBatch:
     """Return the rows of a value, or only some of its columns, in the order of these.
 
-    `lenient`: of these, those that it has; otherwise one that it lacks is an error.
+    `lenient`: of these, those that it has; otherwise one that it lacks is an error. `keys` unwrap
+    the keys of encrypted columns; others are read without.
 
     Raises CorruptRecord where the value is no such batch, or has other rows than its headers state,
-    and for a column that it lacks.
+    and for a column that it lacks; AccessDenied for encrypted columns without their keys; and as
+    the key service.
     """
     is_parquet = facts.encoding == PARQUET
+    wanted = [name for name in facts.encrypted if columns is None or name in columns]
+    if wanted and keys is None:
+        # Arrow aborts the process where it is asked for the metadata of such a column.
+        raise locked(wanted, value, "no keys are given")
+    if columns is not None and facts.encrypted and not wanted:
+        # With keys that are not those of the value, not even the other columns could be read.
+        keys = None
     try:
-        read = _parquet_table if is_parquet else _arrow_table
-        table, rows = read(pa.BufferReader(value), columns, lenient=lenient)
+        source = pa.BufferReader(value)
+        if is_parquet:
+            table, rows = _parquet_table(source, columns, lenient=lenient, keys=keys)
+        else:
+            table, rows = _arrow_table(source, columns, lenient=lenient)
         table = table.cast(plain(table.schema)).combine_chunks()
         # Arrow's reader takes offsets and texts as they are; that of Parquet makes its own.
         table.validate(full=not is_parquet)
+    except KeyUnavailableError as exc:
+        raise locked(wanted, value, str(exc)) from exc
     except _READ_ERRORS as exc:
+        if _LOCKED in str(exc) and keys is None:
+            raise locked(wanted, value, "no keys are given") from exc
         raise CorruptRecord(
             f"batch {facts.batch} cannot be read as {facts.encoding}: {exc}"
         ) from exc
@@ -179,9 +229,14 @@ def decode(
 
 
 def _parquet_table(
-    source: pa.NativeFile, columns: Sequence[str] | None, *, lenient: bool
+    source: pa.NativeFile,
+    columns: Sequence[str] | None,
+    *,
+    lenient: bool,
+    keys: KeyService | None,
 ) -> tuple[pa.Table, int]:
-    with pq.ParquetFile(source) as file:
+    decryption = None if keys is None else decryption_properties(keys)
+    with pq.ParquetFile(source, decryption_properties=decryption) as file:
         rows = file.metadata.num_rows
         if columns is None:
             return file.read(use_threads=False), rows

@@ -413,6 +413,26 @@ class ConnectorConfig:
         default=True,
         only=(_AS_PARQUET,),
     )
+    columnar_encryption_columns: tuple[str, ...] = key(
+        NAMES,
+        "Columns that are encrypted, with all of their members"
+        " ([columnar.md](columnar.md#encrypted-columns)). Row groups are then not passed through.",
+        default=(),
+        shown="none",
+        only=(_AS_PARQUET,),
+    )
+    columnar_encryption_key: str | None = key(
+        types.matching("[A-Za-z0-9._/:+=@-]{1,2048}", "write letters, digits and . _ / : + = @ -"),
+        "The id of the master key that wraps the keys of these columns: one of"
+        " `columnar.encryption.key.list`, or in AWS KMS an ARN, an id or `alias/NAME`.",
+        only=(_AS_PARQUET,),
+    )
+    columnar_encryption_key_list: str | None = key(
+        types.SECRET,
+        "The master keys `id:base64, id:base64`, of 16, 24 or 32 bytes, as a reference only.",
+        shown="none: AWS KMS wraps",
+        only=(_AS_PARQUET,),
+    )
     transforms: tuple[str, ...] = key(
         ALIASES,
         "Names of transforms, applied in this order between decode and convert"

@@ -330,12 +330,26 @@ def _columnar_problems(config: ConnectorConfig, reading: Reading) -> Iterator[st
             f"message.timestamp: differs from row to row, and a record of {encoding} has many rows;"
             " write last_modified, or remove it"
         )
+    yield from _encryption_problems(config, reading)
     partitioner = config.producer.get("partitioner", "murmur2")
     if config.keyed and not partitioner.startswith("murmur2"):
         yield (
             f"producer.partitioner={partitioner}: with {encoding}, keys choose partitions as Java's"
             " client does; remove it"
         )
+
+
+def _encryption_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+    columns, key = "columnar.encryption.columns", "columnar.encryption.key"
+    keys = f"{key}.list"
+    if not reading.sound(columns, key, keys):
+        return
+    given = {key: config.columnar_encryption_key, keys: config.columnar_encryption_key_list}
+    if not config.columnar_encryption_columns:
+        for name in (name for name, text in given.items() if text is not None):
+            yield f"{name}: encrypts nothing without {columns}; write columns, or remove it"
+    elif config.columnar_encryption_key is None:
+        yield f"{key}: missing; {columns} needs the id of a master key"
 
 
 def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from extentflow.columnar import ENCODING, PARQUET, BatchFacts
-from extentflow.errors import CorruptRecord, Misconfigured
+from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured
 from extentflow.formats.arrow_ipc import stated_rows
 from extentflow.formats.parquet_footer import MAGIC
 from extentflow.formats.parquet_stored import StoredFooter, move, written_group
@@ -76,6 +76,8 @@ def stored_value(topic: str, record: ConsumedRecord) -> StoredValue | None:
         )
     try:
         return _checked(record)
+    except AccessDenied as exc:
+        raise AccessDenied(f"{where}: {exc}") from exc
     except CorruptRecord as exc:
         raise CorruptRecord(f"{where}: {exc}; {_WAY_OUT}") from exc
 
@@ -84,6 +86,12 @@ def _checked(record: ConsumedRecord) -> StoredValue:
     facts = BatchFacts.of(record.headers)
     if facts is None or record.value is None:
         raise CorruptRecord(f"the header {ENCODING} or the value is null")
+    if facts.encrypted:
+        # Each value has keys of its own, and pages are copied as they are.
+        raise AccessDenied(
+            f"columns {', '.join(facts.encrypted)} are encrypted, and columnar values are written"
+            " unread; read them by a consumer with keys"
+        )
     read = _parquet_value if facts.encoding == PARQUET else _arrow_value
     try:
         found = read(record.value)

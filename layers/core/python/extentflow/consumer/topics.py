@@ -21,6 +21,7 @@ from extentflow.consumer.batches import ConsumedBatch, Position
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.values import FindSchema, ValueReader
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+from extentflow.formats.parquet_keys import KeyService, MasterKeys
 from extentflow.sink.headers import by_name
 from extentflow.sink.producer import LOG, error_of, translate
 from extentflow.sink.reader import ConsumedRecord, consumed, consumer_settings
@@ -40,7 +41,9 @@ class TopicConsumer:
     JSON values and their types, as `json.schema` of a connector has them; None: the values show
     them. `find_schema` returns schemas of a registry by their ids. With `join`, the topics are
     those of column groups of the same rows: a batch has the columns of all of them, and the first
-    topic decides the order. `start`: `earliest` or `latest`, where the group has no offset.
+    topic decides the order. `start`: `earliest` or `latest`, where the group has no offset. `keys`
+    decrypt columns of columnar values: the master keys `id:base64, id:base64`, or a service such as
+    `extentflow.aws.kms.AwsKms()`, one for the process.
 
     A context manager. All calls raise SinkUnavailable where brokers do not answer, and
     Misconfigured where settings or permissions are wrong.
@@ -58,12 +61,14 @@ class TopicConsumer:
         join: bool = False,
         start: str = "earliest",
         sign: Sign | None = None,
+        keys: str | KeyService | None = None,
     ) -> None:
         self._reader = ValueReader(
             columns,
             lenient=join,
             schema=None if schema is None else JSON_SCHEMA.read(schema),
             find_schema=find_schema,
+            keys=MasterKeys.of(keys, "keys") if isinstance(keys, str) else keys,
         )
         self._join = GroupJoin(topics, columns) if join else None
         self._subject = f"topics {', '.join(topics)} for group {group}"
@@ -103,7 +108,8 @@ class TopicConsumer:
 
         Ends never, unless `until_end`: when every assigned partition was read to its end; or after
         `idle_seconds` without a record. Raises CorruptRecord for a value that cannot be decoded:
-        its message names the offset; nothing of it is skipped.
+        its message names the offset; nothing of it is skipped. AccessDenied, likewise, for
+        encrypted columns without their keys.
         """
         arrived = time.monotonic()
         while True:

@@ -18,12 +18,13 @@ from extentflow.columnar import ENCODING, BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.config.columns import Schema
 from extentflow.consumer.batches import ConsumedBatch
-from extentflow.errors import CorruptObject, CorruptRecord, Misconfigured
+from extentflow.errors import AccessDenied, CorruptObject, CorruptRecord, Misconfigured
 from extentflow.formats.avro import decode_values, parse_schema
 from extentflow.formats.avro_columns import DamagedBlock, Record
 from extentflow.formats.json_columns import ColumnReader, MemberColumns
 from extentflow.formats.json_inference import inferred_columns
 from extentflow.formats.lines import LineBlock
+from extentflow.formats.parquet_keys import KeyService
 from extentflow.sink.reader import ConsumedRecord
 
 REGISTRY_BYTES = 5
@@ -38,13 +39,15 @@ class ValueReader:
     `columns`: only these, in this order; None: all. `lenient`: of these, those that a value has.
     `schema` declares the members of JSON values, as `json.schema` does; None: the values of a batch
     show them, and later batches keep the types as long as these hold their values exactly.
-    `find_schema` reads schemas of a registry; None: there is none.
+    `find_schema` reads schemas of a registry; None: there is none. `keys` decrypt columns of
+    columnar values; None: only the others can be read.
     """
 
     columns: Sequence[str] | None = None
     lenient: bool = False
     schema: Schema | None = None
     find_schema: FindSchema | None = None
+    keys: KeyService | None = None
     _avro: dict[int, Record] = field(default_factory=dict)
     _kinds: dict[int, tuple[str, str]] = field(default_factory=dict)
     _inferred: MemberColumns | None = None
@@ -53,7 +56,8 @@ class ValueReader:
         """Yield the rows of consecutive records of one partition, in order.
 
         Records without a value (tombstones) have no rows. Raises CorruptRecord, whose message names
-        topic, partition and offset, and Misconfigured for values that need a registry.
+        topic, partition and offset; AccessDenied, with the same place, for encrypted columns
+        without their keys; and Misconfigured for values that need a registry.
         """
         for run in self.runs(records):
             kind = self._kind(run[0])
@@ -82,9 +86,11 @@ class ValueReader:
     def _columnar(self, topic: str, record: ConsumedRecord) -> ConsumedBatch:
         try:
             facts = _facts(record)
-            rows = decode(record.value or b"", facts, self.columns, lenient=self.lenient)
-        except CorruptRecord as exc:
-            raise CorruptRecord(f"{_place(topic, record)}: {exc}") from exc
+            rows = decode(
+                record.value or b"", facts, self.columns, lenient=self.lenient, keys=self.keys
+            )
+        except (CorruptRecord, AccessDenied) as exc:
+            raise type(exc)(f"{_place(topic, record)}: {exc}") from exc
         return ConsumedBatch(
             topic, record.partition, rows, record.offset, facts=facts, timestamp=record.timestamp
         )

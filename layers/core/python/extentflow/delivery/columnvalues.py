@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.batches import BatchCutter
+from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.columnar.groups import EncodedGroup, encoded_groups
 from extentflow.columnar.partitions import ANY, by_keys
 from extentflow.columnar.schemas import plain
@@ -38,7 +39,8 @@ class ColumnValues:
 
     `limit_bytes` is the least `max.message.bytes` of the topics, `partitions` returns how many a
     topic has. `passes`: rows that nothing changes go into values as their object stores them;
-    `codec`: only those that are compressed so (None: all). `settle` makes a schema one of a
+    `codec`: only those that are compressed so (None: all). `encryption` of columns (None: all are
+    plain) excludes that. `settle` makes a schema one of a
     topic's, and raises IncompatibleSchema where those before it exclude it.
     """
 
@@ -50,15 +52,19 @@ class ColumnValues:
     partitions: Callable[[str], int]
     passes: bool = False
     codec: str | None = None
+    encryption: ColumnEncryption | None = None
     settle: Callable[[str, pa.Schema], None] = lambda _topic, _schema: None
 
     def bind(self, schema: pa.Schema, extent: Extent, unit: str, topic: str) -> "BoundColumnValues":
         """Return what makes the records of an extent, from batches of a schema.
 
-        `topic` is that of rows that name no other. Raises UnsupportedType, and as `settle`.
+        `topic` is that of rows that name no other. Raises UnsupportedType, as `settle`, and as the
+        key service of the encryption.
         """
         columns = plain(schema)
-        groups = encoded_groups(columns, self.groups, self.encoding, self.compression)
+        groups = encoded_groups(
+            columns, self.groups, self.encoding, self.compression, encryption=self.encryption
+        )
         cutter = BatchCutter(groups, self.batch_bytes, self.limit_bytes)
         made = BoundColumnValues(self, columns, groups, cutter, extent, unit)
         made.settle(topic)
@@ -192,7 +198,12 @@ class BoundColumnValues:
             )
             chosen = self._aligned(topic, facts.batch, partition)
             for group, value in zip(self.groups, batch.values, strict=True):
-                own = replace(facts, schema=group.schema, group=group.group.name)
+                own = replace(
+                    facts,
+                    schema=group.schema,
+                    group=group.group.name,
+                    encrypted=group.encrypted,
+                )
                 made.values.append(value)
                 made.topics.append(group.topic(topic))
                 made.partitions.append(chosen)
@@ -219,7 +230,9 @@ class BoundColumnValues:
         longest = self._facts(rows=_LONGEST_NUMBER, first=_LONGEST_NUMBER, last=_LONGEST_NUMBER)
         name = max((one.group.name for one in self.groups), key=len)
         schema = self.groups[0].schema
-        written = [*replace(longest, group=name, schema=schema).headers(), *headers]
+        hidden = tuple(one for group in self.groups for one in group.encrypted)
+        facts = replace(longest, group=name, schema=schema, encrypted=hidden)
+        written = [*facts.headers(), *headers]
         size = sum(len(key) + len(value or b"") + FRAME_BYTES for key, value in written)
         return max(1, self.settings.limit_bytes - size - FRAME_BYTES - BATCH_BYTES)
 

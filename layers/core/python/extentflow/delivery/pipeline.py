@@ -234,6 +234,8 @@ class Pipeline:
         changed = self.chain is not None or self.key is not None or by_row
         if columns is None or not columns.passes or columns.groups or changed:
             return None
+        if columns.encryption is not None:  # their columns are plain
+            return None
         if not isinstance(self.format, SchemaFormat) or not isinstance(self.format, StoredFormat):
             return None
         return _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))

@@ -1,23 +1,24 @@
-"""The keys of encrypted Parquet files, from configuration.
+"""The keys of encrypted Parquet files: those of the configuration, and of key services.
 
     footer key   the data key itself, of the footer and of all columns
     key list     master keys by their ids; they wrap the data keys, which each file holds
 
 A file with wrapped keys names the id of a master key beside each of them, as the key tools of
-parquet-mr and Arrow write it. Arrow asks a client of a key management service to unwrap them; here,
-the client has the master keys.
+parquet-mr and Arrow write it. Arrow asks a client of a key management service to wrap and unwrap
+them: `MasterKeys` has the master keys itself.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from pyarrow.parquet.encryption import (
     CryptoFactory,
@@ -37,6 +38,22 @@ _NONCE_BYTES = 12
 _NO_VERSION = "NO_VERSION"
 
 
+class KeyService(Protocol):
+    """Wraps data keys with master keys, and unwraps them; hashable, as there is one per process.
+
+    Arrow calls it in the thread that writes or reads a file, and passes on what it raises.
+    """
+
+    def __hash__(self) -> int:
+        """Return the hash by which services are told apart."""
+
+    def wrap(self, key: bytes, master: str) -> str:
+        """Return a data key, wrapped with the master key of that id."""
+
+    def unwrap(self, wrapped: str, master: str) -> bytes:
+        """Return a data key. Raises KeyUnavailableError, or an ExtentflowError."""
+
+
 class KeyUnavailableError(Exception):
     """A data key of a file cannot be unwrapped; names the id of the master key, never a key."""
 
@@ -52,7 +69,7 @@ class FileKeys:
     def of(cls, footer_key: str | None, key_list: str | None) -> Self | None:
         """Return the keys that resolved secrets hold. Raises Misconfigured, without the secrets."""
         if key_list is not None:
-            return cls(masters=tuple(_listed_keys(key_list)))
+            return cls(masters=MasterKeys.of(key_list, KEY_LIST).masters)
         if footer_key is None:
             return None
         if (key := _aes_key(footer_key)) is None:
@@ -70,14 +87,34 @@ class FileKeys:
         """Return Arrow's properties, which are for one file; files without encryption pass."""
         if self.footer is not None:
             return create_decryption_properties(self.footer, allow_plaintext_files=True)
-        return _crypto_factory(self.masters).file_decryption_properties(KmsConnectionConfig())
+        return decryption_properties(MasterKeys(self.masters))
 
 
-# Arrow never frees a client, so that a process has one.
-@lru_cache(maxsize=4)
-def _crypto_factory(masters: tuple[tuple[str, bytes], ...]) -> CryptoFactory:
-    client = _MasterKeys(dict(masters))
+def decryption_properties(service: KeyService) -> Any:  # noqa: ANN401 - as `FileKeys.properties`
+    """Return Arrow's properties to read one file whose keys a service unwraps, or a plain file."""
+    return crypto_factory(service).file_decryption_properties(KmsConnectionConfig())
+
+
+# Arrow never frees a client, so that a process has one for each set of keys.
+@lru_cache(maxsize=64)
+def crypto_factory(service: KeyService) -> CryptoFactory:
+    """Return Arrow's factory of keys; it caches what the service unwraps for ten minutes."""
+    client = _Client(service)
     return CryptoFactory(lambda _: client)
+
+
+class _Client(KmsClient):  # type: ignore[misc] # pyarrow has no types
+    """Passes Arrow's calls on to a service."""
+
+    def __init__(self, service: KeyService) -> None:
+        super().__init__()
+        self._service = service
+
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
+        return self._service.wrap(key_bytes, master_key_identifier)
+
+    def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
+        return self._service.unwrap(wrapped_key, master_key_identifier)
 
 
 def _aes_key(text: str) -> bytes | None:
@@ -88,7 +125,7 @@ def _aes_key(text: str) -> bytes | None:
     return None
 
 
-def _listed_keys(text: str) -> Iterator[tuple[str, bytes]]:
+def _listed_keys(text: str, setting: str) -> Iterator[tuple[str, bytes]]:
     """Yield the ids and keys of `id:base64, id:base64`."""
     seen: set[str] = set()
     for at, entry in enumerate(text.split(","), 1):
@@ -97,31 +134,53 @@ def _listed_keys(text: str) -> Iterator[tuple[str, bytes]]:
         if not name or key is None or name in seen:
             # Not even the id: without a colon, it is the key.
             form = "id:key with an id of its own and the base64 of 16, 24 or 32 bytes"
-            raise Misconfigured([f"{KEY_LIST}: entry {at} of the secret is not {form}"])
+            raise Misconfigured([f"{setting}: entry {at} of the secret is not {form}"])
         seen.add(name)
         yield name, key
 
 
-class _MasterKeys(KmsClient):  # type: ignore[misc] # pyarrow has no types
-    """Unwraps data keys with master keys; called by Arrow in the thread that reads the file."""
+@dataclass(frozen=True, slots=True)
+class MasterKeys:
+    """Master keys by their ids; a `KeyService`, in the format of the key tools of parquet-mr."""
 
-    def __init__(self, keys: dict[str, bytes]) -> None:
-        super().__init__()
-        self._keys = keys
+    masters: tuple[tuple[str, bytes], ...] = field(repr=False)
 
-    def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
+    @classmethod
+    def of(cls, text: str, setting: str) -> Self:
+        """Return the keys of `id:base64, id:base64`, the secret that `setting` refers to.
+
+        Raises Misconfigured, without the secret.
+        """
+        return cls(tuple(_listed_keys(text, setting)))
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the keys."""
+        return tuple(name for name, _ in self.masters)
+
+    def wrap(self, key: bytes, master: str) -> str:
+        """Return a data key, wrapped with AES GCM. Raises KeyUnavailableError."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+        own = dict(self.masters).get(master)
+        if own is None:
+            raise KeyUnavailableError(f"it has no master key {master[:100]!r}")
+        nonce = os.urandom(_NONCE_BYTES)
+        return base64.b64encode(nonce + AESGCM(own).encrypt(nonce, key, master.encode())).decode()
+
+    def unwrap(self, wrapped: str, master: str) -> bytes:
         """Return a data key. Raises KeyUnavailableError."""
         # Imported where it is needed: it takes as long as reading a footer.
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
-        named = f"master key {master_key_identifier[:100]!r}"
-        key = self._keys.get(master_key_identifier)
+        named = f"master key {master[:100]!r}"
+        key = dict(self.masters).get(master)
         if key is None:
             raise KeyUnavailableError(f"it has no {named}")
-        data = _encrypted_key(wrapped_key)
+        data = _encrypted_key(wrapped)
         # The id is authenticated with the key, as the key tools do.
-        aad = master_key_identifier.encode()
+        aad = master.encode()
         try:
             found = AESGCM(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], aad)
         except (InvalidTag, ValueError):

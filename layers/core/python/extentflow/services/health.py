@@ -28,7 +28,7 @@ from extentflow.sink.topics import TopicFacts
 from extentflow.storage import ObjectStore, changeable, untaggable
 from extentflow.wiring import Runtime
 from extentflow.wiring.arrivals import create_own_queue, has_own_queue, queues
-from extentflow.wiring.options import format_checks, registry_checks
+from extentflow.wiring.options import encryption_checks, format_checks, registry_checks
 
 CLOCK_SKEW_SECONDS = 5.0
 
@@ -267,6 +267,8 @@ def _connector(runtime: Runtime, name: str, *, broker: bool) -> Iterator[Finding
         yield _check(f"secrets of {key}", ask)
     for key, ask in registry_checks(config, runtime.secrets):
         yield _check(f"schema registry of {key}", ask)
+    for key, ask in encryption_checks(config, runtime.secrets):
+        yield _check(f"master key of {key}", ask)
     if config.after_completion != NONE:
         yield _check("completion", lambda: _completion(runtime, config, revision))
     if broker:

@@ -20,6 +20,7 @@ from extentflow.converters import open_converter
 from extentflow.delivery.deadletters import describe
 from extentflow.delivery.pipeline import ConvertedChunk
 from extentflow.errors import CorruptRecord, Misconfigured, Permanent, contain_defects
+from extentflow.formats.parquet_keys import KeyService
 from extentflow.jobs.addresses import KeyScope, select_all
 from extentflow.model import ObjectVersion
 from extentflow.sink.headers import by_name
@@ -108,9 +109,13 @@ class _Digests:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Reads the topics of a runtime's cluster; only committed records count."""
+    """Reads the topics of a runtime's cluster; only committed records count.
+
+    `keys` decrypt columns; without, reading encrypted ones raises AccessDenied.
+    """
 
     runtime: Runtime
+    keys: KeyService | None = None
 
     def tail(
         self, topic: str, *, rows: int, columns: Sequence[str] | None = None, follow: bool = False
@@ -120,7 +125,7 @@ class Topics:
         With `follow`, then those that arrive, for ever. Raises CorruptRecord as `ValueReader`.
         """
         ends = self.runtime.broker.end_offsets(topic)
-        reader, ahead = ValueReader(columns), FIRST_RECORDS
+        reader, ahead = ValueReader(columns, keys=self.keys), FIRST_RECORDS
         while True:
             begins = {one: max(0, end - ahead) for one, end in ends.items()}
             found = [one for part in self._read(topic, begins, ends) for one in part]
@@ -141,7 +146,7 @@ class Topics:
     def head(self, topic: str, *, rows: int, columns: Sequence[str] | None) -> Iterator[ShownRow]:
         """Yield the first `rows` rows of a topic, as they arrive. Raises as `tail`."""
         ends = self.runtime.broker.end_offsets(topic)
-        reader = ValueReader(columns)
+        reader = ValueReader(columns, keys=self.keys)
         every = (
             row
             for records in self._read(topic, dict.fromkeys(ends, 0), ends)
@@ -155,7 +160,7 @@ class Topics:
         Without `keys`, no value is decoded. Keys take 16 bytes of memory for each row.
         """
         ends = self.runtime.broker.end_offsets(topic)
-        reader, digests = ValueReader(keys), _Digests()
+        reader, digests = ValueReader(keys, keys=self.keys), _Digests()
         objects: Counter[str] = Counter()
         rows = records_read = 0
         for records in self._read(topic, dict.fromkeys(ends, 0), ends):
@@ -193,7 +198,7 @@ class Topics:
         if not uris:
             raise Misconfigured(f"there is no object below {addresses[0]}; check the address")
         ends = self.runtime.broker.end_offsets(topic)
-        reader, others = ValueReader(), 0
+        reader, others = ValueReader(keys=self.keys), 0
         for records in self._read(topic, dict.fromkeys(ends, 0), ends):
             if not config.columnar:
                 found.add(pa.array([one.value for one in records], pa.large_binary()))
@@ -239,6 +244,7 @@ class Topics:
                 columnar_encoding=ARROW,
                 columnar_compression="none",
                 columnar_groups=config.columnar_groups if group else (),
+                columnar_encryption_columns=(),
                 columnar_batch_bytes=1 << 30,
             )
         job, extents = runtime.planner().dry_run(request)

@@ -198,7 +198,7 @@ def pipeline(
         source_topic=config.template_topic(version),
         fixed_key=options.fixed_key(config, version),
         attributes=options.attributes(config, partial(partitions, topic), store, version),
-        columns=options.columns(config, limit_bytes, partitions, settle),
+        columns=options.columns(config, limit_bytes, partitions, settle, look_up),
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from extentflow.aws.kms import AwsKms
 from extentflow.aws.secrets import SecretsManager
+from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.config.columnar import DEFAULT_COMPRESSION, PARQUET
 from extentflow.config.columns import LAST_MODIFIED, MessageKey
 from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, TAG, ConnectorConfig
@@ -26,6 +28,7 @@ from extentflow.delivery.attributes import Attributes
 from extentflow.delivery.columnvalues import ColumnValues
 from extentflow.errors import AccessDenied, Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import FormatOptions
+from extentflow.formats.parquet_keys import KeyService, MasterKeys
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
 from extentflow.ledger import LedgerOptions
 from extentflow.model import Content, ObjectVersion
@@ -34,6 +37,9 @@ from extentflow.storage import StoreOptions, described, untaggable
 from extentflow.transforms import Chain, Excluding, open_chain
 
 RAW_COLUMN = "value"
+MASTER_KEYS = "columnar.encryption.key.list"
+# Stands for a reference where readers name their keys.
+AWS_KMS = "aws-kms"
 LEDGER_PASSWORD = "ledger.password"  # noqa: S105 - the key's name
 CREDENTIALS = {
     "access_key_id": "aws.access.key.id",
@@ -79,7 +85,7 @@ def absent_elsewhere(config: ConnectorConfig) -> str | None:
     formats: dict[str, str] = {}
     for name, own in config.format_options.items():
         formats |= {key: text for key, (_, text) in _secrets(f"{name}.", own).items()}
-    others = {**producer, **formats, **converter_secrets(config)}
+    others = {**producer, **formats, **converter_secrets(config), **_master_keys(config)}
     if not (found := environments({**_credentials(config), **others})):
         return None
     return (
@@ -214,6 +220,66 @@ def _secrets(part: str, own: object) -> dict[str, tuple[str, str]]:
     secret = (each for each in keys if each.kind is SECRET)
     written = ((each.name, each.field, getattr(own, each.field)) for each in secret)
     return {name: (field, text) for name, field, text in written if text}
+
+
+def _master_keys(config: ConnectorConfig) -> dict[str, str]:
+    written = config.columnar_encryption_key_list
+    return {} if written is None else {MASTER_KEYS: written}
+
+
+def encryption(config: ConnectorConfig, look_up: SecretResolver) -> ColumnEncryption | None:
+    """Return how columns of columnar values are encrypted; None: they are not.
+
+    Raises Misconfigured without the master key in the list, and as `look_up`. AWS KMS is not asked.
+    """
+    columns, key = config.columnar_encryption_columns, config.columnar_encryption_key
+    if not columns or key is None:
+        return None
+    if not (written := _master_keys(config)):
+        return ColumnEncryption(columns, key, aws_kms())
+    keys = MasterKeys.of(look_up(written)[MASTER_KEYS], MASTER_KEYS)
+    if key not in keys.ids:
+        raise Misconfigured(
+            f"columnar.encryption.key={key}: {MASTER_KEYS} has no key of that id; add it to the"
+            " secret, or correct the id"
+        )
+    return ColumnEncryption(columns, key, keys)
+
+
+@lru_cache(maxsize=1)
+def aws_kms() -> KeyService:
+    """Return this process's client of AWS KMS: Arrow has one factory of keys for each."""
+    return AwsKms()
+
+
+def reading_keys(written: str, look_up: SecretResolver) -> KeyService:
+    """Return what decrypts columns: `aws-kms`, or a reference to `id:base64, id:base64`.
+
+    Raises Misconfigured, without the text: it may be the secret itself.
+    """
+    if written == AWS_KMS:
+        return aws_kms()
+    try:
+        SECRET.read(written)
+    except ValueError as exc:
+        raise Misconfigured(f"--keys: {exc}; or {AWS_KMS}") from exc
+    return MasterKeys.of(look_up({"--keys": written})["--keys"], "--keys")
+
+
+def encryption_checks(
+    config: ConnectorConfig, look_up: SecretResolver
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield the key that names a master key, and how this is checked: it wraps a key."""
+    if config.columnar_encryption_columns:
+        yield "columnar.encryption.key", partial(_check_encryption, config, look_up)
+
+
+def _check_encryption(config: ConnectorConfig, look_up: SecretResolver) -> str:
+    found = encryption(config, look_up)
+    if found is None:
+        return "no column is encrypted"
+    found.service.wrap(bytes(16), found.key)
+    return f"this machine encrypts with {found.key}"
 
 
 def converter_secrets(config: ConnectorConfig) -> dict[str, str]:
@@ -351,8 +417,9 @@ def columns(
     limit_bytes: int,
     partitions: Callable[[str], int],
     settle: Callable[[str, pa.Schema], None],
+    look_up: SecretResolver,
 ) -> ColumnValues | None:
-    """Return how columnar values are made; None where a value is a row."""
+    """Return how columnar values are made; None where a value is a row. Raises as `encryption`."""
     if not config.columnar:
         return None
     return ColumnValues(
@@ -364,6 +431,7 @@ def columns(
         partitions=partitions,
         passes=config.columnar_encoding == PARQUET and config.columnar_passthrough,
         codec=config.columnar_compression,
+        encryption=encryption(config, look_up),
         settle=settle,
     )
 

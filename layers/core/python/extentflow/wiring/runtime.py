@@ -176,6 +176,7 @@ class Runtime:
             config = self.connectors.revision(job.connector, job.revision)
             self.objects.store(config, job.revision)
             self.secrets({**config.producer, **options.converter_secrets(config)})
+            options.encryption(config, self.secrets)
         except Misconfigured as exc:
             why = "; ".join(exc.problems)
             return f"revision {job.revision} of connector {job.connector}: {why}"
