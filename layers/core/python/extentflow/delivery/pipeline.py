@@ -8,15 +8,18 @@ converted again without it. A row that a transform drops is counted, and nothing
 """
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from extentflow.background import BackgroundCall
 from extentflow.converters import Converter
 from extentflow.converters.buffers import Columns
 from extentflow.delivery.attributes import Attributes, BoundAttributes
@@ -50,6 +53,8 @@ from extentflow.transforms import Chain, Rows, take_rows
 
 _Headers: TypeAlias = HeaderColumns | HeaderLists | None
 _Attributes: TypeAlias = tuple[_Headers, pa.Int64Array | None, pa.Int32Array | None]
+# Chunks that are encoded at once, beside the one that is decoded.
+ENCODERS = 2
 _VALUES = "values (value.converter)"
 _KEYS = "keys (message.key, key.converter)"
 _ATTRIBUTES = "headers, message.headers, message.timestamp and message.partition"
@@ -216,13 +221,36 @@ class Pipeline:
             chunks = self._stored(extent, position, conversion.most_stored_bytes)
         else:
             chunks = self.format.decode(self.source, extent, position)
+        calls = self._calls(extent, chunks, conversion)
+        if self._encodes_ahead:
+            yield from _ahead(calls)
+        else:
+            yield from (call() for call in calls)
+
+    def _calls(
+        self,
+        extent: Extent,
+        chunks: Iterator[Chunk | StoredRows],
+        conversion: "_Conversion | None",
+    ) -> Iterator[Callable[[], ConvertedChunk]]:
+        """Yield the conversion of each chunk."""
         for chunk in chunks:
             if isinstance(chunk, StoredRows) and conversion is not None:
-                yield conversion.pass_through(chunk)
+                yield partial(conversion.pass_through, chunk)
             elif isinstance(chunk, Chunk):
                 if conversion is None:
                     conversion = _Conversion.open(self, extent, chunk.batch)
-                yield self._convert(chunk, conversion)
+                yield partial(self._convert, chunk, conversion)
+
+    @property
+    def _encodes_ahead(self) -> bool:
+        """Whether values are encoded on threads: columns cost more than decoding does.
+
+        Not where transforms, keys or encryption keep something from one chunk to the next.
+        """
+        columns = self.columns
+        alone = self.chain is None and self.key is None
+        return columns is not None and alone and columns.encryption is None
 
     def _passing(self, extent: Extent) -> "_Conversion | None":
         """Return the conversion of rows that go into values as an object stores them.
@@ -487,6 +515,23 @@ class _Conversion:
             return None, None, None
         changed = None if rows is None else rows.headers
         return headers if changed is None else changed, times, places
+
+
+def _ahead(
+    calls: Iterator[Callable[[], ConvertedChunk]],
+) -> Generator[ConvertedChunk, None, None]:
+    """Yield what calls return, in order; some of them run on threads while the next is made."""
+    waiting: deque[BackgroundCall[ConvertedChunk]] = deque()
+    try:
+        for call in calls:
+            waiting.append(BackgroundCall(call, "extentflow-encode"))
+            if len(waiting) > ENCODERS:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for running in waiting:
+            running.wait()
 
 
 def _rows(
