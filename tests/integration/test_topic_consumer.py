@@ -1,4 +1,4 @@
-"""Rows of topics through a consumer group: each one once, whoever reads, leaves and returns."""
+"""Rows of topics through a consumer group: each one once, whatever members read, leave and return."""
 
 import random
 import threading
@@ -318,7 +318,7 @@ def test_a_corrupt_value_is_an_error_and_is_not_skipped(
     for _ in range(2):
         with reading.member() as consumer:
             found: list[int] = []
-            # Also where the caller goes on with the same consumer.
+            # Also where the caller continues with the same consumer.
             for _ in range(2):
                 with pytest.raises(CorruptRecord, match=where):
                     take_all(consumer, found)

@@ -55,5 +55,5 @@ def _kill_one(delivery: Delivery, process: subprocess.Popen[str], source: random
 
 
 def _committed(delivery: Delivery) -> int:
-    """Return how many transactions are committed, at least: those of which the ledger has news."""
+    """Return how many transactions are committed, at least: those that the ledger states."""
     return sum(item.position > 0 for item in delivery.items())

@@ -106,7 +106,7 @@ def test_of_two_processes_at_the_same_moment_the_first_in_the_log_wins() -> None
     with pytest.raises(IncompatibleSchema):
         late.settle("orders", TEXTS)
 
-    # What it added counts for nobody.
+    # What it added does not count.
     process(log).settle("orders", NUMBERS)
     with pytest.raises(IncompatibleSchema):
         process(log).settle("orders", TEXTS)

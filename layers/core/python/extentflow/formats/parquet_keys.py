@@ -45,7 +45,7 @@ class KeyService(Protocol):
     """
 
     def __hash__(self) -> int:
-        """Return the hash by which services are told apart."""
+        """Return the hash that distinguishes services."""
 
     def wrap(self, key: bytes, master: str) -> str:
         """Return a data key, wrapped with the master key of that id."""

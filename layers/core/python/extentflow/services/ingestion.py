@@ -37,7 +37,7 @@ class Ingestions:
         if not target.refuses_existing():
             self.notify(
                 f"{where}: this server ignores If-None-Match, so that two processes that write at"
-                " the same moment are not told apart; let only one write into this target"
+                " the same moment are not distinguished; let only one write into this target"
             )
         group = f"{runtime.settings.app_id}.{runtime.random.getrandbits(64):x}.ingest"
         with TopicSource(runtime.broker.reader_settings(group), topic) as source:
