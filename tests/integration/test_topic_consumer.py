@@ -1,4 +1,4 @@
-"""Rows of topics through a consumer group: each one once, whatever members read, leave and return."""
+"""Rows of topics through a consumer group: each one once, however its members come and go."""
 
 import random
 import threading
