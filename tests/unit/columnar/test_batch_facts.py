@@ -67,11 +67,19 @@ def headers(**changes: bytes | None) -> list[tuple[str, bytes | None]]:
 def test_headers_state_facts_that_can_be_read_again(
     encoding: str, unit: str, rows: int, first: int, text: str
 ) -> None:
+    group = "".join(each for each in text if each.isprintable())
     facts = replace(
-        FACTS, encoding=encoding, unit=unit, rows=rows, first=first, group=text, object=text
+        FACTS, encoding=encoding, unit=unit, rows=rows, first=first, group=group, object=text
     )
 
     assert BatchFacts.of(facts.headers()) == facts
+
+
+def test_control_characters_that_could_forge_a_line_of_a_message_are_refused() -> None:
+    facts = replace(FACTS, batch="1\nerror: forged")
+
+    with pytest.raises(CorruptRecord, match=r"extentflow.batch has control characters: '1\\n"):
+        BatchFacts.of(facts.headers())
 
 
 def test_an_object_with_half_a_character_in_its_key_is_stated_as_it_is() -> None:

@@ -41,6 +41,14 @@ def test_a_batch_behind_a_gap_is_refused() -> None:
         BATCH.remaining({"t": {0: 9}}, "x")
 
 
+def test_a_checkpoint_that_continues_is_refused_by_a_target_that_holds_nothing() -> None:
+    batch = Batch({"t": {0: 1000}}, {"t": {0: 2000}})
+
+    assert batch.remaining({}, "x") == batch
+    with pytest.raises(Conflict, match=r"t\[0\] not at all, and Spark's checkpoint .* at 1000"):
+        batch.remaining({}, "x", begins=False)
+
+
 def test_transforms_of_partitions_keep_their_commas() -> None:
     assert split_partitions("day, bucket(16, id),days(seen)") == (
         "day",

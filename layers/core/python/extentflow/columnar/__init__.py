@@ -117,9 +117,13 @@ class BatchFacts:
 
 def _text(headers: Mapping[str, bytes], name: str) -> str:
     try:
-        return headers[name].decode("utf-8", "surrogatepass")
+        found = headers[name].decode("utf-8", "surrogatepass")
     except (KeyError, UnicodeDecodeError) as exc:
         raise CorruptRecord(f"a columnar value without a readable header {name}") from exc
+    # Messages state it; only keys of objects may hold any character.
+    if not found.isprintable() and name not in (OBJECT, VERSION):
+        raise CorruptRecord(f"the header {name} has control characters: {found[:40]!r}")
+    return found
 
 
 def _names(headers: Mapping[str, bytes], name: str) -> tuple[str, ...]:

@@ -45,8 +45,10 @@ class BatchCutter:
         """
         start, rejected = 0, []
         if self._fixed_bytes < 0 and batch.num_rows:
-            # The footer, the headers of pages and the statistics: what any value has.
-            _, self._fixed_bytes = self._encoded(batch.slice(0, 1))
+            # The footer, the headers of pages and the statistics: what any value has. The least of
+            # some rows, of which one may be large.
+            places = {0, batch.num_rows // 2, batch.num_rows - 1}
+            self._fixed_bytes = min(self._encoded(batch.slice(at, 1))[1] for at in places)
         while start < batch.num_rows:
             rows = self._fitting(batch, start)
             while True:

@@ -131,7 +131,8 @@ class _ParquetEncoder:
 
 def _repeats(column: pa.Array) -> bool:
     sample = column.slice(0, _SAMPLE_ROWS)
-    if types.is_nested(column.type) or types.is_boolean(column.type):
+    plain_kind = types.is_nested(column.type) or types.is_boolean(column.type)
+    if plain_kind or types.is_null(column.type):
         return False
     if isinstance(column.type, pa.BaseExtensionType):
         sample = sample.storage

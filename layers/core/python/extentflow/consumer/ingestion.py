@@ -29,6 +29,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from extentflow.consumer.joining import Joined, StoredValue, join_from, place, stored_value
 from extentflow.errors import (
+    AccessDenied,
     Conflict,
     CorruptRecord,
     Misconfigured,
@@ -501,7 +502,8 @@ class Ingestion:
                 self._begin(files)
                 try:
                     yield from self._read(files)
-                except CorruptRecord:
+                except (CorruptRecord, AccessDenied, Misconfigured):
+                    # Of a value that cannot be written: those before it are.
                     yield from self._close_all()
                     raise
                 yield from self._close_all()

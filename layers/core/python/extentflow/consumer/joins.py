@@ -43,13 +43,11 @@ class _Follower:
         self.waiting.setdefault(of, deque()).append(batch)
         self.next_offset = batch.offset + 1
 
-    def join(self, of: str) -> ConsumedBatch:
+    def join(self, of: str) -> None:
         same = self.waiting[of]
-        found = same.popleft()
+        self.joined.append(same.popleft())
         if not same:
             del self.waiting[of]
-        self.joined.append(found)
-        return found
 
     def finish(self) -> None:
         self.handled.add(self.joined.popleft().offset)
@@ -124,9 +122,19 @@ class GroupJoin:
                 self._waiting_since.setdefault(partition, time.monotonic())
                 return found
             self._waiting_since.pop(partition, None)
-            head = heads.popleft()
             followers = [self._of[topic, partition] for topic in self._followers]
-            found.append(self._joined(head, [each.join(_id(head)) for each in followers]))
+            try:
+                joined = self._joined(
+                    heads[0], [each.waiting[_id(heads[0])][0] for each in followers]
+                )
+            except CorruptRecord:
+                if found:  # it is raised behind what precedes it, and stays the next one
+                    return found
+                raise
+            for each in followers:
+                each.join(_id(heads[0]))
+            heads.popleft()
+            found.append(joined)
         return found
 
     def _lacking(self, head: ConsumedBatch) -> list[str]:

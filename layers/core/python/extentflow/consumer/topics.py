@@ -20,7 +20,7 @@ from extentflow.config.columns import JSON_SCHEMA
 from extentflow.consumer.batches import ConsumedBatch, Position
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.values import FindSchema, ValueReader
-from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+from extentflow.errors import Fenced, Misconfigured, NotOffered, SinkUnavailable
 from extentflow.formats.parquet_keys import KeyService, MasterKeys
 from extentflow.sink.headers import by_name
 from extentflow.sink.producer import LOG, error_of, translate
@@ -78,8 +78,11 @@ class TopicConsumer:
         self._starts: dict[Place, Position] = {}
         self._fetched: deque[tuple[str, list[ConsumedRecord]]] = deque()
         self._ready: deque[ConsumedBatch] = deque()
-        self._sought = 0
+        self._sought = self._assignment = 0
+        self._broken: KafkaError | None = None
         settings = {**consumer_settings(kafka, group), "auto.offset.reset": start}
+        if join:  # one member has the same partition of all topics
+            settings["partition.assignment.strategy"] = "range"
         callbacks: dict[str, Any] = {"logger": LOG}
         try:
             self._client = Consumer({**with_tokens(settings, sign), **callbacks})
@@ -194,10 +197,29 @@ class TopicConsumer:
         Reads the partitions that are assigned from their beginning for it; those without such a
         batch are then read from their end on. Returns whether there is one.
         """
-        found: dict[Place, Position] = {}
-        self._await_assignment()
+        if self._join is not None:
+            raise NotOffered(
+                f"{self._subject}: seek does not move joined topics, whose batches may stand in"
+                " another order each; read one of them, or all from the beginning"
+            )
+        while True:
+            self._await_assignment()
+            assignment = self._assignment
+            found = self._places_of(uri, extent)
+            if self._assignment == assignment:
+                break
+        is_found = bool(found)
+        for place in self._assigned - found.keys():
+            found[place] = Position(self._bounds(place)[1])
+        self._positions = dict(found) if is_found else {}
+        self._read_from(found)
+        return is_found
+
+    def _places_of(self, uri: str, extent: str | None) -> dict[Place, Position]:
+        """Return the first batch of an object in each partition; incomplete after a rebalance."""
+        assignment, found = self._assignment, dict[Place, Position]()
         self._read_from({place: Position(self._bounds(place)[0]) for place in self._assigned})
-        while not self._ended >= self._assigned:
+        while self._assignment == assignment and not self._ended >= self._assigned:
             for place, record in self._messages():
                 stated = by_name(record.headers)
                 is_of = stated.get(OBJECT) == uri.encode() and (
@@ -205,12 +227,7 @@ class TopicConsumer:
                 )
                 if is_of:
                     found.setdefault(place, Position(record.offset))
-        is_found = bool(found)
-        for place in self._assigned - found.keys():
-            found[place] = Position(self._bounds(place)[1])
-        self._positions = dict(found)
-        self._read_from(found)
-        return is_found
+        return found
 
     def _next(self) -> ConsumedBatch | None:
         """Return the next batch; None: nothing has arrived. What is fetched outlives a loop."""
@@ -226,6 +243,8 @@ class TopicConsumer:
             self._fetched.popleft()
             left = [one for one in found if one is not None and one.rows.num_rows]
             self._ready.extend(left if self._join is None else self._join.add(left))
+        if not self._ready and self._join is not None:
+            self._ready.extend(self._join.add([]))  # raises again what it raised
         return self._ready.popleft() if self._ready else None
 
     def _unread(self, batch: ConsumedBatch) -> ConsumedBatch | None:
@@ -245,6 +264,9 @@ class TopicConsumer:
             messages = self._client.consume(POLL_RECORDS, POLL_SECONDS)
         except KafkaException as exc:
             self._raise(error_of(exc))
+        if self._broken is not None:
+            # For good: what the group has committed is unknown to this member.
+            self._raise(self._broken)
         found: list[tuple[Place, ConsumedRecord]] = []
         for message in messages:
             topic: Any = message.topic()  # never None, as the partition
@@ -293,8 +315,16 @@ class TopicConsumer:
                 raise SinkUnavailable(f"{self._subject}: no partition is assigned")
 
     def _assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        committed = client.committed(partitions, REQUEST_SECONDS)
+        self._assignment += 1
+        try:
+            committed = client.committed(partitions, REQUEST_SECONDS)
+        except KafkaException as exc:
+            # Without positions nothing may be read. The client would assign the partitions itself.
+            client.unassign()
+            self._broken = error_of(exc)
+            return
         for one in committed:
+            self._broken = one.error or self._broken
             place = (one.topic, one.partition)
             self._assigned.add(place)
             if one.offset >= 0:
@@ -302,6 +332,7 @@ class TopicConsumer:
         client.assign(committed)
 
     def _revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._assignment += 1
         for one in partitions:
             place = (one.topic, one.partition)
             self._assigned.discard(place)

@@ -522,13 +522,21 @@ def _ahead(
 ) -> Generator[ConvertedChunk, None, None]:
     """Yield what calls return, in order; some of them run on threads while the next is made."""
     waiting: deque[BackgroundCall[ConvertedChunk]] = deque()
+    failed: Exception | None = None
     try:
-        for call in calls:
-            waiting.append(BackgroundCall(call, "extentflow-encode"))
-            if len(waiting) > ENCODERS:
+        while True:
+            try:
+                call = next(calls, None)
+            except Exception as exc:  # noqa: BLE001 - raised below, behind what precedes it
+                call, failed = None, exc
+            if call is not None:
+                waiting.append(BackgroundCall(call, "extentflow-encode"))
+            while waiting and (call is None or len(waiting) > ENCODERS or waiting[0].wait(0)):
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            if failed is not None:
+                raise failed
+            if call is None:
+                return
     finally:
         for running in waiting:
             running.wait()

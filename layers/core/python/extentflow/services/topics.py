@@ -163,6 +163,7 @@ class Topics:
         reader, digests = ValueReader(keys, keys=self.keys), _Digests()
         objects: Counter[str] = Counter()
         rows = records_read = 0
+        types: pa.Schema | None = None
         for records in self._read(topic, dict.fromkeys(ends, 0), ends):
             records_read += len(records)
             for record in records:
@@ -171,6 +172,13 @@ class Topics:
                 if uri:
                     objects[uri] += count
             for batch in _batches(reader, topic, records) if keys else ():
+                types = types or batch.rows.schema
+                if batch.rows.schema != types:
+                    raise Misconfigured(
+                        f"topic {topic}: the columns {', '.join(keys)} have several types, first"
+                        f" {types}, and at offset {batch.offset} of partition {batch.partition}"
+                        f" {batch.rows.schema}; keys of several types are not compared"
+                    )
                 digests.add(_as_json(batch.rows))
         found = TopicCount(topic, rows, records_read, len(ends), dict(objects))
         if not keys:
@@ -193,7 +201,7 @@ class Topics:
         uris = set()
         for version in select_all(store, KeyScope.of(config), addresses):
             uris.add(replace(version, version_id=None).uri)
-            for values in self._delivered(config, revision, version, group):
+            for values in self._delivered(config, revision, version, topic, group):
                 expected.add(values)
         if not uris:
             raise Misconfigured(f"there is no object below {addresses[0]}; check the address")
@@ -230,6 +238,7 @@ class Topics:
         config: ConnectorConfig,
         revision: int,
         version: ObjectVersion,
+        topic: str,
         group: str,
     ) -> Iterator[pa.Array]:
         """Yield the values of an object's rows; of columnar ones, those of a group, as JSON."""
@@ -257,7 +266,7 @@ class Topics:
                     if chunk.bad and config.errors_tolerance != "all":
                         unit = opened.format.location_unit
                         raise CorruptRecord(describe(extent, chunk.bad[0], unit))
-                    yield from _values(chunk, group if config.columnar else None)
+                    yield from _values(chunk, topic, group if config.columnar else None)
 
     def _read(
         self,
@@ -271,17 +280,21 @@ class Topics:
         return self.runtime.broker.read_from(topic, begin, end=end, group=group, follow=follow)
 
 
-def _values(chunk: ConvertedChunk, group: str | None) -> Iterator[pa.Array]:
-    """Yield values of rows; those of a group of columnar values as JSON (None: they are rows)."""
-    if group is None:
-        yield chunk.records.values
-        return
-    for value, headers in zip(
-        chunk.records.values.to_pylist(), chunk.records.headers or (), strict=True
-    ):
-        facts = BatchFacts.of(headers)
-        if facts is not None and facts.group == group:
-            yield _as_json(decode(value, facts))
+def _values(chunk: ConvertedChunk, topic: str, group: str | None) -> Iterator[pa.Array]:
+    """Yield values of rows; those of a group of columnar values as JSON (None: they are rows).
+
+    Where rows go to several topics, only those of this one.
+    """
+    for records, _ in chunk.by_topic():
+        if chunk.topics is not None and records.topic != topic:
+            continue
+        if group is None:
+            yield records.values
+            continue
+        for value, headers in zip(records.values.to_pylist(), records.headers or (), strict=True):
+            facts = BatchFacts.of(headers)
+            if facts is not None and facts.group == group:
+                yield _as_json(decode(value, facts))
 
 
 def _difference(expected: _Digests, found: _Digests) -> tuple[int, int]:

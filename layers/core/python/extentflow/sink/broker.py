@@ -231,11 +231,14 @@ class KafkaBroker:
         return self._open_own(JOBS_TOPIC)
 
     def ensure_schemas_topic(self) -> None:
-        """Create `extentflow.schemas` unless it exists: compacted, with one partition.
+        """Create `extentflow.schemas` unless it exists: one partition, which keeps every record.
+
+        Not compacted: the order of its records decides, and compaction would change it.
 
         Raises as `ensure_progress_topic`.
         """
-        wanted = replace(ONE_PARTITION, config={"cleanup.policy": "compact"})
+        kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+        wanted = replace(ONE_PARTITION, config=kept)
         self._request(lambda admin: admin.ensure(SCHEMAS_TOPIC, wanted))
 
     def add_schema(self, key: bytes, value: bytes) -> None:

@@ -100,6 +100,7 @@ class LakeService:
         self._runtime = runtime
         self._stopping = threading.Event()
         self._failure: ExtentflowError | None = None
+        self._delivered = False
         self._state = TableState()
 
     def stop(self) -> None:
@@ -202,11 +203,14 @@ class LakeService:
         began = time.monotonic()
         try:
             batch = logged_batch(self._spark, self._terms.checkpoint, number)
-            left = batch.remaining(self._state.offsets, self._target.where)
+            # A checkpoint that continues belongs to what the target holds, or to another target.
+            begins = number == 0 or self._delivered
+            left = batch.remaining(self._state.offsets, self._target.where, begins=begins)
             rows = 0
             if left is not None:
                 written = self._written(_only(records, left, batch), left)
                 self._state, rows = written.state, written.rows
+            self._delivered = True
         except ExtentflowError as exc:
             self._failure = exc
             # Not its text: a query that is stopped meanwhile searches it by an expression that

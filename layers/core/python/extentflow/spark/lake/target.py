@@ -56,10 +56,12 @@ class Batch:
     start: Offsets
     end: Offsets
 
-    def remaining(self, held: Offsets, where: str) -> Batch | None:
+    def remaining(self, held: Offsets, where: str, *, begins: bool = True) -> Batch | None:
         """Return the part that a target with the offsets `held` lacks; None: it has all.
 
-        Raises Conflict where the batch starts behind what the target holds: rows would be lost.
+        `begins`: partitions that the target does not hold may start anywhere, because the query
+        began there. Raises Conflict where the batch starts behind what the target holds: rows would
+        be lost.
         """
         start: dict[str, dict[int, int]] = {}
         lacking = False
@@ -67,9 +69,10 @@ class Batch:
             for partition, end in ends.items():
                 first = self.start.get(topic, {}).get(partition, 0)
                 own = held.get(topic, {}).get(partition)
-                if own is not None and own < first:
+                if (own is None and first > 0 and not begins) or (own is not None and own < first):
+                    holds = f"up to offset {own}" if own is not None else "not at all"
                     raise Conflict(
-                        f"{where} holds topic {topic}[{partition}] up to offset {own}, and Spark's"
+                        f"{where} holds topic {topic}[{partition}] {holds}, and Spark's"
                         f" checkpoint continues at {first}: the table was restored, or the"
                         " checkpoint belongs to another table; delete the checkpoint, or leave"
                         " --checkpoint out: the target states where to continue"
