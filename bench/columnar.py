@@ -64,7 +64,7 @@ def measure(terms: Terms) -> Result:
         topics = {kind: _topic(stand, kind) for kind in PRODUCERS}
         for kind, config in PRODUCERS.items():
             _deliver(stand, here, data, topics[kind], config)
-        wire = {kind: _logged_bytes(terms.root, topic) / rows for kind, topic in topics.items()}
+        wire = {kind: stand.rig.logged_bytes(topic) / rows for kind, topic in topics.items()}
         grouped = stand.fresh()
         narrow, rest = (stand.topic(name=f"{grouped}.{group}") for group in ("narrow", "rest"))
         _deliver(stand, here, data, grouped, GROUPED)
@@ -78,7 +78,7 @@ def measure(terms: Terms) -> Result:
         }
         consumed = alternate(read, terms.pairs, terms.notify)
         bytes_of = {
-            name: _logged_bytes(terms.root, topic)
+            name: stand.rig.logged_bytes(topic)
             for name, topic in (("narrow", narrow), ("rest", rest))
         }
     return Result(
@@ -165,11 +165,6 @@ def _consuming(
         return Run(rows, answer["seconds"], answer["cpu_seconds"])
 
     return run
-
-
-def _logged_bytes(root: Path, topic: str) -> int:
-    """Return the bytes of a topic's records in the broker's log, as they were sent."""
-    return sum(file.stat().st_size for file in (root / "var").rglob(f"{topic}-*/*.log"))
 
 
 def _sizes(path: Path) -> Iterator[tuple[int, dict[str, float]]]:

@@ -82,7 +82,7 @@ def _through(rig: Rig, s3: "S3Client", data: tpch.DataSet, run: str, way: str) -
     delivered = _Cost(
         rig, "run", f"s3://{BUCKET}/{run}/{data.path.name}", "--topic", topic, *options, "--json"
     )
-    logged = _logged_bytes(topic)
+    logged = rig.logged_bytes(topic)
     schema = [] if WAYS[way] else ["--schema", _schema(data.path)]
     place = f"{run}-{way}"
     written = _Cost(
@@ -140,11 +140,6 @@ def _descendants() -> dict[int, float]:
         with suppress(psutil.NoSuchProcess):  # it ended meanwhile
             found[process.pid] = sum(process.cpu_times()[:2])
     return found
-
-
-def _logged_bytes(topic: str) -> int:
-    """Return the bytes of a topic in the broker's log, as they were sent."""
-    return sum(file.stat().st_size for file in (ROOT / "var").rglob(f"{topic}-*/*.log"))
 
 
 def _schema(path: Path) -> str:

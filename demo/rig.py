@@ -131,6 +131,11 @@ class Rig:
         for future in admin.delete_topics(list(names)).values():
             future.result()
 
+    def logged_bytes(self, topic: str) -> int:
+        """Return the bytes of a topic's records in the broker's log, as they were sent."""
+        files = (self.root / "var").rglob(f"{topic}-*/*.log")
+        return sum(file.stat().st_size for file in files)
+
     def put_connector(self, config: Mapping[str, str]) -> None:
         """Store a connector that reads from the stack's S3 server, unless `config` overrides it."""
         folder = self.root / "var" / "connectors"

@@ -34,7 +34,8 @@ def peek(
 
     The object is the first one of the address. Needs no Kafka; nothing is stored or sent.
     """
-    from extentflow.services.addressed import S3_SCHEMES, make_connector, parse_settings
+    from extentflow.jobs.addresses import S3_SCHEMES
+    from extentflow.services.addressed import make_connector, parse_settings
     from extentflow.services.peeks import peek as peek_at
     from extentflow.wiring.environments import use_running_servers
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
+from extentflow.config.columnar import ARROW, PARQUET
 from extentflow.errors import CorruptRecord
 
 # The headers of a columnar value; a record with the first one has such a value.
@@ -29,7 +30,7 @@ LAST: Final = "extentflow.last"
 UNIT: Final = "extentflow.unit"
 ENCRYPTED: Final = "extentflow.encrypted"
 
-PARQUET, ARROW = ENCODINGS = ("parquet", "arrow")
+ENCODINGS = (PARQUET, ARROW)
 UNITS = ("row", "offset")
 MOST_ROWS = 2**31 - 1
 
@@ -113,6 +114,11 @@ class BatchFacts:
             unit=unit,
             encrypted=_names(found, ENCRYPTED) if ENCRYPTED in found else (),
         )
+
+
+def is_columnar(headers: Sequence[tuple[str, bytes | None]]) -> bool:
+    """Whether a record with these headers has a columnar value, or states so without saying how."""
+    return any(name == ENCODING for name, _ in headers)
 
 
 def _text(headers: Mapping[str, bytes], name: str) -> str:

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from extentflow.columnar import PARQUET, BatchFacts
+from extentflow.columnar import BatchFacts
 from extentflow.columnar.encryption import ColumnEncryption, encrypted_paths, locked
 from extentflow.columnar.schemas import plain
+from extentflow.config.columnar import PARQUET
 from extentflow.converters.buffers import RowErrors, corrupt_rows
 from extentflow.errors import CorruptRecord, UnsupportedType
 from extentflow.formats.parquet_keys import KeyService, KeyUnavailableError, decryption_properties

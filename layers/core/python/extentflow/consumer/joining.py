@@ -15,7 +15,8 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from extentflow.columnar import ENCODING, PARQUET, BatchFacts
+from extentflow.columnar import ENCODING, BatchFacts
+from extentflow.config.columnar import PARQUET
 from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured
 from extentflow.formats.arrow_ipc import stated_rows
 from extentflow.formats.parquet_footer import MAGIC

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from extentflow.columnar import ENCODING, BatchFacts
+from extentflow.columnar import ENCODING, BatchFacts, is_columnar
 from extentflow.columnar.values import decode
 from extentflow.config.columns import Schema
 from extentflow.consumer.batches import ConsumedBatch
@@ -76,7 +76,7 @@ class ValueReader:
 
     def _kind(self, record: ConsumedRecord) -> int | None:
         """Return None for a columnar value, the id of a schema, or -1 for JSON."""
-        if any(name == ENCODING for name, _ in record.headers):
+        if is_columnar(record.headers):
             return None
         value = record.value
         if value is None or value[:1] != b"\0" or len(value) < REGISTRY_BYTES:

@@ -419,8 +419,20 @@ class _Conversion:
             if not found:
                 made = _Made(self._records(topic, values, keys, attributes), locations, topics)
         elif not found:
-            of_rows = RowBatch(columns=batch, locations=locations, topic=topic, topics=topics)
-            made = self._in_batches(self.value, of_rows, keys, attributes, found)
+            # All rows have the same headers and timestamp (`config.parsing`).
+            shared, time = self._shared()
+            of_rows = RowBatch(
+                columns=batch,
+                locations=locations,
+                topic=topic,
+                topics=topics,
+                keys=keys,
+                partitions=attributes[2],
+                partition=self.pipeline.partition,
+                headers=shared,
+                timestamp=time,
+            )
+            made = self._in_batches(self.value, of_rows, found)
         if found:
             places = found if rows is None else rows.ordinals[list(found)].tolist()
             rejected.update(zip(places, found.values(), strict=True))
@@ -469,29 +481,12 @@ class _Conversion:
         return () if headers is None else headers[0], None if times is None else times[0].as_py()
 
     def _in_batches(
-        self,
-        value: BoundColumnValues,
-        rows: RowBatch,
-        keys: pa.Array | None,
-        attributes: _Attributes,
-        found: dict[int, str],
+        self, value: BoundColumnValues, rows: RowBatch, found: dict[int, str]
     ) -> _Made | None:
         """Return the records of rows; None if rows are added to `found`, which have no value."""
-        _, _, partitions = attributes
-        # All rows have the same ones (`config.parsing`).
-        shared, time = self._shared()
         try:
             with _located(self.extent, _COLUMNS):
-                records, topics, cuts = value(
-                    replace(
-                        rows,
-                        keys=keys,
-                        partitions=partitions,
-                        partition=self.pipeline.partition,
-                        headers=shared,
-                        timestamp=time,
-                    )
-                )
+                records, topics, cuts = value(rows)
         except CorruptRecord as exc:
             if not exc.rows:
                 raise

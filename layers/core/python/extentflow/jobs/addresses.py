@@ -38,7 +38,8 @@ Known: TypeAlias = Callable[[Sequence[ObjectVersion]], Container[ObjectVersion]]
 
 GLOB_CHARACTERS = "*?["
 FILE_SCHEME = "file://"
-_SCHEMES = ("s3://", "s3a://", FILE_SCHEME)
+S3_SCHEMES = ("s3://", "s3a://")
+_SCHEMES = (*S3_SCHEMES, FILE_SCHEME)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 

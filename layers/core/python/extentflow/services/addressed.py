@@ -29,12 +29,17 @@ from typing import NamedTuple
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured, plain, without_credentials
-from extentflow.jobs.addresses import FILE_SCHEME, GLOB_CHARACTERS, KeyScope, file_path
+from extentflow.jobs.addresses import (
+    FILE_SCHEME,
+    GLOB_CHARACTERS,
+    S3_SCHEMES,
+    KeyScope,
+    file_path,
+)
 from extentflow.ledger import ConnectorVersion, last_stored
 from extentflow.services.connectors import Connectors, overlapping, place_of, service_of
 from extentflow.wiring import Runtime, check_connector
 
-S3_SCHEMES = ("s3://", "s3a://")
 NAME_CHARACTERS = 90
 DIGEST_CHARACTERS = 8
 UNNAMED = "unnamed"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from extentflow.columnar import ENCODING, BatchFacts
+from extentflow.columnar import ENCODING, BatchFacts, is_columnar
 from extentflow.columnar.values import decode
 from extentflow.config.columnar import ARROW
 from extentflow.config.connector import ConnectorConfig
@@ -145,13 +145,8 @@ class Topics:
 
     def head(self, topic: str, *, rows: int, columns: Sequence[str] | None) -> Iterator[ShownRow]:
         """Yield the first `rows` rows of a topic, as they arrive. Raises as `tail`."""
-        ends = self.runtime.broker.end_offsets(topic)
         reader = ValueReader(columns, keys=self.keys)
-        every = (
-            row
-            for records in self._read(topic, dict.fromkeys(ends, 0), ends)
-            for row in _shown(reader, topic, records)
-        )
+        every = (row for records in self._all(topic) for row in _shown(reader, topic, records))
         yield from islice(every, rows)
 
     def count(self, topic: str, *, keys: Sequence[str] = ()) -> TopicCount:
@@ -164,7 +159,7 @@ class Topics:
         objects: Counter[str] = Counter()
         rows = records_read = 0
         types: pa.Schema | None = None
-        for records in self._read(topic, dict.fromkeys(ends, 0), ends):
+        for records in self._all(topic, ends):
             records_read += len(records)
             for record in records:
                 count, uri = _rows_of(topic, record)
@@ -205,9 +200,8 @@ class Topics:
                 expected.add(values)
         if not uris:
             raise Misconfigured(f"there is no object below {addresses[0]}; check the address")
-        ends = self.runtime.broker.end_offsets(topic)
         reader, others = ValueReader(keys=self.keys), 0
-        for records in self._read(topic, dict.fromkeys(ends, 0), ends):
+        for records in self._all(topic):
             if not config.columnar:
                 found.add(pa.array([one.value for one in records], pa.large_binary()))
                 continue
@@ -221,8 +215,7 @@ class Topics:
 
     def _group(self, topic: str, config: ConnectorConfig) -> str:
         """Return the column group whose values a topic holds; empty: all columns."""
-        ends = self.runtime.broker.end_offsets(topic)
-        for records in self._read(topic, dict.fromkeys(ends, 0), ends):
+        for records in self._all(topic):
             facts = BatchFacts.of(records[0].headers)
             group = "" if facts is None else facts.group
             if group not in {one.name for one in config.columnar_groups} | {""}:
@@ -267,6 +260,13 @@ class Topics:
                         unit = opened.format.location_unit
                         raise CorruptRecord(describe(extent, chunk.bad[0], unit))
                     yield from _values(chunk, topic, group if config.columnar else None)
+
+    def _all(
+        self, topic: str, ends: Mapping[int, int] | None = None
+    ) -> Iterator[list[ConsumedRecord]]:
+        """Yield the records of a topic from its beginning to `ends` (None: those of now)."""
+        ends = self.runtime.broker.end_offsets(topic) if ends is None else ends
+        return self._read(topic, dict.fromkeys(ends, 0), ends)
 
     def _read(
         self,
@@ -341,8 +341,7 @@ def _shown(
     At most the last `most` rows of each record.
     """
     for record in records:
-        columnar = any(name == ENCODING for name, _ in record.headers)
-        if not columnar and reader.columns is None:
+        if not is_columnar(record.headers) and reader.columns is None:
             yield ShownRow(record.partition, record.offset, 0, record.timestamp, record.value)
             continue
         for batch in reader.read(topic, [record]):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from extentflow.errors import AccessDenied, ObjectGone, StoreUnavailable
+from extentflow.storage.local_target import sync_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class LocalFolder:
             raise _translated(exc, path) from exc
         finally:
             half.unlink(missing_ok=True)
-        _sync(path.parent)
+        sync_folder(path.parent)
         return True
 
     def put(self, name: str, content: bytes) -> None:
@@ -73,7 +74,7 @@ class LocalFolder:
             return
         except OSError as exc:
             raise _translated(exc, path) from exc
-        _sync(path.parent)
+        sync_folder(path.parent)
         self._prune(self.root / name)
 
     def delete(self, name: str) -> None:
@@ -110,15 +111,6 @@ class LocalFolder:
                 half.unlink()
             raise _translated(exc, path) from exc
         return half
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _translated(exc: OSError, path: Path) -> AccessDenied | StoreUnavailable:

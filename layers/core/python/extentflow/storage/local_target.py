@@ -128,7 +128,7 @@ class LocalSpool:
             except FileExistsError:
                 return False
             self.path.unlink()
-            _sync_folder(final.parent)
+            sync_folder(final.parent)
         return True
 
     def close(self) -> None:
@@ -151,7 +151,8 @@ def _remove_unlocked(path: Path) -> None:
         os.close(file)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(file)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from extentflow.errors import ObjectChanged, ObjectGone
-from extentflow.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+from extentflow.storage.s3.uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True)
 class S3Folder:
     """The Folder port over the requests of a store; `prefix` is empty or ends with `/`."""
 
-    request: Callable[[str], AbstractContextManager[S3Client]]
-    retry: RetryPolicy
+    uploads: Uploads
     bucket: str
     prefix: str
 
@@ -33,13 +27,13 @@ class S3Folder:
         """See `Folder`; a conditional PUT (If-None-Match)."""
 
         def put() -> None:
-            with self.request(self.uri + name) as client:
+            with self.uploads.request(self.uri + name) as client:
                 client.put_object(
                     Bucket=self.bucket, Key=self.prefix + name, Body=content, IfNoneMatch="*"
                 )
 
         try:
-            self.retry.call(put)
+            self.uploads.retry.call(put)
         except ObjectChanged:
             return False
         return True
@@ -48,21 +42,15 @@ class S3Folder:
         """See `Folder`."""
 
         def put() -> None:
-            with self.request(self.uri + name) as client:
+            with self.uploads.request(self.uri + name) as client:
                 client.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=content)
 
-        self.retry.call(put)
+        self.uploads.retry.call(put)
 
     def read(self, name: str) -> bytes | None:
         """See `Folder`."""
-
-        def read() -> bytes:
-            with self.request(self.uri + name) as client:
-                answer = client.get_object(Bucket=self.bucket, Key=self.prefix + name)
-                return answer["Body"].read()
-
         try:
-            return self.retry.call(read)
+            return self.uploads.read(self.bucket, self.prefix + name)
         except ObjectGone:
             return None
 
@@ -78,19 +66,19 @@ class S3Folder:
 
     def _page(self, prefix: str, after: str) -> list[str]:
         def page() -> list[str]:
-            with self.request(self.uri + prefix) as client:
+            with self.uploads.request(self.uri + prefix) as client:
                 answer = client.list_objects_v2(
                     Bucket=self.bucket, Prefix=self.prefix + prefix, StartAfter=after
                 )
             return [each["Key"] for each in answer.get("Contents", ())]
 
-        return self.retry.call(page)
+        return self.uploads.retry.call(page)
 
     def move(self, name: str, target: str) -> None:
         """See `Folder`."""
 
         def copy() -> None:
-            with self.request(self.uri + name) as client:
+            with self.uploads.request(self.uri + name) as client:
                 client.copy_object(
                     Bucket=self.bucket,
                     Key=self.prefix + target,
@@ -98,7 +86,7 @@ class S3Folder:
                 )
 
         try:
-            self.retry.call(copy)
+            self.uploads.retry.call(copy)
         except ObjectGone:
             self._require(target)
             return
@@ -108,19 +96,14 @@ class S3Folder:
         """Raise ObjectGone unless an object exists."""
 
         def head() -> None:
-            with self.request(self.uri + name) as client:
+            with self.uploads.request(self.uri + name) as client:
                 client.head_object(Bucket=self.bucket, Key=self.prefix + name)
 
-        self.retry.call(head)
+        self.uploads.retry.call(head)
 
     def delete(self, name: str) -> None:
         """See `Folder`."""
-
-        def delete() -> None:
-            with self.request(self.uri + name) as client:
-                client.delete_object(Bucket=self.bucket, Key=self.prefix + name)
-
-        self.retry.call(delete)
+        self.uploads.delete(self.bucket, self.prefix + name)
 
     def creates_once(self) -> bool:
         """See `Folder`; puts and deletes a small object."""

@@ -170,7 +170,7 @@ class S3Store:
 
     def folder(self, bucket: str, prefix: str) -> S3Folder:
         """Return a folder of a bucket; `prefix` is empty or ends with `/`."""
-        return S3Folder(self._request, self._retry, bucket, prefix)
+        return S3Folder(self.uploads(), bucket, prefix)
 
     def uploads(self) -> Uploads:
         """Return the uploads of new objects with this store's client."""
