@@ -71,6 +71,14 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
         Bar("ratios.narrow_to_all_groups", "two of sixteen columns, against all", least=6),
         Bar("ratios.narrow_bytes_to_all_groups", "their bytes", most=0.2),
     ),
+    "lake": (
+        Bar("ratios.lake_to_from_json_iceberg", "into Iceberg, against `from_json`", least=3),
+        Bar("ratios.lake_to_from_json_parquet", "into Parquet files, against it", least=3),
+    ),
+    "ingest": (
+        Bar("ratios.ingest_to_copy_folder", "files of columnar values, against copies", least=0.8),
+        Bar("ratios.ingest_to_copy_s3", "the same into the S3 server", least=0.8),
+    ),
     "lines": (
         Bar(
             "ratios.one_process_to_ceiling",

@@ -153,6 +153,12 @@ class Stand:
         for path in [path for path, found in self._uploads.items() if found == key]:
             del self._uploads[path]
 
+    def remove_all(self, prefix: str) -> None:
+        """Delete the objects whose keys begin with a prefix."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        for key in [one["Key"] for page in pages for one in page.get("Contents", ())]:
+            self._s3.delete_object(Bucket=BUCKET, Key=key)
+
     @contextmanager
     def filling(self, topic: str, rows: int) -> Iterator[None]:
         """Check that a topic receives at least `records` records inside the context.

@@ -118,6 +118,22 @@ CASES: Mapping[str, Case] = {
             "log, and what one process reads of the topics.",
         ),
         Case(
+            "lake",
+            "bench.lake",
+            0.5,
+            "`extentflow lake` of a topic of columnar values, against a streaming query that reads "
+            "the same rows as JSON by Spark's `from_json` and writes them by Spark's own sink, "
+            "into an Iceberg table, and into Parquet files. One warm session, two cores.",
+        ),
+        Case(
+            "ingest",
+            "bench.ingest",
+            0.5,
+            "`extentflow ingest` of a topic of columnar values, against a program that copies the "
+            "same values to files of the same size, stored as safely, into a folder and into the "
+            "S3 server. Both read from the broker on the same two cores.",
+        ),
+        Case(
             "ceiling",
             "bench.ceiling",
             1,

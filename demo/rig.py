@@ -112,11 +112,17 @@ class Rig:
 
     def upload(self, path: Path, bucket: str, key: str) -> None:
         """Upload a file in parts; create the bucket if it is missing."""
+        self.create_bucket(bucket)
+        s3 = self.s3_client()
+        parts = TransferConfig(multipart_chunksize=PART_BYTES, max_concurrency=2)
+        s3.upload_file(str(path), bucket, key, Config=parts)
+        s3.close()
+
+    def create_bucket(self, bucket: str) -> None:
+        """Create a bucket, unless it exists."""
         s3 = self.s3_client()
         if bucket not in {found["Name"] for found in s3.list_buckets()["Buckets"]}:
             s3.create_bucket(Bucket=bucket)
-        parts = TransferConfig(multipart_chunksize=PART_BYTES, max_concurrency=2)
-        s3.upload_file(str(path), bucket, key, Config=parts)
         s3.close()
 
     def create_topic(self, name: str, config: Mapping[str, str] = NO_CONFIG) -> None:

@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.formats.parquet_keys import FOOTER_KEY, KEY_LIST, FileKeys, KeyUnavailableError
 from extentflow.formats.parquet_statistics import IndexPlaces, pruning_facts
 from extentflow.formats.parquet_types import require_exact
+from extentflow.formats.thrift_tree import Struct, read_struct
 from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import MAX_READ_BYTES
@@ -48,6 +50,8 @@ def selected_leaves(metadata: pq.FileMetaData, names: Sequence[str]) -> list[int
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 _FRAME_BYTES = 8
+# The field of FileMetaData in parquet.thrift.
+ROW_GROUPS = 4
 LEAST_TAIL_BYTES = 64 << 10
 # A footer takes about 100 bytes per column chunk: of 16 columns and row groups of 128 MiB that is
 # 1/80,000 of the object. Bytes read needlessly cost less than a second request.
@@ -89,7 +93,7 @@ class RowGroup:
         return self.first_row + self.rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with a dictionary, for what is computed once
 class Footer:
     """A checked footer. `groups` are in file order, do not overlap and have at least one row.
 
@@ -104,6 +108,17 @@ class Footer:
     is_plain: bool
     end: int
     index: IndexPlaces | None = None
+
+    @cached_property
+    def tree(self) -> Struct:
+        """All that the metadata states, to copy from; its row groups are bytes.
+
+        Reading these takes milliseconds each thousand, and an extent needs only some of them.
+        """
+        sink = pa.BufferOutputStream()
+        self.metadata.write_metadata_file(sink)
+        framed = sink.getvalue().to_pybytes()
+        return read_struct(framed, len(MAGIC), unread=frozenset((ROW_GROUPS,)))[0]
 
     def owned(self, start: int, end: int) -> tuple[RowGroup, ...]:
         """Return the row groups whose first byte lies in `[start, end)`."""

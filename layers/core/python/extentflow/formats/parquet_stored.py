@@ -9,14 +9,12 @@ Arrow's schema) is left out. Field numbers are those of parquet.thrift.
 
 import zlib
 from collections.abc import Generator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from extentflow.formats import FormatOptions
-from extentflow.formats.parquet_footer import MAGIC, Footer, RowGroup
+from extentflow.formats.parquet_footer import MAGIC, ROW_GROUPS, Footer, RowGroup
 from extentflow.formats.parquet_pages import (
     DICTIONARY_PAGE,
     MOST_HEADER_BYTES,
@@ -40,7 +38,7 @@ _CODECS = {
 }
 _ARROW_SCHEMA = b"ARROW:schema"
 # FileMetaData
-_ROWS, _GROUPS, _KEY_VALUES = 3, 4, 5
+_ROWS, _KEY_VALUES = 3, 5
 # RowGroup
 _COLUMNS, _GROUP_ROWS, _FILE_OFFSET, _ORDINAL = 1, 3, 5, 7
 # FileMetaData and ColumnChunk: of files whose footer is in plain text, and pages are not.
@@ -59,20 +57,19 @@ _USUAL_HEADER_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredFooter:
-    """The footer of a plain Parquet file, of which parts are written again."""
+    """The footer of a plain Parquet file, of which parts are written again.
+
+    In the tree, row groups can be bytes.
+    """
 
     tree: Struct
 
     @classmethod
-    def of(cls, metadata: pq.FileMetaData) -> "StoredFooter | None":
-        """Return the footer that Arrow has read; None where it is too large."""
-        if metadata.serialized_size > MOST_FOOTER_BYTES:
+    def of(cls, footer: Footer) -> "StoredFooter | None":
+        """Return the footer of an object; None where it is too large."""
+        if footer.metadata.serialized_size > MOST_FOOTER_BYTES:
             return None
-        sink = pa.BufferOutputStream()
-        metadata.write_metadata_file(sink)
-        framed = sink.getvalue().to_pybytes()
-        tree, _ = read_struct(memoryview(framed)[len(MAGIC) :])
-        return cls(_without_extras(tree))
+        return cls(_without_extras(_copied(footer.tree)))
 
     @classmethod
     def of_value(cls, value: bytes | memoryview) -> "StoredFooter":
@@ -80,24 +77,24 @@ class StoredFooter:
         length = int.from_bytes(value[-8:-4], "little")
         if bytes(value[-4:]) != MAGIC or length + 12 > len(value):
             raise ValueError("no Parquet file in plain text")
-        tree, _ = read_struct(memoryview(value)[-8 - length : -8])
+        tree, _ = read_struct(bytes(value[-8 - length : -8]))
         return cls(_without_extras(tree))
 
     @property
     def groups(self) -> list[Struct]:
         """The row groups."""
-        return self.tree.structs(_GROUPS)
+        return [_read_group(each) for each in self.tree.structs(ROW_GROUPS)]
+
+    def group(self, ordinal: int) -> Struct:
+        """Return one row group."""
+        return _read_group(self.tree.structs(ROW_GROUPS)[ordinal])
 
     @property
     def description(self) -> bytes:
         """What files must share so that their row groups can be in one file: all but the groups."""
         tree = Struct(dict(self.tree.fields))
-        tree.drop(_ROWS, _GROUPS)
+        tree.drop(_ROWS, ROW_GROUPS)
         return write_struct(tree)
-
-    def codecs(self, group: int) -> set[int]:
-        """Return the numbers of the codecs of a row group's columns."""
-        return {_meta(chunk).get(_CODEC) for chunk in self.groups[group].structs(_COLUMNS)}
 
     @property
     def rows(self) -> int:
@@ -139,7 +136,7 @@ class StoredFooter:
         """Return a footer with row groups of `written_group`, which have so many rows together."""
         tree = Struct(dict(self.tree.fields))
         tree.set(_ROWS, I64, rows)
-        tree.set(_GROUPS, LIST, Elements(STRUCT, list(groups)))
+        tree.set(ROW_GROUPS, LIST, Elements(STRUCT, list(groups)))
         footer = write_struct(tree)
         return footer + len(footer).to_bytes(4, "little") + MAGIC
 
@@ -148,7 +145,7 @@ class StoredFooter:
 
         `start` is where it begins in this file.
         """
-        return self.with_groups([moved(self.groups[group], len(MAGIC) - start)])
+        return self.with_groups([moved(self.group(group), len(MAGIC) - start)])
 
 
 def written_group(group: Struct, ordinal: int) -> bytes:
@@ -159,7 +156,16 @@ def written_group(group: Struct, ordinal: int) -> bytes:
 
 def moved(group: Struct, distance: int) -> Struct:
     """Return a row group `distance` bytes further on in another file."""
-    return move(deepcopy(group), distance)
+    copied = _copied(group)
+    chunks = [_copied(chunk) for chunk in group.structs(_COLUMNS)]
+    for chunk in chunks:
+        chunk.set(_META_DATA, STRUCT, _copied(_meta(chunk)))
+    copied.set(_COLUMNS, LIST, Elements(STRUCT, chunks))
+    return move(copied, distance)
+
+
+def _copied(struct: Struct) -> Struct:
+    return Struct(dict(struct.fields))
 
 
 def move(found: Struct, distance: int) -> Struct:
@@ -231,11 +237,21 @@ def _without_extras(tree: Struct) -> Struct:
     tree.drop(_KEY_VALUES)
     if kept:
         tree.set(_KEY_VALUES, LIST, Elements(STRUCT, kept))
-    for group in tree.structs(_GROUPS):
-        for chunk in group.structs(_COLUMNS):
-            chunk.drop(*_INDEXES)
-            _meta(chunk).drop(*_BLOOM_FILTER)
+    for group in tree.structs(ROW_GROUPS):
+        if isinstance(group, Struct):
+            _drop_extras(group)
     return tree
+
+
+def _read_group(stored: Struct | bytes) -> Struct:
+    return stored if isinstance(stored, Struct) else _drop_extras(read_struct(stored)[0])
+
+
+def _drop_extras(group: Struct) -> Struct:
+    for chunk in group.structs(_COLUMNS):
+        chunk.drop(*_INDEXES)
+        _meta(chunk).drop(*_BLOOM_FILTER)
+    return group
 
 
 def _chunk_range(meta: Struct) -> tuple[int, int]:
@@ -276,7 +292,7 @@ class StoredGroups:
         if any(column.physical_type == "INT96" for column in columns):
             return None
         schema = metadata.schema.to_arrow_schema()
-        stored = StoredFooter.of(metadata)
+        stored = StoredFooter.of(footer)
         if stored is None or Exact.of(schema, metadata).conversions:
             return None
         return cls(footer, stored, schema, options.max_record_bytes)
@@ -299,7 +315,7 @@ class StoredGroups:
 
     def is_sound(self, group: RowGroup, data: bytes) -> bool:
         """Whether the pages of a row group are complete; see `sound_pages`."""
-        return sound_pages(self.stored.groups[group.ordinal], memoryview(data), group.start)
+        return sound_pages(self.stored.group(group.ordinal), memoryview(data), group.start)
 
 
 class Stream:

@@ -68,12 +68,21 @@ class Struct:
 Value: TypeAlias = Any
 
 
-def read_struct(data: bytes | memoryview, at: int = 0) -> tuple[Struct, int]:
-    """Return the structure at a place, and the place behind it."""
-    return _Reader(data).struct(at, DEEPEST)
+def read_struct(
+    data: bytes | memoryview, at: int = 0, *, unread: frozenset[int] = frozenset()
+) -> tuple[Struct, int]:
+    """Return the structure at a place, and the place behind it.
+
+    The structures in its lists `unread` stay bytes.
+    """
+    return _Reader(data, unread).struct(at, DEEPEST)
 
 
 class _Reader(CompactWalk):
+    def __init__(self, data: bytes | memoryview, unread: frozenset[int]) -> None:
+        super().__init__(data)
+        self._unread = unread
+
     def struct(self, at: int, depth: int) -> tuple[Struct, int]:
         if not depth:
             raise ValueError("too deep")
@@ -83,6 +92,9 @@ class _Reader(CompactWalk):
             kind = head & 15
             if kind in (TRUE, FALSE):
                 found.set(number, kind, kind)
+            elif kind == LIST and number in self._unread and depth == DEEPEST:
+                value, at = self._structs_unread(at)
+                found.set(number, kind, value)
             else:
                 value, at = self.value(kind, at, depth - 1)
                 found.set(number, kind, value)
@@ -106,6 +118,15 @@ class _Reader(CompactWalk):
             raise ValueError(f"type {kind}")
         end = self.behind(kind, at)
         return bytes(self.data[at:end]), end
+
+    def _structs_unread(self, at: int) -> tuple[Elements, int]:
+        count, at = self.elements(at, STRUCT)
+        values = []
+        for _ in range(count):
+            end = self.behind(STRUCT, at)
+            values.append(bytes(self.data[at:end]))
+            at = end
+        return Elements(STRUCT, values), at
 
     def element(self, kind: int, at: int, depth: int) -> tuple[Value, int]:
         if kind in (TRUE, FALSE):
