@@ -11,10 +11,11 @@ import base64
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
 from typing import Final
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -43,18 +44,21 @@ _REGISTRY_MAGIC: Final = 0
 
 
 class SchemaGrown(Retryable):
-    """Rows have columns that the table lacks, or wider ones; `columns` are those of both."""
+    """Rows have columns that the table lacks, or wider ones; `columns` are those of both.
 
-    def __init__(self, where: str, columns: pa.Schema) -> None:
+    Its note is for `grown_columns`, which the same `nonce` distinguishes from text of users.
+    """
+
+    def __init__(self, where: str, columns: pa.Schema, nonce: str) -> None:
         super().__init__(f"{where}: rows have columns that the table lacks; it gets them")
         self.columns = columns
         text = base64.b64encode(columns.serialize().to_pybytes()).decode()
-        self.add_note(f"{_GROWN_NOTE}{text}")
+        self.add_note(f"{_GROWN_NOTE}{nonce} {text}")
 
 
-def grown_columns(report: str) -> pa.Schema | None:
+def grown_columns(report: str, nonce: str) -> pa.Schema | None:
     """Return the columns that a task's SchemaGrown has in Spark's report of its failure."""
-    found = re.findall(rf"^\s*{_GROWN_NOTE}(\S+)", report, re.MULTILINE)
+    found = re.findall(rf"^\s*{_GROWN_NOTE}{nonce} (\S+)", report, re.MULTILINE)
     if not found:
         return None
     return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(found[-1])))
@@ -82,12 +86,15 @@ class RowReader:
     """Decodes Kafka records into rows with the table's `columns`; None: it has none yet.
 
     `declared` is the schema of JSON values (None: only columnar values are read). `spark`: rows
-    pass through Spark, which does not hold all types. Sent to executors: it is plain values.
+    pass through Spark, which does not hold all types. `nonce` is in the notes of errors: the driver
+    finds these in a report that also has names and texts of users, any of which may look like a
+    note. Sent to executors: it is plain values.
     """
 
     columns: pa.Schema | None
     declared: Schema | None
     spark: bool
+    nonce: str = field(default_factory=lambda: uuid4().hex)
 
     @cached_property
     def _json(self) -> ColumnReader:
@@ -113,7 +120,7 @@ class RowReader:
         known = pa.schema([]) if self.columns is None else self.columns
         columns = known if found == known else merged(known, found, decoded.where)
         if columns != known:
-            raise SchemaGrown(decoded.where, columns)
+            raise SchemaGrown(decoded.where, columns, self.nonce)
         return DecodedRows(
             decoded.topic,
             decoded.partition,
@@ -213,6 +220,6 @@ def rows_in_arrow(reader: RowReader) -> Task:
 
 
 def _rows(reader: RowReader, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with noted_errors():
+    with noted_errors(reader.nonce):
         for decoded in reader.rows(batches):
             yield decoded.rows

@@ -37,7 +37,7 @@ from extentflow.errors import Conflict, ExtentflowError
 from extentflow.formats.json_arrays import delivered_type
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.spark.lake.columns import in_parquet, in_spark, merged
-from extentflow.spark.lake.rows import KAFKA_COLUMNS, grown_columns
+from extentflow.spark.lake.rows import KAFKA_COLUMNS, RowReader, grown_columns
 from extentflow.spark.lake.target import (
     EARLIEST,
     Batch,
@@ -222,13 +222,15 @@ class LakeService:
     def _written(self, records: DataFrame, batch: Batch) -> Written:
         """Write a batch; where it has columns that the table lacks, add them and write it again."""
         for _ in range(MOST_GROWTHS):
+            declared, spark = self._terms.declared, self._target.spark
+            reader = RowReader(self._state.columns, declared, spark=spark)
             try:
-                return self._target.write(records, batch, self._state, self._terms.declared)
+                return self._target.write(records, batch, self._state, reader)
             except (PySparkException, Py4JError) as exc:
                 text = str(exc)
-                columns = grown_columns(text)
+                columns = grown_columns(text, reader.nonce)
                 if columns is None:
-                    error = engine.typed_error(text) or engine.jvm_end()
+                    error = engine.typed_error(text, reader.nonce) or engine.jvm_end()
                     raise (error or QueryFailed(failure_cause(text))) from exc
                 log.info("%s gets columns: %s", self._target.where, columns)
                 self._state = self._target.grow(columns, self._state)
