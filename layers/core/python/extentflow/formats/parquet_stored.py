@@ -95,6 +95,11 @@ class StoredFooter:
         tree.drop(_ROWS, _GROUPS)
         return write_struct(tree)
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether columns are encrypted: then keys and signature are for this file alone."""
+        return self.tree.get(_ENCRYPTION) is not None
+
     def codecs(self, group: int) -> set[int]:
         """Return the numbers of the codecs of a row group's columns."""
         return {_meta(chunk).get(_CODEC) for chunk in self.groups[group].structs(_COLUMNS)}
@@ -114,7 +119,7 @@ class StoredFooter:
         the footer begins; or there are none.
         """
         chunks = [chunk for group in self.groups for chunk in group.structs(_COLUMNS)]
-        if self.tree.get(_ENCRYPTION) is not None:
+        if self.is_encrypted:
             raise ValueError("encrypted")
         places = []
         for chunk in chunks:
