@@ -4,6 +4,7 @@ import base64
 import io
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from extentflow.columnar import BatchFacts
 from extentflow.config.worker import variable
 from extentflow.consumer import TopicConsumer
 from extentflow.errors import AccessDenied
+from extentflow.formats.parquet_keys import MasterKeys, decryption_properties
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -126,6 +128,29 @@ def test_each_group_encrypts_its_columns(delivery: Delivery) -> None:
     assert joined == ROWS.select(["id", "card", "person", "text"]).to_pylist()
     plain = read(delivery, *topics, join=True, columns=["id", "text"])
     assert plain == ROWS.select(["id", "text"]).to_pylist()
+
+
+def test_ingested_files_stay_encrypted_and_are_read_with_keys(
+    delivery: Delivery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delivered(delivery)
+    ingest = ["ingest", delivery.topic, "--to", str(tmp_path), "--once"]
+
+    assert run_command_line(app, ingest) == 0, capsys.readouterr().err
+    assert run_command_line(app, ingest) == 0
+
+    files = sorted(tmp_path.rglob("*.parquet"))
+    assert len(files) == len(delivery.read())
+    assert not any(b"card number" in file.read_bytes() for file in files)
+    service = MasterKeys.of(KEYS, "keys")
+    whole = [
+        pq.read_table(file, decryption_properties=decryption_properties(service)) for file in files
+    ]
+    assert pa.concat_tables(whole).sort_by("id").to_pylist() == ROWS.to_pylist()
+    plain = [pq.read_table(file, columns=["id", "text"]) for file in files]
+    assert pa.concat_tables(plain).sort_by("id").equals(ROWS.select(["id", "text"]))
+    with pytest.raises(OSError, match="Cannot decrypt ColumnMetadata"):
+        pq.read_table(files[0], columns=["card"])
 
 
 def test_tail_and_count_show_what_keys_allow(

@@ -1,5 +1,6 @@
 """`extentflow lake`: topics become Parquet folders and Iceberg tables, exactly once."""
 
+import base64
 import datetime as dt
 import io
 import json
@@ -24,8 +25,16 @@ from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.config.columns import JSON_SCHEMA
 from extentflow.engines import spark as engine
-from extentflow.errors import Conflict, CorruptRecord, IncompatibleSchema, UnsupportedFormat
+from extentflow.errors import (
+    AccessDenied,
+    Conflict,
+    CorruptRecord,
+    IncompatibleSchema,
+    Misconfigured,
+    UnsupportedFormat,
+)
 from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings
+from extentflow.spark.lake.options import ValueOptions
 from extentflow.spark.lake.parquet import ParquetFolder
 from extentflow.spark.lake.service import Delivered, LakeService, LakeTerms
 from extentflow.spark.lake.target import TableState, Target
@@ -377,12 +386,72 @@ DOCUMENTS = [
 SCHEMA = "id:int64, price:decimal(12,2), day:date, tags:list<string>, name:string"
 
 
+SECRET = base64.b64encode(b"a master key, 16").decode()
+
+
+@pytest.fixture
+def cards(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
+    """Rows whose column `name` is encrypted in the topic."""
+    monkeypatch.setenv("CARD_KEYS", f"cards: {SECRET}")
+    rows = rows_of(0, 500)
+    lake.delivery.connector(
+        {
+            "columnar.encoding": "parquet",
+            "columnar.encryption.columns": "name",
+            "columnar.encryption.key": "cards",
+            "columnar.encryption.key.list": "${env:CARD_KEYS}",
+        }
+    )
+    key = lake.delivery.put("cards.parquet", as_parquet(rows))
+    assert lake.delivery.run(keys=[key]).ok
+    return rows
+
+
+def test_encrypted_columns_are_written_with_keys(lake: Lake, cards: pa.Table) -> None:
+    # Spark's workers run already, with the environment of before.
+    secrets = lake.home / "keys.properties"
+    secrets.write_text(f"cards=cards:{SECRET}\n")
+    keys = ValueOptions(keys=f"${{file:{secrets}:cards}}")
+
+    with pytest.raises(AccessDenied, match=r"offset \d+: columns name are encrypted .* cards: "):
+        lake.run()
+    written = lake.run(values=keys)
+    # A table that has its columns: the tasks find the value.
+    send(lake.delivery, "plain", rows_of(500, 10))
+    assert lake.run() == 10
+
+    assert written == 500
+    assert lake.rows() == expected(cards, rows_of(500, 10))
+
+
+def test_columns_that_are_not_asked_for_need_no_key(lake: Lake, cards: pa.Table) -> None:
+    some = ("id", "day", "price")
+    with pytest.raises(Misconfigured, match="--column nmae: no newest value"):
+        lake.run(values=ValueOptions(columns=(*some, "nmae")))
+
+    assert lake.run(values=ValueOptions(columns=some)) == 500
+
+    assert lake.rows() == expected(cards.select(list(some)))
+    with pytest.raises(Misconfigured, match="also has the columns price, in which further rows"):
+        lake.run(values=ValueOptions(columns=("id", "day")))
+    # All columns again, and no keys: what the tasks say.
+    with pytest.raises(AccessDenied, match=r"topic .* offset \d+: columns name are encrypted"):
+        lake.run(checkpoint=(lake.home / "again").as_uri(), target=restarted(lake))
+
+
+def restarted(lake: Lake) -> Any:  # noqa: ANN401
+    """Return the target as if it held nothing of the topic yet."""
+    target = lake.target
+    state = target.open()
+    return Stale(target, TableState(state.columns, {}, state.version))
+
+
 def test_json_values_are_read_with_a_declared_schema(lake: Lake) -> None:
     lake.delivery.connector({"input.format": "text", "value.converter": "bytes"})
     key = lake.delivery.put("all.txt", joined(json.dumps(one).encode() for one in DOCUMENTS))
     assert lake.delivery.run(keys=[key]).ok
 
-    written = lake.run(declared=JSON_SCHEMA.read(SCHEMA), arrow_records=1000)
+    written = lake.run(values=ValueOptions(schema=JSON_SCHEMA.read(SCHEMA)), arrow_records=1000)
 
     assert written == ROWS
     assert lake.rows() == [
@@ -414,7 +483,7 @@ def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
     assert delivery.run().ok
 
     with pytest.raises(error, match=rf"topic {delivery.topic}\[\d\] offset \d+: .*{said}|{said}"):
-        lake.run(declared=JSON_SCHEMA.read(declared) if declared else None)
+        lake.run(values=ValueOptions(schema=JSON_SCHEMA.read(declared) if declared else None))
 
 
 def test_a_folder_of_a_bucket_holds_the_same_rows(
@@ -446,6 +515,29 @@ def completed(delivery: Delivery, *words: str) -> "subprocess.CompletedProcess[s
         check=False,
         timeout=AWAITED_SECONDS,
     )
+
+
+@pytest.mark.long
+def test_no_file_of_spark_has_a_key(lake: Lake, cards: pa.Table, jars: str) -> None:
+    """Of a command with an event log, which the environment's variables give the keys."""
+    events = lake.home / "events"
+    events.mkdir()
+    shown = {"enabled": "true", "dir": events.as_uri(), "compress": "false"}
+    logged = [f"--conf=spark.eventLog.{name}={value}" for name, value in shown.items()]
+    words = [*lake.words(jars), "--once", "--keys", "${env:CARD_KEYS}", *logged]
+
+    ended = completed(lake.delivery, "extentflow", "lake", *words)
+
+    assert ended.returncode == 0, ended.stderr
+    assert '"rows": 500' in ended.stdout
+    if lake.kind == "iceberg":
+        lake.target.open()  # the session has the catalog then
+    assert lake.rows() == expected(cards)
+    files = [path for path in lake.home.rglob("*") if path.is_file()]
+    assert any("events" in str(path) for path in files)
+    assert any("checkpoint" in str(path) for path in files)
+    assert [str(path) for path in files if SECRET.encode() in path.read_bytes()] == []
+    assert SECRET not in ended.stdout + ended.stderr
 
 
 @pytest.mark.archive

@@ -1,13 +1,18 @@
 """Records with columnar values, for tests of consumers."""
 
 import io
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from extentflow.columnar import BatchFacts
+from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.columnar.schemas import identity
+from extentflow.columnar.values import encoder
+from extentflow.formats.parquet_keys import KeyService
 from extentflow.sink.reader import ConsumedRecord
 
 
@@ -57,3 +62,13 @@ def numbers(offset: int, *, partition: int = 0, rows: int = 3, **options: Any) -
     first = (partition * 1000 + offset) * 1000
     table = pa.table({"n": pa.array(range(first, first + rows), pa.int64())})
     return columnar(offset, as_parquet(table, **options), rows, partition=partition)
+
+
+def encrypted(
+    offset: int, rows: pa.RecordBatch, columns: Sequence[str], service: KeyService, key: str
+) -> ConsumedRecord:
+    """Return a record with rows, of which `columns` are encrypted; `key` wraps their keys."""
+    hidden = ColumnEncryption(tuple(columns), key, service)
+    value = encoder("parquet", "zstd", rows.schema, hidden)(rows).to_pybytes()
+    stated = replace(facts(rows.num_rows, rows.schema), encrypted=tuple(columns))
+    return ConsumedRecord(0, offset, None, value, stated.headers())

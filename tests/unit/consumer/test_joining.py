@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.columnar_records import as_arrow, as_parquet, columnar
+from tests.support.columnar_records import as_arrow, as_parquet, columnar, encrypted
 
+from extentflow.columnar import ENCRYPTED
 from extentflow.consumer import joining
 from extentflow.consumer.joining import JoinedParquet, StoredValue, join_from, stored_value
 from extentflow.errors import CorruptRecord, Misconfigured
 from extentflow.formats.parquet_footer import MAGIC
+from extentflow.formats.parquet_keys import MasterKeys, decryption_properties
 
 CODECS = ("NONE", "SNAPPY", "GZIP", "ZSTD", "LZ4", "BROTLI")
 SCALARS: dict[pa.DataType, Any] = {
@@ -207,12 +209,52 @@ def test_dictionaries_of_a_stream_replace_those_of_the_value_before() -> None:
     assert found == ["a", "b", "c", "a"]
 
 
-def encrypted(magic: bytes) -> bytes:
-    return as_parquet(pa.table({"n": [1]}))[:-4] + magic
-
-
 GOOD = as_parquet(pa.table({"n": [1, 2]}))
 STREAM = as_arrow(pa.table({"n": [1, 2]}))
+KEYS = MasterKeys((("cards", b"a master key, 16"),))
+CARDS = pa.record_batch({"id": [1, 2], "card": ["4711", None]})
+
+
+def test_a_value_with_encrypted_columns_is_a_file_of_its_own_that_keys_read() -> None:
+    records = [encrypted(offset, CARDS, ["card"], KEYS, "cards") for offset in range(2)]
+    values = read_values(records)
+    file = join_from(values[0])
+
+    content = b"".join([file.begin(), file.append(values[0]), file.end()])
+
+    assert content == records[0].value
+    assert not file.takes(values[1])
+    (plain,) = read_values([columnar(2, GOOD, 2)])
+    assert not file.takes(plain)
+    assert not join_from(plain).takes(values[0])
+    source = io.BytesIO(content)
+    found = pq.read_table(source, decryption_properties=decryption_properties(KEYS))
+    assert found.to_batches() == [CARDS]
+    assert pq.read_table(io.BytesIO(content), columns=["id"]).to_pydict() == {"id": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("value", "encoding"),
+    [
+        (as_parquet(pa.table({"n": [1, 2]})), "parquet"),
+        (as_arrow(pa.table({"n": [1, 2]})), "arrow"),
+    ],
+)
+def test_a_plain_value_whose_header_states_encrypted_columns_is_refused(
+    value: bytes, encoding: str
+) -> None:
+    record = columnar(41, value, 2, encoding=encoding)
+    stated = [*record.headers, (ENCRYPTED, b'["n"]')]
+
+    with pytest.raises(CorruptRecord, match=r"offset 41: .* header extentflow\.encrypted names"):
+        stored_value("orders", record._replace(headers=stated))
+
+
+def test_an_encrypted_value_whose_header_states_none_is_refused() -> None:
+    value = encrypted(0, CARDS, ["card"], KEYS, "cards").value
+
+    with pytest.raises(CorruptRecord, match=r"offset 41: .*encrypted"):
+        stored_value("orders", columnar(41, value, 2))
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,19 @@ PartitionBy = Annotated[
 JsonSchema = Annotated[
     str | None, Option("--schema", help="Columns of JSON values, in the syntax of json.schema.")
 ]
+Columns = Annotated[
+    list[str] | None,
+    Option("--column", help="Only this column of the rows; repeatable. Others need no key."),
+]
+Decrypt = Annotated[
+    str | None,
+    Option(
+        "--keys",
+        metavar="REFERENCE",
+        help="Decrypt columns: where the secret with the master keys is, on the driver and on"
+        " executors, or aws-kms.",
+    ),
+]
 Every = Annotated[float, Option("--every", min=0, help="Seconds from one batch to the next.")]
 Once = Annotated[bool, Option("--once", help="Write what the topics hold when it begins, and end.")]
 MostOffsets = Annotated[
@@ -78,6 +91,8 @@ def lake(
     catalog: Catalog = None,
     partition_by: PartitionBy = None,
     schema: JsonSchema = None,
+    columns: Columns = None,
+    decrypt: Decrypt = None,
     once: Once = False,
     every: Every = 10.0,
     max_offsets: MostOffsets = None,
@@ -99,6 +114,7 @@ def lake(
     from extentflow.cli.progress import signals_stop
 
     with from_extra("spark", "`extentflow lake`"):
+        from extentflow.spark.lake.options import ValueOptions
         from extentflow.spark.lake.service import LakeService, LakeTerms
         from extentflow.spark.lake.session import LakeAddress, as_uri, local_settings, require_jars
         from extentflow.spark.query import session
@@ -107,7 +123,12 @@ def lake(
     )
     if found := where.problems():
         raise Misconfigured(found)
-    declared = _read_schema(schema)
+    values = ValueOptions(
+        schema=_read_schema(schema),
+        columns=tuple(dict.fromkeys(columns)) if columns else None,
+        keys=decrypt,
+    )
+    values.open_keys()  # a secret that cannot be read ends the command here
     options = _pairs("--kafka-option", kafka_option)
     runtime = open_runtime()
     if runtime.settings.kafka and not options:
@@ -131,9 +152,9 @@ def lake(
             checkpoint=as_uri(checkpoint or temporary),
             every_seconds=None if once else every,
             kafka=options,
-            declared=declared,
+            values=values,
             most_offsets=max_offsets,
-            arrow_records=COLUMNAR_VALUES if declared is None else DOCUMENTS,
+            arrow_records=COLUMNAR_VALUES if values.schema is None else DOCUMENTS,
         )
         service = LakeService(spark, target, terms, runtime)
         until = "until what they hold now is written" if once else "until Ctrl-C or SIGTERM"

@@ -484,7 +484,7 @@ class Ingestion:
         published, too.
 
         Raises:
-            CorruptRecord: a value contradicts its headers or itself, or is encrypted.
+            CorruptRecord: a value contradicts its headers or itself.
             Misconfigured: the target has other files, records were deleted before they were
                 written (unless `accept_gap`), or a value is a row.
             Conflict: another process writes the same files.

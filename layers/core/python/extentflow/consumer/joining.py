@@ -7,6 +7,8 @@
     file      schema | dictionaries | batch | dictionaries | batch | end
 
 Only footers and the metadata of messages are read. Equal values in the same order make equal bytes.
+A value with encrypted columns is a file of its own, byte for byte: its pages are authenticated with
+a number of the file, and its footer is signed.
 """
 
 import struct
@@ -15,9 +17,9 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from extentflow.columnar import ENCODING, BatchFacts
-from extentflow.config.columnar import PARQUET
-from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured
+from extentflow.columnar import ENCODING, ENCRYPTED, BatchFacts
+from extentflow.config.columnar import ARROW, PARQUET
+from extentflow.errors import CorruptRecord, Misconfigured
 from extentflow.formats.arrow_ipc import stated_rows
 from extentflow.formats.parquet_footer import MAGIC
 from extentflow.formats.parquet_stored import StoredFooter, move, written_group
@@ -44,7 +46,8 @@ _WAY_OUT = (
 class StoredValue:
     """A columnar value: `data` is what a file takes of it, and `schema` what values must share.
 
-    `data` begins at `start` of the value. `footer` is that of a Parquet file.
+    `data` begins at `start` of the value. `footer` is that of a Parquet file to which row groups of
+    others can be joined; None for a stream of Arrow, and for a Parquet file that stays whole.
     """
 
     encoding: str
@@ -63,7 +66,7 @@ def place(topic: str, partition: int, offset: int) -> str:
 def stored_value(topic: str, record: ConsumedRecord) -> StoredValue | None:
     """Return the columnar value of a record; None for a tombstone, which has no rows.
 
-    Raises CorruptRecord where the value contradicts its headers or itself, or is encrypted;
+    Raises CorruptRecord where the value contradicts its headers or itself;
     Misconfigured for a value that is a row. Both name topic, partition and offset.
     """
     where = place(topic, record.partition, record.offset)
@@ -77,8 +80,6 @@ def stored_value(topic: str, record: ConsumedRecord) -> StoredValue | None:
         )
     try:
         return _checked(record)
-    except AccessDenied as exc:
-        raise AccessDenied(f"{where}: {exc}") from exc
     except CorruptRecord as exc:
         raise CorruptRecord(f"{where}: {exc}; {_WAY_OUT}") from exc
 
@@ -87,15 +88,9 @@ def _checked(record: ConsumedRecord) -> StoredValue:
     facts = BatchFacts.of(record.headers)
     if facts is None or record.value is None:
         raise CorruptRecord(f"the header {ENCODING} or the value is null")
-    if facts.encrypted:
-        # Each value has keys of its own, and pages are copied as they are.
-        raise AccessDenied(
-            f"columns {', '.join(facts.encrypted)} are encrypted, and columnar values are written"
-            " unread; read them by a consumer with keys"
-        )
     read = _parquet_value if facts.encoding == PARQUET else _arrow_value
     try:
-        found = read(record.value)
+        found = read(record.value, is_encrypted=bool(facts.encrypted))
     except _DAMAGED as exc:
         why = str(exc) or type(exc).__name__
         raise CorruptRecord(f"the value cannot be read as {facts.encoding}: {why}") from exc
@@ -104,10 +99,14 @@ def _checked(record: ConsumedRecord) -> StoredValue:
     return found
 
 
-def _parquet_value(value: bytes) -> StoredValue:
+def _parquet_value(value: bytes, *, is_encrypted: bool) -> StoredValue:
     if value[: len(MAGIC)] != MAGIC:
         raise ValueError("no Parquet file")
     footer = StoredFooter.of_value(value)
+    if is_encrypted:
+        if not footer.is_encrypted:
+            raise ValueError(f"no column is encrypted, and the header {ENCRYPTED} names some")
+        return StoredValue(PARQUET, footer.rows, b"", memoryview(value), 0)
     behind = len(value) - 8 - int.from_bytes(value[-8:-4], "little")
     start, end = footer.data_range(behind)
     return StoredValue(
@@ -120,7 +119,9 @@ def _parquet_value(value: bytes) -> StoredValue:
     )
 
 
-def _arrow_value(value: bytes) -> StoredValue:
+def _arrow_value(value: bytes, *, is_encrypted: bool) -> StoredValue:
+    if is_encrypted:
+        raise ValueError(f"it has no encrypted columns, and the header {ENCRYPTED} names some")
     source = pa.BufferReader(value)
     schema = pa.ipc.read_message(source)
     if schema.type != "schema":
@@ -139,7 +140,7 @@ def _arrow_value(value: bytes) -> StoredValue:
     if value[end:] not in (_STREAM_END, b""):
         raise ValueError(f"bytes behind the end of the stream, at {end}")
     data = memoryview(value)
-    return StoredValue("arrow", rows, bytes(data[:start]), data[start:end], start)
+    return StoredValue(ARROW, rows, bytes(data[:start]), data[start:end], start)
 
 
 class Joined(Protocol):
@@ -168,6 +169,8 @@ def join_from(value: StoredValue) -> Joined:
     """Return the file that begins with a value, which is not appended yet."""
     if value.footer is not None:
         return JoinedParquet(value.footer, value.schema)
+    if value.encoding == PARQUET:
+        return WholeParquet()
     return JoinedArrow(value.schema)
 
 
@@ -211,6 +214,29 @@ class JoinedParquet:
 
 
 @dataclass(slots=True)
+class WholeParquet:
+    """A Parquet file that is one value."""
+
+    extension: str = "parquet"
+
+    def begin(self) -> bytes:
+        """See `Joined`."""
+        return b""
+
+    def takes(self, value: StoredValue) -> bool:  # noqa: ARG002 - see `Joined`
+        """See `Joined`; called for a second value only."""
+        return False
+
+    def append(self, value: StoredValue) -> memoryview:
+        """See `Joined`."""
+        return value.data
+
+    def end(self) -> bytes:
+        """See `Joined`."""
+        return b""
+
+
+@dataclass(slots=True)
 class JoinedArrow:
     """Record batches of values in one stream; dictionaries replace those of the value before."""
 
@@ -223,7 +249,7 @@ class JoinedArrow:
 
     def takes(self, value: StoredValue) -> bool:
         """See `Joined`."""
-        return value.footer is None and value.schema == self.schema
+        return value.encoding == ARROW and value.schema == self.schema
 
     def append(self, value: StoredValue) -> memoryview:
         """See `Joined`."""

@@ -87,14 +87,22 @@ def spark_task(spec: WorkerSpec[W]) -> Iterator[W]:
 
 
 @contextmanager
-def noted_errors() -> Iterator[None]:
-    """Add a note for `typed_error` to errors of the library, in a task's Python process."""
+def noted_errors(nonce: str = "") -> Iterator[None]:
+    """Add a note for `typed_error` to errors of the library, in a task's Python process.
+
+    `nonce` is of letters and digits; the driver draws it where messages repeat data of users.
+    """
     try:
         yield
     except ExtentflowError as exc:
         kind = next(cls for cls in type(exc).__mro__ if cls.__module__ == errors.__name__)
-        exc.add_note(ERROR_NOTE + json.dumps({"class": kind.__name__, "message": str(exc)}))
+        note = json.dumps({"class": kind.__name__, "message": str(exc)})
+        exc.add_note(f"{_error_note(nonce)}{note}")
         raise
+
+
+def _error_note(nonce: str) -> str:
+    return f"{ERROR_NOTE}{nonce} " if nonce else ERROR_NOTE
 
 
 def cached_worker(spec: WorkerSpec[W]) -> W:
@@ -395,9 +403,13 @@ def deal(tasks: Sequence[Task], parts: int) -> list[tuple[Task, ...]]:
     return [tuple(tasks[first::parts]) for first in range(parts)]
 
 
-def typed_error(text: str) -> ExtentflowError | None:
-    """Return the last error of the library in Spark's report, or its nearest superclass."""
-    notes = re.findall(rf"^\s*{ERROR_NOTE}(\{{.*\}})", text, re.MULTILINE)
+def typed_error(text: str, nonce: str = "") -> ExtentflowError | None:
+    """Return the last error of the library in Spark's report, or its nearest superclass.
+
+    Only one with the `nonce` that `noted_errors` had: the report repeats messages, and a line in
+    one of them may look like a note.
+    """
+    notes = re.findall(rf"^\s*{_error_note(nonce)}(\{{.*\}})", text, re.MULTILINE)
     if not notes:
         return None
     note = json.loads(notes[-1])

@@ -46,7 +46,7 @@ _ENCRYPTION, _ENCRYPTED = 8, (8, 9)
 # ColumnChunk; 4 to 7 place its page indexes
 _OTHER_FILE, _CHUNK_OFFSET, _META_DATA, _INDEXES = 1, 2, 3, (4, 5, 6, 7)
 # ColumnMetaData
-_CODEC, _STORED_BYTES, _PLACES, _BLOOM_FILTER = 4, 7, (9, 10, 11), (14, 15)
+_STORED_BYTES, _PLACES, _BLOOM_FILTER = 7, (9, 10, 11), (14, 15)
 _DATA_PAGE, _DICTIONARY_PAGE = 9, 11
 _VALUES = 5
 # Of PageHeader.
@@ -97,6 +97,11 @@ class StoredFooter:
         return write_struct(tree)
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether columns are encrypted: then keys and signature are for this file alone."""
+        return self.tree.get(_ENCRYPTION) is not None
+
+    @property
     def rows(self) -> int:
         """How many rows the row groups have. ValueError: the footer contradicts itself."""
         stated: int = self.tree.get(_ROWS)
@@ -111,7 +116,7 @@ class StoredFooter:
         the footer begins; or there are none.
         """
         chunks = [chunk for group in self.groups for chunk in group.structs(_COLUMNS)]
-        if self.tree.get(_ENCRYPTION) is not None:
+        if self.is_encrypted:
             raise ValueError("encrypted")
         places = []
         for chunk in chunks:

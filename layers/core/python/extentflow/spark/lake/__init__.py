@@ -5,6 +5,7 @@
     iceberg   its adapter for Iceberg tables
     parquet   its adapter for folders of Parquet files
     rows      Kafka records to rows, on executors
+    options   how values are decoded: columns, keys
     columns   types, and how columns grow
     session   the jars that a session of Spark needs
 

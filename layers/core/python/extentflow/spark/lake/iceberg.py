@@ -30,7 +30,6 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from extentflow.config.columns import Schema
 from extentflow.errors import Conflict, Misconfigured
 from extentflow.spark.lake.columns import in_spark
 from extentflow.spark.lake.rows import RowReader, map_in_arrow, rows_in_arrow
@@ -113,10 +112,9 @@ class IcebergTable:
         return self._state()
 
     def write(
-        self, records: DataFrame, batch: Batch, state: TableState, declared: Schema | None
+        self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
     ) -> Written:
         """See `Target`."""
-        reader = RowReader(state.columns, declared, spark=True)
         if state.columns is None:
             # The first record raises SchemaGrown; without one there is nothing to write.
             any_column = from_arrow_schema(pa.schema([("any", pa.int64())]))

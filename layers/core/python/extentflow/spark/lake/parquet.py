@@ -48,7 +48,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from extentflow.columnar.schemas import described
-from extentflow.config.columns import Schema
 from extentflow.engines.spark import noted_errors
 from extentflow.errors import Conflict, CorruptRecord, Misconfigured, UnreadableItem
 from extentflow.spark.lake.rows import DecodedRows, RowReader, map_in_arrow
@@ -201,10 +200,9 @@ class ParquetFolder:
         return TableState(columns, state.offsets, state.version)
 
     def write(
-        self, records: DataFrame, batch: Batch, state: TableState, declared: Schema | None
+        self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
     ) -> Written:
         """See `Target`."""
-        reader = RowReader(state.columns, declared, spark=False)
         number = state.version + 1
         attempt = f"{self.run}-{number}-{uuid4().hex[:8]}"
         staging = Staging(
@@ -287,7 +285,7 @@ def _stage(
     reader: RowReader, staging: Staging, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Stage files of the rows of records; yield their paths, rows and bytes."""
-    with noted_errors():
+    with noted_errors(reader.nonce):
         folder = open_folder(staging.address, staging.endpoint)
         for run in _buffered(reader.rows(batches)):
             made = list(_files(run, staging.partition_by))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
 from typing import Final
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +27,13 @@ from pyspark.util import PythonEvalType
 
 from extentflow.columnar import ENCODING, BatchFacts
 from extentflow.columnar.values import decode
-from extentflow.config.columns import Schema
 from extentflow.engines.spark import noted_errors
-from extentflow.errors import CorruptRecord, Retryable, UnsupportedFormat
+from extentflow.errors import AccessDenied, CorruptRecord, Retryable, UnsupportedFormat
 from extentflow.formats.json_columns import ColumnReader, MemberColumns
 from extentflow.formats.lines import LineBlock
+from extentflow.formats.parquet_keys import KeyService
 from extentflow.spark.lake.columns import fitted, in_parquet, in_spark, merged
+from extentflow.spark.lake.options import ValueOptions
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -43,18 +45,21 @@ _REGISTRY_MAGIC: Final = 0
 
 
 class SchemaGrown(Retryable):
-    """Rows have columns that the table lacks, or wider ones; `columns` are those of both."""
+    """Rows have columns that the table lacks, or wider ones; `columns` are those of both.
 
-    def __init__(self, where: str, columns: pa.Schema) -> None:
+    Its note is for `grown_columns`, which the same `nonce` distinguishes from text of users.
+    """
+
+    def __init__(self, where: str, columns: pa.Schema, nonce: str) -> None:
         super().__init__(f"{where}: rows have columns that the table lacks; it gets them")
         self.columns = columns
         text = base64.b64encode(columns.serialize().to_pybytes()).decode()
-        self.add_note(f"{_GROWN_NOTE}{text}")
+        self.add_note(f"{_GROWN_NOTE}{nonce} {text}")
 
 
-def grown_columns(report: str) -> pa.Schema | None:
+def grown_columns(report: str, nonce: str) -> pa.Schema | None:
     """Return the columns that a task's SchemaGrown has in Spark's report of its failure."""
-    found = re.findall(rf"^\s*{_GROWN_NOTE}(\S+)", report, re.MULTILINE)
+    found = re.findall(rf"^\s*{_GROWN_NOTE}{nonce} (\S+)", report, re.MULTILINE)
     if not found:
         return None
     return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(found[-1])))
@@ -81,18 +86,24 @@ class DecodedRows:
 class RowReader:
     """Decodes Kafka records into rows with the table's `columns`; None: it has none yet.
 
-    `declared` is the schema of JSON values (None: only columnar values are read). `spark`: rows
-    pass through Spark, which does not hold all types. Sent to executors: it is plain values.
+    `spark`: rows pass through Spark, which does not hold all types. `nonce` is in the notes of
+    errors: the driver finds these in a report that also has names and texts of users, any of which
+    may look like a note. Sent to executors: it is plain values.
     """
 
     columns: pa.Schema | None
-    declared: Schema | None
+    options: ValueOptions
     spark: bool
+    nonce: str = field(default_factory=lambda: uuid4().hex)
 
     @cached_property
     def _json(self) -> ColumnReader:
-        declared = self.declared or ()
+        declared = self.options.schema or ()
         return ColumnReader(MemberColumns("json", declared, inferred=False, ignores=False))
+
+    @cached_property
+    def _keys(self) -> KeyService | None:
+        return self.options.open_keys()
 
     def held(self, schema: pa.Schema) -> pa.Schema:
         """Return how the table holds columns of values. Raises UnsupportedType."""
@@ -102,7 +113,8 @@ class RowReader:
         """Yield the rows of batches of KAFKA_COLUMNS, with the table's columns.
 
         Raises SchemaGrown where the table lacks a column, IncompatibleSchema, UnsupportedType,
-        UnsupportedFormat for a value that is neither columnar nor declared, and CorruptRecord.
+        UnsupportedFormat for a value that is neither columnar nor declared, CorruptRecord, and
+        AccessDenied for encrypted columns without their keys.
         """
         for batch in batches:
             for decoded in self._decoded(batch):
@@ -113,7 +125,7 @@ class RowReader:
         known = pa.schema([]) if self.columns is None else self.columns
         columns = known if found == known else merged(known, found, decoded.where)
         if columns != known:
-            raise SchemaGrown(decoded.where, columns)
+            raise SchemaGrown(decoded.where, columns, self.nonce)
         return DecodedRows(
             decoded.topic,
             decoded.partition,
@@ -131,11 +143,18 @@ class RowReader:
             record = batch.slice(index, 1)
             topic, partition, offset = (record.column(name)[0].as_py() for name in PLACE)
             headers = record.column("headers")[0].as_py()
-            with _located(f"topic {topic}[{partition}] offset {offset}"):
+            with located(f"topic {topic}[{partition}] offset {offset}"):
                 facts = BatchFacts.of([(each["key"], each["value"]) for each in headers or ()])
                 if facts is not None:
                     value = record.column("value")[0].as_buffer()
-                    rows = decode(b"" if value is None else value, facts)
+                    rows = decode(
+                        b"" if value is None else value,
+                        facts,
+                        self.options.columns,
+                        # As in a table: rows of a value that lacks a column have nulls.
+                        lenient=True,
+                        keys=self._keys,
+                    )
                     yield DecodedRows(topic, partition, offset, offset, rows)
             if facts is None:
                 yield from self._documents(record)
@@ -169,7 +188,7 @@ class RowReader:
                 " which `extentflow lake` does not read; fill the topic with"
                 " columnar.encoding=parquet, or with JSON and give --schema"
             )
-        if self.declared is None:
+        if self.options.schema is None:
             raise UnsupportedFormat(
                 f"{where}{offsets[0]}: no columnar value, because the record lacks the header"
                 f" {ENCODING}; give --schema where values are JSON"
@@ -181,16 +200,24 @@ class RowReader:
             first = next(row for row, start in enumerate(starts.tolist()) if start not in read)
             why = chunk.bad[0].reason if chunk.bad else "no JSON value, only whitespace"
             raise CorruptRecord(f"{where}{offsets[first]}: {why}; --schema is json.schema here")
-        return DecodedRows(*place, offsets[0].as_py(), offsets[-1].as_py(), chunk.batch)
+        rows = chosen(chunk.batch, self.options.columns)
+        return DecodedRows(*place, offsets[0].as_py(), offsets[-1].as_py(), rows)
+
+
+def chosen(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    """Return only those of `columns` that rows have; None: all."""
+    if columns is None:
+        return rows
+    return rows.select([name for name in columns if name in rows.schema.names])
 
 
 @contextmanager
-def _located(where: str) -> Iterator[None]:
+def located(where: str) -> Iterator[None]:
     """Add where a record is to errors of its value."""
     try:
         yield
-    except CorruptRecord as exc:
-        raise CorruptRecord(f"{where}: {exc}") from exc
+    except (CorruptRecord, AccessDenied) as exc:
+        raise type(exc)(f"{where}: {exc}") from exc
 
 
 # -- as tasks of Spark -----------------------------------------------------------------------------
@@ -213,6 +240,6 @@ def rows_in_arrow(reader: RowReader) -> Task:
 
 
 def _rows(reader: RowReader, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with noted_errors():
+    with noted_errors(reader.nonce):
         for decoded in reader.rows(batches):
             yield decoded.rows

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -31,13 +31,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.values import decode
-from extentflow.config.columns import Schema, json_type
+from extentflow.config.columns import json_type
 from extentflow.engines import spark as engine
-from extentflow.errors import Conflict, ExtentflowError
+from extentflow.errors import Conflict, ExtentflowError, Misconfigured
 from extentflow.formats.json_arrays import delivered_type
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.spark.lake.columns import in_parquet, in_spark, merged
-from extentflow.spark.lake.rows import KAFKA_COLUMNS, grown_columns
+from extentflow.spark.lake.options import ValueOptions
+from extentflow.spark.lake.rows import KAFKA_COLUMNS, RowReader, grown_columns, located
 from extentflow.spark.lake.target import (
     EARLIEST,
     Batch,
@@ -66,14 +67,14 @@ class LakeTerms:
     """The settings of a query; `every_seconds` None: what the topics hold at its start.
 
     `checkpoint` is a URI. `kafka` are options of Spark's Kafka source, beside those set here.
-    `declared` is the schema of JSON values. `most_offsets` bounds a micro-batch.
+    `values` states how values are decoded. `most_offsets` bounds a micro-batch.
     """
 
     topics: tuple[str, ...]
     checkpoint: str
     every_seconds: float | None
     kafka: Mapping[str, str] = field(default_factory=dict)
-    declared: Schema | None = None
+    values: ValueOptions = field(default_factory=ValueOptions)
     most_offsets: int | None = None
     arrow_records: int = 16
 
@@ -115,6 +116,8 @@ class LakeService:
         self._state = self._target.open()
         if self._state.columns is None:
             self._create()
+        elif self._terms.values.columns is not None:
+            self._require_all_chosen(self._state.columns, self._terms.values.columns)
         # Arrow batches of this many records go to Python; a columnar value has about a MiB.
         self._spark.conf.set(
             "spark.sql.execution.arrow.maxRecordsPerBatch", str(self._terms.arrow_records)
@@ -123,12 +126,27 @@ class LakeService:
 
     def _create(self) -> None:
         """Create the table with the columns of the newest values and of --schema, if any."""
-        columns = newest_columns(self._runtime, self._terms.topics, spark=self._target.spark)
-        if self._terms.declared is not None:
-            documents = declared_columns(self._terms.declared, spark=self._target.spark)
+        values, spark = self._terms.values, self._target.spark
+        columns = newest_columns(self._runtime, self._terms.topics, values, spark=spark)
+        if values.schema is not None:
+            documents = declared_columns(values, spark=spark)
             columns = merged(columns or documents, documents, "--schema")
-        if columns is not None:
-            self._state = self._target.grow(columns, self._state)
+        if columns is None:
+            return
+        if lacking := [name for name in values.columns or () if name not in columns.names]:
+            raise Misconfigured(
+                f"--column {', '.join(lacking)}: no newest value of the topics"
+                f" {', '.join(self._terms.topics)} has such a column; correct its name"
+            )
+        self._state = self._target.grow(columns, self._state)
+
+    def _require_all_chosen(self, held: pa.Schema, columns: Sequence[str]) -> None:
+        """Raise Misconfigured where further rows would have nulls for what their values have."""
+        if left := [name for name in held.names if name not in columns]:
+            raise Misconfigured(
+                f"--column: {self._target.where} also has the columns {', '.join(left)}, in which"
+                " further rows would have nulls; name these, too, or write to another target"
+            )
 
     def _start(self, report: Callable[[Delivered], None]) -> StreamingQuery:
         terms = self._terms
@@ -222,13 +240,15 @@ class LakeService:
     def _written(self, records: DataFrame, batch: Batch) -> Written:
         """Write a batch; where it has columns that the table lacks, add them and write it again."""
         for _ in range(MOST_GROWTHS):
+            values, spark = self._terms.values, self._target.spark
+            reader = RowReader(self._state.columns, values, spark=spark)
             try:
-                return self._target.write(records, batch, self._state, self._terms.declared)
+                return self._target.write(records, batch, self._state, reader)
             except (PySparkException, Py4JError) as exc:
                 text = str(exc)
-                columns = grown_columns(text)
+                columns = grown_columns(text, reader.nonce)
                 if columns is None:
-                    error = engine.typed_error(text) or engine.jvm_end()
+                    error = engine.typed_error(text, reader.nonce) or engine.jvm_end()
                     raise (error or QueryFailed(failure_cause(text))) from exc
                 log.info("%s gets columns: %s", self._target.where, columns)
                 self._state = self._target.grow(columns, self._state)
@@ -253,26 +273,39 @@ def _only(records: DataFrame, left: Batch, batch: Batch) -> DataFrame:
     return records
 
 
-def declared_columns(declared: Schema, *, spark: bool) -> pa.Schema:
+def declared_columns(values: ValueOptions, *, spark: bool) -> pa.Schema:
     """Return how a table holds the columns of JSON values. Raises UnsupportedType."""
-    found = pa.schema([(name, delivered_type(json_type(kind))) for name, kind in declared])
+    declared, wanted = values.schema or (), values.columns
+    found = pa.schema(
+        [
+            (name, delivered_type(json_type(kind)))
+            for name, kind in declared
+            if wanted is None or name in wanted
+        ]
+    )
     return in_spark(found) if spark else in_parquet(found)
 
 
-def newest_columns(runtime: Runtime, topics: Iterable[str], *, spark: bool) -> pa.Schema | None:
+def newest_columns(
+    runtime: Runtime, topics: Iterable[str], values: ValueOptions, *, spark: bool
+) -> pa.Schema | None:
     """Return the columns of the newest columnar value of each topic, merged; None: there is none.
 
-    Raises UnsupportedType, IncompatibleSchema, CorruptRecord, SinkUnavailable, Misconfigured.
+    Raises UnsupportedType, IncompatibleSchema, CorruptRecord, SinkUnavailable, Misconfigured, and
+    AccessDenied for encrypted columns without their keys.
     """
     columns: pa.Schema | None = None
+    keys = values.open_keys()
     for topic in topics:
         for record in _newest_records(runtime, topic):
-            facts = BatchFacts.of(record.headers)
-            if facts is None:
-                continue
-            rows = decode(record.value or b"", facts)
-            found = in_spark(rows.schema) if spark else in_parquet(rows.schema)
             where = f"topic {topic}[{record.partition}] offset {record.offset}"
+            with located(where):
+                facts = BatchFacts.of(record.headers)
+                if facts is None:
+                    continue
+                value = record.value or b""
+                rows = decode(value, facts, values.columns, lenient=True, keys=keys)
+            found = in_spark(rows.schema) if spark else in_parquet(rows.schema)
             columns = found if columns is None else merged(columns, found, where)
     return columns
 

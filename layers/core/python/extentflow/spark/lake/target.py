@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from extentflow.config.columns import Schema
 from extentflow.errors import Conflict
+from extentflow.spark.lake.rows import RowReader
 
 # Name of topic -> number of partition -> first offset that is not included.
 Offsets = Mapping[str, Mapping[int, int]]
@@ -121,11 +121,12 @@ class Target(Protocol):
         ...
 
     def write(
-        self, records: DataFrame, batch: Batch, state: TableState, declared: Schema | None
+        self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
     ) -> Written:
         """Add the rows of Kafka records, and the offsets, in one commit on top of `state`.
 
-        `records` has the columns of `rows.KAFKA_COLUMNS`, and only those of `batch`.
+        `records` has the columns of `rows.KAFKA_COLUMNS`, and only those of `batch`. `reader`
+        decodes them, in tasks, to the columns of `state`.
 
         Raises Conflict where the offsets of these topics are not those of `state` any more, and
         otherwise what tasks raise: SchemaGrown among them.
