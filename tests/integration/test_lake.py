@@ -50,7 +50,12 @@ pytestmark = MARKS
 
 ROOT = Path(__file__).parents[2]
 ROWS = 3_000
-TARGETS = ["parquet", "iceberg"]
+# Iceberg's files are written by Python workers without partitions, and by Spark with them.
+TARGETS = [
+    pytest.param("parquet", id="parquet"),
+    pytest.param("iceberg-workers", id="iceberg-workers"),
+    pytest.param("iceberg", id="iceberg", marks=pytest.mark.variant),
+]
 
 
 def library(*components: str) -> str:
@@ -138,6 +143,8 @@ class Lake:
 
     def __post_init__(self) -> None:
         self.address = self.address or str(self.home / "lake")
+        if self.kind == "iceberg-workers":
+            self.partition_by = ()
 
     @property
     def target(self) -> Target:
@@ -146,7 +153,8 @@ class Lake:
         catalog = f"lake_{self.delivery.name}"
         for name, value in catalog_settings(catalog, (self.home / "lake").as_uri()).items():
             self.spark.conf.set(name, value)
-        return IcebergTable(self.spark, f"{catalog}.shop.orders", self.partition_by)
+        name = f"{catalog}.shop.orders"
+        return IcebergTable(self.spark, name, self.partition_by, by_workers=True)
 
     def run(self, target: Target | None = None, **changes: Any) -> int:  # noqa: ANN401
         """Write what the topic holds; return how many rows that were."""
@@ -193,7 +201,8 @@ class Lake:
         table = [] if self.kind == "parquet" else ["--table", "shop.orders"]
         return [
             *(self.delivery.topic, "--to", self.address, *table, "--jars", jars, "--json"),
-            *("--partition-by", ",".join(self.partition_by), "--cores", "2"),
+            *(["--partition-by", ",".join(self.partition_by)] if self.partition_by else []),
+            *("--cores", "2"),
             *("--checkpoint", str(self.home / self.checkpoint)),
         ]
 
@@ -322,6 +331,38 @@ def test_other_writers_of_an_iceberg_table_only_delay_a_batch(
     lake.run(stale)
 
     assert lake.rows() == expected(rows_of(0, 20), rows_of(0, 1))
+
+
+def test_spark_reads_what_workers_wrote_by_the_ids_of_columns(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(delivery, spark, "iceberg-workers", tmp_path)
+    kind = pa.map_(pa.string(), pa.struct([("z", pa.decimal128(20, 3))]))
+    marks = [[(f"k{one}", {"z": Decimal(one)})] if one % 2 else None for one in range(10)]
+    sent = rows_of(0, 10).append_column("marks", pa.array(marks, kind))
+    send(delivery, "first", sent)
+    assert lake.run() == 10
+    name = f"lake_{delivery.name}.shop.orders"
+    stated = {one["name"] for one in sent.to_pylist()}
+
+    # Without ids, files are read by names, and the renamed columns would be null.
+    for column in ("price", "at", "tags", "marks"):
+        spark.sql(f"ALTER TABLE {name} RENAME COLUMN {column} TO {column}_2")
+    rows = spark.table(name).orderBy("id").collect()
+    bounds = spark.table(f"{name}.files").select("readable_metrics.id.*").collect()
+
+    assert [row.price_2 for row in rows] == sent["price"].to_pylist()
+    assert [row.large for row in rows] == sent["large"].to_pylist()
+    assert [row.at_2.asDict() for row in rows] == sent["at"].to_pylist()
+    assert [row.tags_2 for row in rows] == sent["tags"].to_pylist()
+    assert [row.day for row in rows] == sent["day"].to_pylist()
+    assert {row.name for row in rows} == stated
+    found = [
+        {k: v.asDict() for k, v in row.marks_2.items()} if row.marks_2 else None for row in rows
+    ]
+    assert found == [None if one is None else dict(one) for one in marks]
+    assert min(row.lower_bound for row in bounds) == 0
+    assert max(row.upper_bound for row in bounds) == 9
 
 
 def test_expired_snapshots_keep_the_one_with_offsets(
@@ -530,7 +571,7 @@ def test_no_file_of_spark_has_a_key(lake: Lake, cards: pa.Table, jars: str) -> N
 
     assert ended.returncode == 0, ended.stderr
     assert '"rows": 500' in ended.stdout
-    if lake.kind == "iceberg":
+    if lake.kind != "parquet":
         lake.target.open()  # the session has the catalog then
     assert lake.rows() == expected(cards)
     files = [path for path in lake.home.rglob("*") if path.is_file()]
@@ -568,6 +609,8 @@ def test_an_iceberg_table_in_a_bucket_holds_the_same_rows(
     ("kind", "point"),
     [
         ("iceberg", "committed"),
+        ("iceberg-workers", "committed"),
+        ("iceberg-workers", "staged"),
         ("parquet", "staged"),
         ("parquet", "logged"),
         ("parquet", "committed"),

@@ -17,6 +17,7 @@ from pyspark import SparkContext
 
 from extentflow.cli import run_alone
 from extentflow.cli.lake import lake
+from extentflow.spark.lake.iceberg import IcebergTable
 from extentflow.spark.lake.parquet import COMMIT, Entry, ParquetFolder
 from extentflow.spark.lake.service import LakeService
 
@@ -25,6 +26,10 @@ def die() -> None:
     gateway: Any = SparkContext._gateway
     os.kill(gateway.proc.pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_now(*_given: object) -> None:
+    die()
 
 
 def die_staged() -> None:
@@ -36,6 +41,7 @@ def die_staged() -> None:
         return append(folder, entry)
 
     ParquetFolder._append = dying  # type: ignore[assignment, method-assign]
+    IcebergTable._append = die_now  # type: ignore[assignment, method-assign]
 
 
 def die_logged() -> None:

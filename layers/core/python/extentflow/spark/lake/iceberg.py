@@ -4,11 +4,11 @@
     offsets {"t":{..}}  offsets {"t":{..}}  none: its parent's apply     offsets {"t":{..}}
                                                                           ^ rows and offsets at once
 
-A batch is one commit, `INSERT` with nothing to delete, which Iceberg validates against the snapshot
-that the offsets were read from: rows that any other writer added since then are a conflict, also
-when Iceberg retries the commit. Then the offsets are read again. If they are those of before,
-another writer added unrelated rows and the batch is written again; if not, another query writes the
-same topics, and this one ends.
+A batch is one commit, an overwrite that deletes nothing, which Iceberg validates against the
+snapshot that the offsets were read from: rows that any other writer added since then are a
+conflict, also when Iceberg retries the commit. Then the offsets are read again. If they are those
+of before, another writer added unrelated rows and the batch is committed again; if not, another
+query writes the same topics, and this one ends.
 
 The tag `extentflow` refers to the newest of these snapshots, so that expiring snapshots keeps it.
 """
@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from pyspark.sql.types import StructType
 
 from extentflow.errors import Conflict, Misconfigured
 from extentflow.spark.lake.columns import in_spark
+from extentflow.spark.lake.data_files import DataFile, DataFolder, append
 from extentflow.spark.lake.rows import RowReader, map_in_arrow, rows_in_arrow
 from extentflow.spark.lake.target import (
     NO_OFFSETS,
@@ -53,6 +55,8 @@ CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _TRANSFORM = re.compile(
     r"(years|months|days|hours)\(([^(),]+)\)|(bucket|truncate)\((\d+),([^(),]+)\)"
 )
+# Commits rows, with the offsets and the name of an attempt, on top of a snapshot.
+_Append: TypeAlias = Callable[[Offsets, int | None, str], None]
 _CONFLICTS = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
 
 
@@ -86,11 +90,17 @@ def split_partitions(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class IcebergTable:
-    """A table of a catalog of Spark's session, as a Target; `name` is `catalog.namespace.table`."""
+    """A table of a catalog of Spark's session, as a Target; `name` is `catalog.namespace.table`.
+
+    `by_workers`: Python workers write the data files where they can (`data_files`), with the
+    credentials of their environment, to the store at `endpoint` (None: AWS).
+    """
 
     session: SparkSession
     name: str
     partition_by: Sequence[str] = ()
+    by_workers: bool = False
+    endpoint: str | None = None
 
     spark: bool = True
 
@@ -120,12 +130,11 @@ class IcebergTable:
             any_column = from_arrow_schema(pa.schema([("any", pa.int64())]))
             map_in_arrow(records, rows_in_arrow(reader), any_column).count()
             return Written(state, 0)
-        kind = from_arrow_schema(state.columns, prefer_timestamp_ntz=True)
-        rows = map_in_arrow(records, rows_in_arrow(reader), kind)
+        commit, drop = self._prepared(records, reader, state.columns)
         own = uuid4().hex
         for attempt in range(ATTEMPTS):
             try:
-                self._append(rows, advanced(state.offsets, batch.end), state.version, own)
+                commit(advanced(state.offsets, batch.end), state.version, own)
             except (PySparkException, Py4JError) as exc:
                 if not any(each in str(exc) for each in _CONFLICTS):
                     raise
@@ -133,14 +142,36 @@ class IcebergTable:
                 # A commit whose outcome was unknown may be in the table.
                 if self._commit_of(own) is None:
                     if attempt + 1 == ATTEMPTS or _own(found, batch) != _own(state, batch):
+                        drop()
                         raise self._conflict(found, state, batch) from exc
                     state = replace(state, offsets=found.offsets, version=found.version)
                     continue
             return Written(self._state(), self._tagged(own))
         raise AssertionError("the last attempt returns or raises")
 
-    def _append(self, rows: DataFrame, offsets: Offsets, version: int | None, own: str) -> None:
-        """Commit rows on top of a snapshot, or of none."""
+    def _prepared(
+        self, records: DataFrame, reader: RowReader, columns: pa.Schema
+    ) -> tuple[_Append, Callable[[], None]]:
+        """Return what commits the rows of records, and what drops them after a conflict."""
+        if self.by_workers:
+            table = self._loaded()
+            folder = DataFolder.of(self.session, table, columns, self.endpoint)
+            if folder is not None:
+                files = folder.write(records, reader)
+                return partial(self._append, files), partial(folder.drop, files)
+        kind = from_arrow_schema(columns, prefer_timestamp_ntz=True)
+        rows = map_in_arrow(records, rows_in_arrow(reader), kind)
+        return partial(self._insert, rows), lambda: None
+
+    def _append(
+        self, files: list[DataFile], offsets: Offsets, version: int | None, own: str
+    ) -> None:
+        """Commit data files on top of a snapshot, or of none."""
+        summary = {OFFSETS_KEY: offsets_text(offsets), COMMIT_KEY: own}
+        append(self.session, self._loaded(), files, version=version, summary=summary)
+
+    def _insert(self, rows: DataFrame, offsets: Offsets, version: int | None, own: str) -> None:
+        """Let Spark write rows, and commit them on top of a snapshot, or of none."""
         writer = (
             rows.writeTo(self.name)
             .option(f"snapshot-property.{OFFSETS_KEY}", offsets_text(offsets))

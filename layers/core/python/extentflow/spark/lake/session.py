@@ -62,7 +62,14 @@ class LakeAddress:
             settings = catalog_settings(CATALOG, as_uri(self.to), self.endpoint)
             for name, value in settings.items():
                 spark.conf.set(name, value)
-        return IcebergTable(spark, f"{self.catalog or CATALOG}.{self.table}", parts)
+        # Of another catalog, it is not known how workers reach its store.
+        return IcebergTable(
+            spark,
+            f"{self.catalog or CATALOG}.{self.table}",
+            parts,
+            by_workers=self.to is not None,
+            endpoint=self.endpoint,
+        )
 
 
 def as_uri(folder: str) -> str:
