@@ -345,7 +345,8 @@ def located(where: str) -> Iterator[None]:
 def map_in_arrow(records: DataFrame, task: Task, kind: StructType) -> DataFrame:
     """Return `records.mapInArrow(task, kind)`, without pandas, which Arrow's path does not use.
 
-    Spark 4.0 requires pandas for the call itself (pyspark/sql/pandas/map_ops.py), not for the task.
+    Spark 4.0 has no public call without it: mapInArrow makes a pandas_udf, which requires pandas on
+    the driver (pyspark/sql/pandas/functions.py). The task needs PyArrow alone.
     """
     udf = UserDefinedFunction(task, kind, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = udf(*[records[name] for name in records.columns])
