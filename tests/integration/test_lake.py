@@ -24,6 +24,7 @@ from tests.support.spark import MARKS, end_jvm
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.config.columns import JSON_SCHEMA
+from extentflow.config.registry import RegistryOptions
 from extentflow.engines import spark as engine
 from extentflow.errors import (
     AccessDenied,
@@ -480,6 +481,58 @@ def test_columns_that_are_not_asked_for_need_no_key(lake: Lake, cards: pa.Table)
         lake.run(checkpoint=(lake.home / "again").as_uri(), target=restarted(lake))
 
 
+def of_registry(registry: Stack, **options: Any) -> ValueOptions:  # noqa: ANN401
+    address = registry.endpoint("registry")
+    return ValueOptions(registry=RegistryOptions(urls=(address,)), **options)
+
+
+def send_rows(lake: Lake, registry: Stack, label: str, table: pa.Table, converter: str) -> None:
+    """Deliver a value per row, whose schema the registry has."""
+    keys = {"schema.registry.url": registry.endpoint("registry"), "record.name": "com.acme.Order"}
+    own = {f"value.converter.{name}": value for name, value in keys.items()}
+    lake.delivery.connector({"value.converter": converter, **own})
+    key = lake.delivery.put(f"{label}.parquet", as_parquet(table))
+    assert lake.delivery.run(keys=[key]).ok
+
+
+@pytest.mark.parametrize("converter", ["avro", "json-schema"])
+def test_values_of_a_registry_have_the_columns_of_their_schema(
+    lake: Lake, registry: Stack, converter: str
+) -> None:
+    """With a column that comes later."""
+    values = of_registry(registry)
+    first, late = rows_of(0, 500), rows_of(500, 500).append_column("extra", pa.array(["x"] * 500))
+    send_rows(lake, registry, "first", first, converter)
+    before = lake.run(values=values, arrow_records=100)
+    send_rows(lake, registry, "late", late, converter)
+
+    with pytest.raises(
+        UnsupportedFormat, match=r"offset \d+: a value with the schema \d+ of a reg"
+    ):
+        lake.run()
+    after = lake.run(values=values, arrow_records=100, checkpoint=(lake.home / "new").as_uri())
+
+    assert (before, after) == (500, 500)
+    assert lake.rows() == expected(first, late)
+
+
+def test_a_registered_column_that_the_table_cannot_hold_is_refused(
+    lake: Lake, registry: Stack
+) -> None:
+    values = of_registry(registry)
+    send_rows(lake, registry, "first", rows_of(0, 10), "avro")
+    send(lake.delivery, "columnar", rows_of(10, 10))
+    assert lake.run(values=values) == 20
+    assert lake.rows() == expected(rows_of(0, 20))
+    table = pa.table({"id": [1], "price": ["text"]})
+    send_rows(lake, registry, "other", table, "avro")
+
+    with pytest.raises(
+        IncompatibleSchema, match=r"offset \d+, schema \d+ \(.*-value version \d\): column price is"
+    ):
+        lake.run(values=values)
+
+
 def restarted(lake: Lake) -> Any:  # noqa: ANN401
     """Return the target as if it held nothing of the topic yet."""
     target = lake.target
@@ -506,7 +559,7 @@ def test_json_values_are_read_with_a_declared_schema(lake: Lake) -> None:
     [
         (b'{"id": 1}', None, UnsupportedFormat, "give --schema"),
         (b'{"id": "x"}', "id:int64", CorruptRecord, r"offset \d+: .*id"),
-        (b"\0\0\0\0\1x", "id:int64", UnsupportedFormat, "schema registry"),
+        (b"\0\0\0\0\1x", "id:int64", UnsupportedFormat, "schema 1 of a registry; .*--registry"),
     ],
 )
 def test_other_values_are_refused(  # noqa: PLR0917 - fixtures

@@ -60,7 +60,7 @@ class RegistryDouble:
         schema = json.loads(self.schema(int.from_bytes(payload[1:5], "big")))
         return decoded(payload[5:], without_logical_types(schema) if raw else schema)
 
-    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:  # noqa: ANN401, PLR0911 - JSON; a route per return
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:  # noqa: ANN401, C901, PLR0911 - JSON; a route per return
         """Return status and body of a response."""
         parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
         with self.lock:
@@ -71,7 +71,9 @@ class RegistryDouble:
                 case ("GET", ["config"]):
                     return 200, {"compatibilityLevel": "BACKWARD"}
                 case ("GET", ["schemas", "ids", number]):
-                    return 200, {"schema": self.schema(int(number))}
+                    return self._by_id(int(number))
+                case ("GET", ["schemas", "ids", number, "versions"]):
+                    return 200, self._uses(int(number))
                 case ("GET", ["subjects", subject, "versions"]):
                     count = len(self.subjects.get(subject, ()))
                     return (200, [*range(1, count + 1)]) if count else self._version(subject, 0)
@@ -86,6 +88,21 @@ class RegistryDouble:
                 case ("POST", ["compatibility", "subjects", subject, "versions", "latest"]):
                     return self._compatible(subject, body["schema"])
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _by_id(self, number: int) -> tuple[int, Any]:
+        if number not in self.ids.values():
+            return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
+        text = self.schema(number)
+        kind = self.kinds.get(text, "AVRO")
+        return 200, {"schema": text} | ({} if kind == "AVRO" else {"schemaType": kind})
+
+    def _uses(self, number: int) -> list[dict[str, Any]]:
+        return [
+            {"subject": subject, "version": at}
+            for subject, texts in self.subjects.items()
+            for at, text in enumerate(texts, 1)
+            if self.ids[text] == number
+        ]
 
     def _version(self, subject: str, index: int) -> tuple[int, Any]:
         if subject not in self.subjects:

@@ -88,3 +88,11 @@ def test_rows_get_nulls_and_wider_types() -> None:
     columns = pa.schema([("b", pa.string()), ("a", pa.int64())])
 
     assert fitted(rows, columns).to_pylist() == [{"b": None, "a": 1}, {"b": None, "a": None}]
+
+
+def test_types_that_parquet_lacks_are_refused_with_their_columns() -> None:
+    union = pa.dense_union([pa.field("a", pa.int64())])
+    columns = [("id", pa.int64()), ("span", pa.month_day_nano_interval()), ("any", pa.list_(union))]
+
+    with pytest.raises(UnsupportedType, match=r"column span: Parquet .*; column any: Parquet "):
+        in_parquet(pa.schema(columns))

@@ -19,6 +19,7 @@ from extentflow.plugins import from_extra
 
 if TYPE_CHECKING:
     from extentflow.config.columns import Schema
+    from extentflow.config.registry import RegistryOptions
     from extentflow.spark.lake.service import Delivered
 
 # JSON values in an Arrow batch for Python; columnar ones have about a MiB each.
@@ -59,6 +60,18 @@ Decrypt = Annotated[
         " executors, or aws-kms.",
     ),
 ]
+RegistryUrl = Annotated[
+    str | None,
+    Option("--registry", metavar="URL", help="Schema registry of values in Avro or JSON."),
+]
+RegistryUser = Annotated[
+    str | None,
+    Option(
+        "--registry-user",
+        metavar="REFERENCE",
+        help="Where user:password of the registry is, on the driver and on executors.",
+    ),
+]
 Every = Annotated[float, Option("--every", min=0, help="Seconds from one batch to the next.")]
 Once = Annotated[bool, Option("--once", help="Write what the topics hold when it begins, and end.")]
 MostOffsets = Annotated[
@@ -93,6 +106,8 @@ def lake(
     schema: JsonSchema = None,
     columns: Columns = None,
     decrypt: Decrypt = None,
+    registry: RegistryUrl = None,
+    registry_user: RegistryUser = None,
     once: Once = False,
     every: Every = 10.0,
     max_offsets: MostOffsets = None,
@@ -127,6 +142,7 @@ def lake(
         schema=_read_schema(schema),
         columns=tuple(dict.fromkeys(columns)) if columns else None,
         keys=decrypt,
+        registry=_read_registry(registry, registry_user),
     )
     values.open_keys()  # a secret that cannot be read ends the command here
     options = _pairs("--kafka-option", kafka_option)
@@ -154,7 +170,7 @@ def lake(
             kafka=options,
             values=values,
             most_offsets=max_offsets,
-            arrow_records=COLUMNAR_VALUES if values.schema is None else DOCUMENTS,
+            arrow_records=DOCUMENTS if values.schema or values.registry else COLUMNAR_VALUES,
         )
         service = LakeService(spark, target, terms, runtime)
         until = "until what they hold now is written" if once else "until Ctrl-C or SIGTERM"
@@ -174,6 +190,23 @@ def _read_schema(text: str | None) -> Schema | None:
         return JSON_SCHEMA.read(text)
     except ValueError as exc:
         raise Misconfigured(f"--schema {exc}") from exc
+
+
+def _read_registry(url: str | None, user: str | None) -> RegistryOptions | None:
+    from extentflow.config.registry import RegistryOptions
+    from extentflow.config.table import Table, declared
+
+    if url is None:
+        if user is not None:
+            raise Misconfigured("--registry-user: goes with --registry, the registry's address")
+        return None
+    address, secret = "schema.registry.url", "basic.auth.user.info"
+    given = {address: url} | ({} if user is None else {secret: user})
+    labels = {address: "--registry", secret: "--registry-user"}
+    read = Table(tuple(declared(RegistryOptions))).read(given, labels=labels)
+    if read.problems:
+        raise Misconfigured(read.problems)
+    return RegistryOptions(urls=read.values[address], user_info=read.values[secret])
 
 
 def _pairs(option: str, words: list[str] | None) -> dict[str, str]:

@@ -95,6 +95,36 @@ class ConfluentRegistry:
             )
         return _registered(self._id(found), str(found.get("schema")))
 
+    def by_id(self, number: int) -> tuple[str, str]:
+        """Return kind (AVRO, JSON, PROTOBUF) and text of the schema with an id, of any kind.
+
+        Raises IncompatibleSchema where the registry has none, or one that refers to others.
+        """
+        found = self._call("GET", f"/schemas/ids/{number}", None, f"the schema {number}")
+        if found is None:
+            raise IncompatibleSchema(
+                f"{self._where} has no schema {number}: another registry gave that id, or the"
+                " schema was deleted"
+            )
+        if found.get("references"):
+            raise IncompatibleSchema(
+                f"schema {number} refers to other subjects, which is not read; register it in one"
+                " piece"
+            )
+        return _kind(found), str(found.get("schema"))
+
+    def versions_of(self, number: int) -> list[tuple[str, int]]:
+        """Return the subjects that have the schema with an id, and the version in each.
+
+        Empty where the registry does not offer that: those before 5.5 do not.
+        """
+        path = f"/schemas/ids/{number}/versions"
+        status, found = self.transport("GET", path, None)
+        if status != _OK or not isinstance(found, list):
+            return []
+        pairs = [(one.get("subject"), one.get("version")) for one in found if isinstance(one, dict)]
+        return [(str(subject), version) for subject, version in pairs if isinstance(version, int)]
+
     def describe(self) -> str:
         """Return what the registry says of itself, for checks. Raises as `settle`."""
         found = self._call("GET", "/config", None, "its configuration")

@@ -23,6 +23,8 @@ from extentflow.config.table import Key, declared
 from extentflow.config.types import SECRET
 from extentflow.config.worker import WorkerSettings
 from extentflow.converters import CONVERTERS, Converter, Destination, open_converter
+from extentflow.converters.confluent import ConfluentRegistry, open_confluent
+from extentflow.converters.registry import AVRO
 from extentflow.converters.subjects import open_registry
 from extentflow.delivery.attributes import Attributes
 from extentflow.delivery.columnvalues import ColumnValues
@@ -264,6 +266,13 @@ def reading_keys(written: str, look_up: SecretResolver) -> KeyService:
     except ValueError as exc:
         raise Misconfigured(f"--keys: {exc}; or {AWS_KMS}") from exc
     return MasterKeys.of(look_up({"--keys": written})["--keys"], "--keys")
+
+
+def reading_registry(
+    options: RegistryOptions, look_up: SecretResolver, *, refresh: bool = False
+) -> ConfluentRegistry:
+    """Return a client that finds schemas by their ids; `refresh` bypasses the cache of secrets."""
+    return open_confluent(_resolved("", options, look_up, refresh=refresh), AVRO)
 
 
 def encryption_checks(

@@ -37,7 +37,7 @@ NOT_IN_SPARK = (
 
 
 class _NotHeldError(Exception):
-    """Spark has no type for `args[0]`."""
+    """The table has no type for `args[0]`."""
 
 
 def normal(kind: pa.DataType, leaf: Leaf = lambda kind: kind) -> pa.DataType:
@@ -56,8 +56,27 @@ def normal(kind: pa.DataType, leaf: Leaf = lambda kind: kind) -> pa.DataType:
 
 
 def in_parquet(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of Parquet files for columns of values: the same types."""
-    return pa.schema([(each.name, normal(each.type)) for each in schema])
+    """Return the columns of Parquet files for columns of values: the same types.
+
+    Raises UnsupportedType that names every column that Parquet cannot hold.
+    """
+    fields, problems = [], []
+    for each in schema:
+        try:
+            fields.append((each.name, normal(each.type, _parquet_leaf)))
+        except _NotHeldError as exc:
+            problems.append(f"column {each.name}: Parquet cannot hold {exc.args[0]} ({each.type})")
+    if problems:
+        raise UnsupportedType(
+            f"{'; '.join(problems)}; change the type where the topic is filled, by a Cast transform"
+        )
+    return pa.schema(fields)
+
+
+def _parquet_leaf(kind: pa.DataType) -> pa.DataType:
+    if types.is_interval(kind) or types.is_union(kind) or types.is_run_end_encoded(kind):
+        raise _NotHeldError(kind)
+    return kind
 
 
 def in_spark(schema: pa.Schema) -> pa.Schema:

@@ -1,6 +1,7 @@
 """Decode the records of topics to rows, in the Python workers of executors.
 
 Kafka record ──header extentflow.columnar──> columns in Arrow ──┐
+             ──0, and a schema's id──> Avro or JSON, exact ─────┤
              ──none, and a declared schema──> JSON, exact ──────┴──> rows with the table's columns
                                                                 └──> SchemaGrown: to the driver
 """
@@ -11,15 +12,16 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby
-from typing import Final
+from itertools import groupby, pairwise
+from typing import Final, Self
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
@@ -28,20 +30,29 @@ from pyspark.util import PythonEvalType
 from extentflow.columnar import ENCODING, BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.engines.spark import noted_errors
-from extentflow.errors import AccessDenied, CorruptRecord, Retryable, UnsupportedFormat
+from extentflow.errors import CorruptRecord, Permanent, Retryable, UnsupportedFormat
+from extentflow.formats.avro_columns import DamagedBlock, Record
 from extentflow.formats.json_columns import ColumnReader, MemberColumns
 from extentflow.formats.lines import LineBlock
 from extentflow.formats.parquet_keys import KeyService
 from extentflow.spark.lake.columns import fitted, in_parquet, in_spark, merged
 from extentflow.spark.lake.options import ValueOptions
+from extentflow.spark.lake.registered import (
+    MAGIC,
+    PREFIX_BYTES,
+    RegisteredSchema,
+    RegisteredSchemas,
+    avro_rows,
+)
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 PLACE: Final = ("topic", "partition", "offset")
 # What a query selects of Kafka's columns.
 KAFKA_COLUMNS: Final = (*PLACE, "value", "headers")
+# No number of a registered schema.
+UNREGISTERED: Final = -1
 _GROWN_NOTE: Final = "extentflow-columns: "
-_REGISTRY_MAGIC: Final = 0
 
 
 class SchemaGrown(Retryable):
@@ -67,19 +78,24 @@ def grown_columns(report: str, nonce: str) -> pa.Schema | None:
 
 @dataclass(frozen=True, slots=True)
 class DecodedRows:
-    """Rows of consecutive records of one partition, from offset `first` to `last`."""
+    """Rows of consecutive records of one partition, from offset `first` to `last`.
+
+    `schema` names the registered one that they have; empty: none.
+    """
 
     topic: str
     partition: int
     first: int
     last: int
     rows: pa.RecordBatch
+    schema: str = ""
 
     @property
     def where(self) -> str:
         """Where the rows are, for messages."""
         span = "" if self.first == self.last else f"-{self.last}"
-        return f"topic {self.topic}[{self.partition}] offset {self.first}{span}"
+        place = f"topic {self.topic}[{self.partition}] offset {self.first}{span}"
+        return f"{place}, {self.schema}" if self.schema else place
 
 
 @dataclass(frozen=True)
@@ -105,6 +121,10 @@ class RowReader:
     def _keys(self) -> KeyService | None:
         return self.options.open_keys()
 
+    @cached_property
+    def _registry(self) -> RegisteredSchemas | None:
+        return self.options.open_registry()
+
     def held(self, schema: pa.Schema) -> pa.Schema:
         """Return how the table holds columns of values. Raises UnsupportedType."""
         return in_spark(schema) if self.spark else in_parquet(schema)
@@ -113,15 +133,17 @@ class RowReader:
         """Yield the rows of batches of KAFKA_COLUMNS, with the table's columns.
 
         Raises SchemaGrown where the table lacks a column, IncompatibleSchema, UnsupportedType,
-        UnsupportedFormat for a value that is neither columnar nor declared, CorruptRecord, and
-        AccessDenied for encrypted columns without their keys.
+        UnsupportedFormat for a value that is neither columnar nor declared or registered,
+        CorruptRecord, AccessDenied for encrypted columns without their keys, and as
+        `RegisteredSchemas.find`.
         """
         for batch in batches:
             for decoded in self._decoded(batch):
                 yield self._fitted(decoded)
 
     def _fitted(self, decoded: DecodedRows) -> DecodedRows:
-        found = self.held(decoded.rows.schema)
+        with located(decoded.where):
+            found = self.held(decoded.rows.schema)
         known = pa.schema([]) if self.columns is None else self.columns
         columns = known if found == known else merged(known, found, decoded.where)
         if columns != known:
@@ -132,6 +154,7 @@ class RowReader:
             decoded.first,
             decoded.last,
             fitted(decoded.rows, columns),
+            decoded.schema,
         )
 
     def _decoded(self, batch: pa.RecordBatch) -> Iterator[DecodedRows]:
@@ -160,48 +183,144 @@ class RowReader:
                 yield from self._documents(record)
 
     def _documents(self, batch: pa.RecordBatch) -> Iterator[DecodedRows]:
-        """Yield the rows of JSON values."""
+        """Yield the rows of values that are one row."""
         topics, partitions = (batch.column(name).to_pylist() for name in PLACE[:2])
         places = list(zip(topics, partitions, strict=True))
         start = 0
         for place, run in groupby(places):
             count = len(list(run))
-            yield self._documents_of(place, batch.slice(start, count))
+            yield from self._documents_of(_Values.of(place, batch.slice(start, count)))
             start += count
 
-    def _documents_of(self, place: tuple[str, int], part: pa.RecordBatch) -> DecodedRows:
-        """Return the rows of JSON values of one partition."""
-        offsets, values = part.column("offset"), part.column("value").cast(pa.large_binary())
-        where = f"topic {place[0]}[{place[1]}] offset "
-        _, bounds_buffer, data = values.buffers()
-        bounds = np.frombuffer(bounds_buffer, np.int64)[values.offset :][: len(values) + 1]
-        starts, ends = bounds[:-1], bounds[1:]
-        content = np.frombuffer(data or b"", np.uint8)
-        if len(empty := np.flatnonzero(starts == ends)):
-            raise CorruptRecord(
-                f"{where}{offsets[empty[0]]}: the record has no value, thus no row; `extentflow"
-                " lake` writes topics whose records all have values"
-            )
-        if len(framed := np.flatnonzero(content[starts] == _REGISTRY_MAGIC)):
+    def _documents_of(self, values: _Values) -> Iterator[DecodedRows]:
+        """Yield the rows of values of one partition; those of one schema are one batch."""
+        numbers = values.schemas()
+        bounds = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1)).tolist()
+        for start, end in pairwise([*bounds, len(numbers)]):
+            yield self._of_one_schema(values.part(start, end), int(numbers[start]))
+
+    def _of_one_schema(self, values: _Values, number: int) -> DecodedRows:
+        if number == UNREGISTERED:
+            if self.options.schema is None:
+                raise UnsupportedFormat(
+                    f"{values.where(0)}: no columnar value, because the record lacks the header"
+                    f" {ENCODING}; give --schema where values are JSON"
+                )
+            return self._decoded_json(values, self._json, "--schema is json.schema here")
+        if self._registry is None:
             raise UnsupportedFormat(
-                f"{where}{offsets[framed[0]]}: a value with the framing of a schema registry,"
-                " which `extentflow lake` does not read; fill the topic with"
-                " columnar.encoding=parquet, or with JSON and give --schema"
+                f"{values.where(0)}: a value with the schema {number} of a registry; give its"
+                " address by --registry"
             )
-        if self.options.schema is None:
-            raise UnsupportedFormat(
-                f"{where}{offsets[0]}: no columnar value, because the record lacks the header"
-                f" {ENCODING}; give --schema where values are JSON"
-            )
-        block = LineBlock(0, content, starts, ends, ends, int(bounds[-1]))
-        chunk = self._json.read(block)
-        if chunk.batch.num_rows != len(values):
+        with located(values.where(0)):
+            schema = self._registry.find(number)
+        values = values.behind(PREFIX_BYTES)
+        if isinstance(schema.reader, ColumnReader):
+            return self._decoded_json(values, schema.reader, schema.label, schema.label)
+        return self._decoded_avro(values, schema, schema.reader)
+
+    def _decoded_json(
+        self, values: _Values, reader: ColumnReader, remark: str, schema: str = ""
+    ) -> DecodedRows:
+        """Return the rows of JSON values; `remark` ends the message of an error."""
+        starts, ends = values.starts, values.ends
+        chunk = reader.read(LineBlock(0, values.content, starts, ends, ends, int(ends[-1])))
+        if chunk.batch.num_rows != len(starts):
             read = set(chunk.locations)
             first = next(row for row, start in enumerate(starts.tolist()) if start not in read)
             why = chunk.bad[0].reason if chunk.bad else "no JSON value, only whitespace"
-            raise CorruptRecord(f"{where}{offsets[first]}: {why}; --schema is json.schema here")
-        rows = chosen(chunk.batch, self.options.columns)
-        return DecodedRows(*place, offsets[0].as_py(), offsets[-1].as_py(), rows)
+            raise CorruptRecord(f"{values.where(first)}: {why}; {remark}")
+        return values.decoded(chosen(chunk.batch, self.options.columns), schema)
+
+    def _decoded_avro(
+        self, values: _Values, schema: RegisteredSchema, record: Record
+    ) -> DecodedRows:
+        bodies, columns = values.bodies(), schema.columns
+        try:
+            rows = avro_rows(record, columns, bodies)
+        except DamagedBlock:
+            for row, body in enumerate(bodies):
+                with _damage_at(f"{values.where(row)}: not of the Avro {schema.label}"):
+                    avro_rows(record, columns, [body])
+            raise
+        return values.decoded(chosen(rows, self.options.columns), schema.label)
+
+
+@contextmanager
+def _damage_at(what: str) -> Iterator[None]:
+    try:
+        yield
+    except DamagedBlock as exc:
+        raise CorruptRecord(f"{what}: {exc}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values of consecutive records of one partition: `content[starts:ends]` of each."""
+
+    topic: str
+    partition: int
+    offsets: NDArray[np.int64]
+    content: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, place: tuple[str, int], part: pa.RecordBatch) -> Self:
+        """Return the values of records. Raises CorruptRecord for one without a value."""
+        values = part.column("value").cast(pa.large_binary())
+        _, bounds_buffer, data = values.buffers()
+        bounds = np.frombuffer(bounds_buffer, np.int64)[values.offset :][: len(values) + 1]
+        content = np.frombuffer(data or b"", np.uint8)
+        offsets = part.column("offset").to_numpy()
+        found = cls(*place, offsets, content, bounds[:-1], bounds[1:])
+        if len(empty := np.flatnonzero(found.starts == found.ends)):
+            raise CorruptRecord(
+                f"{found.where(int(empty[0]))}: the record has no value, thus no row; `extentflow"
+                " lake` writes topics whose records all have values"
+            )
+        return found
+
+    def where(self, row: int) -> str:
+        """Return where a value is, for messages."""
+        return f"topic {self.topic}[{self.partition}] offset {self.offsets[row]}"
+
+    def schemas(self) -> NDArray[np.int64]:
+        """Return the number of the schema that each value names; UNREGISTERED: none.
+
+        Raises CorruptRecord for one that ends within the number.
+        """
+        named = np.flatnonzero(self.content[self.starts] == MAGIC)
+        begins = self.starts[named]
+        if len(short := named[self.ends[named] - begins < PREFIX_BYTES]):
+            raise CorruptRecord(
+                f"{self.where(int(short[0]))}: the value begins as one with the schema of a"
+                " registry, and ends before the schema's id does"
+            )
+        numbers = np.full(len(self.starts), UNREGISTERED, np.int64)
+        digits = self.content[begins[:, None] + np.arange(1, PREFIX_BYTES)]
+        numbers[named] = digits.astype(np.int64) @ (256 ** np.arange(PREFIX_BYTES - 2, -1, -1))
+        return numbers
+
+    def part(self, start: int, end: int) -> Self:
+        """Return the values `[start, end)`."""
+        rows = slice(start, end)
+        offsets, starts, ends = self.offsets[rows], self.starts[rows], self.ends[rows]
+        return replace(self, offsets=offsets, starts=starts, ends=ends)
+
+    def behind(self, count: int) -> Self:
+        """Return the values without their first bytes."""
+        return replace(self, starts=self.starts + count)
+
+    def bodies(self) -> list[bytes]:
+        """Return each value."""
+        pairs = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
+        return [self.content[start:end].tobytes() for start, end in pairs]
+
+    def decoded(self, rows: pa.RecordBatch, schema: str) -> DecodedRows:
+        """Return rows as those of these records."""
+        first, last = int(self.offsets[0]), int(self.offsets[-1])
+        return DecodedRows(self.topic, self.partition, first, last, rows, schema)
 
 
 def chosen(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
@@ -216,7 +335,7 @@ def located(where: str) -> Iterator[None]:
     """Add where a record is to errors of its value."""
     try:
         yield
-    except (CorruptRecord, AccessDenied) as exc:
+    except (CorruptRecord, Permanent) as exc:
         raise type(exc)(f"{where}: {exc}") from exc
 
 
@@ -226,7 +345,8 @@ def located(where: str) -> Iterator[None]:
 def map_in_arrow(records: DataFrame, task: Task, kind: StructType) -> DataFrame:
     """Return `records.mapInArrow(task, kind)`, without pandas, which Arrow's path does not use.
 
-    Spark 4.0 requires pandas for the call itself (pyspark/sql/pandas/map_ops.py), not for the task.
+    Spark 4.0 has no public call without it: mapInArrow makes a pandas_udf, which requires pandas on
+    the driver (pyspark/sql/pandas/functions.py). The task needs PyArrow alone.
     """
     udf = UserDefinedFunction(task, kind, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = udf(*[records[name] for name in records.columns])

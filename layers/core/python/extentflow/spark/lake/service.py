@@ -35,9 +35,11 @@ from extentflow.config.columns import json_type
 from extentflow.engines import spark as engine
 from extentflow.errors import Conflict, ExtentflowError, Misconfigured
 from extentflow.formats.json_arrays import delivered_type
+from extentflow.formats.parquet_keys import KeyService
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.spark.lake.columns import in_parquet, in_spark, merged
 from extentflow.spark.lake.options import ValueOptions
+from extentflow.spark.lake.registered import named_schema
 from extentflow.spark.lake.rows import KAFKA_COLUMNS, RowReader, grown_columns, located
 from extentflow.spark.lake.target import (
     EARLIEST,
@@ -289,10 +291,12 @@ def declared_columns(values: ValueOptions, *, spark: bool) -> pa.Schema:
 def newest_columns(
     runtime: Runtime, topics: Iterable[str], values: ValueOptions, *, spark: bool
 ) -> pa.Schema | None:
-    """Return the columns of the newest columnar value of each topic, merged; None: there is none.
+    """Return the columns of the newest values of each topic, merged; None: they state none.
+
+    Columnar values and those of a registry state columns.
 
     Raises UnsupportedType, IncompatibleSchema, CorruptRecord, SinkUnavailable, Misconfigured, and
-    AccessDenied for encrypted columns without their keys.
+    AccessDenied for encrypted columns without their keys, and as `RegisteredSchemas.find`.
     """
     columns: pa.Schema | None = None
     keys = values.open_keys()
@@ -300,14 +304,29 @@ def newest_columns(
         for record in _newest_records(runtime, topic):
             where = f"topic {topic}[{record.partition}] offset {record.offset}"
             with located(where):
-                facts = BatchFacts.of(record.headers)
-                if facts is None:
-                    continue
-                value = record.value or b""
-                rows = decode(value, facts, values.columns, lenient=True, keys=keys)
-            found = in_spark(rows.schema) if spark else in_parquet(rows.schema)
+                known, schema = _columns_of(record, values, keys)
+            if known is None:
+                continue
+            where = f"{where}, {schema}" if schema else where
+            with located(where):
+                found = in_spark(known) if spark else in_parquet(known)
             columns = found if columns is None else merged(columns, found, where)
     return columns
+
+
+def _columns_of(
+    record: ConsumedRecord, values: ValueOptions, keys: KeyService | None
+) -> tuple[pa.Schema | None, str]:
+    """Return the columns of a value (None: it states none), and the registered schema's label."""
+    value, facts = record.value or b"", BatchFacts.of(record.headers)
+    if facts is not None:
+        return decode(value, facts, values.columns, lenient=True, keys=keys).schema, ""
+    registry, number = values.open_registry(), named_schema(value)
+    if registry is None or number is None:
+        return None, ""
+    found, wanted = registry.find(number), values.columns
+    columns = [one for one in found.columns if wanted is None or one.name in wanted]
+    return pa.schema(columns), found.label
 
 
 def _newest_records(runtime: Runtime, topic: str) -> list[ConsumedRecord]:

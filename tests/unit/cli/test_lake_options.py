@@ -1,0 +1,31 @@
+"""Options of `extentflow lake` that are refused before Spark starts."""
+
+import pytest
+
+from extentflow.cli import app, run_command_line
+
+LAKE = ("lake", "orders", "--to", "/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--registry", "registry:8081"], "--registry='registry:8081': write http"),
+        (["--registry", "http://user:secret@registry"], "--registry"),
+        (["--registry-user", "${env:USER_INFO}"], "--registry-user: goes with --registry"),
+        (["--registry", "http://registry", "--registry-user", "user:secret"], "--registry-user"),
+        (["--keys", "cards:secret"], "--keys: a secret is not written down"),
+        (["--keys", "${env:ABSENT_KEYS}"], "ABSENT_KEYS"),
+        (["--schema", "id"], "--schema "),
+    ],
+)
+def test_a_wrong_option_is_named_without_its_secret(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run_command_line(app, [*LAKE, *words])
+
+    errors = capsys.readouterr().err
+    assert code == 2
+    assert said in errors
+    assert "secret@" not in errors
+    assert ":secret" not in errors
