@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -28,7 +27,7 @@ from extentflow.columnar import ENCODING, BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.config.columns import Schema
 from extentflow.engines.spark import noted_errors
-from extentflow.errors import CorruptRecord, Retryable, UnsupportedFormat
+from extentflow.errors import AccessDenied, CorruptRecord, Retryable, UnsupportedFormat
 from extentflow.formats.json_columns import ColumnReader, MemberColumns
 from extentflow.formats.lines import LineBlock
 from extentflow.spark.lake.columns import fitted, in_parquet, in_spark, merged
@@ -102,7 +101,8 @@ class RowReader:
         """Yield the rows of batches of KAFKA_COLUMNS, with the table's columns.
 
         Raises SchemaGrown where the table lacks a column, IncompatibleSchema, UnsupportedType,
-        UnsupportedFormat for a value that is neither columnar nor declared, and CorruptRecord.
+        UnsupportedFormat for a value that is neither columnar nor declared, AccessDenied for
+        encrypted columns, and CorruptRecord.
         """
         for batch in batches:
             for decoded in self._decoded(batch):
@@ -131,14 +131,15 @@ class RowReader:
             record = batch.slice(index, 1)
             topic, partition, offset = (record.column(name)[0].as_py() for name in PLACE)
             headers = record.column("headers")[0].as_py()
-            with _located(f"topic {topic}[{partition}] offset {offset}"):
-                facts = BatchFacts.of([(each["key"], each["value"]) for each in headers or ()])
-                if facts is not None:
-                    value = record.column("value")[0].as_buffer()
-                    rows = decode(b"" if value is None else value, facts)
-                    yield DecodedRows(topic, partition, offset, offset, rows)
-            if facts is None:
+            rows = columnar_rows(
+                f"topic {topic}[{partition}] offset {offset}",
+                record.column("value")[0].as_buffer(),
+                [(each["key"], each["value"]) for each in headers or ()],
+            )
+            if rows is None:
                 yield from self._documents(record)
+            else:
+                yield DecodedRows(topic, partition, offset, offset, rows)
 
     def _documents(self, batch: pa.RecordBatch) -> Iterator[DecodedRows]:
         """Yield the rows of JSON values."""
@@ -184,13 +185,25 @@ class RowReader:
         return DecodedRows(*place, offsets[0].as_py(), offsets[-1].as_py(), chunk.batch)
 
 
-@contextmanager
-def _located(where: str) -> Iterator[None]:
-    """Add where a record is to errors of its value."""
+def columnar_rows(
+    where: str, value: bytes | pa.Buffer | None, headers: Sequence[tuple[str, bytes | None]]
+) -> pa.RecordBatch | None:
+    """Return the rows of a columnar value; None where a record has another value.
+
+    Raises CorruptRecord, and AccessDenied for encrypted columns; both name `where` the record is.
+    """
     try:
-        yield
-    except CorruptRecord as exc:
-        raise CorruptRecord(f"{where}: {exc}") from exc
+        facts = BatchFacts.of(headers)
+        if facts is None:
+            return None
+        if not facts.encrypted:
+            return decode(b"" if value is None else value, facts)
+    except (CorruptRecord, AccessDenied) as exc:
+        raise type(exc)(f"{where}: {exc}") from exc
+    raise AccessDenied(
+        f"{where}: columns {', '.join(facts.encrypted)} are encrypted, and `extentflow lake` has no"
+        " keys; read them by a consumer with keys"
+    )
 
 
 # -- as tasks of Spark -----------------------------------------------------------------------------

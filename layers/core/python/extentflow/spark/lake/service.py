@@ -29,15 +29,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
-from extentflow.columnar import BatchFacts
-from extentflow.columnar.values import decode
 from extentflow.config.columns import Schema, json_type
 from extentflow.engines import spark as engine
 from extentflow.errors import Conflict, ExtentflowError
 from extentflow.formats.json_arrays import delivered_type
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.spark.lake.columns import in_parquet, in_spark, merged
-from extentflow.spark.lake.rows import KAFKA_COLUMNS, grown_columns
+from extentflow.spark.lake.rows import KAFKA_COLUMNS, columnar_rows, grown_columns
 from extentflow.spark.lake.target import (
     EARLIEST,
     Batch,
@@ -262,17 +260,17 @@ def declared_columns(declared: Schema, *, spark: bool) -> pa.Schema:
 def newest_columns(runtime: Runtime, topics: Iterable[str], *, spark: bool) -> pa.Schema | None:
     """Return the columns of the newest columnar value of each topic, merged; None: there is none.
 
-    Raises UnsupportedType, IncompatibleSchema, CorruptRecord, SinkUnavailable, Misconfigured.
+    Raises UnsupportedType, IncompatibleSchema, CorruptRecord, AccessDenied, SinkUnavailable,
+    Misconfigured.
     """
     columns: pa.Schema | None = None
     for topic in topics:
         for record in _newest_records(runtime, topic):
-            facts = BatchFacts.of(record.headers)
-            if facts is None:
-                continue
-            rows = decode(record.value or b"", facts)
-            found = in_spark(rows.schema) if spark else in_parquet(rows.schema)
             where = f"topic {topic}[{record.partition}] offset {record.offset}"
+            rows = columnar_rows(where, record.value, record.headers)
+            if rows is None:
+                continue
+            found = in_spark(rows.schema) if spark else in_parquet(rows.schema)
             columns = found if columns is None else merged(columns, found, where)
     return columns
 
