@@ -90,8 +90,8 @@ soak: setup ## The tests that take longest, each beside a shorter one that `test
 exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0 (LEDGER=sqlite|postgresql)
 	@$(BIN)/python -m tests.support.exhaustive --states $(STATES) --seed $(SEED) --ledger $(LEDGER:dynamodb=memory)
 
-chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n BROKERS=1 LEDGER=sqlite|postgresql KILLS=n)
-	@$(BIN)/python -m tests.faults --minutes $(MINUTES) --brokers $(BROKERS) --ledger $(LEDGER) --kills $(KILLS) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
+chaos: setup ## Break everything at random and compare every record (MINUTES=10 SEED=n BROKERS=1 LEDGER=sqlite|postgresql KILLS=n LANES=columnar)
+	@$(BIN)/python -m tests.faults --minutes $(MINUTES) --brokers $(BROKERS) --ledger $(LEDGER) --kills $(KILLS) $(if $(LANES),--lanes $(LANES)) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))
 
 fuzz: setup ## Try INPUTS=1000000 damaged and hostile inputs of every kind, or DECODES=n of each format (SEED=n)
 	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(DECODES),--decodes $(DECODES)) $(if $(filter-out file,$(origin SEED)),--seed $(SEED))

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.faults.campaign import Campaign, write_report
+from tests.faults.lanes import KINDS
 from tests.faults.ledgers import LEDGERS
 from tests.faults.rounds import FAULT_SECONDS
 
@@ -23,6 +24,8 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--ledger", choices=LEDGERS, default="dynamodb")
     parser.add_argument("--kills", type=int, default=0, help="end after so many, more frequent")
+    names = [kind.name for kind in KINDS]
+    parser.add_argument("--lanes", nargs="+", choices=names, default=names, help="default: all")
     parser.add_argument("--fault-seconds", type=float, default=FAULT_SECONDS)
     parser.add_argument("--report", type=Path, default=ROOT / "var" / "chaos.json")
     parser.add_argument("--folder", type=Path, help="artefacts; default: var/chaos/<seed>-<time>")
@@ -43,6 +46,7 @@ def main() -> int:
         ledger=given.ledger,
         kills=given.kills,
         fault_seconds=given.fault_seconds,
+        kinds=tuple(kind for kind in KINDS if kind.name in given.lanes),
         keep=given.keep,
     )
     # In the background, too: the servers end with the campaign.

@@ -1,7 +1,8 @@
 """Compare a topic with the objects it comes from, field by field, with DuckDB on both sides.
 
 objects ──read_parquet, read_csv, read_json──> expected ──┐
-topic ──console consumer──> JSON or text ──────> found ───┴──> duplicates, missing, changed, foreign
+topic ──console consumer──> JSON or text ──────> found ───┼──> duplicates, missing, changed, foreign
+topic ──TopicConsumer─────> columnar rows ─────> found ───┘
 
 DuckDB's readers share no code with the product's.
 """
@@ -49,12 +50,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Expectation:
-    """How a topic's records are compared: as `text` or JSON rows, by key, in order.
+    """How a topic's records are compared: as `text`, `columnar` or JSON rows, by key, in order.
 
-    `key` is the SQL of a record's key, None for records without one.
+    `key` is the SQL of a record's key, None for records without one. Of columnar rows, it chose the
+    partition, and is not in the record.
     """
 
     text: bool = False
+    columnar: bool = False
     key: str | None = None
     ordered: bool = False
     dead: pa.Table | None = None
@@ -101,7 +104,11 @@ def compare(sources: Sequence[Source], found: pa.Table, how: Expectation) -> Ver
         _register_sources(database, sources)
         database.register("raw", found)
         kinds = {source.format.removesuffix(".gz") for source in sources}
-        (_text_rows if how.text else _json_rows)(database, sources, kinds)
+        if how.text:
+            _text_rows(database, sources, kinds)
+        else:
+            _expected_rows(database, sources, kinds)
+            (_columnar_rows if how.columnar else _json_rows)(database, how)
         verdict = _verdict(database, how)
         if how.dead is not None:
             database.register("raw_dead", how.dead)
@@ -126,7 +133,7 @@ def _paths(sources: Iterable[Source], kind: str) -> str:
     return "[" + ", ".join(f"'{path}'" for path in ours) + "]"
 
 
-def _json_rows(
+def _expected_rows(
     database: duckdb.DuckDBPyConnection, sources: Sequence[Source], kinds: set[str]
 ) -> None:
     casts = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in TYPES.items())
@@ -144,6 +151,18 @@ def _json_rows(
         )
         parts.append(f"SELECT {casts} FROM {reader}")
     database.execute(f"CREATE TABLE expected AS {' UNION ALL '.join(parts)}")
+    same = " AND ".join(f"f.{name} IS NOT DISTINCT FROM e.{name}" for name in TYPES)
+    database.execute(f"CREATE MACRO same(f, e) AS f.shaped AND {same}")
+
+
+def _columnar_rows(database: duckdb.DuckDBPyConnection, how: Expectation) -> None:
+    database.execute(
+        f"CREATE TABLE found AS SELECT topic, partition, position, row, {how.key or 'NULL'} AS key,"
+        f" CAST(raw AS VARCHAR) AS value, {COLUMNS}, shaped FROM raw"
+    )
+
+
+def _json_rows(database: duckdb.DuckDBPyConnection, _: Expectation) -> None:
     names = "[" + ", ".join(f"'{name}'" for name in TYPES) + "]"
     fields = ", ".join(
         f"TRY_CAST(json_extract_string(body, '$.{name}') AS {kind}) AS {name}"
@@ -154,11 +173,9 @@ def _json_rows(
         " CASE WHEN json_valid(value) THEN value ELSE '{}' END AS body FROM raw"
     )
     database.execute(
-        f"CREATE TABLE found AS SELECT topic, partition, position, key, value, {fields},"
+        f"CREATE TABLE found AS SELECT topic, partition, position, 0 AS row, key, value, {fields},"
         f" valid AND json_keys(body) = {names} AS shaped FROM bodies"
     )
-    same = " AND ".join(f"f.{name} IS NOT DISTINCT FROM e.{name}" for name in TYPES)
-    database.execute(f"CREATE MACRO same(f, e) AS f.shaped AND {same}")
 
 
 def _csv(sources: Iterable[Source]) -> str:
@@ -181,7 +198,7 @@ def _text_rows(
         f" split_part(line, ' ', 2) AS object, line FROM ({_lines(sources, 'txt')})"
     )
     database.execute(
-        "CREATE TABLE found AS SELECT topic, partition, position, key, value,"
+        "CREATE TABLE found AS SELECT topic, partition, position, 0 AS row, key, value,"
         " TRY_CAST(split_part(value, ' ', 1) AS BIGINT) AS id,"
         " split_part(value, ' ', 2) AS object, value AS line, true AS shaped FROM raw"
     )
@@ -256,7 +273,7 @@ def _misplaced(how: Expectation) -> str:
     if how.ordered:
         parts.append(
             "SELECT topic, partition, position, key FROM (SELECT *, lag(id) OVER"
-            " (PARTITION BY object, topic, partition ORDER BY position) AS before FROM found)"
+            " (PARTITION BY object, topic, partition ORDER BY position, row) AS before FROM found)"
             " WHERE before > id"
         )
     return " UNION ALL ".join(parts)
@@ -264,7 +281,8 @@ def _misplaced(how: Expectation) -> str:
 
 def _dead_verdict(database: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> Verdict:
     """Compare the dead letter queue with the lines that are no rows: their bytes, each once."""
-    lines = _lines(sources, "csv")
+    has_lines = any(one.format.removesuffix(".gz") == "csv" for one in sources)
+    lines = _lines(sources, "csv") if has_lines else "SELECT '' AS line WHERE false"
     database.execute(
         "CREATE TABLE bad AS SELECT line, split_part(line, ',', 2) AS object, count(*) AS n"
         f" FROM ({lines}) WHERE line LIKE 'bad-%' GROUP BY ALL"

@@ -273,8 +273,9 @@ class Injector:
         self._note("topic missing")
         self.counts["topic missing"] += 1
 
-        create = self._when_up(lambda: self.servers.make_topic(lane.topic))
-        self._after(self.random.uniform(5.0, 15.0), create)
+        for topic in lane.topics:
+            create = self._when_up(partial(self.servers.make_topic, topic))
+            self._after(self.random.uniform(5.0, 15.0), create)
 
     def heal(self) -> None:
         """End every fault: suspended processes continue, servers are up, requests pass."""
@@ -411,7 +412,7 @@ class Injector:
 
     def _leader(self) -> Broker:
         """Return the broker that leads a partition of a lane."""
-        found = self.servers.leader_of(self.random.choice(self.lanes).topic, 0)
+        found = self.servers.leader_of(self._topic(), 0)
         return found or self.servers.brokers[0]
 
     def _start_broker(self) -> None:
@@ -458,7 +459,7 @@ class Injector:
     def _deny_topic(self) -> bool:
         if self.down is not None or len(self.servers.brokers) > 1:  # see servers.AUTHORIZED
             return False
-        topic = self.random.choice(self.lanes).topic
+        topic = self._topic()
         rule = (
             ResourceType.TOPIC,
             topic,
@@ -477,6 +478,9 @@ class Injector:
 
         self._after(self.random.uniform(2.0, 6.0), self._when_up(allow))
         return True
+
+    def _topic(self) -> str:
+        return self.random.choice(self.random.choice(self.lanes).topics)
 
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
         self.later.append((time.monotonic() + seconds, act))

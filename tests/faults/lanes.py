@@ -1,7 +1,7 @@
 """Lanes: the connectors of a round, each with its own topic, objects and way of delivery."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from threading import Lock
 from typing import Literal
@@ -20,11 +20,16 @@ from extentflow.model import Job, JobState
 Route = Literal["inline", "two inline", "spark", "queue", "queue and inline"]
 
 DEAD = "dead"
+# Two topics, whose batches must stay aligned.
+GROUPS = ("numbers", "others")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a lane's connector is: its configuration, formats, sizes, and how it is compared."""
+    """What a lane's connector is: its configuration, formats, sizes, and how it is compared.
+
+    Of each of `choices`, a lane has one: `drawn`.
+    """
 
     name: str
     config: dict[str, str]
@@ -32,6 +37,26 @@ class Kind:
     rows: tuple[int, int]
     begin: int
     expectation: Expectation = field(default_factory=Expectation)
+    choices: tuple[tuple[Mapping[str, str], ...], ...] = ()
+
+    def drawn(self, random: Random) -> "Kind":
+        """Return the kind of one lane."""
+        if not self.choices:
+            return self
+        config = dict(self.config)
+        for each in self.choices:
+            config |= random.choice(each)
+        how = replace(
+            self.expectation,
+            key="grp" if config.get("message.key") == "column:grp" else None,
+            ordered=config.get("ordering") == "object",
+        )
+        return replace(self, config=config, choices=(), expectation=how)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The column groups, each with a topic of its own."""
+        return GROUPS if "columnar.groups" in self.config else ()
 
     @property
     def tolerant(self) -> bool:
@@ -72,6 +97,27 @@ KINDS = (
         2,
         Expectation(text=True),
     ),
+    Kind(
+        "columnar",
+        {"errors.tolerance": "all", "csv.schema": CSV_SCHEMA, "extent.bytes": "32KiB"},
+        ("parquet", "parquet", "parquet", "csv"),
+        (600, 2_000),
+        2,
+        Expectation(columnar=True),
+        choices=(
+            # The first one is frequent: only there row groups pass through.
+            (
+                *({"columnar.encoding": "parquet"},) * 2,
+                {"columnar.encoding": "parquet", "columnar.passthrough": "false"},
+                {"columnar.encoding": "parquet", "columnar.encoding.compression": "zstd"},
+                {"columnar.encoding": "arrow"},
+                {"columnar.encoding": "arrow", "columnar.encoding.compression": "lz4"},
+            ),
+            ({}, {}, {}, {"message.key": "column:grp"}, {"ordering": "object"}),
+            ({}, {}, {"columnar.groups": f"{GROUPS[0]}: id, amount, ratio; {GROUPS[1]}: *"}),
+            ({}, {"columnar.batch.bytes": "4KiB"}),
+        ),
+    ),
 )
 
 
@@ -101,9 +147,9 @@ class Lane:
         return Feed(self.servers.functions, self.delivery)
 
     @property
-    def topic(self) -> str:
-        """Where its records go."""
-        return self.delivery.topic
+    def topics(self) -> list[str]:
+        """Where its records go: one topic, or one per column group."""
+        return [f"{self.delivery.topic}.{one}" for one in self.kind.groups] or [self.delivery.topic]
 
     @property
     def dead_topic(self) -> str | None:
@@ -206,22 +252,23 @@ class Lane:
 def draw_routes(random: Random, *, spark: bool, functions: bool = True) -> list[Route]:
     """Return a way of delivery per kind of lane: functions and commands are both among them."""
     if not functions:
-        rest: list[Route] = ["inline", "inline", "two inline", "two inline"]
+        rest: list[Route] = ["inline", "inline", "inline", "two inline", "two inline"]
         return random.sample([*rest, "spark" if spark else "inline"], len(KINDS))
     some: Sequence[Route] = ("two inline", "queue and inline", "queue")
-    routes: list[Route] = ["queue", "queue", "inline", random.choice(some)]
+    routes: list[Route] = ["queue", "queue", "inline", random.choice(some), random.choice(some)]
     routes.append("spark" if spark else random.choice(("inline", "queue and inline", "queue")))
     random.shuffle(routes)
     return routes
 
 
 def open_lane(kind: Kind, route: Route, servers: Servers, *, topic: bool = True) -> Lane:
-    """Create a lane's topics and connector; without its `topic`, `Lane.topic` is still missing."""
+    """Create a lane's topics and connector; without `topic`, `Lane.topics` are still missing."""
     delivery = servers.delivery(f"feed-{uuid4().hex[:8]}")
     delivery.runtime = servers.direct
-    if not topic:
-        delivery.topic = f"records-{delivery.name}"
+    delivery.topic = f"records-{delivery.name}"
     lane = Lane(kind, route, delivery, servers)
+    for name in lane.topics if topic else ():
+        servers.make_topic(name)
     dead = {}
     if kind.tolerant:
         dead = {"errors.deadletterqueue.topic.name": delivery.make_topic(DEAD)}

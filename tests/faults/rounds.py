@@ -24,6 +24,7 @@ from tests.faults.console import Console, ConsoleFailedError
 from tests.faults.injection import FREEZES, KILLS, MOST_OBJECTS, Injector
 from tests.faults.lanes import KINDS, Kind, Lane, draw_routes, next_object, open_lane
 from tests.faults.objects import Numbers
+from tests.faults.rows import RowsUnreadError, read_rows
 from tests.faults.servers import Servers
 from tests.faults.standing import StandingQuery
 from tests.integration.faultproxy import Delay, Request
@@ -191,20 +192,21 @@ class Round:
         """Delete what a round left, once it was verified."""
         for lane in self.lanes:
             self.servers.direct.ledger.connectors.delete(lane.connector)
-        topics = [name for lane in self.lanes for name in (lane.topic, lane.dead_topic) if name]
+        topics = [name for lane in self.lanes for name in (*lane.topics, lane.dead_topic) if name]
         self.servers.delete_topics(topics)
 
     # -- beginning ------------------------------------------------------------------------------
 
     def _open(self, result: Result) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        late = self.random.choice([*self.kinds, *[None] * 10])
+        late = self.random.choice([*range(len(self.kinds)), *[None] * 10])
         path = self.servers.path
         routes = draw_routes(self.random, spark=self.spark, functions=path is not None)
         environment = {} if path is None else {"AWS_ENDPOINT_URL_SQS": path.proxy.endpoint}
-        for kind, route in zip(self.kinds, routes, strict=False):
-            lane = open_lane(kind, route, self.servers, topic=kind is not late)
-            if kind is late:
+        for number, (each, route) in enumerate(zip(self.kinds, routes, strict=False)):
+            kind = each.drawn(self.random)
+            lane = open_lane(kind, route, self.servers, topic=number != late)
+            if number == late:
                 self.topicless = lane
             result.routes[kind.name] = route
             self.lanes.append(lane)
@@ -226,6 +228,8 @@ class Round:
                         self.given_up,
                     )
                 )
+        drawn = [[one.kind.name, one.route, one.kind.config] for one in self.lanes]
+        (self.folder / "lanes.json").write_text(json.dumps(drawn, indent=2) + "\n")
 
     def _slow_down(self) -> list[Callable[[], None]]:
         """Delay reads and writes a little, so that work lasts and kills fall between writes."""
@@ -292,18 +296,22 @@ class Round:
                 process.wait()
 
     def _compared(self, lane: Lane, console: Console) -> Verdict:
-        topics = [lane.topic, *([lane.dead_topic] if lane.dead_topic else [])]
+        topics = [*lane.topics, *([lane.dead_topic] if lane.dead_topic else [])]
         deadline = time.monotonic() + STABLE_SECONDS
         while not all(self._is_stable(topic) for topic in topics):
             if time.monotonic() > deadline:
-                held = f"{lane.topic}: a transaction is open for {STABLE_SECONDS:.0f} s"
+                held = f"{topics[0]}: a transaction is open for {STABLE_SECONDS:.0f} s"
                 return Verdict(missing=1, samples=(held,))
             time.sleep(0.5)
         try:
-            found = console.read(lane.topic)
+            if lane.kind.expectation.columnar:
+                found = read_rows(self.servers.bootstrap, lane.topics, self.random)
+            else:
+                found = console.read(*lane.topics)
             dead = console.read(lane.dead_topic) if lane.dead_topic else None
-        except ConsoleFailedError as exc:
-            return Verdict(missing=1, samples=(str(exc),))
+        # Of the consumer: a value that is corrupt, or that lacks its other column groups.
+        except (ConsoleFailedError, RowsUnreadError, ExtentflowError) as exc:
+            return Verdict(missing=1, samples=(f"{type(exc).__name__}: {exc}",))
         return compare(lane.sources(), found, replace(lane.kind.expectation, dead=dead))
 
     def _is_stable(self, topic: str) -> bool:

@@ -49,6 +49,29 @@ def test_seconds_of_faults_on_a_sql_ledger_lose_double_and_change_nothing(
         seed, 0.0, tmp_path, fault_seconds=5.0, ledger=ledger, kills=1, kinds=two, cluster=False
     )
 
+    assert_held_with_kills(campaign)
+
+
+def test_seconds_of_faults_lose_double_and_change_no_columnar_row(
+    seed: int, tmp_path: Path
+) -> None:
+    (kind,) = (kind for kind in KINDS if kind.name == "columnar")
+    three = (kind, kind, kind)  # each with an encoding, groups and keys of its own
+    campaign = Campaign(
+        seed,
+        0.0,
+        tmp_path,
+        fault_seconds=10.0,
+        ledger="sqlite",
+        kills=1,
+        kinds=three,
+        cluster=False,
+    )
+
+    assert_held_with_kills(campaign)
+
+
+def assert_held_with_kills(campaign: Campaign) -> None:
     held = campaign.run()
 
     report = campaign.report()

@@ -195,6 +195,41 @@ def test_a_crash_between_chunks_leaves_no_row_twice_or_out_in_any_group(
     assert delivery.leftovers() == []
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"ordering": "object"},
+        {"message.partition": "column:id"},
+        pytest.param(
+            {"file.name.template": "{{partition}}.parquet", "message.partition": "name"},
+            marks=pytest.mark.variant,
+        ),
+    ],
+    ids=["ordered", "by a column", "by name"],
+)
+def test_groups_need_no_topic_beside_their_own_to_choose_partitions(
+    delivery: Delivery, config: Mapping[str, str]
+) -> None:
+    delivery.put("2.parquet", parquet(numbers(0, PARTITIONS)))
+    topics = make_topics(delivery, ["ids", "others"], PARTITIONS)
+    groups = {"columnar.encoding": "arrow", "columnar.groups": "ids: id; others: *"}
+    delivery.connector({"topic": topics[0].removesuffix(".ids"), **groups, **config})
+
+    report = run_here(delivery)
+
+    assert report.ok, report.errors
+    ids, others = (values_in(delivery, topic) for topic in topics)
+    places = [one.record.partition for one in others]
+    assert [one.record.partition for one in ids] == places
+    match config.get("message.partition"):
+        case "column:id":
+            assert sorted(places) == [*range(PARTITIONS)]
+        case "name":
+            assert places == [2]
+        case _:
+            assert len(set(places)) == 1
+
+
 def test_a_killed_worker_leaves_no_row_twice_or_out_in_any_group(delivery: Delivery) -> None:
     delivery.changes["transaction_max_bytes"] = 8 << 10
     topics = lay_out(delivery, 5, 4_000)

@@ -18,8 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.support.columnar_topics import Topics, columnar
+from tests.support.columnar_delivery import make_topics
+from tests.support.columnar_topics import Topics, Value, columnar
+from tests.support.columnar_topics import rows_of as few_rows
 from tests.support.delivery import Delivery, joined
+from tests.support.real import run_here
 from tests.support.spark import MARKS, end_jvm
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
@@ -578,6 +581,56 @@ def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
 
     with pytest.raises(error, match=rf"topic {delivery.topic}\[\d\] offset \d+: .*{said}|{said}"):
         lake.run(values=ValueOptions(schema=JSON_SCHEMA.read(declared) if declared else None))
+
+
+def test_old_and_new_values_of_a_topic_are_all_rows(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(delivery, spark, "parquet", tmp_path, partition_by=())
+    old = [Value(n % 4, b'{"id":%d,"text":"row %d"}' % (n, n)) for n in range(20)]
+    new = [columnar(few_rows(20, 30)), columnar(few_rows(30, 40), 1, encoding="parquet")]
+    servers = delivery.settings.bootstrap_servers
+    Topics(servers).write({delivery.topic: [*old, *new, Value(0, b'{"id":40,"text":"row 40"}')]})
+
+    assert lake.run(values=ValueOptions(schema=JSON_SCHEMA.read("id:int64, text:string"))) == 41
+    assert lake.rows() == few_rows(0, 41).to_pylist()
+
+
+def test_a_column_group_is_a_table_of_its_own(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path
+) -> None:
+    topics = make_topics(delivery, ["ids", "days"])
+    delivery.put("rows.parquet", as_parquet(rows_of(0, 100)))
+    groups = {"columnar.encoding": "arrow", "columnar.groups": "ids: *; days: id, day"}
+    delivery.topic = topics[0].removesuffix(".ids")
+    delivery.connector(groups)
+    assert run_here(delivery).ok
+    lake = Lake(delivery, spark, "parquet", tmp_path)
+
+    assert lake.run(topics=(topics[1],)) == 100
+    assert lake.rows() == rows_of(0, 100).select(["id", "day"]).to_pylist()
+
+
+def test_encrypted_columns_are_refused_with_their_place(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE_KEYS", f"k: {base64.b64encode(bytes(16)).decode()}")
+    delivery.put("rows.parquet", as_parquet(rows_of(0, 100)))
+    delivery.connector(
+        {
+            "columnar.encoding": "parquet",
+            "columnar.encryption.columns": "price,name",
+            "columnar.encryption.key": "k",
+            "columnar.encryption.key.list": "${env:LAKE_KEYS}",
+        }
+    )
+    assert run_here(delivery).ok
+    lake = Lake(delivery, spark, "parquet", tmp_path)
+
+    place = rf"topic {delivery.topic}\[\d\] offset \d+: columns price, name are encrypted"
+    with pytest.raises(AccessDenied, match=place):
+        lake.run()
+    assert not [*(tmp_path / "lake").rglob("*.parquet")]
 
 
 def test_a_folder_of_a_bucket_holds_the_same_rows(

@@ -111,10 +111,12 @@ def test_only_columns_that_are_asked_for_are_yielded(read: Reading, grouped: Rea
     assert sorted(row["copy"] for row in rows) == [*range(ROWS)]
 
 
-def test_frames_of_pandas_have_the_rows(read: Reading) -> None:
-    pytest.importorskip("pandas")
+# Types: unit/consumer/test_frames.py, which says why pandas is not installed.
+@pytest.mark.parametrize("package", ["polars", "pandas"])
+def test_frames_have_the_rows(read: Reading, package: str) -> None:
+    pytest.importorskip(package)
     with read.member() as consumer:
-        frames = list(consumer.pandas(until_end=True))
+        frames = list(getattr(consumer, package)(until_end=True))
 
     assert sorted(n for frame in frames for n in frame["id"]) == [*range(ROWS)]
 

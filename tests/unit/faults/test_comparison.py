@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from tests.faults.comparison import Expectation, Source, Verdict, compare
 from tests.faults.console import HEADERS, NO_HEADERS, RECORDS, parsed
-from tests.faults.objects import BAD_EVERY, Numbers, Written
+from tests.faults.objects import ARROW, BAD_EVERY, Numbers, Written
+from tests.faults.rows import FOUND
 
 ROWS = 400
 KEYED = Expectation(key="grp")
@@ -247,3 +248,92 @@ def test_of_a_replaced_version_a_part_is_enough_if_the_ledger_counts_the_same(
 
     assert verdict(30).ok
     assert verdict(29).miscounted == 1
+
+
+# -- rows of columnar values ----------------------------------------------------------------------
+
+COLUMNAR = Expectation(columnar=True, key="grp", ordered=True)
+BATCH_ROWS = 50
+Rows = list[dict[str, Any]]
+
+
+def consumed(written: Written) -> Rows:
+    """Return rows as `read_rows` does: a partition for each `grp`, batches of BATCH_ROWS."""
+    return [
+        {
+            "topic": "topic",
+            "partition": int(row["grp"].removeprefix("g")) % 4,
+            "position": n // BATCH_ROWS,
+            "row": n % BATCH_ROWS,
+            "shaped": True,
+            **row,
+        }
+        for n, row in enumerate(written.rows.rows())
+    ]
+
+
+def test_columnar_rows_of_an_exact_delivery_have_no_difference(numbers: Numbers) -> None:
+    written, others = numbers.write("parquet", ROWS), numbers.write("csv", ROWS)
+    good = [row for n, row in enumerate(consumed(others)) if n % BAD_EVERY != BAD_EVERY - 1]
+    rows = pa.Table.from_pylist([*consumed(written), *good], FOUND)
+
+    verdict = compare([source(written), source(others)], rows, COLUMNAR)
+
+    assert verdict == Verdict(expected=len(rows), delivered=len(rows))
+
+
+def lose_a_batch(rows: Rows) -> Rows:
+    return rows[:BATCH_ROWS] + rows[2 * BATCH_ROWS :]
+
+
+def double_a_batch(rows: Rows) -> Rows:
+    return [*rows, *({**row, "position": 99} for row in rows[-BATCH_ROWS:])]
+
+
+def change(name: str, value: object) -> Callable[[Rows], Rows]:
+    def change(rows: Rows) -> Rows:
+        at = next(n for n, row in enumerate(rows) if row[name] != value)
+        return [*rows[:at], {**rows[at], name: value}, *rows[at + 1 :]]
+
+    return change
+
+
+def swap_two_of_a_partition(rows: Rows) -> Rows:
+    first, second = [n for n, row in enumerate(rows) if row["partition"] == 0][:2]
+    places = ("position", "row")
+    swapped = list(rows)
+    for here, there in ((first, second), (second, first)):
+        swapped[here] = {**rows[here], **{name: rows[there][name] for name in places}}
+    return swapped
+
+
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        (lambda rows: rows[:-1], {"missing": 1}),
+        (lose_a_batch, {"missing": BATCH_ROWS}),
+        (double_a_batch, {"duplicates": BATCH_ROWS, "misplaced": 4}),
+        *(
+            (change(one.name, None), {"changed": 1})
+            for one in ARROW
+            if one.name not in {"id", "object", "grp"}
+        ),
+        (change("ratio", 0.5), {"changed": 1}),
+        (change("amount", Decimal("0.01")), {"changed": 1}),
+        (change("shaped", value=False), {"changed": 1}),
+        (change("id", None), {"missing": 1, "foreign": 1}),
+        (change("partition", 9), {"misplaced": 1}),
+        (swap_two_of_a_partition, {"misplaced": 1}),
+    ],
+)
+def test_a_planted_difference_of_columnar_rows_is_found(
+    numbers: Numbers, plant: Callable[[Rows], Rows], found: dict[str, int]
+) -> None:
+    written = numbers.write("parquet", ROWS)
+    rows = pa.Table.from_pylist(plant(consumed(written)), FOUND)
+
+    verdict = compare([source(written)], rows, COLUMNAR)
+
+    names = ("duplicates", "missing", "changed", "foreign", "misplaced", "miscounted")
+    assert {name: getattr(verdict, name) for name in names if getattr(verdict, name)} == found
+    assert verdict.samples

@@ -20,7 +20,13 @@ from extentflow.config.columns import JSON_SCHEMA
 from extentflow.consumer.batches import ConsumedBatch, Position
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.values import FindSchema, ValueReader
-from extentflow.errors import Fenced, Misconfigured, NotOffered, SinkUnavailable
+from extentflow.errors import (
+    Fenced,
+    Misconfigured,
+    NotOffered,
+    SinkUnavailable,
+    UnsupportedType,
+)
 from extentflow.formats.parquet_keys import KeyService, MasterKeys
 from extentflow.sink.headers import by_name
 from extentflow.sink.producer import LOG, error_of, translate
@@ -153,17 +159,38 @@ class TopicConsumer:
     def pandas(
         self, *, until_end: bool = False, idle_seconds: float | None = None
     ) -> Iterator[Any]:
-        """Yield batches as frames of pandas, which must be installed; as `batches`."""
+        """Yield batches as frames of pandas, which must be installed; as `batches`.
+
+        The columns have Arrow's types (`pandas.ArrowDtype`): with those of NumPy, integers beside
+        nulls become doubles, and the types of a column differ from batch to batch.
+        """
+        arrow_type = import_module("pandas").ArrowDtype
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            yield batch.rows.to_pandas()
+            yield batch.rows.to_pandas(types_mapper=arrow_type)
 
     def polars(
         self, *, until_end: bool = False, idle_seconds: float | None = None
     ) -> Iterator[Any]:
-        """Yield batches as frames of Polars, which must be installed; as `batches`."""
-        from_arrow = import_module("polars").from_arrow
+        """Yield batches as frames of Polars, which must be installed; as `batches`.
+
+        Raises UnsupportedType for a column whose type Polars lacks; its batch stays the next one.
+        """
+        polars = import_module("polars")
+        # A panic is no PolarsError, and not even an Exception.
+        refusals = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            yield from_arrow(batch.rows)
+            try:
+                frame = polars.from_arrow(batch.rows)
+            except refusals as exc:
+                self.handled(batch, 0)
+                self._ready.appendleft(batch)
+                types = ", ".join(f"{one.name}: {one.type}" for one in batch.rows.schema)
+                raise UnsupportedType(
+                    f"topic {batch.topic}[{batch.partition}] offset {batch.offset}: Polars has no"
+                    f" type for one of the columns {types} ({exc}); leave it out with"
+                    " columns=[...], or use batches()"
+                ) from exc
+            yield frame
 
     def handled(self, batch: ConsumedBatch, rows: int) -> None:
         """State that only the first `rows` rows of the batch yielded last are to be committed."""

@@ -477,7 +477,9 @@ class _Conversion:
         if self.attributes is None:
             return (), None
         nothing = pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
-        headers, times, _ = self.attributes(nothing, [0])
+        # Partitions are those of rows.
+        shared = replace(self.attributes, of=replace(self.attributes.of, partition=None))
+        headers, times, _ = shared(nothing, [0])
         return () if headers is None else headers[0], None if times is None else times[0].as_py()
 
     def _in_batches(

@@ -90,7 +90,8 @@ class ExtentSetup:
         if not config.ordered or config.keyed:
             return made
         # One partition keeps the object's order.
-        return replace(made, partition=self._pinned_partition(extent, made.topic))
+        topic = _written_topic(config, made.topic)
+        return replace(made, partition=self._pinned_partition(extent, topic))
 
     def dead_letters(self, extent: Extent) -> DeadLetters:
         """Return where this extent's bad records go."""
@@ -146,6 +147,11 @@ class ExtentSetup:
         return self._runtime.topic(queue).max_message_bytes if queue else None
 
 
+def _written_topic(config: ConnectorConfig, topic: str) -> str:
+    """Return the topic whose partitions count: with column groups, `topic` need not exist."""
+    return config.written_topics(topic)[0]
+
+
 def _least_limit(runtime: Runtime, config: ConnectorConfig, extent: Extent) -> tuple[int, str]:
     """Return the lowest `max.message.bytes` of the topics of an extent's records, and its topic."""
     topics = config.written_topics(config.topic_for(extent.version))
@@ -174,15 +180,16 @@ def pipeline(
     """
     version = extent.version
     topic = config.topic_for(version)
+    written = _written_topic(config, topic)
     opener = partial(options.converter_opener, config, preview=preview)
     open_value = opener("value.converter", topic, look_up)
     open_key = opener("key.converter", topic, look_up)
     place = -1
     if config.message_partition == BY_NAME:
-        place, count = int(config.named(version)["partition"]), partitions(topic)
+        place, count = int(config.named(version)["partition"]), partitions(written)
         if place >= count:
             raise UnsupportedFormat(
-                f"{version.uri}: its name says partition {place}, and topic {topic} has {count};"
+                f"{version.uri}: its name says partition {place}, and topic {written} has {count};"
                 " add partitions, or remove message.partition"
             )
     return Pipeline(
@@ -197,7 +204,7 @@ def pipeline(
         select=config.select,
         source_topic=config.template_topic(version),
         fixed_key=options.fixed_key(config, version),
-        attributes=options.attributes(config, partial(partitions, topic), store, version),
+        attributes=options.attributes(config, partial(partitions, written), store, version),
         columns=options.columns(config, limit_bytes, partitions, settle, look_up),
     )
 
