@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -43,6 +44,7 @@ from extentflow.spark.lake.parquet import ParquetFolder
 from extentflow.spark.lake.service import Delivered, LakeService, LakeTerms
 from extentflow.spark.lake.target import TableState, Target
 from extentflow.wiring.folders import open_folder
+from extentflow.wiring.options import aws_kms
 from extentflow_local.settings import LocalSettings
 from extentflow_local.stack import Stack
 from extentflow_local.toolbox import toolbox
@@ -136,7 +138,7 @@ class Lake:
     """One target, which a test fills from one topic."""
 
     delivery: Delivery
-    spark: SparkSession
+    spark: Any  # the session; None: only commands write
     kind: str
     home: Path
     checkpoint: str = "checkpoint"
@@ -662,6 +664,31 @@ def completed(delivery: Delivery, *words: str) -> "subprocess.CompletedProcess[s
         check=False,
         timeout=AWAITED_SECONDS,
     )
+
+
+@pytest.mark.long
+def test_keys_of_kms_decrypt_what_they_encrypted(
+    delivery: Delivery, aws: Stack, jars: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", aws.endpoint("aws"))
+    kms: Any = boto3.client("kms", endpoint_url=aws.endpoint("aws"))
+    arn = kms.create_key()["KeyMetadata"]["Arn"]
+    aws_kms.cache_clear()
+    keys = {"columns": "name", "key": arn}
+    own = {f"columnar.encryption.{name}": value for name, value in keys.items()}
+    delivery.connector({"columnar.encoding": "parquet", **own})
+    key = delivery.put("cards.parquet", as_parquet(rows_of(0, 100)))
+    assert delivery.run(keys=[key]).ok
+    lake = Lake(delivery, None, "parquet", tmp_path)
+    words = [*lake.words(jars), "--once"]
+
+    denied = completed(delivery, "extentflow", "lake", *words)
+    read = completed(delivery, "extentflow", "lake", *words, "--keys", "aws-kms")
+
+    assert denied.returncode == 2, denied.stderr
+    assert f"columns name are encrypted with the master key {arn}" in denied.stderr
+    assert read.returncode == 0, read.stderr
+    assert lake.rows() == expected(rows_of(0, 100))
 
 
 @pytest.mark.long
