@@ -966,6 +966,30 @@ def test_transactions_of_an_extent_start_small_and_grow(
     assert world.delivered() == expected(b"x" * 200)
 
 
+def test_only_the_first_extent_of_a_job_starts_with_a_small_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = TransactionLimits(first_bytes=1, transaction_bytes=400)
+    world = World(format=Bytewise(chunk=1), limits=limits)
+    worker = world.worker()
+    commits: list[tuple[bytes, int]] = []
+    commit = Slots.commit
+
+    def noted(self: Slots, claim: Claim, **totals: Unpack[Totals]) -> None:
+        commit(self, claim, **totals)
+        if totals["position"] == 1:
+            commits.append((body, extent.ordinal))
+
+    monkeypatch.setattr(Slots, "commit", noted)
+
+    for body in (b"x", b"y"):
+        for extent in world.extents(world.job(body * 60, extent_bytes=30)):
+            assert run_extent(extent, worker).outcome is Outcome.DONE
+
+    assert commits == [(b"x", 0), (b"y", 0)]
+    assert world.delivered() == expected(b"x" * 60) + expected(b"y" * 60)
+
+
 @pytest.mark.parametrize("budget_bytes", [0, 100, 1_000_000])
 @pytest.mark.parametrize(
     "fault", [None, StoreUnavailable("unavailable"), CorruptRecord("too large")]

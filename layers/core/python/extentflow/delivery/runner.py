@@ -85,10 +85,10 @@ _HANDED_BACK = (*_SOURCE_OUTAGES, ProcessExhausted)
 class TransactionLimits:
     """Bounds of one `run_extent` call: bytes of keys and values, seconds of wall time.
 
-    The first transaction after a claim has `first_bytes`, so that consumers see records early; each
-    following one is TRANSACTION_GROWTH times larger, up to `transaction_bytes` and to what brokers
-    take in `transaction_seconds` (`TransactionSize`). `gives_up`: an unavailable store fails the
-    extent, because no engine runs it again.
+    The first transaction of a job in a process has `first_bytes`, so that consumers see records
+    early; each following one is TRANSACTION_GROWTH times larger, up to `transaction_bytes` and to
+    what brokers take in `transaction_seconds` (`TransactionSize`). `gives_up`: an unavailable store
+    fails the extent, because no engine runs it again.
     """
 
     transaction_bytes: int = 64 << 20
@@ -109,6 +109,8 @@ class TransactionSize:
 
     def __init__(self) -> None:
         self._bytes = math.inf
+        # That of the last commit, of which consumers have records.
+        self.job = ""
 
     def limit(self, wanted_bytes: float) -> float:
         """Return the limit for a transaction that may have `wanted_bytes`."""
@@ -436,7 +438,8 @@ class _ClaimedExtent:
         dead_letters = context.dead_letters(extent)
         self._most_bad = dead_letters.most_records
         largest = context.limits.transaction_bytes
-        wanted_bytes = min(context.limits.first_bytes, largest)
+        is_new = context.size.job != extent.job
+        wanted_bytes = min(context.limits.first_bytes, largest) if is_new else largest
         pipeline, position = context.open(extent), self._committed["position"]
         if pipeline.resumable:
             self._points = PointLog.open(context.ledger.notes, extent, position)
@@ -533,6 +536,7 @@ class _ClaimedExtent:
         self._call.bad += self._sent["bad"] - self._committed["bad"]
         self._call.filtered += self._sent["filtered"] - self._committed["filtered"]
         self._call.commits += 1
+        self._context.size.job = self._call.extent.job
         self._committed = self._sent.copy()
         if self._sent_bytes:
             target_seconds = self._context.limits.transaction_seconds
