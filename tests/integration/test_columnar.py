@@ -76,7 +76,7 @@ def run_each(delivery: Delivery, objects: Mapping[str, pa.Table], **more: str) -
     return counts
 
 
-@pytest.mark.parametrize("encoding", ["parquet", "arrow"])
+@pytest.mark.parametrize("encoding", ["parquet", pytest.param("arrow", marks=pytest.mark.variant)])
 def test_rows_of_each_format_are_delivered_once_with_their_types(
     delivery: Delivery, encoding: str
 ) -> None:
@@ -166,7 +166,12 @@ def check_groups(delivery: Delivery, topics: Sequence[str], count: int, *, keyed
 KEYED = {"message.key": "column:id", "key.converter": "string"}
 
 
-@pytest.mark.parametrize("keyed", [False, True], ids=["aligned", "keyed"])
+@pytest.mark.parametrize(
+    "keyed",
+    # A worker that is killed, below, has no keys either.
+    [pytest.param(False, marks=pytest.mark.variant), True],
+    ids=["aligned", "keyed"],
+)
 def test_a_crash_between_chunks_leaves_no_row_twice_or_out_in_any_group(
     delivery: Delivery, *, keyed: bool
 ) -> None:
@@ -188,7 +193,7 @@ def test_a_crash_between_chunks_leaves_no_row_twice_or_out_in_any_group(
     "config",
     [
         {"ordering": "object"},
-        {"message.partition": "column:id"},
+        pytest.param({"message.partition": "column:id"}, marks=pytest.mark.variant),
         pytest.param(
             {"file.name.template": "{{partition}}.parquet", "message.partition": "name"},
             marks=pytest.mark.variant,

@@ -222,7 +222,7 @@ def as_json(value: bytes, _: object) -> Any:  # noqa: ANN401
     return json.loads(value)
 
 
-@pytest.mark.parametrize("name", ["parquet", "arrow", "groups", variant("encrypted")])
+@pytest.mark.parametrize("name", ["parquet", variant("arrow"), "groups", variant("encrypted")])
 def test_deserialisers_of_rows_refuse_every_columnar_value(producers: Producers, name: str) -> None:
     produced = producers(name)
     registered = AvroDeserializer(SchemaRegistryClient({"url": produced.registry.url}))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,9 @@ pytestmark = MARKS
 ROOT = Path(__file__).parents[2]
 ROWS = 3_000
 TARGETS = ["parquet", "iceberg"]
+variant = partial(pytest.param, marks=pytest.mark.variant)
+parquet_first = pytest.mark.parametrize("lake", ["parquet", variant("iceberg")], indirect=True)
+iceberg_first = pytest.mark.parametrize("lake", ["iceberg", variant("parquet")], indirect=True)
 
 
 def library(*components: str) -> str:
@@ -209,11 +213,20 @@ def lake(
 def send(delivery: Delivery, label: str, table: pa.Table, encoding: str = "parquet") -> None:
     """Deliver rows to the topic as columnar values."""
     delivery.connector({"columnar.encoding": encoding})
-    key = delivery.put(f"{label}.parquet", as_parquet(table))
-    assert delivery.run(keys=[key]).ok
+    delivery.put(f"{label}.parquet", as_parquet(table))
+    assert run_here(delivery).ok
 
 
-@pytest.mark.parametrize("encoding", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("lake", "encoding"),
+    [
+        ("parquet", "parquet"),
+        ("iceberg", "arrow"),
+        variant("parquet", "arrow"),
+        variant("iceberg", "parquet"),
+    ],
+    indirect=["lake"],
+)
 def test_all_rows_arrive_once_however_often_it_runs(lake: Lake, encoding: str) -> None:
     send(lake.delivery, "first", rows_of(0), encoding)
 
@@ -228,6 +241,7 @@ def test_all_rows_arrive_once_however_often_it_runs(lake: Lake, encoding: str) -
     assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
 
 
+@parquet_first
 def test_several_batches_continue_in_one_checkpoint(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0))
 
@@ -237,6 +251,7 @@ def test_several_batches_continue_in_one_checkpoint(lake: Lake) -> None:
     assert lake.rows() == expected(rows_of(0))
 
 
+@iceberg_first
 def test_late_columns_are_added_and_older_rows_have_nulls(lake: Lake) -> None:
     late = rows_of(ROWS).append_column("extra", pa.array(["late"] * ROWS))
     send(lake.delivery, "first", rows_of(0))
@@ -251,6 +266,7 @@ def test_late_columns_are_added_and_older_rows_have_nulls(lake: Lake) -> None:
     assert lake.rows() == expected(rows_of(0), late, fewer)
 
 
+@parquet_first
 def test_a_wider_type_takes_the_place_of_a_narrower_one(lake: Lake) -> None:
     wide = rows_of(ROWS).set_column(8, "small", pa.array([2**40] * ROWS, pa.int64()))
     send(lake.delivery, "first", rows_of(0))
@@ -263,6 +279,7 @@ def test_a_wider_type_takes_the_place_of_a_narrower_one(lake: Lake) -> None:
     assert lake.rows() == expected(narrow, wide)
 
 
+@parquet_first
 def test_another_type_is_refused_and_the_table_keeps_its_rows(lake: Lake) -> None:
     """Of a producer that settles no schemas: ours refuses such values before they are sent."""
     other = rows_of(ROWS).set_column(1, "price", pa.array(["1.00"] * ROWS))
@@ -292,6 +309,7 @@ class Stale:
         return self._state
 
 
+@parquet_first
 def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))
     lake.run()
@@ -308,6 +326,7 @@ def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
     assert lake.rows() == expected(rows_of(0, 20))
 
 
+@pytest.mark.long
 def test_other_writers_of_an_iceberg_table_only_delay_a_batch(
     delivery: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -343,6 +362,7 @@ def test_expired_snapshots_keep_the_one_with_offsets(
     assert lake.run() == 0
 
 
+@iceberg_first
 def test_the_first_record_gives_the_columns_where_a_topic_was_empty(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +376,7 @@ def test_the_first_record_gives_the_columns_where_a_topic_was_empty(
     assert lake.rows() == expected(rows_of(0, 10))
 
 
+@parquet_first
 def test_a_topic_that_was_created_again_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))
     ahead = {lake.delivery.topic: {0: 1_000}}
@@ -387,10 +408,11 @@ DOCUMENTS = [
 SCHEMA = "id:int64, price:decimal(12,2), day:date, tags:list<string>, name:string"
 
 
+@parquet_first
 def test_json_values_are_read_with_a_declared_schema(lake: Lake) -> None:
     lake.delivery.connector({"input.format": "text", "value.converter": "bytes"})
-    key = lake.delivery.put("all.txt", joined(json.dumps(one).encode() for one in DOCUMENTS))
-    assert lake.delivery.run(keys=[key]).ok
+    lake.delivery.put("all.txt", joined(json.dumps(one).encode() for one in DOCUMENTS))
+    assert run_here(lake.delivery).ok
 
     written = lake.run(declared=JSON_SCHEMA.read(SCHEMA), arrow_records=1000)
 
@@ -406,7 +428,7 @@ def test_json_values_are_read_with_a_declared_schema(lake: Lake) -> None:
     [
         (b'{"id": 1}', None, UnsupportedFormat, "give --schema"),
         (b'{"id": "x"}', "id:int64", CorruptRecord, r"offset \d+: .*id"),
-        (b"\0\0\0\0\1x", "id:int64", UnsupportedFormat, "schema registry"),
+        variant(b"\0\0\0\0\1x", "id:int64", UnsupportedFormat, "schema registry"),
     ],
 )
 def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
@@ -421,7 +443,7 @@ def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
     lake = Lake(delivery, spark, "parquet", tmp_path, partition_by=())
     delivery.connector({"input.format": "text", "value.converter": "bytes"})
     delivery.put("one.txt", line)
-    assert delivery.run().ok
+    assert run_here(delivery).ok
 
     with pytest.raises(error, match=rf"topic {delivery.topic}\[\d\] offset \d+: .*{said}|{said}"):
         lake.run(declared=JSON_SCHEMA.read(declared) if declared else None)
@@ -440,6 +462,7 @@ def test_old_and_new_values_of_a_topic_are_all_rows(
     assert lake.rows() == few_rows(0, 41).to_pylist()
 
 
+@pytest.mark.variant
 def test_a_column_group_is_a_table_of_its_own(
     delivery: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
