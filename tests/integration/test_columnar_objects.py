@@ -217,7 +217,7 @@ def replay(delivery: Delivery) -> None:
             return
 
 
-@pytest.mark.parametrize("encoding", ["arrow", "parquet"])
+@pytest.mark.parametrize("encoding", ["arrow", pytest.param("parquet", marks=pytest.mark.variant)])
 def test_a_row_above_the_limit_is_dead_lettered_and_replayed_when_the_limit_is_raised(
     delivery: Delivery, encoding: str
 ) -> None:
@@ -259,7 +259,7 @@ def test_a_row_above_the_limit_is_dead_lettered_and_replayed_when_the_limit_is_r
     assert late.record.partition == last.record.partition
 
 
-@pytest.mark.parametrize("encoding", ["arrow", "parquet"])
+@pytest.mark.parametrize("encoding", ["arrow", pytest.param("parquet", marks=pytest.mark.variant)])
 def test_a_row_of_a_fifth_of_the_limit_is_delivered(delivery: Delivery, encoding: str) -> None:
     table = noise([4_000], 5)
     topic = create(delivery, f"limited-{delivery.name}", 20_000)

@@ -107,7 +107,7 @@ class Place:
         return pa.concat_tables(found).sort_by("id")
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, s3: "S3Client", bucket: str, prefix: str
 ) -> Place:
@@ -147,6 +147,9 @@ def delivered(table: pa.Table) -> pa.Table:
     return pq.read_table(sink)
 
 
+@pytest.mark.parametrize(
+    "place", ["s3", pytest.param("folder", marks=pytest.mark.variant)], indirect=True
+)
 def test_files_hold_every_row_of_the_topic_once_and_the_next_run_continues(
     commands: Commands, make_topic: MakeTopic, place: Place
 ) -> None:
@@ -167,6 +170,9 @@ def test_files_hold_every_row_of_the_topic_once_and_the_next_run_continues(
     assert "0 files with 0 rows" in commands(*ingest)
 
 
+@pytest.mark.parametrize(
+    "place", ["folder", pytest.param("s3", marks=pytest.mark.variant)], indirect=True
+)
 def test_a_run_without_an_end_publishes_its_files_when_it_is_terminated_and_after_a_kill(
     commands: Commands, make_topic: MakeTopic, place: Place
 ) -> None:
@@ -206,6 +212,7 @@ def test_streams_of_arrow_are_joined_to_streams(
     assert rows.to_pylist() == orders().to_pylist()
 
 
+@pytest.mark.variant
 def test_records_that_were_deleted_before_they_were_read_are_an_error_unless_accepted(
     commands: Commands, make_topic: MakeTopic, tmp_path: Path, bootstrap_servers: str
 ) -> None:

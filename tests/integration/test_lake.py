@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +57,19 @@ pytestmark = MARKS
 
 ROOT = Path(__file__).parents[2]
 ROWS = 3_000
+variant = partial(pytest.param, marks=pytest.mark.variant)
 # Iceberg's files are written by Python workers without partitions, and by Spark with them.
 TARGETS = [
     pytest.param("parquet", id="parquet"),
     pytest.param("iceberg-workers", id="iceberg-workers"),
-    pytest.param("iceberg", id="iceberg", marks=pytest.mark.variant),
+    variant("iceberg", id="iceberg"),
 ]
+parquet_first = pytest.mark.parametrize(
+    "lake", ["parquet", variant("iceberg-workers")], indirect=True
+)
+iceberg_first = pytest.mark.parametrize(
+    "lake", ["iceberg-workers", variant("parquet")], indirect=True
+)
 
 
 def library(*components: str) -> str:
@@ -223,11 +231,20 @@ def lake(
 def send(delivery: Delivery, label: str, table: pa.Table, encoding: str = "parquet") -> None:
     """Deliver rows to the topic as columnar values."""
     delivery.connector({"columnar.encoding": encoding})
-    key = delivery.put(f"{label}.parquet", as_parquet(table))
-    assert delivery.run(keys=[key]).ok
+    delivery.put(f"{label}.parquet", as_parquet(table))
+    assert run_here(delivery).ok
 
 
-@pytest.mark.parametrize("encoding", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("lake", "encoding"),
+    [
+        ("parquet", "parquet"),
+        ("iceberg", "arrow"),
+        variant("parquet", "arrow"),
+        variant("iceberg", "parquet"),
+    ],
+    indirect=["lake"],
+)
 def test_all_rows_arrive_once_however_often_it_runs(lake: Lake, encoding: str) -> None:
     send(lake.delivery, "first", rows_of(0), encoding)
 
@@ -242,6 +259,7 @@ def test_all_rows_arrive_once_however_often_it_runs(lake: Lake, encoding: str) -
     assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
 
 
+@parquet_first
 def test_several_batches_continue_in_one_checkpoint(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0))
 
@@ -251,6 +269,7 @@ def test_several_batches_continue_in_one_checkpoint(lake: Lake) -> None:
     assert lake.rows() == expected(rows_of(0))
 
 
+@iceberg_first
 def test_late_columns_are_added_and_older_rows_have_nulls(lake: Lake) -> None:
     late = rows_of(ROWS).append_column("extra", pa.array(["late"] * ROWS))
     send(lake.delivery, "first", rows_of(0))
@@ -265,6 +284,7 @@ def test_late_columns_are_added_and_older_rows_have_nulls(lake: Lake) -> None:
     assert lake.rows() == expected(rows_of(0), late, fewer)
 
 
+@parquet_first
 def test_a_wider_type_takes_the_place_of_a_narrower_one(lake: Lake) -> None:
     wide = rows_of(ROWS).set_column(8, "small", pa.array([2**40] * ROWS, pa.int64()))
     send(lake.delivery, "first", rows_of(0))
@@ -277,6 +297,7 @@ def test_a_wider_type_takes_the_place_of_a_narrower_one(lake: Lake) -> None:
     assert lake.rows() == expected(narrow, wide)
 
 
+@parquet_first
 def test_another_type_is_refused_and_the_table_keeps_its_rows(lake: Lake) -> None:
     """Of a producer that settles no schemas: ours refuses such values before they are sent."""
     other = rows_of(ROWS).set_column(1, "price", pa.array(["1.00"] * ROWS))
@@ -306,6 +327,7 @@ class Stale:
         return self._state
 
 
+@parquet_first
 def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))
     lake.run()
@@ -322,6 +344,7 @@ def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
     assert lake.rows() == expected(rows_of(0, 20))
 
 
+@pytest.mark.long
 def test_other_writers_of_an_iceberg_table_only_delay_a_batch(
     delivery: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -389,6 +412,7 @@ def test_expired_snapshots_keep_the_one_with_offsets(
     assert lake.run() == 0
 
 
+@iceberg_first
 def test_the_first_record_gives_the_columns_where_a_topic_was_empty(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,6 +426,7 @@ def test_the_first_record_gives_the_columns_where_a_topic_was_empty(
     assert lake.rows() == expected(rows_of(0, 10))
 
 
+@parquet_first
 def test_a_topic_that_was_created_again_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))
     ahead = {lake.delivery.topic: {0: 1_000}}
@@ -454,6 +479,7 @@ def cards(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
     return rows
 
 
+@iceberg_first
 def test_encrypted_columns_are_written_with_keys(lake: Lake, cards: pa.Table) -> None:
     # Spark's workers run already, with the environment of before.
     secrets = lake.home / "keys.properties"
@@ -471,6 +497,7 @@ def test_encrypted_columns_are_written_with_keys(lake: Lake, cards: pa.Table) ->
     assert lake.rows() == expected(cards, rows_of(500, 10))
 
 
+@parquet_first
 def test_columns_that_are_not_asked_for_need_no_key(lake: Lake, cards: pa.Table) -> None:
     some = ("id", "day", "price")
     with pytest.raises(Misconfigured, match="--column nmae: no newest value"):
@@ -500,7 +527,16 @@ def send_rows(lake: Lake, registry: Stack, label: str, table: pa.Table, converte
     assert lake.delivery.run(keys=[key]).ok
 
 
-@pytest.mark.parametrize("converter", ["avro", "json-schema"])
+@pytest.mark.parametrize(
+    ("lake", "converter"),
+    [
+        ("iceberg-workers", "avro"),
+        ("parquet", "json-schema"),
+        variant("iceberg-workers", "json-schema"),
+        variant("parquet", "avro"),
+    ],
+    indirect=["lake"],
+)
 def test_values_of_a_registry_have_the_columns_of_their_schema(
     lake: Lake, registry: Stack, converter: str
 ) -> None:
@@ -521,6 +557,7 @@ def test_values_of_a_registry_have_the_columns_of_their_schema(
     assert lake.rows() == expected(first, late)
 
 
+@iceberg_first
 def test_a_registered_column_that_the_table_cannot_hold_is_refused(
     lake: Lake, registry: Stack
 ) -> None:
@@ -545,10 +582,11 @@ def restarted(lake: Lake) -> Any:  # noqa: ANN401
     return Stale(target, TableState(state.columns, {}, state.version))
 
 
+@parquet_first
 def test_json_values_are_read_with_a_declared_schema(lake: Lake) -> None:
     lake.delivery.connector({"input.format": "text", "value.converter": "bytes"})
-    key = lake.delivery.put("all.txt", joined(json.dumps(one).encode() for one in DOCUMENTS))
-    assert lake.delivery.run(keys=[key]).ok
+    lake.delivery.put("all.txt", joined(json.dumps(one).encode() for one in DOCUMENTS))
+    assert run_here(lake.delivery).ok
 
     written = lake.run(values=ValueOptions(schema=JSON_SCHEMA.read(SCHEMA)), arrow_records=1000)
 
@@ -565,6 +603,7 @@ def test_json_values_are_read_with_a_declared_schema(lake: Lake) -> None:
         (b'{"id": 1}', None, UnsupportedFormat, "give --schema"),
         (b'{"id": "x"}', "id:int64", CorruptRecord, r"offset \d+: .*id"),
         (b"\0\0\0\0\1x", "id:int64", UnsupportedFormat, "schema 1 of a registry; .*--registry"),
+        variant(b"\0\0\0\0\1x", "id:int64", UnsupportedFormat, "schema registry"),
     ],
 )
 def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
@@ -579,7 +618,7 @@ def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
     lake = Lake(delivery, spark, "parquet", tmp_path, partition_by=())
     delivery.connector({"input.format": "text", "value.converter": "bytes"})
     delivery.put("one.txt", line)
-    assert delivery.run().ok
+    assert run_here(delivery).ok
 
     with pytest.raises(error, match=rf"topic {delivery.topic}\[\d\] offset \d+: .*{said}|{said}"):
         lake.run(values=ValueOptions(schema=JSON_SCHEMA.read(declared) if declared else None))
@@ -598,6 +637,7 @@ def test_old_and_new_values_of_a_topic_are_all_rows(
     assert lake.rows() == few_rows(0, 41).to_pylist()
 
 
+@pytest.mark.variant
 def test_a_column_group_is_a_table_of_its_own(
     delivery: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -611,28 +651,6 @@ def test_a_column_group_is_a_table_of_its_own(
 
     assert lake.run(topics=(topics[1],)) == 100
     assert lake.rows() == rows_of(0, 100).select(["id", "day"]).to_pylist()
-
-
-def test_encrypted_columns_are_refused_with_their_place(
-    delivery: Delivery, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LAKE_KEYS", f"k: {base64.b64encode(bytes(16)).decode()}")
-    delivery.put("rows.parquet", as_parquet(rows_of(0, 100)))
-    delivery.connector(
-        {
-            "columnar.encoding": "parquet",
-            "columnar.encryption.columns": "price,name",
-            "columnar.encryption.key": "k",
-            "columnar.encryption.key.list": "${env:LAKE_KEYS}",
-        }
-    )
-    assert run_here(delivery).ok
-    lake = Lake(delivery, spark, "parquet", tmp_path)
-
-    place = rf"topic {delivery.topic}\[\d\] offset \d+: columns price, name are encrypted"
-    with pytest.raises(AccessDenied, match=place):
-        lake.run()
-    assert not [*(tmp_path / "lake").rglob("*.parquet")]
 
 
 def test_a_folder_of_a_bucket_holds_the_same_rows(

@@ -80,7 +80,7 @@ def in_json(start: int, end: int) -> list[Value]:
     return [Value(n % 4, b'{"id":%d,"even":%d}' % (n, n % 2 == 0)) for n in range(start, end)]
 
 
-@pytest.mark.parametrize("encoding", ["arrow", "parquet"])
+@pytest.mark.parametrize("encoding", ["arrow", pytest.param("parquet", marks=pytest.mark.variant)])
 def test_tail_shows_the_last_rows_of_columnar_values(line: CommandLine, encoding: str) -> None:
     topic = write(line.delivery, [columnar(rows_of(0, 50), 1, encoding=encoding)])
     # Later, so that it is the last one whatever its partition.
@@ -166,7 +166,10 @@ def arranged(line: CommandLine, **config: str) -> tuple[str, str, str]:
     return delivery.topic, root + first, root + second
 
 
-@pytest.mark.parametrize("encoding", ["none", "arrow", "parquet"])
+@pytest.mark.parametrize(
+    "encoding",
+    [*(pytest.param(one, marks=pytest.mark.variant) for one in ("none", "arrow")), "parquet"],
+)
 def test_rows_are_verified_against_objects(line: CommandLine, encoding: str) -> None:
     topic, first, second = arranged(line, columnar__encoding=encoding)
     connector = ("--connector", line.delivery.connector_name)

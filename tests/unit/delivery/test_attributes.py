@@ -171,6 +171,13 @@ def test_partitions_come_from_a_column_and_others_than_the_topics_are_bad() -> N
     assert made.bad == [(2, "message.partition: the topic has the partitions 0 to 3 only")]
 
 
+def test_columnar_values_have_the_partitions_of_a_column_of_their_rows() -> None:
+    made = convert(TABLE, {"message.partition": "column:place", "columnar.encoding": "arrow"})
+
+    assert sorted(made.partitions or ()) == [-1, 3]
+    assert made.bad == [(2, "message.partition: the topic has the partitions 0 to 3 only")]
+
+
 def test_text_that_is_no_partition_is_a_bad_record() -> None:
     body = b'{"p":"1"}\n{"p":"x"}\n{"p":null}\n{"p":"0x1"}\n'
 
