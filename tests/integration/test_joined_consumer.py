@@ -1,6 +1,8 @@
 """Joined topics on a real broker: what waits is bounded, and incomplete batches are found."""
 
 import random
+import threading
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -9,9 +11,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.integration.conftest import MakeTopic
 from tests.support.columnar_topics import Reading, Topics, Value, columnar, rows_of
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.consumer import TopicConsumer
-from extentflow.errors import CorruptRecord, Misconfigured
+from extentflow.errors import CorruptRecord, Fenced, Misconfigured
 
 ROWS = 5
 COUNT = 60
@@ -211,6 +214,57 @@ def test_topics_of_different_partition_counts_are_an_error(
         pytest.raises(Misconfigured, match=rf"no partition 1 of topic {names[1]}"),
     ):
         take(consumer)
+
+
+# -- members that share partitions ----------------------------------------------------------------
+
+
+def test_members_that_share_partitions_while_reading_join_each_batch_once(
+    topics: Topics, make_topic: MakeTopic, unique: str
+) -> None:
+    """Each commit is fenced or counts; small shares pause and evict all the time."""
+    names = [make_topic(label, partitions=3) for label in ("first", "second")]
+    reading = Reading(topics, unique, *names, join_bytes=3_000)
+    taken, errors, done = [list[int](), list[int]()], list[BaseException](), threading.Event()
+
+    def read(into: list[int]) -> None:
+        try:
+            with reading.member() as consumer:
+                while not done.is_set():
+                    for batch in consumer.batches(idle_seconds=0.1):
+                        with suppress(Fenced):
+                            consumer.commit()
+                            into.append(batch.rows.column("id")[0].as_py() // ROWS)
+        except BaseException as exc:  # noqa: BLE001 - of a thread
+            errors.append(exc)
+
+    threads = [threading.Thread(target=read, args=[into]) for into in taken]
+    source, count = random.Random(1), 0
+    try:
+        while count < 300 or not taken[1]:
+            numbers = [*range(count, count + 20)]
+            order = sorted(numbers, key=lambda one: one + source.uniform(0, 6))
+            topics.write(
+                {
+                    names[0]: [part(one, ["id"], one % 3) for one in numbers],
+                    names[1]: [part(one, ["text", "filler"], one % 3) for one in order],
+                }
+            )
+            count += 20
+            for thread in threads[: 1 if count < 100 else 2]:
+                if thread.ident is None:
+                    thread.start()
+            assert count < 5_000
+        ended = lambda: len(taken[0]) + len(taken[1]) >= count or errors  # noqa: E731
+        eventually("all is read", ended, seconds=60, details=lambda: f"{count} {taken}")
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join(AWAITED_SECONDS)
+
+    assert errors == []
+    assert sorted(taken[0] + taken[1]) == [*range(count)]
+    assert reading.ids() == []
 
 
 # -- metadata of offsets --------------------------------------------------------------------------
