@@ -1,32 +1,41 @@
-"""A model of members that read the topics of column groups, crash and resume, without a broker.
+"""A model of a cluster with the topics of column groups, for consumers that join them.
 
-`Topics` hold the batches; `Member` does with a `GroupJoin` what `TopicConsumer` does, a random step
-at a time. What it yields counts when it commits, as with a sink that stores rows and positions
+`Cluster` holds the logs. Producers write transactions into them at random: a batch in each topic,
+in another order each, and the ends of transactions become known in one partition after the other.
+`Client` is what a `TopicConsumer` uses of a Kafka client; `Joining` is a consumer with that client.
+What a consumer yields counts when it commits, as with a sink that stores rows and positions
 together.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from extentflow.columnar import BatchFacts
-from extentflow.consumer import ConsumedBatch, Position
-from extentflow.consumer.joins import GroupJoin
+from extentflow.columnar.schemas import identity
+from extentflow.columnar.values import encoder
+from extentflow.consumer import ConsumedBatch, TopicConsumer
+from extentflow.consumer.joins import METADATA_BYTES
 
 Place = tuple[str, int]
+# Transactions that are open at a time.
+CONCURRENT = 6
 
 
 class Crash(Exception):  # noqa: N818 - no error
     """The end of a member."""
 
 
-def facts_of(batch: str, rows: int) -> BatchFacts:
+def facts_of(batch: str, rows: int, schema: str = "s") -> BatchFacts:
     return BatchFacts(
         encoding="arrow",
         rows=rows,
-        schema="s",
+        schema=schema,
         batch=batch,
         object="s3://b/k",
         version="v",
@@ -37,139 +46,378 @@ def facts_of(batch: str, rows: int) -> BatchFacts:
     )
 
 
+def rows_of(topic: str, batch: str, rows: int) -> pa.RecordBatch:
+    """Return rows whose one column is called as the topic."""
+    values = [f"{batch}/{row}" for row in range(rows)]
+    return pa.record_batch({topic: pa.array(values, pa.string())})
+
+
 def batch_of(
     topic: str, batch: str, offset: int, *, rows: int = 3, partition: int = 0, column: str = ""
 ) -> ConsumedBatch:
     """Return a batch whose one column is called as its topic, unless `column` is given."""
-    values = [f"{batch}/{row}" for row in range(rows)]
-    columns = pa.record_batch({column or topic: pa.array(values, pa.string())})
+    columns = rows_of(column or topic, batch, rows)
     return ConsumedBatch(topic, partition, columns, offset, facts=facts_of(batch, rows))
 
 
+def batch_in(message: "Message") -> str:
+    """Return the id of a message's batch."""
+    return dict(message.headers_)["extentflow.batch"].decode()
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as Kafka's client has it: a record, or the end of a partition."""
+
+    place: Place
+    at: int
+    headers_: Sequence[tuple[str, bytes]] = ()
+    value_: bytes | None = None
+    is_end: bool = False
+
+    def topic(self) -> str:
+        return self.place[0]
+
+    def partition(self) -> int:
+        return self.place[1]
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> KafkaError | None:
+        return KafkaError(KafkaError._PARTITION_EOF) if self.is_end else None
+
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        return self.headers_
+
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes | None:
+        return self.value_
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+
 @dataclass
-class Topics:
-    """Batches by topic and partition; those of each partition are the same in each topic."""
+class Transaction:
+    """Batches that are still to be written to each topic, and where it was begun."""
 
-    names: Sequence[str]
-    batches: Mapping[Place, Sequence[ConsumedBatch]]
+    aborts: bool
+    left: dict[str, deque[tuple[str, int, int]]]
+    first: dict[Place, int] = field(default_factory=dict)
+    is_decided: bool = False
 
-    @classmethod
-    def made(
-        cls, source: random.Random, *, topics: int, partitions: int, count: int, displaced: int
-    ) -> "Topics":
-        """Return random topics; `displaced` is how far batches stand from the leader's order."""
-        names = [f"t{number}" for number in range(topics)]
-        batches: dict[Place, Sequence[ConsumedBatch]] = {}
-        for partition in range(partitions):
-            sizes = {f"{partition}-{one}": source.randrange(1, 5) for one in range(count)}
-            for topic in names:
-                place_of = {one: at + source.uniform(0, displaced) for at, one in enumerate(sizes)}
-                order = sorted(sizes, key=place_of.__getitem__)
-                offset, found = source.randrange(3), []
-                for one in order:
-                    found.append(batch_of(topic, one, offset, rows=sizes[one], partition=partition))
-                    # Transactions leave gaps.
-                    offset += source.choice([1, 1, 1, 2, 5])
-                batches[topic, partition] = found
-        return cls(names, batches)
+
+class Cluster:
+    """Logs of topics, and what consumer groups committed."""
+
+    def __init__(self, source: random.Random, topics: Sequence[str], partitions: int) -> None:
+        self.random, self.topics, self.partitions = source, topics, partitions
+        self.places = [(topic, one) for topic in topics for one in range(partitions)]
+        self.logs: dict[Place, dict[int, Message]] = {one: {} for one in self.places}
+        self.low, self.high = dict.fromkeys(self.places, 0), dict.fromkeys(self.places, 0)
+        self.committed: dict[Place, TopicPartition] = {}
+        self.longest_metadata = 0
+        self.begun: dict[Place, int] = {}
+        self.truth: dict[str, list[str]] = {}
+        self.deleted: set[str] = set()
+        self.order: dict[int, list[str]] = {one: [] for one in range(partitions)}
+        self._open: list[Transaction] = []
+        self._count = self.planned = 0
+
+    def write(self, count: int = 0, *, together: bool = False) -> None:
+        """Write `count` batches, and end all transactions; `together`: in the same order."""
+        self.planned += count
+        while self.planned > 0 or self._open:
+            self.step(together=together)
+
+    def write_batch(self, batch: str, *, topics: Sequence[str], partition: int = 0) -> None:
+        """Write one batch to some of the topics."""
+        left = {topic: deque([(batch, partition, 2)]) for topic in topics}
+        self._open.append(Transaction(aborts=False, left=left))
+        self.truth[batch] = [f"{batch}/{row}" for row in range(2)]
+        while self._open:
+            self.step()
+
+    def _begin(self, count: int) -> int:
+        made = []
+        aborts = self.random.random() < 0.1
+        for _ in range(count):
+            batch, rows = f"b{self._count}", self.random.randrange(1, 5)
+            self._count += 1
+            made.append((batch, self.random.randrange(self.partitions), rows))
+            if not aborts:
+                self.truth[batch] = [f"{batch}/{row}" for row in range(rows)]
+        self._open.append(Transaction(aborts, {topic: deque(made) for topic in self.topics}))
+        return count
+
+    def step(self, *, together: bool = False) -> None:
+        """Go on with a random transaction; begin one of the `planned` batches."""
+        if self.planned > 0 and len(self._open) < CONCURRENT:
+            self.planned -= self._begin(min(self.planned, self.random.randrange(1, 6)))
+        if not self._open:
+            return
+        one = self.random.choice(self._open)
+        if topics := [topic for topic, left in one.left.items() if left]:
+            for topic in topics if together else [self.random.choice(topics)]:
+                self._append(one, topic, *one.left[topic].popleft())
+        elif not one.is_decided:
+            one.is_decided = True
+        elif one.first:
+            # Its end becomes known in one partition after the other.
+            place = self.random.choice(list(one.first))
+            del one.first[place]
+            self.high[place] += 1
+        else:
+            self._open.remove(one)
+
+    def _append(self, to: Transaction, topic: str, batch: str, partition: int, rows: int) -> None:
+        place = topic, partition
+        at = self.high[place]
+        self.high[place] += 1
+        to.first.setdefault(place, at)
+        if to.aborts:
+            return
+        columns = rows_of(topic, batch, rows)
+        value = encoder("arrow", "none", columns.schema)(columns).to_pybytes()
+        headers = facts_of(batch, rows, identity(columns.schema)).headers()
+        self.logs[place][at] = Message(place, at, headers, value)
+        if topic == self.topics[0]:
+            self.order[partition].append(batch)
+
+    def stable(self, place: Place) -> int:
+        """Return the offset up to which transactions have ended."""
+        return min([self.high[place], *(one.first.get(place, 2**62) for one in self._open)])
+
+    def delete(self, place: Place, before: int) -> None:
+        """Delete records, as retention does; note which batches are incomplete since."""
+        self.low[place] = max(self.low[place], min(before, self.stable(place)))
+        log = self.logs[place]
+        self.deleted |= {batch_in(log[at]) for at in log if at < self.low[place]}
+        self.logs[place] = {at: one for at, one in log.items() if at >= self.low[place]}
+
+    def whole(self) -> set[str]:
+        """Return the batches that are behind the start of each topic, and were not deleted."""
+        before = {
+            batch_in(one)
+            for place, log in self.logs.items()
+            for at, one in log.items()
+            if at < self.begun.get(place, 0)
+        }
+        return self.truth.keys() - before - self.deleted
+
+
+class Client:
+    """What a consumer uses of a Kafka client."""
+
+    def __init__(self, cluster: Cluster, *, steps: float = 0.0, most: int = 10) -> None:
+        self.cluster, self._steps, self._most = cluster, steps, most
+        self.next: dict[Place, int] = {}
+        self.paused: set[Place] = set()
+        self.delayed: dict[Place, int] = {}  # of which nothing arrives before a poll
+        self.ended: dict[Place, int] = {}
+        self.polls = self.fetched = 0
+        self.before_poll: Callable[[], None] = lambda: None
+
+    def consume(self, _count: int, _seconds: float) -> list[Message]:
+        source = self.cluster.random
+        self.polls += 1
+        if not self.polls % 20:  # transactions end at some time
+            self.cluster.step()
+        while source.random() < self._steps:
+            self.cluster.step()
+        self.before_poll()
+        found: list[Message] = []
+        for place in source.sample(sorted(self.next), len(self.next)):
+            if place not in self.paused and self.polls >= self.delayed.get(place, 0):
+                found += self._fetched(place, source.randrange(self._most + 1))
+        self.fetched += len(found)
+        return found
+
+    def _fetched(self, place: Place, most: int) -> list[Message]:
+        log, stable = self.cluster.logs[place], self.cluster.stable(place)
+        begin = self.next[place] = max(self.next[place], self.cluster.low[place])
+        found = [log[at] for at in sorted(log) if begin <= at < stable][:most]
+        if found:
+            self.next[place] = found[-1].at + 1
+        if not any(self.next[place] <= at < stable for at in log):
+            self.next[place] = max(self.next[place], stable)
+            if self.ended.get(place) != self.next[place]:
+                self.ended[place] = self.next[place]
+                found.append(Message(place, self.next[place], is_end=True))
+        return found
+
+    def committed(self, places: Sequence[TopicPartition], _seconds: float) -> list[TopicPartition]:
+        nothing = [TopicPartition(one.topic, one.partition, -1001) for one in places]
+        held = self.cluster.committed
+        return [
+            TopicPartition(at.topic, at.partition, at.offset, metadata=at.metadata or "")
+            for at in (held.get((one.topic, one.partition), one) for one in nothing)
+        ]
+
+    def get_watermark_offsets(self, place: TopicPartition, _seconds: float) -> tuple[int, int]:
+        at = place.topic, place.partition
+        return self.cluster.low[at], self.cluster.stable(at)
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        self.next = {(one.topic, one.partition): max(0, one.offset) for one in places}
+        fresh = {at: one for at, one in self.next.items() if at not in self.cluster.committed}
+        self.cluster.begun |= fresh
+        self.ended.clear()
+
+    def unassign(self) -> None:
+        self.next = {}
+
+    def pause(self, places: Sequence[TopicPartition]) -> None:
+        self.paused |= {(one.topic, one.partition) for one in places}
+
+    def resume(self, places: Sequence[TopicPartition]) -> None:
+        self.paused -= {(one.topic, one.partition) for one in places}
+
+    def seek(self, place: TopicPartition) -> None:
+        at = place.topic, place.partition
+        assert at not in self.paused
+        self.next[at] = place.offset
+        self.ended.pop(at, None)
+
+    def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
+        assert not asynchronous
+        longest = max(len(one.metadata or "") for one in offsets)
+        self.cluster.longest_metadata = max(self.cluster.longest_metadata, longest)
+        self.cluster.committed |= {(one.topic, one.partition): one for one in offsets}
+
+    def close(self) -> None:
+        self.next = {}
+
+
+class Joining(TopicConsumer):
+    """A consumer of a modelled cluster, which is its group's only member."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        *,
+        metadata_bytes: int = METADATA_BYTES,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        kafka = {"bootstrap.servers": "127.0.0.1:1"}
+        super().__init__(kafka, cluster.topics, group="g", join=True, **options)
+        self._client.close()
+        self._cluster, self._client = cluster, client  # type: ignore[assignment]
+        assert self._join is not None
+        self._join.metadata_bytes = metadata_bytes
+        self.join_partitions()
+
+    def join_partitions(self) -> None:
+        """Assign all partitions, as the group does."""
+        client: Consumer = self._client
+        self._assign(client, [TopicPartition(*one) for one in self._cluster.places])
+
+    def leave(self, place: Place) -> None:
+        """Take one partition away."""
+        self._assigned.discard(place)
+        del self._client.next[place]  # type: ignore[attr-defined]
+
+    def rebalance(self) -> None:
+        """Take all partitions away, and give them back."""
+        self._revoke(self._client, [TopicPartition(*one) for one in self._assigned])
+        self.join_partitions()
+
+    def _ends_of(self, places: Any) -> Mapping[Place, int]:  # noqa: ANN401
+        return {one: self._cluster.high[one] for one in places}
 
     @property
-    def truth(self) -> dict[int, list[str]]:
-        """The rows of each partition in the leader's order."""
-        leader = self.names[0]
-        return {
-            partition: [row for one in found for row in one.rows.column(0).to_pylist()]
-            for (topic, partition), found in self.batches.items()
-            if topic == leader
-        }
-
-    def ends(self, place: Place) -> int:
-        """Return the offset behind the last batch."""
-        return self.batches[place][-1].offset + 1
+    def held_bytes(self) -> int:
+        """How many bytes of rows wait."""
+        assert self._join is not None
+        return self._join.held_bytes
 
 
 @dataclass
-class Committed:
-    """What survives members: positions, and the rows that were stored with them."""
+class Reader:
+    """Reads a cluster by members that come and go; `rows` are those that were committed."""
 
-    positions: dict[Place, Position] = field(default_factory=dict)
+    cluster: Cluster
+    crash: float = 0.0
+    commit: float = 0.3
+    rebalance: float = 0.0
+    steps: float = 0.0
+    deletes: float = 0.0
+    options: Mapping[str, Any] = field(default_factory=dict)
     rows: dict[int, list[str]] = field(default_factory=dict)
-    longest_metadata: int = 0
+    most_held: int = 0
+    fetched: int = 0
+    # With more of them, no member comes far.
+    _rebalances: int = 10
+    _pending: list[tuple[int, str]] = field(default_factory=list)
 
-    def position(self, place: Place) -> Position:
-        """Return a position as it comes back from the broker."""
-        at = self.positions.get(place, Position(0))
-        return Position.of(at.offset, at.to_metadata())
+    def read(self) -> None:
+        """Read to the end, by as many members as it takes."""
+        for _ in range(500):
+            try:
+                self._read_as_member()
+            except Crash:
+                continue
+            return
+        raise AssertionError("no member came to the end")
 
-
-class Member:
-    """One member of the group, until it ends or crashes."""
-
-    def __init__(self, topics: Topics, committed: Committed, source: random.Random) -> None:
-        self._topics, self._committed, self._random = topics, committed, source
-        self._join = GroupJoin(topics.names, None)
-        self._starts = {place: committed.position(place) for place in topics.batches}
-        for (topic, partition), at in self._starts.items():
-            self._join.begin(topic, partition, at)
-        self._next = {place: at.offset for place, at in self._starts.items()}
-        self._positions: dict[Place, Position] = {}
-        self._pending: dict[int, list[str]] = {}
-
-    def read(self, *, crash: float, commit: float) -> None:
-        """Read to the end; raise Crash with a probability for each batch."""
-        while left := [place for place in self._next if self._fetched(place, 1)]:
-            place = self._random.choice(left)
-            fetched = self._fetched(place, self._random.choice([1, 1, 2, 10]))
-            self._next[place] = fetched[-1].offset + 1
-            unread = [one for each in fetched if (one := self._unread(each)) is not None]
-            for batch in self._join.add(unread):
-                self._positions[batch.topic, batch.partition] = batch.after(batch.rows.num_rows)
-                self._join.yielded(batch)
-                self._handle(batch, commit)
-                if self._random.random() < crash:
+    def _read_as_member(self) -> None:
+        self._pending = []
+        client = Client(self.cluster, steps=self.steps)
+        with Joining(self.cluster, client, **self.options) as member:
+            client.before_poll = lambda: self._disturb(member, client)
+            for batch in member.batches(until_end=True):
+                self._handle(member, batch)
+                if self._chance(self.crash):
                     raise Crash
-                self._join.finish(batch)
-            if self._random.random() < commit:
-                self.commit()
-        self.commit()
+                if self._chance(self.commit):
+                    self._commit(member)
+            self._commit(member)
 
-    def _handle(self, batch: ConsumedBatch, commit: float) -> None:
+    def _disturb(self, member: Joining, client: Client) -> None:
+        self.most_held = max(self.most_held, member.held_bytes)
+        self.fetched = client.fetched
+        if self._chance(self.deletes):
+            place = self.cluster.random.choice(self.cluster.places)
+            self.cluster.delete(place, self.cluster.random.randrange(self.cluster.high[place] + 1))
+        assert client.polls < 20_000, "it reads for ever"
+        if self._rebalances and self._chance(self.rebalance):
+            self._rebalances -= 1
+            self._pending = []
+            member.rebalance()
+
+    def _handle(self, member: Joining, batch: ConsumedBatch) -> None:
         """Take the rows of a batch, perhaps in parts with a commit between them."""
         parts = [tuple(row.values()) for row in batch.rows.to_pylist()]
         assert all(len(set(row)) == 1 for row in parts), "columns of different rows"
-        assert all(len(row) == len(self._topics.names) for row in parts)
-        rows = [row[0] for row in parts]
-        taken = 0
-        if self._random.random() < commit:
-            taken = self._random.randrange(len(rows) + 1)
-            self._take(batch.partition, rows[:taken])
-            self._positions[batch.topic, batch.partition] = batch.after(taken)
-            self.commit()
-        self._take(batch.partition, rows[taken:])
-        self._positions[batch.topic, batch.partition] = batch.after(len(rows))
-        if self._random.random() < commit:
-            self.commit()
+        assert all(len(row) == len(self.cluster.topics) for row in parts)
+        rows, taken = [(batch.partition, row[0]) for row in parts], 0
+        if self._chance(self.commit):
+            taken = self.cluster.random.randrange(len(rows) + 1)
+            self._pending += rows[:taken]
+            member.handled(batch, taken)
+            self._commit(member)
+        self._pending += rows[taken:]
+        member.handled(batch, len(rows))
+        if self._chance(self.commit):
+            self._commit(member)
 
-    def _take(self, partition: int, rows: Sequence[str]) -> None:
-        self._pending.setdefault(partition, []).extend(rows)
+    def _commit(self, member: Joining) -> None:
+        member.commit()
+        for partition, row in self._pending:
+            self.rows.setdefault(partition, []).append(row)
+        self._pending = []
 
-    def commit(self) -> None:
-        """Store the positions, and what was taken up to them."""
-        positions = {**self._positions, **self._join.positions(self._positions)}
-        self._committed.positions.update(positions)
-        metadata = [len(at.to_metadata()) for at in positions.values()]
-        self._committed.longest_metadata = max([self._committed.longest_metadata, *metadata])
-        for partition, rows in self._pending.items():
-            self._committed.rows.setdefault(partition, []).extend(rows)
-        self._pending = {}
+    def _chance(self, probability: float) -> bool:
+        return self.cluster.random.random() < probability
 
-    def _fetched(self, place: Place, most: int) -> Sequence[ConsumedBatch]:
-        return [one for one in self._topics.batches[place] if one.offset >= self._next[place]][
-            :most
-        ]
-
-    def _unread(self, batch: ConsumedBatch) -> ConsumedBatch | None:
-        start = self._starts[batch.topic, batch.partition]
-        if start.has_done(batch.offset):
-            return None
-        return batch.skip(start.row) if batch.offset == start.offset and start.row else batch
+    def expect(self, batches: Collection[str]) -> None:
+        """Assert that the rows of these batches were read, and each row once, in order."""
+        for partition, order in self.cluster.order.items():
+            read, truth = self.rows.get(partition, []), self.cluster.truth
+            expected = [row for batch in order for row in truth[batch] if row in {*read}]
+            assert read == expected
+            assert {row for one in order if one in batches for row in truth[one]} <= {*read}

@@ -3,13 +3,21 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from extentflow.columnar import ENCODING, ROWS
 from extentflow.errors import CorruptRecord
-from extentflow.services.topics import Verified, _difference, _Digests, _rows_of
+from extentflow.services.topics import (
+    Verified,
+    _as_json,
+    _difference,
+    _Digests,
+    _key_types,
+    _rows_of,
+)
 from extentflow.sink.reader import ConsumedRecord
 
 
@@ -64,3 +72,44 @@ def test_rows_of_a_record_are_those_that_its_headers_state() -> None:
     assert _rows_of("t", record(None)) == (0, "")
     with pytest.raises(CorruptRecord, match=r"topic t\[2\] offset 7"):
         _rows_of("t", damaged)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "values"),
+    [
+        (pa.int8(), pa.int64(), [1, -3, None]),
+        (pa.int64(), pa.uint64(), [1, 2**62]),
+        (pa.string(), pa.large_string(), ["a", "\u00e9", None]),
+        (pa.decimal128(5, 2), pa.decimal256(60, 2), [Decimal("1.50"), Decimal("-0.01")]),
+    ],
+)
+def test_keys_of_types_of_one_kind_are_compared_and_have_the_same_text(
+    one: pa.DataType, other: pa.DataType, values: list[object]
+) -> None:
+    batches = [pa.record_batch({"key": pa.array(values, type_)}) for type_ in (one, other)]
+
+    kinds = [dict(_key_types(batch.schema)) for batch in batches]
+
+    assert kinds[0] == kinds[1] != {}
+    assert _as_json(batches[0]).to_pylist() == _as_json(batches[1]).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.float32(), pa.float64()),
+        (pa.decimal128(5, 2), pa.decimal128(5, 1)),
+        (pa.timestamp("ms"), pa.timestamp("us")),
+        (pa.int64(), pa.string()),
+    ],
+)
+def test_keys_of_types_of_other_kinds_are_not_compared(
+    one: pa.DataType, other: pa.DataType
+) -> None:
+    kinds = [dict(_key_types(pa.schema([("key", type_)]))) for type_ in (one, other)]
+
+    assert kinds[0] != kinds[1]
+
+
+def test_a_column_of_nulls_is_of_any_kind() -> None:
+    assert dict(_key_types(pa.schema([("key", pa.null())]))) == {}

@@ -1,7 +1,8 @@
 """Rows as a consumer gets them, and positions between them."""
 
 import json
-from collections.abc import Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -11,27 +12,48 @@ from extentflow.columnar import BatchFacts
 
 # Of numbers in metadata that other clients may have written.
 _MOST = 2**63 - 1
+# Of a byte of a variable-length integer: its bits, and whether there are more.
+_LOW_BITS, _MORE = 0x7F, 0x80
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where reading a partition continues: before row `row` of the record at `offset`.
+    """Where reading a partition continues: before row `row` of the first record that is not done.
 
-    `done` are ranges of offsets, first and last, from there on that were handled before their turn:
-    of a topic of column groups, whose batches are handled in the order of another topic.
+    `done` are ranges of offsets, first and last, in ascending order, that were handled already. Of
+    a topic that follows in a join: behind `offset`, because its batches are handled in the order of
+    another topic. Of the topic that leads: one range at `offset`, which is read again so that what
+    is done in the others follows from it (`joins`). Of both, where reading began at the latest
+    records: batches before `boundary` may have their other columns before the start there.
     """
 
     offset: int
     row: int = 0
     done: tuple[tuple[int, int], ...] = ()
+    boundary: int = 0
+
+    @property
+    def resumes_at(self) -> int:
+        """The offset from which on records are not done, but for ranges behind it."""
+        return self.done[0][1] + 1 if self.done and self.done[0][0] == self.offset else self.offset
+
+    def has_done(self, offset: int) -> bool:
+        """Whether the record at an offset was handled already."""
+        return any(first <= offset <= last for first, last in self.done)
 
     def to_metadata(self) -> str:
-        """Return the metadata of the committed offset; empty at the start of a record."""
+        """Return the metadata of the committed offset; empty at the start of a record.
+
+        `{"row":1200,"done":"AgEFAA=="}`: `done` has, for each range, the offsets between it and the
+        one before, and those behind its first, as base64 of variable-length integers (LEB128).
+        """
         members: dict[str, object] = {}
         if self.row:
             members["row"] = self.row
         if self.done:
-            members["done"] = [[one - self.offset for one in each] for each in self.done]
+            members["done"] = b64encode(_distances(self.offset, self.done)).decode()
+        if self.boundary:
+            members["boundary"] = self.boundary
         return json.dumps(members, separators=(",", ":")) if members else ""
 
     @classmethod
@@ -39,18 +61,13 @@ class Position:
         """Return a committed position; metadata of other clients means the start of the record."""
         try:
             found = json.loads(metadata or "{}")
-        except (ValueError, RecursionError):
+            row, boundary = found.get("row", 0), found.get("boundary", 0)
+            if not (_is_number(row) and _is_number(boundary)):
+                return cls(offset)
+            distances = b64decode(found.get("done", ""), validate=True)
+            return cls(offset, row, tuple(_ranges(offset, distances)), boundary)
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return cls(offset)
-        if not isinstance(found, dict):
-            return cls(offset)
-        row, done = found.get("row", 0), found.get("done", [])
-        if not _is_number(row) or not isinstance(done, list) or not all(map(_is_range, done)):
-            return cls(offset)
-        return cls(offset, row, tuple((offset + first, offset + last) for first, last in done))
-
-    def has_done(self, offset: int) -> bool:
-        """Whether the record at an offset was handled before its turn."""
-        return any(first <= offset <= last for first, last in self.done)
 
 
 def _is_number(value: object) -> bool:
@@ -58,13 +75,38 @@ def _is_number(value: object) -> bool:
     return type(value) is int and 0 <= value <= _MOST
 
 
-def _is_range(value: object) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2  # noqa: PLR2004 - first and last
-        and all(map(_is_number, value))
-        and value[0] <= value[1]
-    )
+def _distances(offset: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+    found, before = bytearray(), offset
+    for first, last in ranges:
+        for number in (first - before, last - first):
+            left = number
+            while left > _LOW_BITS:
+                found.append(left & _LOW_BITS | _MORE)
+                left >>= 7
+            found.append(left)
+        before = last
+    return bytes(found)
+
+
+def _ranges(offset: int, distances: bytes) -> Iterator[tuple[int, int]]:
+    """Yield ranges of offsets. Raises ValueError for bytes that are none."""
+    numbers: list[int] = []
+    number = shift = 0
+    for byte in distances:
+        number |= (byte & _LOW_BITS) << shift
+        shift += 7
+        if not byte & _MORE:
+            numbers.append(number)
+            number = shift = 0
+    if shift or len(numbers) % 2:
+        raise ValueError("the last range is not complete")
+    last = offset
+    for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
+        first = last + gap
+        last = first + length
+        if last > _MOST:
+            raise ValueError(f"{last} is no offset")
+        yield first, last
 
 
 @dataclass(frozen=True, slots=True)

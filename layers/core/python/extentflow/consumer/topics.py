@@ -7,7 +7,8 @@ assigned ──committed offset, row──> reading ──batch──> caller �
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from itertools import groupby
 from types import TracebackType
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from extentflow.columnar import EXTENT, OBJECT
 from extentflow.config.columns import JSON_SCHEMA
+from extentflow.consumer import joins
 from extentflow.consumer.batches import ConsumedBatch, Position
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.values import FindSchema, ValueReader
@@ -31,7 +33,8 @@ from extentflow.formats.parquet_keys import KeyService, MasterKeys
 from extentflow.sink.headers import by_name
 from extentflow.sink.producer import LOG, error_of, translate
 from extentflow.sink.reader import ConsumedRecord, consumed, consumer_settings
-from extentflow.sink.settings import Sign, with_tokens
+from extentflow.sink.settings import Sign, Timeouts, client_settings, with_tokens
+from extentflow.sink.topics import Admin
 
 POLL_RECORDS = 10_000
 POLL_SECONDS = 0.1
@@ -47,8 +50,11 @@ class TopicConsumer:
     JSON values and their types, as `json.schema` of a connector has them; None: the values show
     them. `find_schema` returns schemas of a registry by their ids. With `join`, the topics are
     those of column groups of the same rows: a batch has the columns of all of them, and the first
-    topic decides the order. `start`: `earliest` or `latest`, where the group has no offset. `keys`
-    decrypt columns of columnar values: the master keys `id:base64, id:base64`, or a service such as
+    topic decides the order. `join_bytes` bounds the rows that wait for their other columns: each
+    partition of a topic holds at most an equal share and one batch. `skip_incomplete` leaves out
+    batches of which a topic does not have the columns; otherwise they are errors. `start`:
+    `earliest` or `latest`, where the group has no offset. `keys` decrypt columns of columnar
+    values: the master keys `id:base64, id:base64`, or a service such as
     `extentflow.aws.kms.AwsKms()`, one for the process.
 
     A context manager. All calls raise SinkUnavailable where brokers do not answer, and
@@ -65,6 +71,8 @@ class TopicConsumer:
         schema: str | None = None,
         find_schema: FindSchema | None = None,
         join: bool = False,
+        join_bytes: int = joins.JOIN_BYTES,
+        skip_incomplete: bool = False,
         start: str = "earliest",
         sign: Sign | None = None,
         keys: str | KeyService | None = None,
@@ -76,10 +84,17 @@ class TopicConsumer:
             find_schema=find_schema,
             keys=MasterKeys.of(keys, "keys") if isinstance(keys, str) else keys,
         )
-        self._join = GroupJoin(topics, columns) if join else None
+        self._join: GroupJoin | None = None
+        if join:
+            self._join = GroupJoin(
+                topics, columns, most_bytes=join_bytes, skips_incomplete=skip_incomplete
+            )
+        self._kafka, self._sign, self._start = kafka, sign, start
         self._subject = f"topics {', '.join(topics)} for group {group}"
         self._assigned: set[Place] = set()
         self._ended: set[Place] = set()
+        self._reached: dict[Place, int] = {}
+        self._paused: set[Place] = set()
         self._positions: dict[Place, Position] = {}
         self._starts: dict[Place, Position] = {}
         self._fetched: deque[tuple[str, list[ConsumedRecord]]] = deque()
@@ -118,18 +133,17 @@ class TopicConsumer:
         Ends never, unless `until_end`: when every assigned partition was read to its end; or after
         `idle_seconds` without a record. Raises CorruptRecord for a value that cannot be decoded:
         its message names the offset; nothing of it is skipped. AccessDenied, likewise, for
-        encrypted columns without their keys.
+        encrypted columns without their keys. Of a join, CorruptRecord also for a batch of which a
+        topic does not have the columns: the message names it, and that topic.
         """
         arrived = time.monotonic()
         while True:
-            while (batch := self._next()) is not None:
+            while (batch := self._next(until_end=until_end)) is not None:
                 arrived = time.monotonic()
                 self.handled(batch, batch.rows.num_rows)
                 if self._join is not None:
                     self._join.yielded(batch)
                 yield batch
-            if self._join is not None:
-                self._join.require_progress(time.monotonic(), ended=self._ended)
             waiting = self._join is not None and self._join.is_waiting
             if until_end and self._assigned and self._ended >= self._assigned and not waiting:
                 return
@@ -201,9 +215,9 @@ class TopicConsumer:
 
         Raises Fenced where the group gave the partitions to another member meanwhile.
         """
-        positions = dict(self._positions)
+        positions: Mapping[Place, Position] = self._positions
         if self._join is not None:
-            positions |= self._join.positions(self._positions)
+            positions = self._join.positions(self._positions)
         offsets = [
             TopicPartition(topic, partition, at.offset, metadata=at.to_metadata())
             for (topic, partition), at in positions.items()
@@ -256,23 +270,76 @@ class TopicConsumer:
                     found.setdefault(place, Position(record.offset))
         return found
 
-    def _next(self) -> ConsumedBatch | None:
+    def _next(self, *, until_end: bool) -> ConsumedBatch | None:
         """Return the next batch; None: nothing has arrived. What is fetched outlives a loop."""
-        if not self._ready and not self._fetched:
-            records = [one for one in self._messages() if one[0] in self._assigned]
-            for (topic, _), part in groupby(records, lambda one: one[0]):
-                runs = self._reader.runs([record for _, record in part])
-                self._fetched.extend((topic, run) for run in runs)
-        while self._fetched and not self._ready:
-            topic, run = self._fetched[0]
-            # A value that cannot be decoded stays the next one.
+        found = self._complete()
+        if found is None and not self._fetched:
+            self._fetch(until_end=until_end)
+        while found is None and self._fetched:
+            self._decode()
+            found = self._complete()
+        return found
+
+    def _complete(self) -> ConsumedBatch | None:
+        if self._ready:
+            return self._ready.popleft()
+        return None if self._join is None else self._join.take(time.monotonic())
+
+    def _fetch(self, *, until_end: bool) -> None:
+        if self._join is not None:
+            self._steer(self._join, until_end=until_end)
+        records = [one for one in self._messages() if one[0] in self._assigned]
+        for (topic, _), part in groupby(records, lambda one: one[0]):
+            runs = self._reader.runs([record for _, record in part])
+            self._fetched.extend((topic, run) for run in runs)
+
+    def _decode(self) -> None:
+        """Decode what was fetched first. A value that cannot be decoded stays the next one."""
+        topic, run = self._fetched[0]
+        place, join = (topic, run[0].partition), self._join
+        if join is None or join.takes(*place, run[0].offset):
             found = [self._unread(one) for one in self._reader.read(topic, run)]
-            self._fetched.popleft()
             left = [one for one in found if one is not None and one.rows.num_rows]
-            self._ready.extend(left if self._join is None else self._join.add(left))
-        if not self._ready and self._join is not None:
-            self._ready.extend(self._join.add([]))  # raises again what it raised
-        return self._ready.popleft() if self._ready else None
+            if join is None:
+                self._ready.extend(left)
+            elif left:
+                for one in left:
+                    join.add(one, time.monotonic())
+            else:
+                join.leave_out(*place, run[0].offset)
+        self._fetched.popleft()
+
+    def _steer(self, join: GroupJoin, *, until_end: bool) -> None:
+        """Decide about batches that wait; pause partitions, and read them again from elsewhere."""
+        for place in self._reached.keys() & self._assigned:
+            join.reached(*place, self._reached[place])
+        self._reached.clear()
+        is_last = until_end and self._ended >= self._assigned - self._paused
+        overdue = join.overdue(time.monotonic() - (0 if is_last else joins.JOIN_SECONDS))
+        if missing := [place for place in overdue if place not in self._assigned]:
+            topic, partition = missing[0]
+            raise Misconfigured(
+                f"{self._subject}: this member has no partition {partition} of topic {topic};"
+                " topics of column groups need the same number of partitions"
+            )
+        join.settle(self._ends_of(overdue) if overdue else {})
+        flow = join.flow()
+        paused = flow.paused & self._assigned
+        try:
+            self._client.resume([TopicPartition(*one) for one in self._paused - paused])
+            self._client.pause([TopicPartition(*one) for one in paused - self._paused])
+            for place, offset in flow.rewound.items():
+                self._client.seek(TopicPartition(*place, offset))
+                self._ended.discard(place)
+        except KafkaException as exc:
+            self._raise(error_of(exc))
+        self._paused = set(paused)
+
+    def _ends_of(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Return the ends of partitions, open transactions included."""
+        settings = with_tokens(client_settings(self._kafka, {}), self._sign)
+        with Admin(settings, Timeouts()) as admin:
+            return admin.ends_of([*places])
 
     def _unread(self, batch: ConsumedBatch) -> ConsumedBatch | None:
         """Return a batch without the rows that were handled before this member began."""
@@ -282,7 +349,7 @@ class TopicConsumer:
         if start.has_done(batch.offset):
             return None
         # Other clients may have written a row that the batch does not have.
-        begun = batch.facts is not None and batch.offset == start.offset
+        begun = batch.facts is not None and batch.offset == start.resumes_at
         return batch.skip(start.row) if begun and start.row < batch.rows.num_rows else batch
 
     def _messages(self) -> list[tuple[Place, ConsumedRecord]]:
@@ -304,14 +371,16 @@ class TopicConsumer:
                 found.append((place, consumed(message)))
             elif error.name() == "_PARTITION_EOF":
                 self._ended.add(place)
+                self._reached[place] = message.offset() or 0
             elif error.fatal() or not error.retriable():
                 self._raise(error)
         return found
 
     def _begin(self, place: Place, at: Position) -> None:
         self._starts[place] = at
-        if self._join is not None:
+        if self._join is not None:  # it leaves out what is done itself
             self._join.begin(*place, at)
+            self._starts[place] = Position(at.resumes_at, at.row)
 
     def _read_from(self, places: Mapping[Place, Position]) -> None:
         """Continue at other positions; what was fetched is dropped."""
@@ -343,8 +412,11 @@ class TopicConsumer:
 
     def _assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         self._assignment += 1
+        starts: Mapping[Place, Position] = {}
         try:
             committed = client.committed(partitions, REQUEST_SECONDS)
+            if self._join is not None:
+                starts = self._start_together(client, committed)
         except KafkaException as exc:
             # Without positions nothing may be read. The client would assign the partitions itself.
             client.unassign()
@@ -356,7 +428,32 @@ class TopicConsumer:
             self._assigned.add(place)
             if one.offset >= 0:
                 self._begin(place, Position.of(one.offset, one.metadata))
+            elif place in starts:
+                self._begin(place, starts[place])
+                one.offset = starts[place].offset
         client.assign(committed)
+
+    def _start_together(
+        self, client: Consumer, committed: Sequence[TopicPartition]
+    ) -> Mapping[Place, Position]:
+        """Return where to begin partitions of joined topics that have no committed offset.
+
+        With `latest`, a transaction may be before the start of one topic and behind that of
+        another one. Such a transaction has ended before all starts are known: so its batches are
+        before the boundaries, the ends of the logs then.
+        """
+        fresh = {(one.topic, one.partition): one for one in committed if one.offset < 0}
+        found: dict[Place, Position] = {}
+        for place, one in fresh.items():
+            low, high = client.get_watermark_offsets(one, REQUEST_SECONDS)
+            found[place] = Position(high if self._start == "latest" else low)
+        others = {one.partition for one in committed if one.offset >= 0}
+        # Where a topic is new to the group, those that were read before lack its columns for long.
+        together = [place for place in fresh if place[1] not in others]
+        if self._start == "latest" and together:
+            for place, end in self._ends_of(together).items():
+                found[place] = replace(found[place], boundary=end)
+        return found
 
     def _revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._assignment += 1
@@ -366,8 +463,13 @@ class TopicConsumer:
             self._ended.discard(place)
             self._positions.pop(place, None)
             self._starts.pop(place, None)
+            self._reached.pop(place, None)
+        gone = {(one.topic, one.partition) for one in partitions}
         if self._join is not None:
-            self._join.forget({(one.topic, one.partition) for one in partitions})
+            self._join.forget(gone)
+        # A partition that comes back would be paused.
+        self._client.resume([TopicPartition(*one) for one in self._paused & gone])
+        self._paused -= gone
 
     def _raise(self, error: KafkaError) -> NoReturn:
         if error.name() in ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"):

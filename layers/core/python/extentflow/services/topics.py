@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import types
 
 from extentflow.columnar import ENCODING, BatchFacts, is_columnar
 from extentflow.columnar.values import decode
@@ -158,7 +159,7 @@ class Topics:
         reader, digests = ValueReader(keys, keys=self.keys), _Digests()
         objects: Counter[str] = Counter()
         rows = records_read = 0
-        types: pa.Schema | None = None
+        kinds: dict[str, str] = {}
         for records in self._all(topic, ends):
             records_read += len(records)
             for record in records:
@@ -167,13 +168,13 @@ class Topics:
                 if uri:
                     objects[uri] += count
             for batch in _batches(reader, topic, records) if keys else ():
-                types = types or batch.rows.schema
-                if batch.rows.schema != types:
-                    raise Misconfigured(
-                        f"topic {topic}: the columns {', '.join(keys)} have several types, first"
-                        f" {types}, and at offset {batch.offset} of partition {batch.partition}"
-                        f" {batch.rows.schema}; keys of several types are not compared"
-                    )
+                for name, kind in _key_types(batch.rows.schema):
+                    if kinds.setdefault(name, kind) != kind:
+                        raise Misconfigured(
+                            f"topic {topic}: the column {name} is {kinds[name]} at first, and at"
+                            f" offset {batch.offset} of partition {batch.partition} {kind}; keys of"
+                            " these types are not compared"
+                        )
                 digests.add(_as_json(batch.rows))
         found = TopicCount(topic, rows, records_read, len(ends), dict(objects))
         if not keys:
@@ -305,6 +306,23 @@ def _difference(expected: _Digests, found: _Digests) -> tuple[int, int]:
     np.add.at(balance, places[: len(wanted)], wanted_counts)
     np.add.at(balance, places[len(wanted) :], -there_counts)
     return int(balance[balance > 0].sum()), int(-balance[balance < 0].sum())
+
+
+def _key_types(schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """Yield columns and what their types are as JSON: equal values of a kind have the same text.
+
+    A column of nulls is of any kind. Floats of other sizes, instants of other units and decimals
+    of other scales are written with other digits.
+    """
+    for column in schema:
+        if types.is_integer(column.type):
+            yield column.name, "an integer"
+        elif types.is_string(column.type) or types.is_large_string(column.type):
+            yield column.name, "text"
+        elif types.is_decimal(column.type):
+            yield column.name, f"a decimal with {column.type.scale} digits behind the point"
+        elif not types.is_null(column.type):
+            yield column.name, str(column.type)
 
 
 def _rows_of(topic: str, record: ConsumedRecord) -> tuple[int, str]:

@@ -169,13 +169,17 @@ class Admin:
     def end_offsets(self, name: str) -> dict[int, int]:
         """Return the end offset of each partition of a topic, as `Broker.end_offsets`."""
         (facts,) = self.topic_facts([name])
-        places = (TopicPartition(name, one) for one in range(facts.partitions))
-        latest: OffsetSpec = LatestSpec()  # type: ignore[no-untyped-call]
-        wanted = dict.fromkeys(places, latest)
+        found = self.ends_of([(name, one) for one in range(facts.partitions)])
+        return {partition: end for (_, partition), end in found.items()}
 
-        def request(seconds: float) -> dict[int, int]:
+    def ends_of(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return the end offsets of partitions of topics, as `Broker.end_offsets`."""
+        latest: OffsetSpec = LatestSpec()  # type: ignore[no-untyped-call]
+        wanted = dict.fromkeys((TopicPartition(*place) for place in places), latest)
+
+        def request(seconds: float) -> dict[tuple[str, int], int]:
             found = self._client.list_offsets(wanted, request_timeout=seconds)
-            return {place.partition: one.result().offset for place, one in found.items()}
+            return {(at.topic, at.partition): one.result().offset for at, one in found.items()}
 
         return self._send(request)
 
