@@ -7,6 +7,7 @@ A row that a transform or a converter rejects becomes a bad record, and its chun
 converted again without it. A row that a transform drops is counted, and nothing else.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -235,9 +236,11 @@ class Pipeline:
     ) -> Iterator[Callable[[], ConvertedChunk]]:
         """Yield the conversion of each chunk."""
         for chunk in chunks:
-            if isinstance(chunk, StoredRows) and conversion is not None:
+            if isinstance(chunk, StoredRows):
+                if not isinstance(conversion, _ColumnConversion):
+                    raise TypeError("rows as they are stored are no values of single rows")
                 yield partial(conversion.pass_through, chunk)
-            elif isinstance(chunk, Chunk):
+            else:
                 if conversion is None:
                     conversion = _Conversion.open(self, extent, chunk.batch)
                 yield partial(self._convert, chunk, conversion)
@@ -252,7 +255,7 @@ class Pipeline:
         alone = self.chain is None and self.key is None
         return columns is not None and alone and columns.encryption is None
 
-    def _passing(self, extent: Extent) -> "_Conversion | None":
+    def _passing(self, extent: Extent) -> "_ColumnConversion | None":
         """Return the conversion of rows that go into values as an object stores them.
 
         None: they do not, or something changes them.
@@ -266,7 +269,8 @@ class Pipeline:
             return None
         if not isinstance(self.format, SchemaFormat) or not isinstance(self.format, StoredFormat):
             return None
-        return _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
+        opened = _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
+        return opened if isinstance(opened, _ColumnConversion) else None
 
     def _stored(
         self, extent: Extent, position: int, most_bytes: int
@@ -348,18 +352,29 @@ class _Made:
 
 
 @dataclass(frozen=True, slots=True)
-class _Conversion:
+class _Prepared:
+    """Rows of a chunk behind the transforms, with keys and attributes. `topics`: of each row."""
+
+    batch: pa.RecordBatch
+    locations: Sequence[int]
+    topic: str
+    topics: pa.StringArray | None
+    keys: pa.Array | None
+    attributes: _Attributes
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion(ABC):
     """The transforms and converters of one extent, opened with its first schema."""
 
     pipeline: Pipeline
     extent: Extent
-    value: Converter | BoundColumnValues
     key: Converter | None
     attributes: BoundAttributes | None
     chain: Chain | None
 
-    @classmethod
-    def open(cls, pipeline: Pipeline, extent: Extent, first: pa.RecordBatch) -> "_Conversion":
+    @staticmethod
+    def open(pipeline: Pipeline, extent: Extent, first: pa.RecordBatch) -> "_Conversion":
         """Open all of it, before the first record.
 
         Raises UnsupportedType, and for a converter with a registry as `open_converter`.
@@ -380,15 +395,15 @@ class _Conversion:
                 key_schema = rows.keys.schema
             else:
                 build = pipeline.fixed_key
-        value: Converter | BoundColumnValues
         if pipeline.columns is not None:
             with _located(extent, _COLUMNS):
                 unit = pipeline.format.location_unit
-                value = pipeline.columns.bind(schema, extent, unit, pipeline.topic)
-        else:
-            value = _create_converter(pipeline.value, schema, extent, _VALUES)
+                columns = pipeline.columns.bind(schema, extent, unit, pipeline.topic)
+            key = _create_converter(build, key_schema, extent, _KEYS) if build else None
+            return _ColumnConversion(pipeline, extent, key, attributes, chain, columns)
+        value = _create_converter(pipeline.value, schema, extent, _VALUES)
         key = _create_converter(build, key_schema, extent, _KEYS) if build else None
-        return cls(pipeline, extent, value, key, attributes, chain)
+        return _RowConversion(pipeline, extent, key, attributes, chain, value)
 
     def convert(self, chunk: Chunk, rejected: dict[int, str]) -> _Made | None:
         """Return the payloads of a chunk; None if rows are `rejected`, by their ordinals in it."""
@@ -413,88 +428,16 @@ class _Conversion:
         found: dict[int, str] = {}
         keys = None if self.key is None else _convert_rows(self.key, key_batch, found)
         attributes = self._attributes(chunk, rows, found)
-        made: _Made | None = None
-        if not isinstance(self.value, BoundColumnValues):
-            values = _convert_rows(self.value, batch, found)
-            if not found:
-                made = _Made(self._records(topic, values, keys, attributes), locations, topics)
-        elif not found:
-            # All rows have the same headers and timestamp (`config.parsing`).
-            shared, time = self._shared()
-            of_rows = RowBatch(
-                columns=batch,
-                locations=locations,
-                topic=topic,
-                topics=topics,
-                keys=keys,
-                partitions=attributes[2],
-                partition=self.pipeline.partition,
-                headers=shared,
-                timestamp=time,
-            )
-            made = self._in_batches(self.value, of_rows, found)
+        prepared = _Prepared(batch, locations, topic, topics, keys, attributes)
+        made = self._made(prepared, found)
         if found:
             places = found if rows is None else rows.ordinals[list(found)].tolist()
             rejected.update(zip(places, found.values(), strict=True))
         return made
 
-    def _records(
-        self, topic: str, values: pa.Array, keys: pa.Array | None, attributes: _Attributes
-    ) -> Records:
-        headers, timestamps, partitions = attributes
-        return Records(
-            topic,
-            values,
-            keys,
-            headers=headers,
-            partition=self.pipeline.partition,
-            timestamps=timestamps,
-            partitions=partitions,
-        )
-
-    @property
-    def most_stored_bytes(self) -> int:
-        """The most bytes of a value that is passed on as it is stored."""
-        headers, _ = self._shared()
-        return self.value.most_bytes(headers) if isinstance(self.value, BoundColumnValues) else 0
-
-    def pass_through(self, stored: StoredRows) -> ConvertedChunk:
-        """Return rows as they are stored as one record."""
-        value = self.value
-        if not isinstance(value, BoundColumnValues):
-            raise TypeError("rows as they are stored are no values of single rows")
-        headers, time = self._shared()
-        records = value.stored(
-            stored, self.pipeline.topic, self.pipeline.partition, headers, timestamp=time
-        )
-        rows = len(stored.locations)
-        shift = stored.next_position - int(stored.locations[-1]) - 1
-        cuts = [(1, rows)]
-        return ConvertedChunk(records, stored.locations, (), stored.next_position, shift, cuts=cuts)
-
-    def _shared(self) -> tuple[Headers, int | None]:
-        """Return headers and timestamp of records, where they are the same for all of them."""
-        if self.attributes is None:
-            return (), None
-        nothing = pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
-        # Partitions are those of rows.
-        shared = replace(self.attributes, of=replace(self.attributes.of, partition=None))
-        headers, times, _ = shared(nothing, [0])
-        return () if headers is None else headers[0], None if times is None else times[0].as_py()
-
-    def _in_batches(
-        self, value: BoundColumnValues, rows: RowBatch, found: dict[int, str]
-    ) -> _Made | None:
-        """Return the records of rows; None if rows are added to `found`, which have no value."""
-        try:
-            with _located(self.extent, _COLUMNS):
-                records, topics, cuts = value(rows)
-        except CorruptRecord as exc:
-            if not exc.rows:
-                raise
-            found.update(exc.rows)
-            return None
-        return _Made(records, rows.locations, topics, cuts)
+    @abstractmethod
+    def _made(self, rows: _Prepared, found: dict[int, str]) -> _Made | None:
+        """Return the records of rows; None where there are any in `found`, to which it may add."""
 
     def _attributes(self, chunk: Chunk, rows: Rows | None, found: dict[int, str]) -> _Attributes:
         """Return headers, timestamps and partitions; add rows without these to `found`."""
@@ -512,6 +455,88 @@ class _Conversion:
             return None, None, None
         changed = None if rows is None else rows.headers
         return headers if changed is None else changed, times, places
+
+
+@dataclass(frozen=True, slots=True)
+class _RowConversion(_Conversion):
+    """A record for each row."""
+
+    value: Converter
+
+    def _made(self, rows: _Prepared, found: dict[int, str]) -> _Made | None:
+        values = _convert_rows(self.value, rows.batch, found)
+        if found:
+            return None
+        headers, timestamps, partitions = rows.attributes
+        records = Records(
+            rows.topic,
+            values,
+            rows.keys,
+            headers=headers,
+            partition=self.pipeline.partition,
+            timestamps=timestamps,
+            partitions=partitions,
+        )
+        return _Made(records, rows.locations, rows.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnConversion(_Conversion):
+    """A record for a batch of rows; all have the same headers and timestamp (`config.parsing`)."""
+
+    value: BoundColumnValues
+
+    def _made(self, rows: _Prepared, found: dict[int, str]) -> _Made | None:
+        if found:
+            return None
+        headers, time = self._shared()
+        batch = RowBatch(
+            columns=rows.batch,
+            locations=rows.locations,
+            topic=rows.topic,
+            topics=rows.topics,
+            keys=rows.keys,
+            partitions=rows.attributes[2],
+            partition=self.pipeline.partition,
+            headers=headers,
+            timestamp=time,
+        )
+        try:
+            with _located(self.extent, _COLUMNS):
+                records, topics, cuts = self.value(batch)
+        except CorruptRecord as exc:
+            if not exc.rows:
+                raise
+            found.update(exc.rows)
+            return None
+        return _Made(records, rows.locations, topics, cuts)
+
+    @property
+    def most_stored_bytes(self) -> int:
+        """The most bytes of a value that is passed on as it is stored."""
+        headers, _ = self._shared()
+        return self.value.most_bytes(headers)
+
+    def pass_through(self, stored: StoredRows) -> ConvertedChunk:
+        """Return rows as they are stored as one record."""
+        headers, time = self._shared()
+        records = self.value.stored(
+            stored, self.pipeline.topic, self.pipeline.partition, headers, timestamp=time
+        )
+        rows = len(stored.locations)
+        shift = stored.next_position - int(stored.locations[-1]) - 1
+        cuts = [(1, rows)]
+        return ConvertedChunk(records, stored.locations, (), stored.next_position, shift, cuts=cuts)
+
+    def _shared(self) -> tuple[Headers, int | None]:
+        """Return headers and timestamp of records."""
+        if self.attributes is None:
+            return (), None
+        nothing = pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
+        # Partitions are those of rows.
+        shared = replace(self.attributes, of=replace(self.attributes.of, partition=None))
+        headers, times, _ = shared(nothing, [0])
+        return () if headers is None else headers[0], None if times is None else times[0].as_py()
 
 
 def _ahead(
