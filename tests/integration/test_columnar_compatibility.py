@@ -253,9 +253,11 @@ def test_a_deserialiser_of_a_registry_reads_its_own_values_and_no_others(
     registered = AvroDeserializer(SchemaRegistryClient({"url": produced.registry.url}))
 
     values, errors = produced.deserialised(produced.topics[0], registered)
+    of_json, refused = producers("json").deserialised(producers("json").topics[0], registered)
 
     assert ids_of(values) == OLD
     assert errors
+    assert (of_json, len(refused)) == ([], ROWS)
 
 
 # -- commands -------------------------------------------------------------------------------------
