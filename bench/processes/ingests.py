@@ -20,14 +20,9 @@ import boto3
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from bench.process import serve
-from extentflow.consumer.ingestion import (
-    FETCH,
-    FILE_BYTES,
-    POLL_RECORDS,
-    POLL_SECONDS,
-    PUBLISHING_THREADS,
-    IngestOptions,
-)
+from extentflow.consumer.ingestion import PUBLISHING_THREADS
+from extentflow.consumer.partition_files import FILE_BYTES, IngestOptions
+from extentflow.consumer.source import FETCH, POLL_RECORDS, POLL_SECONDS
 from extentflow.services.ingestion import Ingestions
 from extentflow.wiring import Runtime
 

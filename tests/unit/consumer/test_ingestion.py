@@ -12,14 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.columnar_records import as_parquet, columnar, numbers
 
-from extentflow.consumer.ingestion import (
-    Claim,
-    IngestedFile,
-    Ingestion,
-    IngestOptions,
-    Polled,
-    claim_name,
-)
+from extentflow.consumer.ingestion import Ingestion
+from extentflow.consumer.partition_files import Claim, IngestedFile, IngestOptions, claim_name
+from extentflow.consumer.source import Polled
 from extentflow.errors import Conflict, CorruptRecord, Misconfigured
 from extentflow.retry import Clock
 from extentflow.sink.reader import ConsumedRecord

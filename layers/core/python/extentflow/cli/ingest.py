@@ -10,7 +10,7 @@ from extentflow.cli import output
 from extentflow.cli.output import AsJson
 
 if TYPE_CHECKING:
-    from extentflow.consumer.ingestion import IngestedFile
+    from extentflow.consumer.partition_files import IngestedFile
 
 Name = Annotated[str, Argument(metavar="TOPIC", help="The topic, with columnar values.")]
 Where = Annotated[
@@ -65,7 +65,7 @@ def ingest(
     from extentflow.cli.opened import open_runtime
     from extentflow.cli.progress import signals_stop
     from extentflow.config.types import SIZE
-    from extentflow.consumer.ingestion import IngestOptions
+    from extentflow.consumer.partition_files import IngestOptions
     from extentflow.errors import Misconfigured
     from extentflow.services.addressed import parse_settings
     from extentflow.services.ingestion import Ingestions

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from extentflow.consumer.ingestion import IngestedFile, Ingestion, IngestOptions, TopicSource
+from extentflow.consumer.ingestion import Ingestion
+from extentflow.consumer.partition_files import IngestedFile, IngestOptions
+from extentflow.consumer.source import TopicSource
 from extentflow.wiring import Runtime
 from extentflow.wiring.targets import open_target, require_topic
 
