@@ -124,7 +124,7 @@ class Follower:
 
     def pass_to(self, offset: int) -> None:
         """Note that all before an offset was read."""
-        # Evicted ones that do not come again were deleted by retention meanwhile.
+        # Evicted ones that are not read again were deleted by retention meanwhile.
         first = bisect_left(self.unhandled, self.reading.passed)
         behind = bisect_left(self.unhandled, offset)
         for gone in [one for one in self.unhandled[first:behind] if self._is_evicted(one)]:

@@ -105,9 +105,9 @@ def append(
     version: int | None,
     summary: Mapping[str, str],
 ) -> None:
-    """Commit data files on top of a snapshot (None: of none) behind which nobody has added rows.
+    """Commit data files on top of a snapshot (None: of none), unless rows were added behind it.
 
-    Raises Py4JError with Iceberg's ValidationException where somebody has, or with other errors.
+    Raises Py4JError, with Iceberg's ValidationException where rows were added.
     """
     jvm: Any = session._jvm  # noqa: SLF001 - there is no public way
     iceberg = jvm.org.apache.iceberg
