@@ -22,7 +22,7 @@ from extentflow.consumer import joins
 from extentflow.consumer.batches import ConsumedBatch, Position
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.values import FindSchema, ValueReader
-from extentflow.errors import Fenced, Misconfigured, NotOffered, SinkUnavailable
+from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
 from extentflow.formats.parquet_keys import KeyService, MasterKeys
 from extentflow.sink.headers import by_name
 from extentflow.sink.producer import LOG, error_of, translate
@@ -209,31 +209,37 @@ class TopicConsumer:
         """Read from the first batch of an object (its URI), or of one extent (`start-end`), on.
 
         Reads the partitions that are assigned from their beginning for it; those without such a
-        batch are then read from their end on. Returns whether there is one.
+        batch are then read from their end on. Of joined topics, the one that leads decides, and
+        reading begins with what precedes the batch: it is joined again, and not yielded. Returns
+        whether there is such a batch.
         """
-        if self._join is not None:
-            raise NotOffered(
-                f"{self._subject}: seek does not move joined topics, whose batches may stand in"
-                " another order each; read one of them, or all from the beginning"
-            )
         while True:
             self._await_assignment()
             assignment = self._assignment
+            ends = {place: self._bounds(place)[1] for place in self._assigned}
             found = self._places_of(uri, extent)
             if self._assignment == assignment:
                 break
         is_found = bool(found)
-        for place in self._assigned - found.keys():
+        for place in self._leading - found.keys():
             found[place] = Position(self._bounds(place)[1])
-        self._positions = dict(found) if is_found else {}
-        self._read_from(found)
+        starts = dict(found) if self._join is None else self._replayed(found, ends)
+        self._read_from(starts)
+        self._positions = found if is_found else {}
         return is_found
+
+    @property
+    def _leading(self) -> set[Place]:
+        """The partitions whose order counts: all, or those of the topic that leads."""
+        join = self._join
+        return {one for one in self._assigned if join is None or join.is_leader(one[0])}
 
     def _places_of(self, uri: str, extent: str | None) -> dict[Place, Position]:
         """Return the first batch of an object in each partition; incomplete after a rebalance."""
         assignment, found = self._assignment, dict[Place, Position]()
-        self._read_from({place: Position(self._bounds(place)[0]) for place in self._assigned})
-        while self._assignment == assignment and not self._ended >= self._assigned:
+        places = self._leading
+        self._read_from({place: Position(self._bounds(place)[0]) for place in places})
+        while self._assignment == assignment and not self._ended >= places:
             for place, record in self._messages():
                 stated = by_name(record.headers)
                 is_of = stated.get(OBJECT) == uri.encode() and (
@@ -241,6 +247,24 @@ class TopicConsumer:
                 )
                 if is_of:
                     found.setdefault(place, Position(record.offset))
+        return found
+
+    def _replayed(
+        self, leading: Mapping[Place, Position], ends: Mapping[Place, int]
+    ) -> dict[Place, Position]:
+        """Return positions from which all topics are joined up to those of the leader.
+
+        Batches that other topics had before the leader was read, up to `ends`, may lack their
+        parts there: these precede its first record.
+        """
+        found: dict[Place, Position] = {}
+        for place in self._assigned:
+            low = self._bounds(place)[0]
+            if place in leading:
+                at = leading[place].offset
+                found[place] = Position(low, done=((low, at - 1),) if at > low else ())
+            else:
+                found[place] = Position(low, boundary=ends[place])
         return found
 
     def _next(self, *, until_end: bool) -> ConsumedBatch | None:
@@ -358,11 +382,14 @@ class TopicConsumer:
     def _read_from(self, places: Mapping[Place, Position]) -> None:
         """Continue at other positions; what was fetched is dropped."""
         self._ended.clear()
+        self._reached.clear()
         self._fetched.clear()
         self._ready.clear()
         self._sought += 1
         if self._join is not None:
             self._join.forget(set(places))
+        self._client.resume([TopicPartition(*place) for place in self._paused])
+        self._paused.clear()
         for place, at in places.items():
             self._begin(place, at)
         self._client.assign([TopicPartition(*place, at.offset) for place, at in places.items()])
