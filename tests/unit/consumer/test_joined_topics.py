@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.group_reading import Client, Cluster, Joining, Reader, batch_in
 
 from extentflow.consumer import joins
-from extentflow.errors import CorruptRecord, Misconfigured
+from extentflow.errors import CorruptRecord, Misconfigured, SinkUnavailable
 
 BATCH_BYTES = 60  # at most
 PROBABILITIES = st.sampled_from([0.0, 0.02, 0.1])
@@ -240,3 +240,22 @@ def test_a_member_without_the_same_partition_of_each_topic_is_an_error(cluster: 
 
         with pytest.raises(Misconfigured, match="no partition 0 of topic b"):
             list(member.batches(idle_seconds=5))
+
+
+class WithoutEnds(Joining):
+    """A member whose broker does not answer when it is asked for ends of logs."""
+
+    def _ends_of(self, _places: object) -> dict[tuple[str, int], int]:
+        raise SinkUnavailable("no answer")
+
+
+def test_a_member_that_cannot_find_where_to_begin_reads_nothing(cluster: Cluster) -> None:
+    cluster.write(5)
+    client = Client(cluster)
+    with WithoutEnds(cluster, client, start="latest") as member:
+        cluster.write(5)
+
+        for _ in range(2):
+            with pytest.raises(SinkUnavailable, match="no answer"):
+                next(member.batches())
+    assert client.next == {}

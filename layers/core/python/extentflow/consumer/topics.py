@@ -22,7 +22,7 @@ from extentflow.consumer import joins
 from extentflow.consumer.batches import ConsumedBatch, Position
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.values import FindSchema, ValueReader
-from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable
 from extentflow.formats.parquet_keys import KeyService, MasterKeys
 from extentflow.sink.headers import by_name
 from extentflow.sink.producer import LOG, error_of, translate
@@ -94,7 +94,8 @@ class TopicConsumer:
         self._fetched: deque[tuple[str, list[ConsumedRecord]]] = deque()
         self._ready: deque[ConsumedBatch] = deque()
         self._sought = self._assignment = 0
-        self._broken: KafkaError | None = None
+        self._arrived = 0.0
+        self._broken: ExtentflowError | None = None
         settings = {**consumer_settings(kafka, group), "auto.offset.reset": start}
         if join:  # one member has the same partition of all topics
             settings["partition.assignment.strategy"] = "range"
@@ -130,10 +131,10 @@ class TopicConsumer:
         encrypted columns without their keys. Of a join, CorruptRecord also for a batch of which a
         topic does not have the columns: the message names it, and that topic.
         """
-        arrived = time.monotonic()
+        self._arrived = time.monotonic()
         while True:
             while (batch := self._next(until_end=until_end)) is not None:
-                arrived = time.monotonic()
+                self._arrived = time.monotonic()
                 self.handled(batch, batch.rows.num_rows)
                 if self._join is not None:
                     self._join.yielded(batch)
@@ -141,7 +142,7 @@ class TopicConsumer:
             waiting = self._join is not None and self._join.is_waiting
             if until_end and self._assigned and self._ended >= self._assigned and not waiting:
                 return
-            if idle_seconds is not None and time.monotonic() - arrived > idle_seconds:
+            if idle_seconds is not None and time.monotonic() - self._arrived > idle_seconds:
                 return
 
     def rows(
@@ -286,6 +287,8 @@ class TopicConsumer:
         if self._join is not None:
             self._steer(self._join, until_end=until_end)
         records = [one for one in self._messages() if one[0] in self._assigned]
+        if records:
+            self._arrived = time.monotonic()
         for (topic, _), part in groupby(records, lambda one: one[0]):
             runs = self._reader.runs([record for _, record in part])
             self._fetched.extend((topic, run) for run in runs)
@@ -357,7 +360,7 @@ class TopicConsumer:
             self._raise(error_of(exc))
         if self._broken is not None:
             # For good: what the group has committed is unknown to this member.
-            self._raise(self._broken)
+            raise type(self._broken)(str(self._broken))
         found: list[tuple[Place, ConsumedRecord]] = []
         for message in messages:
             topic: Any = message.topic()  # never None, as the partition
@@ -417,13 +420,14 @@ class TopicConsumer:
             committed = client.committed(partitions, REQUEST_SECONDS)
             if self._join is not None:
                 starts = self._start_together(client, committed)
-        except KafkaException as exc:
+        except (KafkaException, ExtentflowError) as exc:
             # Without positions nothing may be read. The client would assign the partitions itself.
             client.unassign()
-            self._broken = error_of(exc)
+            self._broken = exc if isinstance(exc, ExtentflowError) else self._error(error_of(exc))
             return
         for one in committed:
-            self._broken = one.error or self._broken
+            if one.error is not None:
+                self._broken = self._error(one.error)
             place = (one.topic, one.partition)
             self._assigned.add(place)
             if one.offset >= 0:
@@ -472,6 +476,9 @@ class TopicConsumer:
         self._paused -= gone
 
     def _raise(self, error: KafkaError) -> NoReturn:
+        raise self._error(error)
+
+    def _error(self, error: KafkaError) -> ExtentflowError:
         if error.name() in ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"):
-            raise Fenced(f"{self._subject}: the group gave the partitions to others; poll again")
-        raise translate(error, self._subject)
+            return Fenced(f"{self._subject}: the group gave the partitions to others; poll again")
+        return translate(error, self._subject)
