@@ -30,7 +30,8 @@ def part(number: int, columns: list[str], partition: int = 0, *, filler: int = 0
     """Return the batch with a number, of `ROWS` rows, and some of its columns."""
     rows = rows_of(number * ROWS, number * ROWS + ROWS)
     rows = rows.append_column("filler", pa.array(["x" * filler] * ROWS))
-    return columnar(rows.select(columns), partition, batch=f"batch-{number}")
+    uri = f"s3://b/{number}"
+    return columnar(rows.select(columns), partition, batch=f"batch-{number}", uri=uri)
 
 
 def firsts(numbers: Any, **options: int) -> list[Value]:  # noqa: ANN401
@@ -64,6 +65,18 @@ def held_bytes(consumer: TopicConsumer) -> int:
     return consumer._join.held_bytes
 
 
+def hold_share(consumer: TopicConsumer) -> None:
+    """Read until a partition holds its share, and on."""
+
+    def is_full() -> bool:
+        assert list(consumer.batches(idle_seconds=0.2)) == []
+        return held_bytes(consumer) >= 50_000
+
+    eventually("a share is full", is_full)
+    assert list(consumer.batches(idle_seconds=1)) == []
+    assert held_bytes(consumer) <= 50_000 + BATCH_BYTES
+
+
 # -- what waits is bounded ------------------------------------------------------------------------
 
 
@@ -82,10 +95,9 @@ def test_a_topic_that_is_far_ahead_is_read_within_the_bound(
     reading = Reading(topics, unique, *names, join_bytes=100_000)
     for _ in range(2):  # a member that leaves while a partition is paused, and the next one
         with reading.member() as consumer:
-            assert list(consumer.batches(idle_seconds=2)) == []
-            assert 50_000 <= held_bytes(consumer) <= 50_000 + BATCH_BYTES
+            hold_share(consumer)
     with reading.member() as consumer:
-        assert list(consumer.batches(idle_seconds=2)) == []
+        hold_share(consumer)
         topics.write({names[1 - ahead]: values[names[1 - ahead]]})
         held, found = 0, []
         for batch in consumer.batches(until_end=True):
@@ -214,6 +226,33 @@ def test_topics_of_different_partition_counts_are_an_error(
         pytest.raises(Misconfigured, match=rf"no partition 1 of topic {names[1]}"),
     ):
         take(consumer)
+
+
+# -- places of objects ----------------------------------------------------------------------------
+
+
+def test_joined_topics_continue_at_an_object_in_the_order_of_the_leader(
+    topics: Topics, names: list[str], unique: str
+) -> None:
+    source = random.Random(3)
+    order = sorted(range(30), key=lambda one: one + source.uniform(0, 6))
+    topics.write({names[0]: firsts(range(30)), names[1]: seconds(order)})
+    delete_before(topics, names[1], 2)
+    lost = {*order[:2]}
+    reading = Reading(topics, unique, *names)
+
+    with reading.member() as consumer:
+        assert not consumer.seek("s3://b/absent")
+        assert take(consumer) == []
+        assert consumer.seek("s3://b/12")
+        consumer.commit()
+    with reading.member() as consumer:
+        found = take(consumer)
+        consumer.commit()
+
+    assert lost.isdisjoint(found)
+    assert found == [*range(12, 30)]
+    assert reading.ids() == []
 
 
 # -- members that share partitions ----------------------------------------------------------------

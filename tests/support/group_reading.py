@@ -37,7 +37,7 @@ def facts_of(batch: str, rows: int, schema: str = "s") -> BatchFacts:
         rows=rows,
         schema=schema,
         batch=batch,
-        object="s3://b/k",
+        object=f"s3://b/{batch}",
         version="v",
         extent="0-9",
         first=0,
@@ -346,6 +346,7 @@ class Reader:
     rebalance: float = 0.0
     steps: float = 0.0
     deletes: float = 0.0
+    seek: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     rows: dict[int, list[str]] = field(default_factory=dict)
     most_held: int = 0
@@ -369,6 +370,10 @@ class Reader:
         client = Client(self.cluster, steps=self.steps)
         with Joining(self.cluster, client, **self.options) as member:
             client.before_poll = lambda: self._disturb(member, client)
+            if self.seek:
+                assert member.seek(f"s3://b/{self.seek}")
+                self.seek = ""
+                member.commit()
             for batch in member.batches(until_end=True):
                 self._handle(member, batch)
                 if self._chance(self.crash):

@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.support.group_reading import Client, Cluster, Joining, Reader
+from tests.support.group_reading import Client, Cluster, Joining, Reader, batch_in
 
 from extentflow.consumer import joins
-from extentflow.errors import CorruptRecord, Misconfigured
+from extentflow.errors import CorruptRecord, Misconfigured, SinkUnavailable
 
 BATCH_BYTES = 60  # at most
 PROBABILITIES = st.sampled_from([0.0, 0.02, 0.1])
@@ -97,6 +97,53 @@ def test_from_the_latest_records_on_all_batches_are_read_that_are_behind_the_sta
     read(cluster, reader)
 
     reader.expect(cluster.whole())
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    count=st.sampled_from([1, 20, 60]),
+    topics=st.integers(2, 3),
+    partitions=st.integers(1, 2),
+    crash=PROBABILITIES,
+    deletes=st.booleans(),
+    bound=BOUNDS,
+    metadata_bytes=st.sampled_from([0, 4096]),
+    seed=st.integers(0, 2**32),
+)
+def test_reading_continues_at_an_object_in_the_order_of_the_leader(
+    *,
+    count: int,
+    topics: int,
+    partitions: int,
+    crash: float,
+    deletes: bool,
+    bound: int,
+    metadata_bytes: int,
+    seed: int,
+) -> None:
+    cluster = Cluster(random.Random(seed), ["a", "b", "c"][:topics], partitions)
+    cluster.write(count)
+    assume(cluster.truth)
+    place, at, batch = cluster.random.choice(
+        [
+            (place, at, batch_in(one))
+            for place, log in cluster.logs.items()
+            if place[0] == "a"
+            for at, one in log.items()
+        ]
+    )
+    if deletes:  # in some topics more than in others
+        cluster.delete(place, cluster.random.randrange(at + 1))
+        cluster.delete(("b", place[1]), cluster.random.randrange(2 * at + 1))
+    options = {"join_bytes": bound, "metadata_bytes": metadata_bytes, "skip_incomplete": True}
+    reader = Reader(cluster, crash, seek=batch, options=options)
+
+    reader.read()
+
+    order = cluster.order[place[1]]
+    cluster.order = {place[1]: order[order.index(batch) :]}
+    reader.expect(cluster.truth.keys() - cluster.deleted)
+    assert {one for one, rows in reader.rows.items() if rows} <= {place[1]}
 
 
 @pytest.fixture
@@ -193,3 +240,22 @@ def test_a_member_without_the_same_partition_of_each_topic_is_an_error(cluster: 
 
         with pytest.raises(Misconfigured, match="no partition 0 of topic b"):
             list(member.batches(idle_seconds=5))
+
+
+class WithoutEnds(Joining):
+    """A member whose broker does not answer when it is asked for ends of logs."""
+
+    def _ends_of(self, _places: object) -> dict[tuple[str, int], int]:
+        raise SinkUnavailable("no answer")
+
+
+def test_a_member_that_cannot_find_where_to_begin_reads_nothing(cluster: Cluster) -> None:
+    cluster.write(5)
+    client = Client(cluster)
+    with WithoutEnds(cluster, client, start="latest") as member:
+        cluster.write(5)
+
+        for _ in range(2):
+            with pytest.raises(SinkUnavailable, match="no answer"):
+                next(member.batches())
+    assert client.next == {}

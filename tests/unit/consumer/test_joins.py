@@ -90,6 +90,30 @@ def test_where_ranges_exceed_metadata_an_earlier_state_is_committed_and_resumed(
     }
 
 
+def test_what_is_left_out_of_batches_that_are_joined_again_moves_no_position() -> None:
+    join, start = GroupJoin([A, B], None), Position(0, done=((0, 49),))
+    join.begin(A, 0, start)
+    join.begin(B, 0, Position(0))
+    joined(join, [batch_of(A, "deleted in b", 3)])
+
+    join.settle({(B, 0): 0})  # no error: it was handled
+
+    assert not join.is_waiting
+    for leading in ({}, {(A, 0): Position(50)}):
+        found = join.positions(leading)
+        assert found in ({}, {(A, 0): start, (B, 0): Position(0)})
+
+
+def test_of_a_batch_that_is_left_out_no_other_part_is_incomplete() -> None:
+    join = GroupJoin([A, B, "c", "d"], None, skips_incomplete=True)
+    joined(join, [batch_of("c", "1", 0), batch_of(A, "1", 0)])
+    join.settle({(B, 0): 0})
+    rest = [batch_of("d", "1", 0), *(batch_of(one, "2", 1) for one in (A, B, "c", "d"))]
+
+    assert ids(joined(join, rest)) == ["2"]
+    assert not join.is_waiting
+
+
 def test_batches_that_were_delivered_twice_are_joined_twice() -> None:
     """As where a delivery is at least once, or a job was replayed although it was delivered."""
     join = GroupJoin([A, B], None)

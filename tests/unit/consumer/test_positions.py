@@ -43,7 +43,8 @@ def test_a_position_is_read_as_it_was_written(seed: int) -> None:
     offset = source.choice([0, 7, 2**62])
     done = sorted(source.sample(range(offset, offset + 1000), source.randrange(4)))
     ranges = tuple((first, first + source.randrange(3)) for first in done)
-    position = Position(offset, source.choice([0, 1, 2**31]), ranges)
+    boundary = source.choice([0, offset + 57])
+    position = Position(offset, source.choice([0, 1, 2**31]), ranges, boundary)
 
     assert Position.of(offset, position.to_metadata()) == position
 
@@ -74,6 +75,10 @@ def test_the_start_of_a_record_needs_no_metadata() -> None:
         '{"done":[null]}',
         '{"done":[[1]]}',
         '{"row":2,"done":{"a":1}}',
+        '{"row":2,"done":"AQ=="}',
+        '{"row":2,"done":"AQ"}',
+        '{"row":2,"done":"//////////////8BAA=="}',
+        '{"row":2,"boundary":"3"}',
         '{"row":3,"done":["x"]}',
         '{"other":"client"}',
         "\0\xff",

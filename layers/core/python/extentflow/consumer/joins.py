@@ -71,6 +71,7 @@ class _PartitionJoin:
     """One partition of all topics.
 
     Of the leader, `heads` wait, and batches before `replayed_to` were handled by earlier members.
+    Until then, it `is_replaying`. Of batches in `without`, other topics may still have parts.
     `begun` is where it was read from, `behind` is the position behind the last batch that is no
     head any more, and `lifts` lead from such positions behind batches that were left out.
     `fitting` are the last positions that fitted into metadata, the leader's first.
@@ -83,6 +84,8 @@ class _PartitionJoin:
     begun: Position = _START
     behind: Position = _START
     replayed_to: int = 0
+    is_replaying: bool = False
+    without: set[str] = field(default_factory=set)
     stuck_since: float | None = None
     yielded: ConsumedBatch | None = None
     lifts: dict[Position, Position] = field(default_factory=dict)
@@ -97,8 +100,8 @@ class _PartitionJoin:
         self.reading = Reading.at(at)
         self.replayed_to = at.resumes_at
         self.begun = self.behind = Position(at.resumes_at, at.row)
-        is_replayed = self.replayed_to > at.offset
-        self.fitting = Position(at.offset) if is_replayed else self.begun, others
+        self.is_replaying = self.replayed_to > at.offset
+        self.fitting = Position(at.offset) if self.is_replaying else self.begun, others
 
     def readings(self) -> Iterator[tuple[str, Reading]]:
         yield self.leader, self.reading
@@ -127,6 +130,9 @@ class _PartitionJoin:
             self.reading.held_bytes += batch.rows.nbytes
             return
         follower = self.followers[batch.topic]
+        if _id(batch) in self.without:
+            follower.handle(batch.offset)
+            return
         if batch.topic in self.lacking():
             follower.evict(most_bytes, _id(self.heads[0]))
         follower.add(batch, _id(batch), now)
@@ -149,6 +155,7 @@ class _PartitionJoin:
         for follower in self.followers.values():
             follower.join(_id(head))
         if head.offset >= self.replayed_to:
+            self.is_replaying = False
             return True
         for follower in self.followers.values():
             follower.finish()
@@ -157,7 +164,9 @@ class _PartitionJoin:
     def _next_head(self) -> ConsumedBatch:
         head = self.heads.popleft()
         self.reading.held_bytes -= head.rows.nbytes
-        self.behind, self.stuck_since = head.after(head.rows.num_rows), None
+        # What is replayed precedes it.
+        self.behind = max(self.behind, head.after(head.rows.num_rows))
+        self.stuck_since = None
         return head
 
     def finish(self) -> None:
@@ -246,15 +255,22 @@ class _PartitionJoin:
         return None
 
     def is_before_boundary(self, batch: ConsumedBatch) -> bool:
-        return batch.offset < dict(self.readings())[batch.topic].boundary
+        # What is replayed was handled, or is left out because reading begins behind it.
+        is_replayed = batch.topic == self.leader and batch.offset < self.replayed_to
+        return is_replayed or batch.offset < dict(self.readings())[batch.topic].boundary
 
     def leave_out(self, batch: ConsumedBatch) -> None:
         if batch.topic != self.leader:
             self.followers[batch.topic].leave_out(batch.offset)
             return
+        for topic in self.followers.keys() - set(self.lacking()):
+            follower = self.followers[topic]
+            follower.leave_out(next(iter(follower.by_id[_id(batch)])))
+        self.without.add(_id(batch))
         before = self.behind
         self._next_head()
-        self.lifts[before] = self.behind
+        if self.behind != before:
+            self.lifts[before] = self.behind
 
     # -- positions --------------------------------------------------------------------------------
 
@@ -270,7 +286,8 @@ class _PartitionJoin:
         if leading is None and at == self.begun:
             return {}
         others = {topic: follower.position() for topic, follower in self.followers.items()}
-        if all(len(one.to_metadata()) <= metadata_bytes for one in others.values()):
+        does_fit = all(len(one.to_metadata()) <= metadata_bytes for one in others.values())
+        if does_fit and not self.is_replaying:
             self.fitting = at, others
         else:
             first, others = self.fitting
@@ -317,6 +334,10 @@ class GroupJoin:
         """How many bytes of rows wait."""
         readings = (one for part in self._parts.values() for _, one in part.readings())
         return sum(reading.held_bytes for reading in readings)
+
+    def is_leader(self, topic: str) -> bool:
+        """Whether the order of a topic is that of the batches."""
+        return topic == self._leader
 
     def begin(self, topic: str, partition: int, at: Position) -> None:
         """Note that a partition is read from a position on."""

@@ -23,9 +23,9 @@ from extentflow.consumer.batches import ConsumedBatch, Position
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.values import FindSchema, ValueReader
 from extentflow.errors import (
+    ExtentflowError,
     Fenced,
     Misconfigured,
-    NotOffered,
     SinkUnavailable,
     UnsupportedType,
 )
@@ -100,7 +100,8 @@ class TopicConsumer:
         self._fetched: deque[tuple[str, list[ConsumedRecord]]] = deque()
         self._ready: deque[ConsumedBatch] = deque()
         self._sought = self._assignment = 0
-        self._broken: KafkaError | None = None
+        self._arrived = 0.0
+        self._broken: ExtentflowError | None = None
         settings = {**consumer_settings(kafka, group), "auto.offset.reset": start}
         if join:  # one member has the same partition of all topics
             settings["partition.assignment.strategy"] = "range"
@@ -136,10 +137,10 @@ class TopicConsumer:
         encrypted columns without their keys. Of a join, CorruptRecord also for a batch of which a
         topic does not have the columns: the message names it, and that topic.
         """
-        arrived = time.monotonic()
+        self._arrived = time.monotonic()
         while True:
             while (batch := self._next(until_end=until_end)) is not None:
-                arrived = time.monotonic()
+                self._arrived = time.monotonic()
                 self.handled(batch, batch.rows.num_rows)
                 if self._join is not None:
                     self._join.yielded(batch)
@@ -147,7 +148,7 @@ class TopicConsumer:
             waiting = self._join is not None and self._join.is_waiting
             if until_end and self._assigned and self._ended >= self._assigned and not waiting:
                 return
-            if idle_seconds is not None and time.monotonic() - arrived > idle_seconds:
+            if idle_seconds is not None and time.monotonic() - self._arrived > idle_seconds:
                 return
 
     def rows(
@@ -236,31 +237,37 @@ class TopicConsumer:
         """Read from the first batch of an object (its URI), or of one extent (`start-end`), on.
 
         Reads the partitions that are assigned from their beginning for it; those without such a
-        batch are then read from their end on. Returns whether there is one.
+        batch are then read from their end on. Of joined topics, the one that leads decides, and
+        reading begins with what precedes the batch: it is joined again, and not yielded. Returns
+        whether there is such a batch.
         """
-        if self._join is not None:
-            raise NotOffered(
-                f"{self._subject}: seek does not move joined topics, whose batches may stand in"
-                " another order each; read one of them, or all from the beginning"
-            )
         while True:
             self._await_assignment()
             assignment = self._assignment
+            ends = {place: self._bounds(place)[1] for place in self._assigned}
             found = self._places_of(uri, extent)
             if self._assignment == assignment:
                 break
         is_found = bool(found)
-        for place in self._assigned - found.keys():
+        for place in self._leading - found.keys():
             found[place] = Position(self._bounds(place)[1])
-        self._positions = dict(found) if is_found else {}
-        self._read_from(found)
+        starts = dict(found) if self._join is None else self._replayed(found, ends)
+        self._read_from(starts)
+        self._positions = found if is_found else {}
         return is_found
+
+    @property
+    def _leading(self) -> set[Place]:
+        """The partitions whose order counts: all, or those of the topic that leads."""
+        join = self._join
+        return {one for one in self._assigned if join is None or join.is_leader(one[0])}
 
     def _places_of(self, uri: str, extent: str | None) -> dict[Place, Position]:
         """Return the first batch of an object in each partition; incomplete after a rebalance."""
         assignment, found = self._assignment, dict[Place, Position]()
-        self._read_from({place: Position(self._bounds(place)[0]) for place in self._assigned})
-        while self._assignment == assignment and not self._ended >= self._assigned:
+        places = self._leading
+        self._read_from({place: Position(self._bounds(place)[0]) for place in places})
+        while self._assignment == assignment and not self._ended >= places:
             for place, record in self._messages():
                 stated = by_name(record.headers)
                 is_of = stated.get(OBJECT) == uri.encode() and (
@@ -268,6 +275,24 @@ class TopicConsumer:
                 )
                 if is_of:
                     found.setdefault(place, Position(record.offset))
+        return found
+
+    def _replayed(
+        self, leading: Mapping[Place, Position], ends: Mapping[Place, int]
+    ) -> dict[Place, Position]:
+        """Return positions from which all topics are joined up to those of the leader.
+
+        Batches that other topics had before the leader was read, up to `ends`, may lack their
+        parts there: these precede its first record.
+        """
+        found: dict[Place, Position] = {}
+        for place in self._assigned:
+            low = self._bounds(place)[0]
+            if place in leading:
+                at = leading[place].offset
+                found[place] = Position(low, done=((low, at - 1),) if at > low else ())
+            else:
+                found[place] = Position(low, boundary=ends[place])
         return found
 
     def _next(self, *, until_end: bool) -> ConsumedBatch | None:
@@ -289,6 +314,8 @@ class TopicConsumer:
         if self._join is not None:
             self._steer(self._join, until_end=until_end)
         records = [one for one in self._messages() if one[0] in self._assigned]
+        if records:
+            self._arrived = time.monotonic()
         for (topic, _), part in groupby(records, lambda one: one[0]):
             runs = self._reader.runs([record for _, record in part])
             self._fetched.extend((topic, run) for run in runs)
@@ -360,7 +387,7 @@ class TopicConsumer:
             self._raise(error_of(exc))
         if self._broken is not None:
             # For good: what the group has committed is unknown to this member.
-            self._raise(self._broken)
+            raise type(self._broken)(str(self._broken))
         found: list[tuple[Place, ConsumedRecord]] = []
         for message in messages:
             topic: Any = message.topic()  # never None, as the partition
@@ -385,11 +412,14 @@ class TopicConsumer:
     def _read_from(self, places: Mapping[Place, Position]) -> None:
         """Continue at other positions; what was fetched is dropped."""
         self._ended.clear()
+        self._reached.clear()
         self._fetched.clear()
         self._ready.clear()
         self._sought += 1
         if self._join is not None:
             self._join.forget(set(places))
+        self._client.resume([TopicPartition(*place) for place in self._paused])
+        self._paused.clear()
         for place, at in places.items():
             self._begin(place, at)
         self._client.assign([TopicPartition(*place, at.offset) for place, at in places.items()])
@@ -417,13 +447,14 @@ class TopicConsumer:
             committed = client.committed(partitions, REQUEST_SECONDS)
             if self._join is not None:
                 starts = self._start_together(client, committed)
-        except KafkaException as exc:
+        except (KafkaException, ExtentflowError) as exc:
             # Without positions nothing may be read. The client would assign the partitions itself.
             client.unassign()
-            self._broken = error_of(exc)
+            self._broken = exc if isinstance(exc, ExtentflowError) else self._error(error_of(exc))
             return
         for one in committed:
-            self._broken = one.error or self._broken
+            if one.error is not None:
+                self._broken = self._error(one.error)
             place = (one.topic, one.partition)
             self._assigned.add(place)
             if one.offset >= 0:
@@ -472,6 +503,9 @@ class TopicConsumer:
         self._paused -= gone
 
     def _raise(self, error: KafkaError) -> NoReturn:
+        raise self._error(error)
+
+    def _error(self, error: KafkaError) -> ExtentflowError:
         if error.name() in ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"):
-            raise Fenced(f"{self._subject}: the group gave the partitions to others; poll again")
-        raise translate(error, self._subject)
+            return Fenced(f"{self._subject}: the group gave the partitions to others; poll again")
+        return translate(error, self._subject)
