@@ -9,7 +9,7 @@ import pytest
 from tests.unit.columnar.test_values import batch_of, facts, value_of
 
 from extentflow.columnar import ENCODINGS
-from extentflow.columnar.values import decode
+from extentflow.columnar.values import _whole, decode, encoder
 from extentflow.errors import CorruptRecord
 
 ROWS = 50
@@ -177,3 +177,19 @@ def test_damage_is_a_corrupt_record_or_leaves_the_number_of_rows(
             assert found.num_rows == ROWS
 
     assert rejected > 10
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_text_that_is_no_utf_8_is_no_value(encoding: str) -> None:
+    stored = pa.array([b"a", b"\xff"], pa.binary())
+    rows = pa.record_batch({"t": pa.Array.from_buffers(pa.string(), 2, stored.buffers())})
+
+    with pytest.raises(CorruptRecord, match="batch job-0-0 cannot be read as"):
+        decode(encoder(encoding, "none", rows.schema)(rows), facts(encoding, 2))
+
+
+def test_rows_that_are_no_single_batch_are_an_error_and_never_fewer() -> None:
+    parts = pa.chunked_array([["a", "b"], ["c"]])
+
+    with pytest.raises(CorruptRecord, match="more than 2 GiB"):
+        _whole(pa.table({"t": parts}), 3, facts("parquet", 3))

@@ -96,3 +96,35 @@ def test_no_rows_have_the_types_of_values() -> None:
 
     assert found.schema == pa.schema([("t", pa.timestamp("ms")), ("v", pa.string())])
     assert found.num_rows == 0
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+NO_UTF_8 = b"\xff\xfe"
+
+
+def texts_of(*texts: bytes | None, kind: pa.DataType | None = None) -> pa.Array:
+    """An array of texts as Arrow's readers make it: without a look at the bytes."""
+    stored = pa.array(texts, pa.large_binary() if kind == pa.large_string() else pa.binary())
+    return pa.Array.from_buffers(kind or pa.string(), len(texts), stored.buffers())
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_texts_that_are_no_utf_8_are_errors_of_their_rows(kind: pa.DataType) -> None:
+    with pytest.raises(CorruptRecord) as caught:
+        made_plain(t=texts_of(b"a", NO_UTF_8, None, "ä".encode(), NO_UTF_8, kind=kind))
+
+    assert caught.value.rows == dict.fromkeys([1, 4], "t: is no UTF-8 text")
+
+
+def test_texts_in_lists_and_structs_are_looked_at_too() -> None:
+    texts = texts_of(b"a", NO_UTF_8, b"b", b"c")
+    lists = pa.ListArray.from_arrays([0, 1, 2, 4], texts)
+    structs = pa.StructArray.from_arrays([texts_of(b"a", b"b", NO_UTF_8)], ["x"])
+
+    for column, row in ((lists, 1), (structs, 2)):
+        with pytest.raises(CorruptRecord) as caught:
+            made_plain(column=column)
+        assert list(caught.value.rows) == [row]
+    # A slice has its own rows only.
+    assert made_plain(column=lists.slice(2)).num_rows == 1

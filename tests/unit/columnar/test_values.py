@@ -18,7 +18,6 @@ from extentflow.columnar.schemas import identity, plain
 from extentflow.columnar.values import decode, encoder, to_plain
 from extentflow.config.columnar import ARROW_COMPRESSIONS, COMPRESSIONS
 from extentflow.errors import CorruptRecord, UnsupportedType
-from extentflow.formats.parquet_stored import StoredFooter
 
 WAYS = [("parquet", each) for each in COMPRESSIONS] + [
     ("arrow", each) for each in ARROW_COMPRESSIONS
@@ -301,56 +300,3 @@ def test_names_that_occur_twice_are_reported(encoding: str) -> None:
 def test_a_value_has_at_least_one_column(encoding: str) -> None:
     with pytest.raises(UnsupportedType, match="there are no columns"):
         encoder(encoding, "none", pa.schema([]))
-
-
-# -- texts with dictionaries -----------------------------------------------------------------------
-
-
-def test_texts_with_a_small_dictionary_make_the_same_value() -> None:
-    texts = pa.array(["a", None, "b", "a"] * 1_000)
-    plain_rows = batch_of(text=texts, id=range(4_000))
-    rows = batch_of(text=texts.dictionary_encode(), id=range(4_000))
-    schema = plain(rows.schema)
-    encode = encoder("parquet", "zstd", schema)
-
-    coded = to_plain(rows, schema, coded=True)
-    value = encode(coded)
-
-    assert pa.types.is_dictionary(coded.schema.field("text").type)
-    assert decode(value, facts("parquet", 4_000)).equals(to_plain(plain_rows, schema))
-    # Ingest joins row groups whose files state the same of their columns.
-    other = StoredFooter.of_value(encode(to_plain(plain_rows, schema)).to_pybytes())
-    assert StoredFooter.of_value(value.to_pybytes()).description == other.description
-    assert pq.read_schema(pa.BufferReader(value)).equals(schema, check_metadata=False)
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([f"{n:06}" * 5 for n in range(5_000)]).dictionary_encode(),
-        pa.array([1, 2] * 2_500).dictionary_encode(),
-        pa.DictionaryArray.from_arrays(pa.array([0, 1] * 2_500), pa.array(["a", None])),
-    ],
-    ids=["large", "numbers", "null in the dictionary"],
-)
-def test_other_dictionaries_are_dissolved(column: pa.DictionaryArray) -> None:
-    rows = batch_of(column=column)
-    schema = plain(rows.schema)
-
-    found = to_plain(rows, schema, coded=True)
-
-    assert found.schema == schema
-    assert found.column(0).to_pylist() == column.to_pylist()
-
-
-def test_a_slice_has_the_texts_of_its_rows() -> None:
-    texts = pa.array([f"t{n % 9}" for n in range(900)]).dictionary_encode()
-    rows = batch_of(text=texts)
-    schema = plain(rows.schema)
-    encode = encoder("parquet", "none", schema)
-    coded = to_plain(rows, schema, coded=True)
-
-    values = [encode(coded.slice(start, 100)) for start in range(0, 900, 100)]
-
-    found = [decode(value, facts("parquet", 100)).column(0).to_pylist() for value in values]
-    assert [text for texts_of in found for text in texts_of] == texts.to_pylist()

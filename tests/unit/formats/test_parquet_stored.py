@@ -15,7 +15,7 @@ from extentflow.formats import Chunk, FormatOptions, StoredRows
 from extentflow.formats.parquet import Parquet
 from extentflow.formats.parquet_footer import Footers
 from extentflow.formats.parquet_pages import page_header
-from extentflow.formats.parquet_stored import StoredFooter, Stream, moved, sound_pages
+from extentflow.formats.parquet_stored import StoredFooter, Stream, longest_text, moved, sound_pages
 from extentflow.model import Extent
 from extentflow.testing.stores import MemorySource
 
@@ -190,6 +190,44 @@ def test_files_of_other_columns_have_another_description() -> None:
 def test_what_is_no_file_has_no_footer(value: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
         StoredFooter.of_value(value)
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "lz4"])
+def test_row_groups_whose_few_bytes_hold_long_texts_are_decoded(
+    codec: str, *, statistics: bool
+) -> None:
+    texts = pa.DictionaryArray.from_arrays(
+        pa.array([n % 3 for n in range(20_000)], pa.int8()), pa.array([c * 20_000 for c in "abc"])
+    )
+    how: dict[str, Any] = {"compression": codec, "store_schema": False}
+
+    (long, *_) = stored_chunks(
+        written(pa.table({"s": texts}), 20_000, write_statistics=statistics, **how)
+    )
+    short = pa.table({"s": pa.array([f"text {n % 3}" for n in range(20_000)])})
+    (other,) = stored_chunks(written(short, 20_000, write_statistics=statistics, **how))
+
+    assert isinstance(long, Chunk)
+    assert isinstance(other, StoredRows)
+
+
+def test_row_groups_of_texts_as_differences_are_decoded() -> None:
+    table = pa.table({"s": [f"text {n}" for n in range(100)]})
+    how = {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"}
+
+    chunks = stored_chunks(written(table, 100, **how))
+
+    assert all(isinstance(chunk, Chunk) for chunk in chunks)
+
+
+def test_the_longest_text_of_a_dictionary_is_found() -> None:
+    texts = [b"", b"abc", b"x" * 300, b"y"]
+    data = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+
+    assert longest_text(memoryview(data), 4) == 300
+    with pytest.raises(ValueError, match="early"):
+        longest_text(memoryview(data[:-1]), 4)
 
 
 def bytes_of_group(body: bytes) -> tuple[StoredFooter, int, bytes]:

@@ -4,7 +4,6 @@ parquet   a Parquet file with one row group, from PAR1 to PAR1
 arrow     a stream in Arrow's IPC format: the schema, one record batch, the end
 """
 
-import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,10 +35,6 @@ _LOCKED = "Cannot decrypt ColumnMetadata"
 # Of a batch that shows which columns repeat their values: so many rows, and at most such a share of
 # different values.
 _SAMPLE_ROWS, _MOST_DISTINCT = 2_048, 0.34
-# Of a dictionary that becomes part of a value as it is, whichever of its texts the rows have.
-_MOST_DICTIONARY_BYTES = 32 << 10
-# Under which Arrow keeps the types of columns in the footer.
-_ARROW_SCHEMA = "ARROW:schema"
 
 Encode = Callable[[pa.RecordBatch], pa.Buffer]
 
@@ -107,8 +102,6 @@ def require_distinct(schema: pa.Schema) -> None:
 class _ParquetEncoder:
     """Encodes batches as Parquet; columns with few different values get a dictionary.
 
-    Columns may have one already, which becomes part of the value.
-
     The first batch of enough rows decides which: a dictionary of mostly different values costs a
     third of the time, and compresses worse. `ranged` columns have statistics; `protect` returns the
     properties of encryption, for one file only: the next one has other data keys.
@@ -124,37 +117,22 @@ class _ParquetEncoder:
         if self._repeated is None and batch.num_rows >= _SAMPLE_ROWS:
             self._repeated = [name for name in batch.schema.names if _repeats(batch.column(name))]
         sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(
+        pq.write_table(
+            pa.Table.from_batches([batch]),
             sink,
-            batch.schema,
             compression=self.compression,
             compression_level=self.level,
             use_dictionary=True if self._repeated is None else self._repeated,
             write_statistics=self.ranged,
+            row_group_size=max(1, batch.num_rows),
             encryption_properties=None if self.protect is None else self.protect(),
             # Of 64 bits, where these suffice: a sixth less time than arrays of bytes.
             store_decimal_as_integer=True,
-            # The batch's own one would have the dictionaries of its columns.
-            store_schema=False,
-        ) as writer:
-            writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
-            writer.add_key_value_metadata({_ARROW_SCHEMA: _without_dictionaries(batch.schema)})
+        )
         return sink.getvalue()
 
 
-def _without_dictionaries(schema: pa.Schema) -> bytes:
-    """Return the schema of the values of columns, as a footer has it."""
-    coded = {each.name: each.type for each in schema if types.is_dictionary(each.type)}
-    fields = [
-        each.with_type(coded[each.name].value_type) if each.name in coded else each
-        for each in schema
-    ]
-    return base64.b64encode(pa.schema(fields).serialize())
-
-
 def _repeats(column: pa.Array) -> bool:
-    if types.is_dictionary(column.type):
-        return True
     sample = column.slice(0, _SAMPLE_ROWS)
     plain_kind = types.is_nested(column.type) or types.is_boolean(column.type)
     if plain_kind or types.is_null(column.type):
@@ -175,10 +153,8 @@ def _as_arrow(batch: pa.RecordBatch, *, options: pa.ipc.IpcWriteOptions) -> pa.B
     return sink.getvalue()
 
 
-def to_plain(batch: pa.RecordBatch, schema: pa.Schema, *, coded: bool = False) -> pa.RecordBatch:
+def to_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with the types of its plain `schema`.
-
-    `coded`: texts with a small dictionary keep it, as the encoder of Parquet reads them.
 
     Raises CorruptRecord for rows whose values the types cannot hold, UnsupportedType where Arrow
     cannot convert a column.
@@ -187,19 +163,8 @@ def to_plain(batch: pa.RecordBatch, schema: pa.Schema, *, coded: bool = False) -
     with RowErrors() as errors:
         for column, field in zip(batch.columns, schema, strict=True):
             with errors.collect(f"{field.name}: "):
-                stays = coded and _has_small_dictionary(column)
-                arrays.append(column if stays else _cast(column, field))
-    fields = [each.with_type(array.type) for each, array in zip(schema, arrays, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _has_small_dictionary(column: pa.Array) -> bool:
-    """Whether a column is text with a dictionary that may be part of every value."""
-    kind = column.type
-    if not types.is_dictionary(kind) or kind.value_type != pa.string():
-        return False
-    known = column.dictionary
-    return bool(known.nbytes <= _MOST_DICTIONARY_BYTES and not known.null_count)
+                arrays.append(_sound(_cast(column, field)))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -215,12 +180,44 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
             return pc.cast(part.take(pa.array(range(len(part)))), field.type)
 
         rows = failing_rows(column, convert)
+        if not rows:  # together they are too large
+            raise
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
         raise UnsupportedType(
             f"column {field.name}: {column.type} cannot become {field.type} ({exc}); leave it out"
             " by select"
         ) from exc
     raise corrupt_rows(rows, f"has no exact value as {field.type}")
+
+
+def _sound(column: pa.Array) -> pa.Array:
+    """Return a column whose texts are UTF-8: Arrow's readers of values refuse others.
+
+    Raises CorruptRecord for the rows with other texts.
+    """
+    if not has_text(column.type):
+        return column
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+
+        def check(part: pa.Array) -> pa.Array:
+            # Taken: of a slice of lists, all items would be checked.
+            taken = part.take(pa.array(range(len(part))))
+            taken.validate(full=True)
+            return taken
+
+        if rows := failing_rows(column, check):
+            raise corrupt_rows(rows, "is no UTF-8 text") from None
+        return check(column)  # what was invalid belongs to other rows
+    return column
+
+
+def has_text(kind: pa.DataType) -> bool:
+    """Whether a plain type is text, or has members that are."""
+    if types.is_string(kind) or types.is_large_string(kind):
+        return True
+    return any(has_text(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _as_list(column: pa.Array) -> pa.Array:
@@ -270,8 +267,11 @@ def decode(
         else:
             table, rows = _arrow_table(source, columns, lenient=lenient)
         table = table.cast(plain(table.schema)).combine_chunks()
-        # Arrow's reader takes offsets and texts as they are; that of Parquet makes its own.
+        # Arrow's reader takes offsets and texts as they are; that of Parquet makes its own offsets.
         table.validate(full=not is_parquet)
+        for column in table.columns:
+            if is_parquet and has_text(column.type):
+                column.validate(full=True)
     except KeyUnavailableError as exc:
         raise locked(wanted, value, str(exc)) from exc
     except _READ_ERRORS as exc:
@@ -280,11 +280,22 @@ def decode(
         raise CorruptRecord(
             f"batch {facts.batch} cannot be read as {facts.encoding}: {exc}"
         ) from exc
+    return _whole(table, rows, facts)
+
+
+def _whole(table: pa.Table, rows: int, facts: BatchFacts) -> pa.RecordBatch:
+    """Return a table with so many rows as one batch."""
     if rows != facts.rows:
         raise CorruptRecord(
             f"batch {facts.batch} has {rows} rows, and its header states {facts.rows}"
         )
-    return table.to_batches()[0] if table.num_columns else _no_columns(rows)
+    batches = table.to_batches() if table.num_columns else [_no_columns(rows)]
+    if len(batches) != 1:
+        raise CorruptRecord(
+            f"batch {facts.batch} has columns of more than 2 GiB, which are not decoded; name other"
+            " columns, or fill the topic with columnar.passthrough=false"
+        )
+    return batches[0]
 
 
 def _parquet_table(

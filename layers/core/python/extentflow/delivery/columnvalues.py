@@ -19,7 +19,7 @@ from extentflow.columnar.groups import EncodedGroup, encoded_groups
 from extentflow.columnar.partitions import ANY, by_keys
 from extentflow.columnar.schemas import plain
 from extentflow.columnar.values import to_plain
-from extentflow.config.columnar import PARQUET, ColumnGroup
+from extentflow.config.columnar import ColumnGroup
 from extentflow.converters.buffers import RowErrors
 from extentflow.delivery.deadletters import BATCH_BYTES, FRAME_BYTES
 from extentflow.errors import Misconfigured
@@ -133,8 +133,7 @@ class BoundColumnValues:
         The topics are None where all records have the topic of the rows. Raises CorruptRecord for
         the rows of which no value can be made, all of them at once.
         """
-        coded = self.settings.encoding == PARQUET
-        columns = to_plain(rows.columns, self.schema, coded=coded)
+        columns = to_plain(rows.columns, self.schema)
         self.cutter.limit_bytes = self.most_bytes(rows.headers)
         made = _Made([], [], [], [], [])
         with RowErrors() as errors:

@@ -311,8 +311,7 @@ class FormatOptions:
     the columns that are needed, of which a format may decode others, too; empty: all.
     `charset`: Python's name of the character set (line formats only); None is UTF-8, or what a byte
     order mark says. `excludes`: whether rows whose columns lie within ranges are all dropped later,
-    so that a format may count them without decoding. `dictionaries`: texts may stay coded by small
-    dictionaries, where they are stored so. `facts` are what it found at planning.
+    so that a format may count them without decoding. `facts` are what it found at planning.
     `overlap_bytes`: the content of an extent's frames or blocks that belongs to the extent before
     it; the same for all extents of an object, and no less than the end of a line.
     """
@@ -324,7 +323,6 @@ class FormatOptions:
     select: tuple[str, ...] = ()
     charset: str | None = None
     excludes: Callable[[Ranges], bool] | None = None
-    dictionaries: bool = False
     max_record_bytes: int = 64 << 20
     window_bytes: int = 8 << 20
     batch_rows: int = 65_536

@@ -73,8 +73,6 @@ EXTENT_BYTES = 32 << 20
 # Of Arrow's stream per column, for row groups that are larger than a window.
 BUFFER_BYTES = 64 << 10
 BATCH_BYTES = 4 << 20
-# Of a dictionary as it is stored, up to which a column stays coded: it becomes part of each value.
-DICTIONARY_BYTES = 4 << 10
 # Sizes of pages are 32-bit numbers; who asks for more than twice that believes damaged lengths.
 MOST_ALLOCATED_BYTES = 4 << 30
 # What Arrow raises for pages that it cannot decode.
@@ -125,12 +123,7 @@ class _ColumnReader:
     """Reads some leaf columns of the object through an Arrow reader of its own."""
 
     def __init__(
-        self,
-        file: RowGroupFile,
-        metadata: pq.FileMetaData,
-        leaves: Sequence[int],
-        unit: str,
-        dictionaries: Sequence[str],
+        self, file: RowGroupFile, metadata: pq.FileMetaData, leaves: Sequence[int], unit: str
     ) -> None:
         self._file = file
         self._leaves = leaves
@@ -140,7 +133,6 @@ class _ColumnReader:
             pre_buffer=False,
             page_checksum_verification=True,
             coerce_int96_timestamp_unit=unit,
-            read_dictionary=dictionaries,
         )
         self._whole = open_file(pa.PythonFile(file, mode="r"))
         self._paged = open_file(pa.PythonFile(file, mode="r"), buffer_size=BUFFER_BYTES)
@@ -273,7 +265,6 @@ class _RowGroupReader:
             wanted = complete_leaves(metadata, wanted)
         passes = int96_passes(metadata, wanted, int96_unit)
         limit_bytes = page_limit_bytes(options.max_record_bytes)
-        dictionaries = _small_dictionaries(metadata, groups, wanted) if options.dictionaries else []
         self._ahead = BlockPrefetcher(
             source,
             # Evaluated when the first row group is opened.
@@ -285,7 +276,7 @@ class _RowGroupReader:
             gap_bytes=gap_bytes,
         )
         self._readers = [
-            _ColumnReader(RowGroupFile(self._ahead, view), metadata, leaves, unit, dictionaries)
+            _ColumnReader(RowGroupFile(self._ahead, view), metadata, leaves, unit)
             for view, (leaves, unit) in enumerate(passes)
         ]
         self._unit = passes[0][1]
@@ -430,32 +421,6 @@ def _needed(ranges: Sequence[tuple[int, int]], wanted: Sequence[int]) -> Sequenc
         return ranges
     keep = frozenset(wanted)
     return [each if leaf in keep else (each[0], each[0]) for leaf, each in enumerate(ranges)]
-
-
-def _small_dictionaries(
-    metadata: pq.FileMetaData, groups: Sequence[RowGroup], wanted: Sequence[int]
-) -> list[str]:
-    """Return the columns of text that have a small dictionary in each of these row groups.
-
-    Their pages are codes, unless the writer gave the dictionary up, for which it has to be large.
-    """
-    columns = {leaf: metadata.schema.column(leaf) for leaf in wanted} if groups else {}
-    texts = {
-        leaf
-        for leaf, column in columns.items()
-        if column.logical_type.type == "STRING" and "." not in column.path
-    }
-    for group in groups:
-        stored = metadata.row_group(group.ordinal)
-        texts = {leaf for leaf in texts if _has_small_dictionary(stored.column(leaf))}
-    return [columns[leaf].path for leaf in sorted(texts)]
-
-
-def _has_small_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
-    if not chunk.has_dictionary_page:
-        return False
-    size: int = chunk.data_page_offset - chunk.dictionary_page_offset
-    return 0 < size <= DICTIONARY_BYTES
 
 
 def _needed_schema(

@@ -7,6 +7,7 @@ What is stated beside the row groups (page indexes, bloom filters, metadata of w
 Arrow's schema) is left out. Field numbers are those of parquet.thrift.
 """
 
+import math
 import zlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,16 @@ _CODECS = {
     "lz4": "LZ4",
     "zstd": "ZSTD",
 }
+# Of the rows of a value: what a reader holds at once.
+MOST_DECODED_BYTES = 256 << 20
+# Of a column whose dictionary is not looked at.
+LITTLE_DECODED_BYTES = 4 << 20
+_NUMBER_BYTES = 16
+# Type, Encoding, and by CompressionCodec the codecs of which Arrow unpacks a page alone.
+_BYTE_ARRAY, _DELTA_BYTE_ARRAY = 6, 7
+# ColumnMetaData, and SizeStatistics: the bytes that the texts have without encodings
+_SIZE_STATISTICS, _TEXT_BYTES = 16, 1
+_DECOMPRESSED = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _ARROW_SCHEMA = b"ARROW:schema"
 # FileMetaData
 _ROWS, _KEY_VALUES = 3, 5
@@ -46,7 +57,7 @@ _ENCRYPTION, _ENCRYPTED = 8, (8, 9)
 # ColumnChunk; 4 to 7 place its page indexes
 _OTHER_FILE, _CHUNK_OFFSET, _META_DATA, _INDEXES = 1, 2, 3, (4, 5, 6, 7)
 # ColumnMetaData
-_STORED_BYTES, _PLACES, _BLOOM_FILTER = 7, (9, 10, 11), (14, 15)
+_TYPE, _ENCODINGS, _CODEC, _STORED_BYTES, _PLACES, _BLOOM_FILTER = 1, 2, 4, 7, (9, 10, 11), (14, 15)
 _DATA_PAGE, _DICTIONARY_PAGE = 9, 11
 _VALUES = 5
 # Of PageHeader.
@@ -190,44 +201,93 @@ def move(found: Struct, distance: int) -> Struct:
 def sound_pages(group: Struct, data: memoryview, start: int) -> bool:
     """Whether the pages of each column chunk follow each other, and have their checksums.
 
+    Also whether its rows are surely no more than MOST_DECODED_BYTES: dictionaries and differences
+    hold any number of long texts in a few bytes, and a reader of the value decodes all of them.
     `data` are the bytes of the row group, which begins at `start` of its file.
     """
+    decoded = 0
     for chunk in group.structs(_COLUMNS):
         meta = _meta(chunk)
         first, last = _chunk_range(meta)
         at, end = first - start, last - start
         if not 0 <= at < end <= len(data):
             return False
-        if not _sound_pages(data[at:end], meta.get(_VALUES)):
+        size = _decoded_bytes(data[at:end], meta)
+        if size is None:
             return False
-    return True
+        decoded += size
+    return decoded <= MOST_DECODED_BYTES
 
 
-def _sound_pages(chunk: memoryview, values: int) -> bool:
-    at = found = 0
+def _decoded_bytes(chunk: memoryview, meta: Struct) -> int | None:
+    """Return the most bytes that the values of a column chunk have; None: its pages are unsound."""
+    values: int = meta.get(_VALUES)
+    encodings = meta.get(_ENCODINGS)
+    if _DELTA_BYTE_ARRAY in encodings.values:
+        return None
+    at = found = unpacked = longest = 0
     while at < len(chunk):
         try:
             header = _header(chunk, at)
             fields = read_struct(chunk, at)[0].fields
         except (IndexError, ValueError):
-            return False
+            return None
         # As the format has them: nothing behind the header says that a flag in it is damaged.
         if {number: kind for number, (kind, _) in fields.items()} | {_CRC: I32} != {
             **_HEADER,
             OWN_HEADERS.get(header.kind, 0): STRUCT,
         }:
-            return False
+            return None
         crc = fields[_CRC][1] if _CRC in fields else None
         at += header.size
         page = chunk[at : at + header.stored]
         if not 0 <= header.stored == len(page):
-            return False
+            return None
         if crc is not None and crc & 0xFFFFFFFF != zlib.crc32(page):
-            return False
-        if header.kind != DICTIONARY_PAGE:
+            return None
+        if header.kind == DICTIONARY_PAGE:
+            longest = max(longest, _longest(page, header, meta, values))
+        else:
             found += header.values or 0
+            unpacked += header.unpacked
         at += header.stored
-    return found == values
+    return unpacked + values * max(longest, _NUMBER_BYTES) if found == values else None
+
+
+def _longest(page: memoryview, header: PageHeader, meta: Struct, values: int) -> int:
+    """Return the most bytes of an entry of a dictionary, or the mean of all values if stated."""
+    count = max(1, header.values or 0)
+    if meta.get(_TYPE) != _BYTE_ARRAY:
+        return header.unpacked // count
+    sizes = meta.get(_SIZE_STATISTICS)
+    if isinstance(sizes, Struct) and sizes.get(_TEXT_BYTES) is not None:
+        stated: int = sizes.get(_TEXT_BYTES)
+        return math.ceil(stated / max(1, values))
+    if header.unpacked * values <= LITTLE_DECODED_BYTES:
+        return header.unpacked
+    codec = _DECOMPRESSED.get(meta.get(_CODEC))
+    if codec is None:
+        return header.unpacked
+    try:
+        data = page if not codec else pa.Codec(codec).decompress(page, header.unpacked)
+        return longest_text(memoryview(data), count)
+    except (pa.ArrowException, OSError, ValueError):
+        return header.unpacked
+
+
+def longest_text(data: memoryview, count: int) -> int:
+    """Return the most bytes of one of so many texts, each behind its length in four bytes.
+
+    ValueError: there are fewer.
+    """
+    at = longest = 0
+    for _ in range(count):
+        size = int.from_bytes(data[at : at + 4], "little")
+        at += 4 + size
+        longest = max(longest, size)
+    if at > len(data):
+        raise ValueError("the dictionary ends early")
+    return longest
 
 
 def _header(chunk: memoryview, at: int) -> PageHeader:

@@ -185,14 +185,7 @@ def format_options(
         charset=config.charset,
         max_record_bytes=config.record_max_bytes,
         excludes=Excluding.of(config.steps),
-        dictionaries=_keeps_dictionaries(config),
     )
-
-
-def _keeps_dictionaries(config: ConnectorConfig) -> bool:
-    """Whether nothing but the encoder of Parquet reads columns."""
-    alone = not config.keyed and not config.message_partition and chain(config) is None
-    return config.columnar_encoding == PARQUET and alone
 
 
 def own_options(config: ConnectorConfig, name: str, look_up: SecretResolver) -> Any:  # noqa: ANN401 - each format has a type of its own
