@@ -19,8 +19,9 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
-from tests.support.columnar_delivery import make_topics
+from tests.support.columnar_delivery import create, make_topics
 from tests.support.columnar_topics import Topics, Value, columnar
 from tests.support.columnar_topics import rows_of as few_rows
 from tests.support.delivery import Delivery, joined
@@ -39,10 +40,12 @@ from extentflow.errors import (
     Misconfigured,
     UnsupportedFormat,
 )
+from extentflow.spark.lake import data_files, iceberg
 from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings
 from extentflow.spark.lake.options import ValueOptions
 from extentflow.spark.lake.parquet import ParquetFolder
 from extentflow.spark.lake.service import Delivered, LakeService, LakeTerms
+from extentflow.spark.lake.session import as_uri
 from extentflow.spark.lake.target import TableState, Target
 from extentflow.wiring.folders import open_folder
 from extentflow.wiring.options import aws_kms
@@ -165,7 +168,7 @@ class Lake:
         if self.kind == "parquet":
             return ParquetFolder(self.address, self.partition_by, self.endpoint)
         catalog = f"lake_{self.delivery.name}"
-        for name, value in catalog_settings(catalog, (self.home / "lake").as_uri()).items():
+        for name, value in catalog_settings(catalog, as_uri(str(self.home / "lake"))).items():
             self.spark.conf.set(name, value)
         name = f"{catalog}.shop.orders"
         return IcebergTable(self.spark, name, self.partition_by, by_workers=True)
@@ -392,6 +395,66 @@ def test_spark_reads_what_workers_wrote_by_the_ids_of_columns(
     assert found == [None if one is None else dict(one) for one in marks]
     assert min(row.lower_bound for row in bounds) == 0
     assert max(row.upper_bound for row in bounds) == 9
+
+
+def test_a_commit_whose_outcome_was_unknown_is_found_behind_that_of_another_query(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(delivery, spark, "iceberg-workers", tmp_path)
+    send(delivery, "first", rows_of(0, 10))
+    assert lake.run() == 10
+    own, (other,) = delivery.topic, make_topics(delivery, ["other"])
+    delivery.topic = other
+    send(delivery, "other", rows_of(100, 10))
+    delivery.topic = own
+    send(delivery, "second", rows_of(10, 10))
+    commit, calls = data_files.append, 0
+
+    def lost(*given: Any, **named: Any) -> None:  # noqa: ANN401
+        nonlocal calls
+        commit(*given, **named)
+        calls += 1
+        if calls == 1:
+            lake.run(topics=(other,), checkpoint=(tmp_path / "other").as_uri())
+            raise Py4JError("org.apache.iceberg.exceptions.CommitStateUnknownException: lost")
+
+    monkeypatch.setattr(iceberg, "append", lost)
+
+    assert lake.run() == 20  # those of the other query too
+
+    assert calls == 2
+    found = spark.table(f"lake_{delivery.name}.shop.orders").select("id").collect()
+    assert sorted(row.id for row in found) == [*range(20), *range(100, 110)]
+    assert lake.run(checkpoint=(tmp_path / "again").as_uri()) == 0
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("folder", ["a space", "50%20", "a#b", "a?b", "ü+"])
+def test_folders_of_any_name_hold_tables(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, folder: str
+) -> None:
+    home = tmp_path / folder
+    home.mkdir()
+    lake = Lake(delivery, spark, "iceberg-workers", home)
+    send(delivery, "first", rows_of(0, 10))
+
+    assert lake.run(checkpoint=as_uri(str(home / "checkpoint"))) == 10
+
+    found = spark.table(f"lake_{delivery.name}.shop.orders").select("id").collect()
+    assert sorted(row.id for row in found) == [*range(10)]
+
+
+def test_files_of_topics_that_begin_with_an_underscore_are_visible(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path
+) -> None:
+    hidden = f"_{delivery.name}"
+    delivery.topic = hidden
+    create(delivery, hidden)
+    send(delivery, "first", rows_of(0, 10))
+    lake = Lake(delivery, spark, "parquet", tmp_path, partition_by=())
+
+    assert lake.run(topics=(hidden,)) == 10
+    assert spark.read.parquet(lake.address).count() == 10
 
 
 def test_expired_snapshots_keep_the_one_with_offsets(

@@ -55,10 +55,11 @@ def table_of(values: Sequence[Value]) -> pa.Table:
 def make_topics(delivery: Delivery, groups: Sequence[str], partitions: int = 3) -> list[str]:
     """Create the topics of column groups; `topic` of the connector is `grouped-NAME`."""
     topic = f"grouped-{delivery.name}"
-    return [_create(delivery, f"{topic}.{group}", partitions) for group in groups]
+    return [create(delivery, f"{topic}.{group}", partitions) for group in groups]
 
 
-def _create(delivery: Delivery, name: str, partitions: int) -> str:
+def create(delivery: Delivery, name: str, partitions: int = 3) -> str:
+    """Create a topic; return its name."""
     admin = AdminClient({"bootstrap.servers": delivery.settings.bootstrap_servers})
     admin.create_topics([NewTopic(name, partitions)])[name].result(60)
     return name

@@ -22,13 +22,16 @@ def open_folder(address: str, endpoint: str | None = None) -> Folder:
 
     Raises Misconfigured for another scheme.
     """
-    parts = urlsplit(address)
-    if parts.scheme in S3_SCHEMES:
-        if not parts.netloc:
+    scheme, mark, rest = address.partition("://")
+    if mark and scheme in S3_SCHEMES:
+        # Keys may have `#` and `?`, which are marks in URIs.
+        bucket, _, prefix = rest.partition("/")
+        if not bucket:
             raise Misconfigured(f"{address}: write s3://bucket/prefix")
-        prefix = parts.path.strip("/")
+        prefix = prefix.strip("/")
         store = S3Store(StoreOptions(endpoint=endpoint))
-        return store.folder(parts.netloc, f"{prefix}/" if prefix else "")
+        return store.folder(bucket, f"{prefix}/" if prefix else "")
+    parts = urlsplit(address)
     if parts.scheme not in ("", "file"):
         raise Misconfigured(f"{address}: write s3://bucket/prefix, or a local folder")
     path = unquote(parts.path) if parts.scheme else address

@@ -30,6 +30,8 @@ _SPARK_WIDER: Final = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
+# Types of the same values, with more room.
+_LARGE: Final = {(pa.large_string(), pa.string()), (pa.large_binary(), pa.binary())}
 NOT_IN_SPARK = (
     "Spark holds no uint64, half-precision float, time of day, duration, interval, decimal256,"
     " union, null type, or timestamp in nanoseconds"
@@ -152,6 +154,8 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 def _holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
     if types.is_decimal128(wide) and types.is_decimal128(narrow):
         return bool(wide.scale == narrow.scale and wide.precision >= narrow.precision)
+    if (wide, narrow) in _LARGE:
+        return True
     if wide in _INTEGERS and narrow in _INTEGERS:
         return _INTEGERS.index(wide) >= _INTEGERS.index(narrow)
     return bool(wide == pa.float64() and narrow == pa.float32())

@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from extentflow.engines.spark import noted_errors
 from extentflow.errors import ExtentflowError
 from extentflow.spark.lake.rows import DecodedRows, RowReader, map_in_arrow
+from extentflow.storage.folders import Folder
 from extentflow.wiring.folders import open_folder
 
 # Rows of a row group, as Arrow has them, and the size from which on a file is closed.
@@ -79,9 +80,15 @@ class DataFolder:
         text: str = jvm.org.apache.iceberg.SchemaParser.toJson(table.schema())
         if 'required":true' in text:
             return None
+        # As the table has it: a path of Hadoop is no URI, whose characters are escaped.
         address = str(table.locationProvider().newDataLocation("x")).removesuffix("/x")
         numbered = _numbered(pa.struct(list(columns)), json.loads(text))
         return cls(address, endpoint, pa.schema(list(numbered)))
+
+    def open(self) -> Folder:
+        """Return the folder, in this process."""
+        path = self.address.removeprefix("file://").removeprefix("file:")
+        return open_folder(path, self.endpoint)
 
     def write(self, records: DataFrame, reader: RowReader) -> list[DataFile]:
         """Write the rows of records to data files, in tasks. Raises what these raise."""
@@ -91,7 +98,7 @@ class DataFolder:
 
     def drop(self, files: list[DataFile]) -> None:
         """Delete files that are part of no table, where the store permits it."""
-        folder = open_folder(self.address, self.endpoint)
+        folder = self.open()
         with suppress(ExtentflowError):
             for file in files:
                 folder.delete(file.path.removeprefix(f"{self.address}/"))
@@ -198,7 +205,7 @@ def _write(
 ) -> Iterator[pa.RecordBatch]:
     """Write files of the rows of records; yield path, rows and bytes of each."""
     with noted_errors(reader.nonce):
-        folder = open_folder(where.address, where.endpoint)
+        folder = where.open()
         made: list[DataFile] = []
         try:
             for file in _files(reader.rows(batches), where.columns):

@@ -57,7 +57,8 @@ _TRANSFORM = re.compile(
 )
 # Commits rows, with the offsets and the name of an attempt, on top of a snapshot.
 _Append: TypeAlias = Callable[[Offsets, int | None, str], None]
-_CONFLICTS = ("ValidationException", "CommitFailedException", "CommitStateUnknownException")
+_UNKNOWN = "CommitStateUnknownException"
+_CONFLICTS = ("ValidationException", "CommitFailedException", _UNKNOWN)
 
 
 def catalog_settings(catalog: str, warehouse: str, endpoint: str | None = None) -> dict[str, str]:
@@ -131,18 +132,20 @@ class IcebergTable:
             map_in_arrow(records, rows_in_arrow(reader), any_column).count()
             return Written(state, 0)
         commit, drop = self._prepared(records, reader, state.columns)
-        own = uuid4().hex
+        own, is_unknown = uuid4().hex, False
         for attempt in range(ATTEMPTS):
             try:
                 commit(advanced(state.offsets, batch.end), state.version, own)
             except (PySparkException, Py4JError) as exc:
                 if not any(each in str(exc) for each in _CONFLICTS):
                     raise
+                is_unknown = is_unknown or _UNKNOWN in str(exc)
                 found = self._state()
                 # A commit whose outcome was unknown may be in the table.
                 if self._commit_of(own) is None:
                     if attempt + 1 == ATTEMPTS or _own(found, batch) != _own(state, batch):
-                        drop()
+                        if not is_unknown:  # else the table may refer to the files
+                            drop()
                         raise self._conflict(found, state, batch) from exc
                     state = replace(state, offsets=found.offsets, version=found.version)
                     continue
@@ -235,17 +238,26 @@ class IcebergTable:
         return None if tag is None else table.snapshot(tag.snapshotId())
 
     def _commit_of(self, own: str) -> Any:  # noqa: ANN401
-        """Return the snapshot that an attempt committed, where it is the newest with offsets."""
-        snapshot = self._newest(self._loaded())
-        is_own = snapshot is not None and snapshot.summary().get(COMMIT_KEY) == own
-        return snapshot if is_own else None
+        """Return the snapshot that an attempt committed; None: it did not.
+
+        Others may be behind it: of queries that write other topics.
+        """
+        table = self._loaded()
+        snapshot = table.currentSnapshot()
+        while snapshot is not None and snapshot.summary().get(COMMIT_KEY) != own:
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else table.snapshot(parent)
+        return snapshot
 
     def _tagged(self, own: str) -> int:
         """Let the tag refer to the snapshot of an attempt; return how many rows it added."""
         snapshot = self._commit_of(own)
-        if snapshot is None:  # another query has written other topics, and moves the tag
+        if snapshot is None:
             return 0
         table = self._loaded()
+        if self._newest(table).snapshotId() != snapshot.snapshotId():
+            # Another query has written other topics behind it, and moves the tag.
+            return int(snapshot.summary().get("added-records") or 0)
         snapshots = table.manageSnapshots()
         move = snapshots.createTag if table.refs().get(TAG) is None else snapshots.replaceTag
         move(TAG, snapshot.snapshotId()).commit()

@@ -319,7 +319,9 @@ def _files(
 ) -> Iterator[tuple[str, pa.Buffer, int]]:
     """Yield path, content and rows of the files of a run, one for each partition."""
     first, last = run[0], run[-1]
-    name = f"{first.topic}-{first.partition}-{first.first}-{last.last}.parquet"
+    # Readers of folders skip names that begin so; no topic has a tilde.
+    hidden = "~" if first.topic.startswith(("_", ".")) else ""
+    name = f"{hidden}{first.topic}-{first.partition}-{first.first}-{last.last}.parquet"
     table = pa.Table.from_batches([one.rows for one in run])
     where = f"topic {first.topic}[{first.partition}] offset {first.first}-{last.last}"
     for folder, rows in _by_partition(table, partition_by, where):

@@ -48,8 +48,8 @@ class RegisteredSchema:
 
 def avro_rows(record: Record, columns: pa.Schema, bodies: Sequence[bytes]) -> pa.RecordBatch:
     """Return a row of `columns` per value of Avro. DamagedBlock: one is of another schema."""
-    rows = pa.Table.from_batches([decode_values(record, bodies)])
-    return rows.cast(columns).combine_chunks().to_batches()[0]
+    (rows,) = pa.Table.from_batches([decode_values(record, bodies)]).cast(columns).to_batches()
+    return rows
 
 
 @dataclass(slots=True)

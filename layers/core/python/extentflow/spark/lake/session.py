@@ -76,11 +76,10 @@ def as_uri(folder: str) -> str:
     """Return a folder as Hadoop's file systems name it."""
     if folder.startswith("s3://"):
         return f"s3a://{folder.removeprefix('s3://')}"
-    return (
-        folder
-        if "://" in folder or folder.startswith("file:")
-        else Path(folder).absolute().as_uri()
-    )
+    if "://" in folder or folder.startswith("file:"):
+        return folder
+    # Not escaped, unlike a URI: Hadoop takes `%20` for three characters.
+    return f"file://{Path(folder).absolute()}"
 
 
 def packages(*, iceberg: bool, to: str) -> list[str]:
