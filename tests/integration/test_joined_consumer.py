@@ -241,9 +241,10 @@ def test_joined_topics_continue_at_an_object_in_the_order_of_the_leader(
     lost = {*order[:2]}
     reading = Reading(topics, unique, *names)
 
-    with reading.member() as consumer:
+    with reading.member(skip_incomplete=True) as consumer:
         assert not consumer.seek("s3://b/absent")
-        assert take(consumer) == []
+        assert take(consumer) == [one for one in range(30) if one not in lost]
+    with reading.member() as consumer:
         assert consumer.seek("s3://b/12")
         consumer.commit()
     with reading.member() as consumer:

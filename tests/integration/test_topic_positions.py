@@ -1,5 +1,7 @@
 """Where consumers begin: at objects and extents; and joins that cannot be made."""
 
+from itertools import islice
+
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -51,10 +53,27 @@ def test_reading_continues_at_an_object_or_an_extent(
     assert sorted(objects.ids()) == sorted(found)
 
 
-def test_an_object_that_is_not_there_is_found_nowhere(objects: Reading) -> None:
+@pytest.mark.parametrize("handled", [0, 7, 45])
+def test_where_an_object_is_not_there_reading_continues_where_it_was(
+    objects: Reading, handled: int
+) -> None:
     with objects.member() as consumer:
+        first = [row["id"] for row in islice(consumer.rows(until_end=True), handled)]
         assert not consumer.seek("s3://b/2", "1-2")
-        assert list(consumer.rows(until_end=True)) == []
+        consumer.commit()
+    rest = objects.ids()
+
+    assert len(first) == handled
+    assert sorted(first + rest) == [n for n in range(330 + 1) if n % 100 < 30]
+
+
+def test_a_member_that_found_nothing_reads_on(objects: Reading) -> None:
+    with objects.member() as consumer:
+        first = [row["id"] for row in islice(consumer.rows(until_end=True), 12)]
+        assert not consumer.seek("s3://b/absent")
+        rest = [row["id"] for row in consumer.rows(until_end=True)]
+
+    assert sorted(first + rest) == [n for n in range(330 + 1) if n % 100 < 30]
 
 
 def test_within_a_loop_reading_continues_at_an_object_at_once(objects: Reading) -> None:

@@ -239,22 +239,29 @@ class TopicConsumer:
         Reads the partitions that are assigned from their beginning for it; those without such a
         batch are then read from their end on. Of joined topics, the one that leads decides, and
         reading begins with what precedes the batch: it is joined again, and not yielded. Returns
-        whether there is such a batch.
+        whether there is such a batch; if not, reading continues where it was.
         """
         while True:
             self._await_assignment()
             assignment = self._assignment
-            ends = {place: self._bounds(place)[1] for place in self._assigned}
+            bounds = {place: self._bounds(place) for place in self._assigned}
+            before = {place: self._continues_at(place, *bounds[place]) for place in self._leading}
             found = self._places_of(uri, extent)
             if self._assignment == assignment:
                 break
         is_found = bool(found)
         for place in self._leading - found.keys():
-            found[place] = Position(self._bounds(place)[1])
+            found[place] = Position(self._bounds(place)[1]) if is_found else before[place]
+        ends = {place: end for place, (_, end) in bounds.items()}
         starts = dict(found) if self._join is None else self._replayed(found, ends)
         self._read_from(starts)
-        self._positions = found if is_found else {}
+        self._positions = found
         return is_found
+
+    def _continues_at(self, place: Place, low: int, high: int) -> Position:
+        """Return where reading of a partition continues, which may not have begun."""
+        begin = low if self._start == "earliest" else high
+        return self._positions.get(place) or self._starts.get(place) or Position(begin)
 
     @property
     def _leading(self) -> set[Place]:
@@ -289,8 +296,9 @@ class TopicConsumer:
         for place in self._assigned:
             low = self._bounds(place)[0]
             if place in leading:
-                at = leading[place].offset
-                found[place] = Position(low, done=((low, at - 1),) if at > low else ())
+                at = leading[place]
+                done = ((low, at.offset - 1),) if at.offset > low else ()
+                found[place] = Position(low, at.row, done)
             else:
                 found[place] = Position(low, boundary=ends[place])
         return found
