@@ -79,7 +79,10 @@ MostOffsets = Annotated[
     Option("--max-offsets-per-trigger", min=1, help="Most offsets of a batch (default: all)."),
 ]
 Endpoint = Annotated[
-    str | None, Option("--endpoint", help="URL of an S3-compatible store (default: AWS).")
+    str | None,
+    Option(
+        "--endpoint", help="URL of an S3-compatible store (default: the environment's, else AWS)."
+    ),
 ]
 KafkaOptions = Annotated[
     list[str] | None,

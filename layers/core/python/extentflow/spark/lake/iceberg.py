@@ -63,22 +63,25 @@ _CONFLICTS = ("ValidationException", "CommitFailedException", "CommitStateUnknow
 def catalog_settings(catalog: str, warehouse: str, endpoint: str | None = None) -> dict[str, str]:
     """Return Spark's settings of a catalog that keeps tables below a folder, a URI.
 
-    `endpoint` is the URL of an S3-compatible store; credentials are the environment's.
+    `endpoint` is the URL of an S3-compatible store (None: AWS); credentials and region are the
+    environment's.
     """
     prefix = f"spark.sql.catalog.{catalog}"
-    store = {
-        f"{prefix}.hadoop.fs.s3a.endpoint": endpoint or "",
-        f"{prefix}.hadoop.fs.s3a.path.style.access": "true",
+    store = {}
+    if endpoint is not None:
+        store[f"{prefix}.hadoop.fs.s3a.endpoint"] = endpoint
+        store[f"{prefix}.hadoop.fs.s3a.path.style.access"] = "true"
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region or endpoint is not None:
         # The SDK requires one; stores of others ignore it.
-        f"{prefix}.hadoop.fs.s3a.endpoint.region": os.environ.get("AWS_REGION", "us-east-1"),
-    }
+        store[f"{prefix}.hadoop.fs.s3a.endpoint.region"] = region or "us-east-1"
     return {
         prefix: CATALOG_CLASS,
         f"{prefix}.type": "hadoop",
         f"{prefix}.warehouse": warehouse,
         # Another program may change the table meanwhile.
         f"{prefix}.cache-enabled": "false",
-        **(store if endpoint else {}),
+        **store,
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from extentflow.aws import configured_endpoint
 from extentflow.errors import Misconfigured
 from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings, split_partitions
 from extentflow.spark.lake.parquet import ParquetFolder
@@ -55,11 +56,11 @@ class LakeAddress:
 
     def open(self, spark: SparkSession) -> Target:
         """Return the target, whose catalog the session gets where --to is a warehouse."""
-        parts = split_partitions(self.partition_by or "")
+        parts, endpoint = split_partitions(self.partition_by or ""), self.store_endpoint()
         if self.table is None:
-            return ParquetFolder(self.to or "", parts, self.endpoint)
+            return ParquetFolder(self.to or "", parts, endpoint)
         if self.to is not None:
-            settings = catalog_settings(CATALOG, as_uri(self.to), self.endpoint)
+            settings = catalog_settings(CATALOG, as_uri(self.to), endpoint)
             for name, value in settings.items():
                 spark.conf.set(name, value)
         # Of another catalog, it is not known how workers reach its store.
@@ -68,8 +69,12 @@ class LakeAddress:
             f"{self.catalog or CATALOG}.{self.table}",
             parts,
             by_workers=self.to is not None,
-            endpoint=self.endpoint,
+            endpoint=endpoint,
         )
+
+    def store_endpoint(self) -> str | None:
+        """Return the URL of the store in S3, for Java and for Python workers; None: AWS."""
+        return self.endpoint or configured_endpoint("s3")
 
 
 def as_uri(folder: str) -> str:
