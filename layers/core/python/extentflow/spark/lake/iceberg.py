@@ -91,6 +91,12 @@ def split_partitions(text: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in found if each.strip())
 
 
+def transformed_column(text: str) -> str | None:
+    """Return the column of a transform of Iceberg, as `days(seen)`; None: it is a column."""
+    found = _TRANSFORM.fullmatch(text.replace(" ", ""))
+    return None if found is None else found[2] or found[5]
+
+
 @dataclass(frozen=True)
 class IcebergTable:
     """A table of a catalog of Spark's session, as a Target; `name` is `catalog.namespace.table`.
@@ -272,7 +278,7 @@ class IcebergTable:
     def _partition(self, text: str, columns: pa.Schema) -> str:
         """Return a column, or a transform of one, as SQL."""
         found = _TRANSFORM.fullmatch(text.replace(" ", ""))
-        column = (found[2] or found[5]) if found else text
+        column = transformed_column(text) or text
         if column not in columns.names:
             raise Misconfigured(
                 f"--partition-by {text}: there is no column {column}, only"

@@ -13,10 +13,15 @@ from pyspark.sql import SparkSession
 
 from extentflow.aws import configured_endpoint
 from extentflow.errors import Misconfigured
-from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings, split_partitions
+from extentflow.spark.lake.iceberg import (
+    IcebergTable,
+    catalog_settings,
+    split_partitions,
+    transformed_column,
+)
 from extentflow.spark.lake.parquet import ParquetFolder
 from extentflow.spark.lake.target import Target
-from extentflow.wiring.folders import S3_SCHEMES, open_folder
+from extentflow.wiring.folders import S3_SCHEMES, address_problem, open_folder
 
 # For any Spark 4.0, whose Hadoop is 3.4.1.
 _KAFKA: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -48,12 +53,22 @@ class LakeAddress:
         problems = []
         if (self.to is None) == (self.catalog is None):
             problems.append("give --to FOLDER, or --catalog NAME with --table")
+        if self.to is not None and (problem := address_problem(self.to)):
+            other = "; a warehouse elsewhere is one of --catalog" if self.table else ""
+            problems.append(f"--to {problem}{other}")
         if self.catalog is not None and self.table is None:
             problems.append("--catalog goes with --table: it holds Iceberg tables")
         if self.table is not None and not _TABLE.fullmatch(self.table):
             problems.append(
                 f"--table {self.table}: write namespace.table, of letters, digits and _"
             )
+        if self.table is None:
+            problems += [
+                f"--partition-by {text}: transforms need --table, an Iceberg table; the folders of"
+                " Parquet files are named after columns"
+                for text in split_partitions(self.partition_by or "")
+                if transformed_column(text)
+            ]
         return problems
 
     def open(self, spark: SparkSession) -> Target:
