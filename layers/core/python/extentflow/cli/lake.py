@@ -57,7 +57,7 @@ Decrypt = Annotated[
         "--keys",
         metavar="REFERENCE",
         help="Decrypt columns: where the secret with the master keys is, on the driver and on"
-        " executors, or aws-kms.",
+        " executors, as ${file:/path:key}, or aws-kms.",
     ),
 ]
 RegistryUrl = Annotated[
