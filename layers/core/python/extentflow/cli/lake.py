@@ -88,7 +88,9 @@ KafkaOptions = Annotated[
     list[str] | None,
     Option("--kafka-option", help="Of Spark's Kafka source, as kafka.security.protocol=SSL."),
 ]
-Conf = Annotated[list[str] | None, Option("--conf", help="Setting of Spark, as name=value.")]
+Conf = Annotated[
+    list[str] | None, Option("--conf", help="Setting of Spark, as name=value; repeatable.")
+]
 Jars = Annotated[
     str | None,
     Option("--jars", help="Jars of Kafka's source and Iceberg, with commas (default: from Maven)."),
@@ -126,7 +128,8 @@ def lake(
     """Write topics to Parquet files or an Iceberg table on Spark, exactly once.
 
     The target states up to which offsets it holds the topics: every start continues there. SIGTERM
-    ends it; a batch that is not committed is written by the next start.
+    ends it; a batch that is not committed is written by the next start. Exit code 1: start it
+    again; 2: an option, the target or a value has to be corrected first.
     """
     from extentflow.cli.opened import open_runtime
     from extentflow.cli.progress import signals_stop
@@ -176,7 +179,8 @@ def lake(
             arrow_records=DOCUMENTS if values.schema or values.registry else COLUMNAR_VALUES,
         )
         service = LakeService(spark, target, terms, runtime)
-        until = "until what they hold now is written" if once else "until Ctrl-C or SIGTERM"
+        holds = "it holds" if len(terms.topics) == 1 else "they hold"
+        until = f"until what {holds} now is written" if once else "until Ctrl-C or SIGTERM"
         output.note(f"writing {', '.join(terms.topics)} to {target.where}, {until}")
         with signals_stop(service.stop) as stopped:
             service.run(partial(_report, as_json=as_json))
