@@ -549,7 +549,7 @@ def test_encrypted_columns_are_written_with_keys(lake: Lake, cards: pa.Table) ->
     secrets.write_text(f"cards=cards:{SECRET}\n")
     keys = ValueOptions(keys=f"${{file:{secrets}:cards}}")
 
-    with pytest.raises(AccessDenied, match=r"offset \d+: columns name are encrypted .* cards: "):
+    with pytest.raises(AccessDenied, match=r"offset \d+: encrypted columns: name \(.* cards\): "):
         lake.run()
     written = lake.run(values=keys)
     # A table that has its columns: the tasks find the value.
@@ -572,7 +572,7 @@ def test_columns_that_are_not_asked_for_need_no_key(lake: Lake, cards: pa.Table)
     with pytest.raises(Misconfigured, match="also has the columns price, in which further rows"):
         lake.run(values=ValueOptions(columns=("id", "day")))
     # All columns again, and no keys: what the tasks say.
-    with pytest.raises(AccessDenied, match=r"topic .* offset \d+: columns name are encrypted"):
+    with pytest.raises(AccessDenied, match=r"topic .* offset \d+: encrypted columns: name "):
         lake.run(checkpoint=(lake.home / "again").as_uri(), target=restarted(lake))
 
 
@@ -767,7 +767,7 @@ def test_keys_of_kms_decrypt_what_they_encrypted(
     read = completed(delivery, "extentflow", "lake", *words, "--keys", "aws-kms")
 
     assert denied.returncode == 2, denied.stderr
-    assert f"columns name are encrypted with the master key {arn}" in denied.stderr
+    assert f"encrypted columns: name (master key {arn})" in denied.stderr
     assert read.returncode == 0, read.stderr
     assert lake.rows() == expected(rows_of(0, 100))
 

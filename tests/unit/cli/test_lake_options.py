@@ -17,6 +17,14 @@ LAKE = ("lake", "orders", "--to", "/nowhere")
         (["--keys", "cards:secret"], "--keys: a secret is not written down"),
         (["--keys", "${env:ABSENT_KEYS}"], "ABSENT_KEYS"),
         (["--schema", "id"], "--schema "),
+        (
+            ["--partition-by", "day,days(seen)"],
+            "--partition-by days(seen): transforms need --table",
+        ),
+        (["--partition-by", "bucket(16, id)"], "transforms need --table"),
+        (["--to", "gs://lake/x"], "--to gs://lake/x: write s3://bucket/prefix, or a local folder"),
+        (["--to", "s3a:///x"], "--to s3a:///x: write s3://bucket/prefix"),
+        (["--to", "hdfs://lake/x", "--table", "a.b"], "a warehouse elsewhere is one of --catalog"),
     ],
 )
 def test_a_wrong_option_is_named_without_its_secret(

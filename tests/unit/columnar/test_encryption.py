@@ -126,7 +126,7 @@ def test_encrypted_columns_without_keys_are_denied_with_the_way_out(
 ) -> None:
     facts = facts_of() if stated else facts_of(())
 
-    with pytest.raises(AccessDenied, match="with the master key old: no keys are given; give"):
+    with pytest.raises(AccessDenied, match=r"\(master key old\): no keys are given; give"):
         decode(value_of(), facts, columns)
 
 
@@ -137,7 +137,7 @@ def test_encrypted_columns_without_keys_are_denied_with_the_way_out(
 def test_other_keys_are_denied(keys: MasterKeys, *, stated: bool) -> None:
     facts = facts_of() if stated else facts_of(())
 
-    with pytest.raises(AccessDenied, match="encrypted with the master key old: "):
+    with pytest.raises(AccessDenied, match=r"encrypted columns.* \(master key old\): "):
         decode(value_of(), facts, keys=keys)
 
 
@@ -187,7 +187,7 @@ def test_a_key_service_is_asked_once_for_many_values() -> None:
 
     assert writer.calls == [f"wrap {arn.replace(':', '%3A')}"]
     assert reader.calls == [f"unwrap {arn.replace(':', '%3A')}"]
-    with pytest.raises(AccessDenied, match=f"master key {arn}: "):
+    with pytest.raises(AccessDenied, match=rf"\(master key {arn}\): "):
         decode(values[0], facts_of())
 
 

@@ -234,7 +234,7 @@ def test_a_claim_of_an_earlier_process_decides_what_the_next_file_holds() -> Non
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("part-0.parquet", r"1 files of other programs \(part-0.parquet\)"),
+        ("part-0.parquet", r"has 1 file of other programs \(part-0.parquet\)"),
         ("a/00000000000000000000-00000000000000000000.parquet", "other programs"),
         ("00000000000000000000-00000000000000000004.parquet", "overlaps"),
         ("00000000000000000009-00000000000000000008.parquet", "overlaps"),

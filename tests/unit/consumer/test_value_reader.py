@@ -77,7 +77,7 @@ def test_encrypted_columns_are_read_with_keys_and_denied_with_their_place() -> N
     assert some.rows.equals(joined.rows)
     for reader in (ValueReader(), ValueReader(["text"]), ValueReader(["text"], lenient=True)):
         with pytest.raises(
-            AccessDenied, match=r"topic t\[2\] offset 7: columns text are encr.* k: "
+            AccessDenied, match=r"topic t\[2\] offset 7: encrypted columns: text \(.* k\): "
         ):
             list(reader.read("t", [encrypted]))
 

@@ -11,7 +11,14 @@ from tests.support.memory_delivery import Ticker
 from extentflow.engines.spark import QUERY_LOGGERS
 from extentflow.errors import LedgerUnavailable
 from extentflow.spark import query
-from extentflow.spark.query import HAND_BACK_SECONDS, POLL_SECONDS, Service, Terms, failure_cause
+from extentflow.spark.query import (
+    HAND_BACK_SECONDS,
+    POLL_SECONDS,
+    Service,
+    Terms,
+    failure_cause,
+    java_cause,
+)
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring.options import BRIEF_SECONDS
 
@@ -55,6 +62,16 @@ SINKS = f"{TRACE}pyspark.errors.exceptions.captured.AnalysisException: {SINK} SQ
 )
 def test_the_most_specific_line_is_the_cause(report: str, cause: str) -> None:
     assert failure_cause(report) == cause
+
+
+def test_a_call_of_java_is_reported_by_its_first_and_its_innermost_error() -> None:
+    report = (
+        f"An error occurred while calling o9.tableExists.\n: org.x.RuntimeIOException: No table{AT}"
+        f"\nCaused by: java.io.IOException: b: {AT}\nCaused by: java.net.SocketException: no"
+    )
+
+    assert java_cause(report) == "No table: no"
+    assert java_cause(f"calling o9.\n: org.x.RuntimeIOException: No table{AT}") == "No table"
 
 
 def test_a_driver_of_ours_keeps_to_itself_what_any_driver_does() -> None:

@@ -117,8 +117,9 @@ def test_without_keys_the_place_the_columns_and_the_way_out_are_named(
         read(CARDS.schema, options, card_record(7))
 
     said = str(caught.value)
-    assert said.startswith("topic orders[0] offset 7: columns card are encrypted with the master")
-    assert "name only other columns" in said
+    assert said.startswith("topic orders[0] offset 7: encrypted columns: card (master key cards): ")
+    assert "--keys" in said
+    assert "name only other columns (--column" in said
 
 
 def test_columns_that_are_not_asked_for_need_no_key() -> None:

@@ -78,7 +78,7 @@ COMMANDS = {
     ),
     "ingest": CommandEntry(
         "extentflow.cli.ingest:ingest",
-        "Write the columnar values of a topic into Parquet files, each record once.",
+        "Write the columnar values of a topic into Parquet or Arrow files, each record once.",
     ),
     "connectors": CommandEntry(
         "extentflow.cli.connectors:app",

@@ -1,4 +1,4 @@
-"""`extentflow ingest`: columnar values of a topic as Parquet files in a folder or in S3."""
+"""`extentflow ingest`: columnar values of a topic as Parquet or Arrow files, in a folder or S3."""
 
 import threading
 from dataclasses import asdict
@@ -55,12 +55,12 @@ def ingest(
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the columnar values of a topic into Parquet files, each record once.
+    """Write the columnar values of a topic into Parquet or Arrow files, each record once.
 
     Values are copied as they are, without decoding them. Without --once it runs until Ctrl-C or
     SIGTERM, and then publishes its open files. Files are called
-    TOPIC/PARTITION/FIRST-LAST.parquet after the offsets that they hold; the next run continues
-    behind the last one.
+    TOPIC/PARTITION/FIRST-LAST.parquet after the offsets that they hold, those of Arrow values
+    FIRST-LAST.arrows (an IPC stream); the next run continues behind the last one.
     """
     from extentflow.cli.opened import open_runtime
     from extentflow.cli.progress import signals_stop

@@ -57,7 +57,7 @@ Decrypt = Annotated[
         "--keys",
         metavar="REFERENCE",
         help="Decrypt columns: where the secret with the master keys is, on the driver and on"
-        " executors, or aws-kms.",
+        " executors, as ${file:/path:key}, or aws-kms.",
     ),
 ]
 RegistryUrl = Annotated[
@@ -79,13 +79,18 @@ MostOffsets = Annotated[
     Option("--max-offsets-per-trigger", min=1, help="Most offsets of a batch (default: all)."),
 ]
 Endpoint = Annotated[
-    str | None, Option("--endpoint", help="URL of an S3-compatible store (default: AWS).")
+    str | None,
+    Option(
+        "--endpoint", help="URL of an S3-compatible store (default: the environment's, else AWS)."
+    ),
 ]
 KafkaOptions = Annotated[
     list[str] | None,
     Option("--kafka-option", help="Of Spark's Kafka source, as kafka.security.protocol=SSL."),
 ]
-Conf = Annotated[list[str] | None, Option("--conf", help="Setting of Spark, as name=value.")]
+Conf = Annotated[
+    list[str] | None, Option("--conf", help="Setting of Spark, as name=value; repeatable.")
+]
 Jars = Annotated[
     str | None,
     Option("--jars", help="Jars of Kafka's source and Iceberg, with commas (default: from Maven)."),
@@ -123,7 +128,8 @@ def lake(
     """Write topics to Parquet files or an Iceberg table on Spark, exactly once.
 
     The target states up to which offsets it holds the topics: every start continues there. SIGTERM
-    ends it; a batch that is not committed is written by the next start.
+    ends it; a batch that is not committed is written by the next start. Exit code 1: start it
+    again; 2: an option, the target or a value has to be corrected first.
     """
     from extentflow.cli.opened import open_runtime
     from extentflow.cli.progress import signals_stop
@@ -173,7 +179,8 @@ def lake(
             arrow_records=DOCUMENTS if values.schema or values.registry else COLUMNAR_VALUES,
         )
         service = LakeService(spark, target, terms, runtime)
-        until = "until what they hold now is written" if once else "until Ctrl-C or SIGTERM"
+        holds = "it holds" if len(terms.topics) == 1 else "they hold"
+        until = f"until what {holds} now is written" if once else "until Ctrl-C or SIGTERM"
         output.note(f"writing {', '.join(terms.topics)} to {target.where}, {until}")
         with signals_stop(service.stop) as stopped:
             service.run(partial(_report, as_json=as_json))

@@ -89,8 +89,9 @@ def locked(columns: Sequence[str], value: bytes | pa.Buffer, why: str = "") -> A
     """Return the error of a reader that cannot decrypt columns of a value; none: not stated."""
     found = _MASTER.search(memoryview(value)[-_FOOTER_END_BYTES:])
     key = found[1].decode("utf-8", "replace").replace("%3A", ":") if found else "unknown"
-    what = f"columns {', '.join(columns)} are" if columns else "columns are"
+    named = f": {', '.join(columns)}" if columns else ""
     return AccessDenied(
-        f"{what} encrypted with the master key {key}{f': {why}' if why else ''}; give the reader"
-        " its keys, or name only other columns"
+        f"encrypted columns{named} (master key {key}){f': {why}' if why else ''}; give their keys"
+        " (--keys, or the reader's keys), or name only other columns (--column, or the reader's"
+        " columns)"
     )

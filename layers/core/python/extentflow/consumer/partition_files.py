@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from extentflow.consumer.joining import Joined, StoredValue, join_from, place, stored_value
-from extentflow.errors import Conflict, Misconfigured, ObjectGone
+from extentflow.errors import Conflict, Misconfigured, ObjectGone, counted
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.storage.targets import FileTarget, Spool
 
@@ -118,9 +118,9 @@ def resume(target: FileTarget, folder: str) -> Resumed:
     if foreign := [name for name in names if name not in known]:
         shown = ", ".join(foreign[:_SHOWN_NAMES])
         raise Misconfigured(
-            f"{target.uri(folder)} has {len(foreign)} files of other programs ({shown}): its files"
-            " say where the partition continues, so nothing else may be there; move them away, or"
-            " choose another target"
+            f"{target.uri(folder)} has {counted(len(foreign), 'file')} of other programs"
+            f" ({shown}): its files say where the partition continues, so nothing else may be"
+            " there; move them away, or choose another target"
         )
     position, before = 0, ""
     for first, last, name in sorted(files):

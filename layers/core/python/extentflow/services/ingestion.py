@@ -36,6 +36,9 @@ class Ingestions:
         retry_seconds = runtime.settings.retry_timeout_seconds
         target = open_target(where, settings, runtime.secrets, retry_seconds=retry_seconds)
         runtime.broker.topics([topic])
+        until = "to the end that it has now" if options.once else "until Ctrl-C or SIGTERM"
+        self.notify(f"writing {topic} to {where}, {until}")
+        target.require_bucket()
         if not target.refuses_existing():
             self.notify(
                 f"{where}: this server ignores If-None-Match, so that two processes that write at"

@@ -261,3 +261,11 @@ def failure_cause(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     cause = next(filter(None, [*ours[-1:], engine.last_cause(text), *java[:1], *lines]), "")
     return JAVA_CLASS.sub("", cause) or "no reason is given"
+
+
+def java_cause(text: str) -> str:
+    """Return the cause of a report on one call of Java: its first and its innermost error."""
+    cause = failure_cause(text)
+    inner = re.findall(r"^Caused by: (.+)", text, re.MULTILINE)
+    innermost = JAVA_CLASS.sub("", inner[-1]) if inner else ""
+    return cause if innermost in cause else f"{cause}: {innermost}"

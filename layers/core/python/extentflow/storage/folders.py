@@ -48,6 +48,10 @@ class Folder(Protocol):
         """Delete an object, if it exists."""
         ...
 
+    def require_bucket(self) -> None:
+        """Raise BucketGone for a bucket that does not exist; a local folder is created."""
+        ...
+
     def creates_once(self) -> bool:
         """Return whether the store refuses to create a name that exists; may probe it."""
         ...

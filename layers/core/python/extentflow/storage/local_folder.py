@@ -93,6 +93,9 @@ class LocalFolder:
                 path = path.parent
                 path.rmdir()
 
+    def require_bucket(self) -> None:
+        """See `Folder`."""
+
     def creates_once(self) -> bool:
         """See `Folder`."""
         return True

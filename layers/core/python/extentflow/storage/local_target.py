@@ -77,6 +77,9 @@ class LocalTarget:
                 with contextlib.suppress(FileNotFoundError):
                     _remove_unlocked(path)
 
+    def require_bucket(self) -> None:
+        """See `FileTarget`."""
+
     def refuses_existing(self) -> bool:
         """See `FileTarget`: a link to a name that exists fails."""
         return True

@@ -76,6 +76,10 @@ class FileTarget(Protocol):
         """Remove what writers left in a folder that ended early."""
         ...
 
+    def require_bucket(self) -> None:
+        """Raise BucketGone for a bucket that does not exist; a local folder is created."""
+        ...
+
     def refuses_existing(self) -> bool:
         """Whether `create` is atomic; may put and delete a small hidden file of its own."""
         ...

@@ -63,6 +63,9 @@ class MemoryTarget:
         _ = folder  # spools have no names here
         self.call("clean", lambda: None)
 
+    def require_bucket(self) -> None:
+        """Nothing is missing in memory."""
+
     def refuses_existing(self) -> bool:
         return self.honours_conditions
 

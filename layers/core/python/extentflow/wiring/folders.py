@@ -13,6 +13,15 @@ from extentflow.storage.s3 import S3Store
 S3_SCHEMES = ("s3", "s3a")
 
 
+def address_problem(address: str) -> str | None:
+    """Return why an address is none of a folder: another scheme, or no bucket."""
+    parts = urlsplit(address)
+    if parts.scheme in S3_SCHEMES:
+        return None if parts.netloc else f"{address}: write s3://bucket/prefix"
+    known = parts.scheme in ("", "file")
+    return None if known else f"{address}: write s3://bucket/prefix, or a local folder"
+
+
 @lru_cache(maxsize=8)
 def open_folder(address: str, endpoint: str | None = None) -> Folder:
     """Return the folder of an address, with one client per process.
@@ -20,19 +29,17 @@ def open_folder(address: str, endpoint: str | None = None) -> Folder:
     `s3://bucket/prefix` and `s3a://bucket/prefix` are the same; others are local paths or `file:`
     URIs. `endpoint` is that of an S3-compatible store; credentials are the environment's.
 
-    Raises Misconfigured for another scheme.
+    Raises Misconfigured as `address_problem`.
     """
+    if problem := address_problem(address):
+        raise Misconfigured(problem)
     scheme, mark, rest = address.partition("://")
     if mark and scheme in S3_SCHEMES:
         # Keys may have `#` and `?`, which are marks in URIs.
         bucket, _, prefix = rest.partition("/")
-        if not bucket:
-            raise Misconfigured(f"{address}: write s3://bucket/prefix")
         prefix = prefix.strip("/")
         store = S3Store(StoreOptions(endpoint=endpoint))
         return store.folder(bucket, f"{prefix}/" if prefix else "")
     parts = urlsplit(address)
-    if parts.scheme not in ("", "file"):
-        raise Misconfigured(f"{address}: write s3://bucket/prefix, or a local folder")
     path = unquote(parts.path) if parts.scheme else address
     return LocalFolder(Path(path).absolute())

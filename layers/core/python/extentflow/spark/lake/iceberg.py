@@ -64,22 +64,25 @@ _CONFLICTS = ("ValidationException", "CommitFailedException", _UNKNOWN)
 def catalog_settings(catalog: str, warehouse: str, endpoint: str | None = None) -> dict[str, str]:
     """Return Spark's settings of a catalog that keeps tables below a folder, a URI.
 
-    `endpoint` is the URL of an S3-compatible store; credentials are the environment's.
+    `endpoint` is the URL of an S3-compatible store (None: AWS); credentials and region are the
+    environment's.
     """
     prefix = f"spark.sql.catalog.{catalog}"
-    store = {
-        f"{prefix}.hadoop.fs.s3a.endpoint": endpoint or "",
-        f"{prefix}.hadoop.fs.s3a.path.style.access": "true",
+    store = {}
+    if endpoint is not None:
+        store[f"{prefix}.hadoop.fs.s3a.endpoint"] = endpoint
+        store[f"{prefix}.hadoop.fs.s3a.path.style.access"] = "true"
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region or endpoint is not None:
         # The SDK requires one; stores of others ignore it.
-        f"{prefix}.hadoop.fs.s3a.endpoint.region": os.environ.get("AWS_REGION", "us-east-1"),
-    }
+        store[f"{prefix}.hadoop.fs.s3a.endpoint.region"] = region or "us-east-1"
     return {
         prefix: CATALOG_CLASS,
         f"{prefix}.type": "hadoop",
         f"{prefix}.warehouse": warehouse,
         # Another program may change the table meanwhile.
         f"{prefix}.cache-enabled": "false",
-        **(store if endpoint else {}),
+        **store,
     }
 
 
@@ -87,6 +90,12 @@ def split_partitions(text: str) -> tuple[str, ...]:
     """Return the columns and transforms of `day,bucket(16,id)`."""
     found = re.findall(r"(?:[^,(]|\([^)]*\))+", text)
     return tuple(each.strip() for each in found if each.strip())
+
+
+def transformed_column(text: str) -> str | None:
+    """Return the column of a transform of Iceberg, as `days(seen)`; None: it is a column."""
+    found = _TRANSFORM.fullmatch(text.replace(" ", ""))
+    return None if found is None else found[2] or found[5]
 
 
 @dataclass(frozen=True)
@@ -281,7 +290,7 @@ class IcebergTable:
     def _partition(self, text: str, columns: pa.Schema) -> str:
         """Return a column, or a transform of one, as SQL."""
         found = _TRANSFORM.fullmatch(text.replace(" ", ""))
-        column = (found[2] or found[5]) if found else text
+        column = transformed_column(text) or text
         if column not in columns.names:
             raise Misconfigured(
                 f"--partition-by {text}: there is no column {column}, only"

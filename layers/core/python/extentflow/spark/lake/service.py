@@ -17,8 +17,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -52,7 +52,7 @@ from extentflow.spark.lake.target import (
     offsets_text,
     read_offsets,
 )
-from extentflow.spark.query import QueryFailed, failure_cause
+from extentflow.spark.query import QueryFailed, failure_cause, java_cause
 from extentflow.wiring import Runtime
 
 log = logging.getLogger(__name__)
@@ -115,10 +115,11 @@ class LakeService:
 
         Raises the first error of a micro-batch; Conflict where another query writes the topics.
         """
-        self._state = self._target.open()
-        if self._state.columns is None:
-            self._create()
-        elif self._terms.values.columns is not None:
+        with target_errors(self._target.where):
+            self._state = self._target.open()
+            if self._state.columns is None:
+                self._create()
+        if self._state.columns is not None and self._terms.values.columns is not None:
             self._require_all_chosen(self._state.columns, self._terms.values.columns)
         # Arrow batches of this many records go to Python; a columnar value has about a MiB.
         self._spark.conf.set(
@@ -258,6 +259,16 @@ class LakeService:
             f"{self._target.where}: a batch has more than {MOST_GROWTHS} generations of columns;"
             " write fewer offsets per batch (--max-offsets-per-trigger)"
         )
+
+
+@contextmanager
+def target_errors(where: str) -> Iterator[None]:
+    """Raise QueryFailed in a line for what Java reports of a target, before a query starts."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as exc:
+        error = engine.jvm_end() or QueryFailed(f"{where}: {java_cause(str(exc))}")
+        raise error from exc
 
 
 def _only(records: DataFrame, left: Batch, batch: Batch) -> DataFrame:

@@ -6,14 +6,22 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from extentflow.aws import configured_endpoint
 from extentflow.errors import Misconfigured
-from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings, split_partitions
+from extentflow.spark.lake.iceberg import (
+    IcebergTable,
+    catalog_settings,
+    split_partitions,
+    transformed_column,
+)
 from extentflow.spark.lake.parquet import ParquetFolder
 from extentflow.spark.lake.target import Target
+from extentflow.wiring.folders import S3_SCHEMES, address_problem, open_folder
 
 # For any Spark 4.0, whose Hadoop is 3.4.1.
 _KAFKA: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -45,21 +53,33 @@ class LakeAddress:
         problems = []
         if (self.to is None) == (self.catalog is None):
             problems.append("give --to FOLDER, or --catalog NAME with --table")
+        if self.to is not None and (problem := address_problem(self.to)):
+            other = "; a warehouse elsewhere is one of --catalog" if self.table else ""
+            problems.append(f"--to {problem}{other}")
         if self.catalog is not None and self.table is None:
             problems.append("--catalog goes with --table: it holds Iceberg tables")
         if self.table is not None and not _TABLE.fullmatch(self.table):
             problems.append(
                 f"--table {self.table}: write namespace.table, of letters, digits and _"
             )
+        if self.table is None:
+            problems += [
+                f"--partition-by {text}: transforms need --table, an Iceberg table; the folders of"
+                " Parquet files are named after columns"
+                for text in split_partitions(self.partition_by or "")
+                if transformed_column(text)
+            ]
         return problems
 
     def open(self, spark: SparkSession) -> Target:
         """Return the target, whose catalog the session gets where --to is a warehouse."""
-        parts = split_partitions(self.partition_by or "")
+        parts, endpoint = split_partitions(self.partition_by or ""), self.store_endpoint()
+        if self.to is not None and urlsplit(self.to).scheme in S3_SCHEMES:
+            open_folder(self.to, endpoint).require_bucket()
         if self.table is None:
-            return ParquetFolder(self.to or "", parts, self.endpoint)
+            return ParquetFolder(self.to or "", parts, endpoint)
         if self.to is not None:
-            settings = catalog_settings(CATALOG, as_uri(self.to), self.endpoint)
+            settings = catalog_settings(CATALOG, as_uri(self.to), endpoint)
             for name, value in settings.items():
                 spark.conf.set(name, value)
         # Of another catalog, it is not known how workers reach its store.
@@ -68,8 +88,12 @@ class LakeAddress:
             f"{self.catalog or CATALOG}.{self.table}",
             parts,
             by_workers=self.to is not None,
-            endpoint=self.endpoint,
+            endpoint=endpoint,
         )
+
+    def store_endpoint(self) -> str | None:
+        """Return the URL of the store in S3, for Java and for Python workers; None: AWS."""
+        return self.endpoint or configured_endpoint("s3")
 
 
 def as_uri(folder: str) -> str:

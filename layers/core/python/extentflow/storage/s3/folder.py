@@ -105,6 +105,10 @@ class S3Folder:
         """See `Folder`."""
         self.uploads.delete(self.bucket, self.prefix + name)
 
+    def require_bucket(self) -> None:
+        """See `Folder`."""
+        self.uploads.require_bucket(self.bucket)
+
     def creates_once(self) -> bool:
         """See `Folder`; puts and deletes a small object."""
         name = f"_extentflow/probe-{secrets.token_hex(8)}"

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from extentflow.errors import (
+    BucketGone,
     ExtentflowError,
     ObjectChanged,
     ObjectGone,
+    Permanent,
     ProcessExhausted,
     Retryable,
 )
@@ -61,6 +63,23 @@ class Uploads:
             key = f"{folder}/{PROBE}{os.urandom(8).hex()}".removeprefix("/")
             self._honours[bucket] = self._probe(bucket, key)
         return self._honours[bucket]
+
+    def require_bucket(self, bucket: str) -> None:
+        """Raise BucketGone where there is no such bucket: some servers create it with an object."""
+        where = f"s3://{bucket}"
+
+        def head() -> None:
+            with self.request(where) as client:
+                client.head_bucket(Bucket=bucket)
+
+        try:
+            self.retry.call(head)
+        except ObjectGone as exc:
+            raise BucketGone(
+                f"{where}: no such bucket at {self.endpoint}; create it, or correct its name"
+            ) from exc
+        except Permanent as exc:  # a response to HEAD has no reason: that of the next request has
+            log.debug("%s: not known to exist: %s", where, exc)
 
     def names(self, bucket: str, folder: str, start: str) -> Iterator[str]:
         """Yield what follows the folder in keys that are not before `start`, in order."""
@@ -148,16 +167,17 @@ class Uploads:
             with self.request(where) as client:
                 client.put_object(Bucket=bucket, Key=key, Body=b"", IfNoneMatch=_ONLY_NEW)
 
+        honours = False
         try:
             self.retry.call(put)
             self.retry.call(put)
         except ObjectChanged:
-            return True
+            honours = True
         except Unsupported:
-            return False
-        finally:
-            self.delete(bucket, key)
-        return False
+            pass
+        # Not after other errors: the same server would not answer for as long again.
+        self.delete(bucket, key)
+        return honours
 
     def _condition(self, bucket: str) -> Any:  # noqa: ANN401 - parameters of several requests
         honours = self.is_aws or self._honours.get(bucket, True)
@@ -291,6 +311,10 @@ class S3Target:
     def clean(self, folder: str) -> None:
         """See `FileTarget`."""
         self.uploads.abort_all(self.bucket, self.prefix + folder)
+
+    def require_bucket(self) -> None:
+        """See `FileTarget`."""
+        self.uploads.require_bucket(self.bucket)
 
     def refuses_existing(self) -> bool:
         """See `FileTarget`."""
