@@ -123,7 +123,7 @@ def test_tail_shows_values_of_rows_as_they_are(line: CommandLine) -> None:
     assert "no JSON \\xff" in shown.out
     assert len(some.out.splitlines()) == 8
     assert sum(isinstance(one["value"], dict) for one in placed) == 1
-    assert line("count", topic).out.startswith(f"topic {topic}: 201 rows in 201 records")
+    assert line("count", topic).out.startswith(f"topic {topic}: 201 rows in 201 Kafka records")
 
 
 def test_topics_without_rows_and_without_existence(line: CommandLine) -> None:
