@@ -148,7 +148,7 @@ class Topics:
     ) -> Iterator[ShownRow]:
         """Yield the last rows of a topic, at most `rows`, in the order of their records' time.
 
-        With `follow`, then those that arrive, for ever. Raises CorruptRecord as `ValueReader`.
+        With `follow`, then those that arrive, for ever. Raises as `ValueReader`.
         """
         ends = self.runtime.broker.end_offsets(topic)
         reader, ahead = ValueReader(columns, keys=self.keys), FIRST_RECORDS
