@@ -123,7 +123,7 @@ def test_tail_shows_values_of_rows_as_they_are(line: CommandLine) -> None:
     assert "no JSON \\xff" in shown.out
     assert len(some.out.splitlines()) == 8
     assert sum(isinstance(one["value"], dict) for one in placed) == 1
-    assert line("count", topic).out.startswith(f"topic {topic}: 201 rows in 201 records")
+    assert line("count", topic).out.startswith(f"topic {topic}: 201 rows in 201 Kafka records")
 
 
 def test_topics_without_rows_and_without_existence(line: CommandLine) -> None:
@@ -139,7 +139,19 @@ def test_topics_without_rows_and_without_existence(line: CommandLine) -> None:
     for words in (("tail", absent), ("count", absent), ("tail", absent, "--from-beginning")):
         ended = line(*words)
         assert (ended.code, ended.out) == (2, "")
-        assert absent in ended.err
+        assert f"topic {absent} does not exist" in ended.err
+        assert "--create-topic" not in ended.err
+
+
+def test_topics_of_column_groups_are_named_where_the_base_is_asked_for(line: CommandLine) -> None:
+    base = line.delivery.name
+    names = [line.delivery.make_topic(f"{base}.{group}", 1) for group in ("b", "a")]
+
+    ended = [line(*words) for words in (("tail", base), ("count", base, "--verify", "s3://b/k"))]
+
+    for one in ended:
+        assert (one.code, one.out) == (2, "")
+        assert f"there are topics {', '.join(sorted(names))}" in one.err
 
 
 def test_rows_and_doubled_keys_are_counted(line: CommandLine) -> None:
@@ -151,7 +163,10 @@ def test_rows_and_doubled_keys_are_counted(line: CommandLine) -> None:
     assert (plain["rows"], plain["records"], plain["partitions"]) == (80, 12, 4)
     assert plain["distinct"] is None
     assert (keyed["distinct"], keyed["doubled"]) == (65, 15)
-    assert line("count", topic, "--key", "absent").code != 0
+    for words in (("count", topic, "--key", "absent"), ("tail", topic, "--column", "absent")):
+        ended = line(*words)
+        assert (ended.code, ended.out) == (2, "")
+        assert "no column absent; the value has only id, " in ended.err
 
 
 def arranged(line: CommandLine, **config: str) -> tuple[str, str, str]:

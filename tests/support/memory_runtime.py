@@ -5,6 +5,7 @@ Time is a counter that sleeping moves.
 
 from collections.abc import Callable
 
+import pyarrow as pa
 from tests.support.memory_delivery import TOPIC, Ticker
 
 from extentflow.config.connector import ConnectorConfig
@@ -12,7 +13,14 @@ from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.runner import run_extent
 from extentflow.errors import Misconfigured
 from extentflow.model import ExtentState, Job, JobState
-from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink
+from extentflow.sink import (
+    JOBS_TOPIC,
+    SCHEMAS_TOPIC,
+    ProducerSettings,
+    Records,
+    Sink,
+    SlotProgress,
+)
 from extentflow.sink.topics import NewTopics, TopicFacts
 from extentflow.storage import ObjectStore
 from extentflow.testing.broker import MemoryBroker
@@ -32,6 +40,16 @@ class Cluster(MemoryBroker):
 
     def ensure_progress_topic(self) -> None:
         self.ensured += 1
+
+    def ensure_schemas_topic(self) -> None:
+        if self.missing_topics([SCHEMAS_TOPIC]):
+            self.create_topic(SCHEMAS_TOPIC)
+
+    def add_schema(self, key: bytes, value: bytes) -> None:
+        sink = self.fence("schemas", ProducerSettings(exactly_once=False)).open()
+        keys = pa.array([key], pa.binary())
+        sink.send(Records(SCHEMAS_TOPIC, pa.array([value], pa.binary()), keys))
+        sink.commit(SlotProgress(0))
 
     # Whether the brokers create topics at their first use.
     creates_topics = False

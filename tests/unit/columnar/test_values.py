@@ -17,7 +17,7 @@ from extentflow.columnar import ENCODINGS, BatchFacts
 from extentflow.columnar.schemas import identity, plain
 from extentflow.columnar.values import decode, encoder, to_plain
 from extentflow.config.columnar import ARROW_COMPRESSIONS, COMPRESSIONS
-from extentflow.errors import CorruptRecord, UnsupportedType
+from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedType
 
 WAYS = [("parquet", each) for each in COMPRESSIONS] + [
     ("arrow", each) for each in ARROW_COMPRESSIONS
@@ -261,7 +261,7 @@ def test_columns_are_read_alone_and_in_the_order_asked_for(
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("name", ["b", "A", "a.c", "l.list.element", "element"])
 def test_a_column_that_a_value_lacks_is_named(encoding: str, name: str) -> None:
-    with pytest.raises(CorruptRecord, match=f"no column {name}, only a, a.b"):
+    with pytest.raises(Misconfigured, match=f"no column {name}; the value has only a, a.b"):
         decode(value_of(NESTED, encoding), facts(encoding, 2), ["a", name])
 
 

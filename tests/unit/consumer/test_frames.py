@@ -17,7 +17,7 @@ from tests.support.columnar_topics import Value, columnar
 
 from extentflow.consumer import TopicConsumer
 from extentflow.consumer.topics import Place
-from extentflow.errors import UnsupportedType
+from extentflow.errors import Misconfigured, UnsupportedType
 from extentflow.sink.reader import ConsumedRecord
 
 # Not a double.
@@ -136,6 +136,16 @@ def test_a_type_that_polars_lacks_is_an_error_that_skips_nothing(
         assert left.rows.to_pylist() == odd.to_pylist()
     with Fetched(values[1:], columns=["id"]) as consumer:
         assert rows_in(list(consumer.polars(until_end=True))) == [{"id": 7}]
+
+
+def test_a_column_that_a_value_lacks_is_an_error_that_skips_nothing() -> None:
+    rows = pa.record_batch({"id": [7], "price": [1.5]})
+
+    for value in (columnar(rows), Value(0, b'{"id":7,"price":1.5}')):
+        with Fetched([value], columns=["price", "text"]) as consumer:
+            for _ in range(2):
+                with pytest.raises(Misconfigured, match=r"t\[0\] offset 0.*: no column text;"):
+                    next(consumer.batches(until_end=True))
 
 
 @pytest.mark.parametrize("encoding", ["parquet", "arrow"])

@@ -90,9 +90,9 @@ def test_columns_are_chosen_in_the_order_in_which_they_are_asked_for() -> None:
     assert both.rows.schema.names == ["text", "id"]
     assert some.rows.schema.names == ["text"]
     assert (none.rows.num_rows, none.rows.num_columns) == (5, 0)
-    with pytest.raises(CorruptRecord, match=r"t\[2\] offset 0: .*lacking"):
+    with pytest.raises(Misconfigured, match=r"t\[2\] offset 0: .*lacking"):
         list(ValueReader(["lacking"]).read("t", [columnar()]))
-    with pytest.raises(CorruptRecord, match=r"t\[2\] offset 0 .*lacking"):
+    with pytest.raises(Misconfigured, match=r"t\[2\] offset 0 .*lacking"):
         list(ValueReader(["lacking"]).read("t", [record(b'{"id":1}')]))
 
 

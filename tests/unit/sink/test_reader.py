@@ -61,8 +61,8 @@ def read(
 
         def __exit__(self, *_: object) -> None: ...
 
-        def topic_facts(self, _names: list[str]) -> list[Any]:
-            return [SimpleNamespace(partitions=2)]
+        def partitions_to_read(self, _name: str) -> int:
+            return 2
 
     monkeypatch.setattr(reader, "Consumer", Scripted)
     monkeypatch.setattr(reader, "Admin", Topics)

@@ -40,7 +40,8 @@ Verify = Annotated[
         "--verify",
         metavar="ADDRESS",
         help="Compare with the rows of these objects; repeatable. Exit code 0 only if all are"
-        " there, once.",
+        " there, once. The headers of the topic's records decide whether columns or values of rows"
+        " are compared.",
     ),
 ]
 Connector = Annotated[
@@ -110,8 +111,9 @@ def count(
 ) -> None:
     """Count the rows of a topic; compare them with those of objects (--verify)."""
     from extentflow.cli.opened import open_runtime
+    from extentflow.cli.progress import RunProgress
     from extentflow.errors import Misconfigured
-    from extentflow.services.addressed import make_connector, parse_settings, store_connector
+    from extentflow.services.addressed import expect_connector, make_connector, parse_settings
 
     runtime = open_runtime(creates=False)
     topics = _topics(runtime, decrypt)
@@ -130,17 +132,17 @@ def count(
         addresses = tuple(verify)
     else:
         made = make_connector(verify, topic, parse_settings(settings or ()))
-        made = store_connector(runtime, made, save=False, notify=output.note)
-        config, revision = runtime.connectors.revision(made.name, made.revision), made.revision
+        config, revision = expect_connector(runtime, made)
         addresses = made.addresses
-    found = topics.verify(topic, config, revision, addresses)
+    with RunProgress(output.err).counting("comparing") as progress:
+        found = topics.verify(topic, config, revision, addresses, progress=progress)
     output.show(asdict(found) | {"equal": found.equal}, _verdict(found), as_json=as_json)
     if not found.equal:
         raise typer.Exit(INCOMPLETE)
 
 
 def _count_lines(found: "TopicCount") -> list[str]:
-    records = output.counted(found.records, "record")
+    records = output.counted(found.records, "Kafka record")
     rows, partitions = (
         output.counted(found.rows, "row"),
         output.counted(found.partitions, "partition"),
@@ -157,9 +159,11 @@ def _count_lines(found: "TopicCount") -> list[str]:
 def _verdict(found: "Verified") -> str:
     facts = (
         f"{output.counted(found.expected, 'row')} in {output.counted(found.objects, 'object')},"
-        f" {found.found:,} of them in topic {found.topic}"
+        f" {found.expected - found.missing:,} of them in topic {found.topic}"
     )
-    rest = f"; {found.others:,} rows of other objects" if found.others else ""
+    rest = f"; {output.counted(found.others, 'row')} of other objects" if found.others else ""
+    if found.unnamed:
+        rest += f"; {output.counted(found.unnamed, 'row')} whose object no header names"
     if found.equal:
         return f"equal: {facts}, each once{rest}"
     return (

@@ -20,7 +20,7 @@ from extentflow.columnar.encryption import ColumnEncryption, encrypted_paths, lo
 from extentflow.columnar.schemas import plain
 from extentflow.config.columnar import PARQUET
 from extentflow.converters.buffers import RowErrors, corrupt_rows
-from extentflow.errors import CorruptRecord, UnsupportedType
+from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedType
 from extentflow.formats.parquet_keys import KeyService, KeyUnavailableError, decryption_properties
 from extentflow.transforms.casts import failing_rows
 
@@ -35,6 +35,7 @@ _LOCKED = "Cannot decrypt ColumnMetadata"
 # Of a batch that shows which columns repeat their values: so many rows, and at most such a share of
 # different values.
 _SAMPLE_ROWS, _MOST_DISTINCT = 2_048, 0.34
+SHOWN_COLUMNS = 20
 
 Encode = Callable[[pa.RecordBatch], pa.Buffer]
 
@@ -248,9 +249,9 @@ def decode(
     `lenient`: of these, those that it has; otherwise one that it lacks is an error. `keys` unwrap
     the keys of encrypted columns; others are read without.
 
-    Raises CorruptRecord where the value is no such batch, or has other rows than its headers state,
-    and for a column that it lacks; AccessDenied for encrypted columns without their keys; and as
-    the key service.
+    Raises CorruptRecord where the value is no such batch, or has other rows than its headers state;
+    Misconfigured for a column that it lacks; AccessDenied for encrypted columns without their keys;
+    and as the key service.
     """
     is_parquet = facts.encoding == PARQUET
     wanted = [name for name in facts.encrypted if columns is None or name in columns]
@@ -326,10 +327,17 @@ def _arrow_table(
     return table.select(_wanted(table.schema, columns, lenient=lenient)), rows
 
 
+def no_column(lacking: Sequence[str], names: Sequence[str]) -> str:
+    """Return that a value lacks columns, and which ones it has."""
+    there = ", ".join(names[:SHOWN_COLUMNS])
+    more = f" and {len(names) - SHOWN_COLUMNS} more" if len(names) > SHOWN_COLUMNS else ""
+    return f"no column {', '.join(lacking)}; the value has only {there}{more}"
+
+
 def _wanted(schema: pa.Schema, columns: Sequence[str], *, lenient: bool) -> list[str]:
     lacking = [name for name in columns if name not in schema.names]
     if lacking and not lenient:
-        raise KeyError(f"it has no column {', '.join(lacking)}, only {', '.join(schema.names)}")
+        raise Misconfigured(no_column(lacking, schema.names))
     return [name for name in columns if name not in lacking]
 
 

@@ -134,7 +134,8 @@ class TopicConsumer:
         Ends never, unless `until_end`: when every assigned partition was read to its end; or after
         `idle_seconds` without a record. Raises CorruptRecord for a value that cannot be decoded:
         its message names the offset; nothing of it is skipped. AccessDenied, likewise, for
-        encrypted columns without their keys. Of a join, CorruptRecord also for a batch of which a
+        encrypted columns without their keys; Misconfigured for one of `columns` that a value lacks,
+        which stays the next one. Of a join, CorruptRecord also for a batch of which a
         topic does not have the columns: the message names it, and that topic.
         """
         self._arrived = time.monotonic()

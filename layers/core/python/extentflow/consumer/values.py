@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from extentflow.columnar import ENCODING, BatchFacts, is_columnar
-from extentflow.columnar.values import decode
+from extentflow.columnar.values import decode, no_column
 from extentflow.config.columns import Schema
 from extentflow.consumer.batches import ConsumedBatch
 from extentflow.errors import AccessDenied, CorruptObject, CorruptRecord, Misconfigured
@@ -57,7 +57,8 @@ class ValueReader:
 
         Records without a value (tombstones) have no rows. Raises CorruptRecord, whose message names
         topic, partition and offset; AccessDenied, with the same place, for encrypted columns
-        without their keys; and Misconfigured for values that need a registry.
+        without their keys; and Misconfigured for a column that a value lacks, and for values that
+        need a registry.
         """
         for run in self.runs(records):
             kind = self._kind(run[0])
@@ -89,7 +90,7 @@ class ValueReader:
             rows = decode(
                 record.value or b"", facts, self.columns, lenient=self.lenient, keys=self.keys
             )
-        except (CorruptRecord, AccessDenied) as exc:
+        except (CorruptRecord, AccessDenied, Misconfigured) as exc:
             raise type(exc)(f"{_place(topic, record)}: {exc}") from exc
         return ConsumedBatch(
             topic, record.partition, rows, record.offset, facts=facts, timestamp=record.timestamp
@@ -171,7 +172,7 @@ def _lines(values: Sequence[bytes]) -> LineBlock:
 def _selected(rows: pa.RecordBatch, columns: Sequence[str], *, lenient: bool) -> pa.RecordBatch:
     lacking = [name for name in columns if name not in rows.schema.names]
     if lacking and not lenient:
-        raise CorruptRecord(f"the rows have no column {', '.join(lacking)}")
+        raise Misconfigured(no_column(lacking, rows.schema.names))
     return rows.select([name for name in columns if name not in lacking])
 
 

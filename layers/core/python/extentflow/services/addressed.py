@@ -135,6 +135,28 @@ def store_connector(
     return replace(made, revision=hidden.revision)
 
 
+def expect_connector(runtime: Runtime, made: AddressedConnector) -> tuple[ConnectorConfig, int]:
+    """Return a connector for reading objects, and a revision of it that this process only has.
+
+    Nothing is stored. Raises Misconfigured where a person stored a connector of that name, with
+    settings other than those of columnar values that differ.
+    """
+
+    def others(config: Mapping[str, str]) -> dict[str, str]:
+        own = without_coverage(config)
+        return {key: text for key, text in own.items() if not key.startswith("columnar.")}
+
+    listed = None if made.named else runtime.ledger.connectors.get(made.name)
+    if listed is not None and others(listed.config) != others(made.config):
+        raise Misconfigured(
+            f"connector {made.name} is stored with other settings (`extentflow connectors show"
+            f" {made.name}`); use -c {made.name}, which has these, or --set name=NAME"
+        )
+    config = parse(made.config)
+    runtime.connectors.expect(config, 0)
+    return config, 0
+
+
 def for_cluster(runtime: Runtime, made: AddressedConnector) -> AddressedConnector:
     """Return the connector; under another name where jobs of its name deliver to another cluster.
 

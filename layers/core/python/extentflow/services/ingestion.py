@@ -29,13 +29,13 @@ class Ingestions:
         """Yield the files of a topic below an address as they are published, until `stop` is true.
 
         `settings` say how S3 is reached, as keys of connectors. Raises as `Ingestion.run` and
-        `open_target`, and Misconfigured where the topic does not exist or is compacted.
+        `open_target`, and Misconfigured where the topic does not exist.
         """
         runtime = self.runtime
         require_topic(topic)
         retry_seconds = runtime.settings.retry_timeout_seconds
         target = open_target(where, settings, runtime.secrets, retry_seconds=retry_seconds)
-        runtime.broker.topics([topic])
+        runtime.broker.end_offsets(topic)
         until = "to the end that it has now" if options.once else "until Ctrl-C or SIGTERM"
         self.notify(f"writing {topic} to {where}, {until}")
         target.require_bucket()

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,8 @@ from pyarrow import types
 
 from extentflow.columnar import ENCODING, BatchFacts, is_columnar
 from extentflow.columnar.values import decode
-from extentflow.config.columnar import ARROW
+from extentflow.config.columnar import ARROW, REST
+from extentflow.config.columnar import NONE as ROWS
 from extentflow.config.connector import ConnectorConfig
 from extentflow.consumer.batches import ConsumedBatch
 from extentflow.consumer.values import ValueReader
@@ -68,7 +70,8 @@ class Verified:
     """Rows of objects compared with those of a topic, by their contents.
 
     `missing` rows of the objects are not in the topic, `unexpected` ones of the topic are not in
-    the objects, or there more often. `others` rows of the topic belong to other objects.
+    the objects, or there more often. `others` rows of the topic belong to other objects, and
+    `unnamed` ones to objects that no header names.
     """
 
     topic: str
@@ -78,6 +81,7 @@ class Verified:
     missing: int
     unexpected: int
     others: int
+    unnamed: int = 0
 
     @property
     def equal(self) -> bool:
@@ -107,6 +111,27 @@ class _Digests:
         self._parts = [found.tobytes()]
         return np.unique(found, return_counts=True)
 
+    def and_of(self, others: "_Digests") -> "_Digests":
+        """Return these digests and others."""
+        return _Digests([*self._parts, *others._parts])  # noqa: SLF001 - of this class
+
+
+# Columns by their group; None: all of them.
+_Groups: TypeAlias = dict[str, tuple[str, ...] | None]
+
+
+@dataclass(slots=True)
+class _Held:
+    """The rows that a topic holds: values of rows, and those of columnar values of some objects.
+
+    `columns` has the groups of these objects; `others` counts rows of other objects.
+    """
+
+    rows: _Digests = field(default_factory=_Digests)
+    columnar: _Digests = field(default_factory=_Digests)
+    columns: dict[str, _Groups] = field(default_factory=dict)
+    others: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class Topics:
@@ -123,7 +148,7 @@ class Topics:
     ) -> Iterator[ShownRow]:
         """Yield the last rows of a topic, at most `rows`, in the order of their records' time.
 
-        With `follow`, then those that arrive, for ever. Raises CorruptRecord as `ValueReader`.
+        With `follow`, then those that arrive, for ever. Raises as `ValueReader`.
         """
         ends = self.runtime.broker.end_offsets(topic)
         reader, ahead = ValueReader(columns, keys=self.keys), FIRST_RECORDS
@@ -183,49 +208,76 @@ class Topics:
         return replace(found, distinct=len(counts), doubled=int(counts.sum()) - len(counts))
 
     def verify(
-        self, topic: str, config: ConnectorConfig, revision: int, addresses: Sequence[str]
+        self,
+        topic: str,
+        config: ConnectorConfig,
+        revision: int,
+        addresses: Sequence[str],
+        *,
+        progress: Callable[[int], object] = lambda _done: None,
     ) -> Verified:
         """Compare the rows of objects, as the connector delivers them, with those of a topic.
 
-        A topic of rows must hold these objects only; of columnar values, those of other objects are
-        left out. Rows take 32 bytes of memory. Raises Misconfigured where the addresses name no
-        object, and as decoding does.
+        An object that headers of columnar values name is compared by columns, whatever the encoding
+        of the connector; of column groups, the columns of the topic's group. Others are compared as
+        values of rows; these do not name their object, so that all of the topic count. `progress`
+        receives the number of objects that were compared. Rows take 32 bytes of memory. Raises
+        Misconfigured where the addresses name no object, and as decoding does.
         """
-        expected, found = _Digests(), _Digests()
-        group = self._group(topic, config) if config.columnar else ""
+        ends = self.runtime.broker.end_offsets(topic)
         store = self.runtime.objects.store(config, revision)
-        uris = set()
-        for version in select_all(store, KeyScope.of(config), addresses):
-            uris.add(replace(version, version_id=None).uri)
-            for values in self._delivered(config, revision, version, topic, group):
-                expected.add(values)
-        if not uris:
+        versions = {
+            replace(version, version_id=None).uri: version
+            for version in select_all(store, KeyScope.of(config), addresses)
+        }
+        if not versions:
             raise Misconfigured(f"there is no object below {addresses[0]}; check the address")
-        reader, others = ValueReader(keys=self.keys), 0
-        for records in self._all(topic):
-            if not config.columnar:
-                found.add(pa.array([one.value for one in records], pa.large_binary()))
-                continue
-            for batch in _batches(reader, topic, records):
-                if batch.facts is None or batch.facts.object not in uris:
-                    others += batch.rows.num_rows
-                else:
-                    found.add(_as_json(batch.rows))
+        held = self._held(topic, ends, versions)
+        expected, as_rows = _Digests(), False
+        for done, (uri, version) in enumerate(versions.items()):
+            progress(done)
+            groups = held.columns.get(uri)
+            if groups is None and config.columnar and not len(held.rows):
+                groups = {"": None}
+            as_rows |= groups is None
+            for values in self._delivered(config, revision, version, topic, groups):
+                expected.add(values)
+        found, unnamed = held.columnar, len(held.rows)
+        if as_rows:
+            found, unnamed = found.and_of(held.rows), 0
         missing, unexpected = _difference(expected, found)
-        return Verified(topic, len(uris), len(expected), len(found), missing, unexpected, others)
+        return Verified(
+            topic=topic,
+            objects=len(versions),
+            expected=len(expected),
+            found=len(found),
+            missing=missing,
+            unexpected=unexpected,
+            others=held.others,
+            unnamed=unnamed,
+        )
 
-    def _group(self, topic: str, config: ConnectorConfig) -> str:
-        """Return the column group whose values a topic holds; empty: all columns."""
-        for records in self._all(topic):
-            facts = BatchFacts.of(records[0].headers)
-            group = "" if facts is None else facts.group
-            if group not in {one.name for one in config.columnar_groups} | {""}:
-                raise Misconfigured(
-                    f"topic {topic} holds the column group {group}; state the columnar.groups of"
-                    " its connector"
-                )
-            return group
-        return ""
+    def _held(self, topic: str, ends: Mapping[int, int], uris: Collection[str]) -> _Held:
+        """Read the rows of a topic, those of columnar values only of the objects `uris`."""
+        held, reader = _Held(), ValueReader(keys=self.keys)
+        for records in self._all(topic, ends):
+            rows = [one.value for one in records if not is_columnar(one.headers)]
+            held.rows.add(pa.array(rows, pa.large_binary()))
+            of_objects = []
+            for record in records:
+                if is_columnar(record.headers):
+                    count, uri = _rows_of(topic, record)
+                    if uri in uris:
+                        of_objects.append(record)
+                    else:
+                        held.others += count
+            for batch in _batches(reader, topic, of_objects):
+                if batch.facts is not None:
+                    group = batch.facts.group
+                    columns = tuple(batch.rows.schema.names) if group else None
+                    held.columns.setdefault(batch.facts.object, {})[group] = columns
+                    held.columnar.add(_as_json(batch.rows))
+        return held
 
     def _delivered(
         self,
@@ -233,23 +285,21 @@ class Topics:
         revision: int,
         version: ObjectVersion,
         topic: str,
-        group: str,
+        groups: _Groups | None,
     ) -> Iterator[pa.Array]:
-        """Yield the values of an object's rows; of columnar ones, those of a group, as JSON."""
+        """Yield the values of an object's rows; of columnar ones, those of `groups`, as JSON."""
         runtime = self.runtime
+        if groups is None:
+            config = replace(
+                config, columnar_encoding=ROWS, columnar_groups=(), columnar_encryption_columns=()
+            )
+        else:
+            groups = {name: _stated(config, topic, name) or groups[name] for name in groups}
+            topic, config = _in_one_value(config, topic, next(iter(groups)))
         content = runtime.objects.recognised(config, revision, version)
         request = job_request(config, revision, version, "none", 1, content=content)
         if request.unfit:
             raise Permanent(request.unfit)
-        if config.columnar:  # as cheap as it can be
-            config = replace(
-                config,
-                columnar_encoding=ARROW,
-                columnar_compression="none",
-                columnar_groups=config.columnar_groups if group else (),
-                columnar_encryption_columns=(),
-                columnar_batch_bytes=1 << 30,
-            )
         job, extents = runtime.planner().dry_run(request)
         for extent in extents:
             with contain_defects(version.uri):
@@ -260,7 +310,7 @@ class Topics:
                     if chunk.bad and config.errors_tolerance != "all":
                         unit = opened.format.location_unit
                         raise CorruptRecord(describe(extent, chunk.bad[0], unit))
-                    yield from _values(chunk, topic, group if config.columnar else None)
+                    yield from _values(chunk, topic, groups)
 
     def _all(
         self, topic: str, ends: Mapping[int, int] | None = None
@@ -281,21 +331,60 @@ class Topics:
         return self.runtime.broker.read_from(topic, begin, end=end, group=group, follow=follow)
 
 
-def _values(chunk: ConvertedChunk, topic: str, group: str | None) -> Iterator[pa.Array]:
-    """Yield values of rows; those of a group of columnar values as JSON (None: they are rows).
+def _stated(config: ConnectorConfig, topic: str, group: str) -> tuple[str, ...] | None:
+    """Return the columns that the connector's `columnar.groups` state for a group; None: none."""
+    if not (group and config.columnar_groups):
+        return None
+    for one in config.columnar_groups:
+        if one.name == group:
+            named = (name for each in config.columnar_groups for name in each.columns)
+            return (REST, *named) if one.columns == (REST,) else one.columns
+    raise Misconfigured(
+        f"topic {topic} holds the column group {group}, which columnar.groups of connector"
+        f" {config.name} does not have; leave columnar.groups out, or correct them"
+    )
+
+
+def _in_one_value(config: ConnectorConfig, topic: str, group: str) -> tuple[str, ConnectorConfig]:
+    """Return the topic without its group, and a connector of it with all columns in one value."""
+    base = topic.removesuffix(f".{group}") if group else topic
+    return base, replace(
+        config,
+        topic=base if config.topic == topic else config.topic,
+        columnar_encoding=ARROW,  # as cheap as it can be
+        columnar_compression="none",
+        columnar_groups=(),
+        columnar_encryption_columns=(),
+        columnar_batch_bytes=1 << 30,
+    )
+
+
+def _values(chunk: ConvertedChunk, topic: str, groups: _Groups | None) -> Iterator[pa.Array]:
+    """Yield values of rows; of columnar ones, the columns of groups as JSON (None: they are rows).
 
     Where rows go to several topics, only those of this one.
     """
     for records, _ in chunk.by_topic():
         if chunk.topics is not None and records.topic != topic:
             continue
-        if group is None:
+        if groups is None:
             yield records.values
             continue
         for value, headers in zip(records.values.to_pylist(), records.headers or (), strict=True):
             facts = BatchFacts.of(headers)
-            if facts is not None and facts.group == group:
-                yield _as_json(decode(value, facts))
+            if facts is not None:
+                rows = decode(value, facts)
+                for columns in groups.values():
+                    yield _as_json(_selected(rows, columns))
+
+
+def _selected(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    """Return those columns that the rows have; after REST, all but these; None: all."""
+    if columns is None:
+        return rows
+    if columns[0] == REST:
+        return rows.select([name for name in rows.schema.names if name not in columns])
+    return rows.select([name for name in columns if name in rows.schema.names])
 
 
 def _difference(expected: _Digests, found: _Digests) -> tuple[int, int]:

@@ -53,7 +53,7 @@ def read_committed(
     timeouts = timeouts or Timeouts()
     clock = timeouts.retry.clock
     with Admin(with_tokens(client_settings(kafka, {}), sign), timeouts) as admin:
-        count = admin.topic_facts([topic])[0].partitions
+        count = admin.partitions_to_read(topic)
     offsets = dict.fromkeys(range(count), 0) if begin is None else dict(begin)
     end = end or {}
     unread = {one for one, offset in offsets.items() if one not in end or offset < end[one]}

@@ -1,7 +1,7 @@
 """What a cluster reports about itself and its topics; creates extentflow's own topics."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
@@ -11,7 +11,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import LatestSpec, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.errors import Misconfigured, SinkUnavailable, nearest
 from extentflow.sink import PROGRESS_TOPIC
 from extentflow.sink.producer import (
     LOG,
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 SILENCE_SECONDS = 2.0  # a shorter delay is not worth a warning
+SHOWN_TOPICS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,17 @@ class MetadataRequests:
         raise SinkUnavailable(f"{translate(last, self.subject)} for {seconds:g} s; {reported}")
 
 
+def similar(name: str, topics: Iterable[str]) -> str:
+    """Return which topics a reader may mean by `name`: its column groups, or a near one."""
+    names = [one for one in topics if not one.startswith("__")]  # Kafka's own
+    groups = sorted(one for one in names if one.startswith(f"{name}."))
+    if not groups:
+        return nearest(name, names, "correct its name")
+    more = f" and {len(groups) - SHOWN_TOPICS} more" if len(groups) > SHOWN_TOPICS else ""
+    there = "there is topic" if len(groups) == 1 else "there are topics"
+    return f"{there} {', '.join(groups[:SHOWN_TOPICS])}{more}"
+
+
 class Admin:
     """A short-lived AdminClient; a context manager, which closes its connections.
 
@@ -160,6 +172,18 @@ class Admin:
             )
         return [self._facts(name, partitions[name]) for name in names]
 
+    def partitions_to_read(self, name: str) -> int:
+        """Return a topic's partition count.
+
+        Raises Misconfigured, which names topics with similar names, where it does not exist.
+        """
+        if found := self._partitions([name]):
+            return found[name]
+        names = self._send(lambda seconds: [*self._client.list_topics(timeout=seconds).topics])
+        raise Misconfigured(
+            f"topic {name} does not exist on {self._subject}; {similar(name, names)}"
+        )
+
     def _facts(self, name: str, partitions: int) -> TopicFacts:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         config = self._send(lambda seconds: self._describe(resource, seconds))
@@ -168,8 +192,8 @@ class Admin:
 
     def end_offsets(self, name: str) -> dict[int, int]:
         """Return the end offset of each partition of a topic, as `Broker.end_offsets`."""
-        (facts,) = self.topic_facts([name])
-        found = self.ends_of([(name, one) for one in range(facts.partitions)])
+        partitions = self.partitions_to_read(name)
+        found = self.ends_of([(name, one) for one in range(partitions)])
         return {partition: end for (_, partition), end in found.items()}
 
     def ends_of(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:

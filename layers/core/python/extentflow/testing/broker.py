@@ -216,14 +216,15 @@ class MemoryBroker:
         *,
         end: Mapping[int, int],
         group: str = "",
+        follow: bool = False,
         batch_records: int = 2,
     ) -> Iterator[list[ConsumedRecord]]:
         """Yield what `read_committed` returns of partitions, from their offsets to `end`.
 
         As a consumer does: each batch is read when it is asked for, so that records that are sent
-        meanwhile are among them where `end` is behind them.
+        meanwhile are among them where `end` is behind them. Also with `follow`, it ends there.
         """
-        _ = group
+        _ = group, follow
         self._on_call("read_from")
         unread = dict(begin)
         while batch := [
