@@ -243,6 +243,18 @@ def test_a_topic_of_rows_is_refused(commands: Commands, make_topic: MakeTopic) -
     assert "`extentflow lake`" in commands("ingest", topic, "--to", "lake", "--once", code=2)
 
 
+def test_a_bucket_that_does_not_exist_is_not_created(
+    commands: Commands, make_topic: MakeTopic, s3: "S3Client", unique: str
+) -> None:
+    topic, where = make_topic(1), f"s3://absent-{unique}/lake/"
+
+    said = commands("ingest", topic, "--to", where, code=2)
+
+    assert f"note: writing {topic} to {where}, until Ctrl-C or SIGTERM" in said
+    assert f"s3://absent-{unique}: no such bucket at http" in said
+    assert f"absent-{unique}" not in [one["Name"] for one in s3.list_buckets()["Buckets"]]
+
+
 @pytest.fixture
 def target(stack: Stack, bucket: str, prefix: str) -> S3Target:
     uploads = S3Store(StoreOptions(endpoint=stack.endpoint("s3"))).uploads()

@@ -796,14 +796,18 @@ def test_no_file_of_spark_has_a_key(lake: Lake, cards: pa.Table, jars: str) -> N
 
 
 @pytest.mark.archive
+@pytest.mark.parametrize("by", ["option", "variable"])
 def test_an_iceberg_table_in_a_bucket_holds_the_same_rows(
-    delivery: Delivery, stack: Stack, s3: "S3Client"
+    delivery: Delivery, stack: Stack, s3: "S3Client", monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
+    endpoint = ("--endpoint", stack.endpoint("s3")) if by == "option" else ()
+    if by == "variable":
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", stack.endpoint("s3"))
     send(delivery, "first", rows_of(0))
     warehouse = f"s3a://{delivery.bucket}/{delivery.name}-lake"
     words = [
         *("lake", delivery.topic, "--to", warehouse, "--table", "shop.orders", "--once", "--json"),
-        *("--endpoint", stack.endpoint("s3"), "--jars", library("spark-lake", "spark-s3a")),
+        *(*endpoint, "--jars", library("spark-lake", "spark-s3a")),
     ]
 
     runs = [completed(delivery, "extentflow", *words) for _ in range(2)]
