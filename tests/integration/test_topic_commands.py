@@ -147,7 +147,10 @@ def test_topics_of_column_groups_are_named_where_the_base_is_asked_for(line: Com
     base = line.delivery.name
     names = [line.delivery.make_topic(f"{base}.{group}", 1) for group in ("b", "a")]
 
-    ended = [line(*words) for words in (("tail", base), ("count", base, "--verify", "s3://b/k"))]
+    ended = [
+        line(*words)
+        for words in (("tail", base), ("count", base, "--verify", line.delivery.address))
+    ]
 
     for one in ended:
         assert (one.code, one.out) == (2, "")
