@@ -214,6 +214,23 @@ def test_rows_are_verified_against_objects(line: CommandLine, encoding: str) -> 
     assert (doubled["code"], doubled["missing"], doubled["unexpected"]) == (INCOMPLETE, 0, 700)
 
 
+def test_an_address_is_enough_to_verify_columnar_values(line: CommandLine) -> None:
+    """It needs no encoding, stores no connector, and says nothing about deliveries."""
+    topic, first, _ = arranged(line, columnar__encoding="parquet")
+    write(line.delivery, [Value(0, b'{"id":1}')])
+    endpoint = ("--set", f"aws.s3.endpoint={line.delivery.stack.endpoint('s3')}")
+
+    ended = line("count", topic, "--verify", first, *endpoint)
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == (
+        f"equal: 500 rows in 1 object, 500 of them in topic {topic}, each once; 1 row whose object"
+        " no header names\n"
+    )
+    names = [one.name for one in line.delivery.runtime.ledger.connectors.list(deleted=True)]
+    assert names == [line.delivery.connector_name]
+
+
 def test_all_columns_of_an_object_are_verified(line: CommandLine) -> None:
     """Where the topic begins with an object of fewer columns."""
     delivery = line.delivery
