@@ -147,7 +147,10 @@ def test_topics_of_column_groups_are_named_where_the_base_is_asked_for(line: Com
     base = line.delivery.name
     names = [line.delivery.make_topic(f"{base}.{group}", 1) for group in ("b", "a")]
 
-    ended = [line(*words) for words in (("tail", base), ("count", base, "--verify", "s3://b/k"))]
+    ended = [
+        line(*words)
+        for words in (("tail", base), ("count", base, "--verify", line.delivery.address))
+    ]
 
     for one in ended:
         assert (one.code, one.out) == (2, "")
@@ -209,6 +212,23 @@ def test_rows_are_verified_against_objects(line: CommandLine, encoding: str) -> 
         assert (others["code"], others["others"]) == (0, 200)
     assert (both["code"], both["expected"], both["found"]) == (0, 700, 700)
     assert (doubled["code"], doubled["missing"], doubled["unexpected"]) == (INCOMPLETE, 0, 700)
+
+
+def test_an_address_is_enough_to_verify_columnar_values(line: CommandLine) -> None:
+    """It needs no encoding, stores no connector, and says nothing about deliveries."""
+    topic, first, _ = arranged(line, columnar__encoding="parquet")
+    write(line.delivery, [Value(0, b'{"id":1}')])
+    endpoint = ("--set", f"aws.s3.endpoint={line.delivery.stack.endpoint('s3')}")
+
+    ended = line("count", topic, "--verify", first, *endpoint)
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == (
+        f"equal: 500 rows in 1 object, 500 of them in topic {topic}, each once; 1 row whose object"
+        " no header names\n"
+    )
+    names = [one.name for one in line.delivery.runtime.ledger.connectors.list(deleted=True)]
+    assert names == [line.delivery.connector_name]
 
 
 def test_all_columns_of_an_object_are_verified(line: CommandLine) -> None:

@@ -5,6 +5,7 @@ import gzip
 import math
 import random
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ from extentflow.model import Extent, Job, JobState, Receipt
 from extentflow.plugins import EntryPoint
 from extentflow.services.health import _connector
 from extentflow.services.runs import EngineChoice, RunControl, Runs
+from extentflow.sink.topics import NewTopics
 from extentflow.wiring.extents import delivery_context
 
 
@@ -77,7 +79,13 @@ class Line:
         reasons = (job.reason for job in report.jobs)
         return Replayed(report, "\n".join([*notes, *report.errors, *reasons]))
 
-    def run(self, *addresses: str, again: bool = False, stop_after: int | None = None) -> RunReport:
+    def run(
+        self,
+        *addresses: str,
+        again: bool = False,
+        stop_after: int | None = None,
+        topics: NewTopics | None = None,
+    ) -> RunReport:
         """Deliver the connector's objects; stop once `stop_after` of them are registered."""
         asked = count(1)
 
@@ -87,7 +95,7 @@ class Line:
         control = RunControl(notify=self.notes.append, stop_on=lambda _stop: nullcontext(stopped))
         choice = EngineChoice("inline")
         runs = Runs(self.runtime, control, self.open_engine)
-        return runs.run("c", addresses, engine=choice, again=again)
+        return runs.run("c", addresses, engine=choice, again=again, topics=topics)
 
     def set_clock(self, ahead_seconds: float) -> None:
         """Continue on a host whose clock is ahead of the ledger's."""
@@ -610,6 +618,68 @@ def test_a_plan_reports_what_delivery_would_meet_at_the_first_records(
     assert re.search(problem, said)
     assert said.startswith(f"s3://{BUCKET}/c/{name}")
     assert list(report.errors) == [said]
+
+
+COLUMNAR = {"columnar__encoding": "parquet"}
+ENCRYPTED = {
+    **COLUMNAR,
+    "columnar__encryption__columns": "nosuch",
+    "columnar__encryption__key": "one",
+    "columnar__encryption__key__list": "${env:MASTER_KEYS}",
+}
+
+
+@pytest.fixture
+def new_topic(line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
+    """A line with a Parquet object, and without its topic."""
+    monkeypatch.setenv("MASTER_KEYS", "one:" + b64encode(bytes(16)).decode())
+    line.runtime.memory_store.put(BUCKET, "c/a.parquet", PARQUET.getvalue())
+    line.runtime.cluster.delete_topic(TOPIC)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("connector", "topics", "problem"),
+    [
+        ({**COLUMNAR, "columnar__groups": "a: x; r: *"}, {}, "there is no column x, only id, t, d"),
+        (ENCRYPTED, {}, "columns: there is no column nosuch, only id, t, d"),
+        ({**ENCRYPTED, "columnar__encryption__key": "two"}, {}, "has no key of that id"),
+        (COLUMNAR, {"cleanup.policy": "compact"}, "topic records is compacted"),
+    ],
+)
+def test_a_run_that_can_deliver_nothing_creates_no_topic_and_no_job(
+    new_topic: Line, connector: dict[str, str], topics: dict[str, str], problem: str
+) -> None:
+    new_topic.put_connector(**connector)
+
+    with pytest.raises(Misconfigured, match=problem):
+        new_topic.run(topics=NewTopics(1, config=topics))
+
+    assert new_topic.states() == []
+    assert new_topic.runtime.cluster.missing_topics([TOPIC]) == [TOPIC]
+
+
+def test_a_run_whose_schema_contradicts_that_of_its_topic_creates_no_job(line: Line) -> None:
+    line.put_connector(**COLUMNAR)
+    line.runtime.schemas.settle(TOPIC, pa.schema([("id", pa.string())]))
+    line.runtime.memory_store.put(BUCKET, "c/a.parquet", PARQUET.getvalue())
+
+    with pytest.raises(Misconfigured, match=f"/c/a.parquet.*: topic {TOPIC}: column id was string"):
+        line.run()
+
+    assert line.states() == []
+
+
+def test_a_run_delivers_the_objects_whose_columns_are_right(new_topic: Line) -> None:
+    new_topic.put_connector(**{**ENCRYPTED, "columnar__encryption__columns": "more"})
+    more = BytesIO()
+    pq.write_table(pa.table({"id": [1], "more": ["a"]}), more)
+    new_topic.runtime.memory_store.put(BUCKET, "c/b.parquet", more.getvalue())
+
+    report = new_topic.run(topics=NewTopics(1))
+
+    assert new_topic.states() == ["FAILED", "DONE"]
+    assert "there is no column more" in report.errors[0]
 
 
 def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -> None:

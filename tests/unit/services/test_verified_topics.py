@@ -1,5 +1,8 @@
 """`count --verify`: headers of a topic decide whether columns or values of rows are compared."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import pyarrow as pa
 import pytest
 from tests.laws.parquet_cases import written as parquet
@@ -121,3 +124,18 @@ def test_a_stored_connector_with_other_settings_is_named(runtime: MemoryRuntime)
 
     with pytest.raises(Misconfigured, match=f"use -c {made.name}"):
         verify(runtime, f"{ROOT}new/a.csv")
+
+
+def test_records_and_objects_are_counted_as_they_are_read(runtime: MemoryRuntime) -> None:
+    address = deliver(runtime, "old/a.csv", b"a,b\n1,2\n3,4\n5,6\n")
+    config, revision = runtime.connectors.latest("old")
+    shown: list[tuple[str, str, int]] = []
+
+    @contextmanager
+    def counting(what: str, of: str) -> Iterator[Callable[[int], None]]:
+        yield lambda done: shown.append((what, of, done))
+
+    Topics(runtime).verify(TOPIC, config, revision, [address], counting=counting)
+
+    reading = [("reading", "Kafka record", 0), ("reading", "Kafka record", 2)]
+    assert shown == [*reading, ("comparing", "object", 0)]

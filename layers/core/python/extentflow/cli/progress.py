@@ -81,8 +81,8 @@ class RunProgress:
         self._print(f"{what}: {facts}")
 
     @contextmanager
-    def counting(self, what: str) -> Iterator[Callable[[int], None]]:
-        """Show how many objects were listed or planned, until the block ends."""
+    def counting(self, what: str, of: str = "object") -> Iterator[Callable[[int], None]]:
+        """Show how many objects, or others, were listed, planned or read, until the block ends."""
         shown = time.monotonic()
 
         def show(done: int) -> None:
@@ -90,7 +90,7 @@ class RunProgress:
             if time.monotonic() - shown < SHOWN_SECONDS:
                 return
             shown = time.monotonic()
-            facts = f"{what}: {counted(done, 'object')}"
+            facts = f"{what}: {counted(done, of)}"
             status.update(facts)
             self._print(facts)
 

@@ -9,7 +9,6 @@ from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson
-from extentflow.cli.runs import Settings
 
 if TYPE_CHECKING:
     from extentflow.services.topics import ShownRow, TopicCount, Topics, Verified
@@ -47,6 +46,15 @@ Verify = Annotated[
 Connector = Annotated[
     str | None,
     Option("--connector", "-c", help="With --verify: the connector that delivered the objects."),
+]
+RunSettings = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="With --verify: a key of connectors that the run had, such as select; repeatable."
+        " Those of columnar values are not needed.",
+    ),
 ]
 
 
@@ -106,7 +114,7 @@ def count(
     decrypt: Decrypt = None,
     verify: Verify = None,
     connector: Connector = None,
-    settings: Settings = None,
+    settings: RunSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Count the rows of a topic; compare them with those of objects (--verify)."""
@@ -134,8 +142,8 @@ def count(
         made = make_connector(verify, topic, parse_settings(settings or ()))
         config, revision = expect_connector(runtime, made)
         addresses = made.addresses
-    with RunProgress(output.err).counting("comparing") as progress:
-        found = topics.verify(topic, config, revision, addresses, progress=progress)
+    counting = RunProgress(output.err).counting
+    found = topics.verify(topic, config, revision, addresses, counting=counting)
     output.show(asdict(found) | {"equal": found.equal}, _verdict(found), as_json=as_json)
     if not found.equal:
         raise typer.Exit(INCOMPLETE)

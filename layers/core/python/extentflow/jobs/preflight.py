@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -129,10 +129,19 @@ def check_topics(
     """
     wanted, queue = dict.fromkeys(wanted), config.dead_letter_topic
     names = wanted if queue is None else {queue: None, **wanted}
+    topics = cluster.topics([name for name in names if name not in missing])
+    require_accepting(config, topics, wanted)
+
+
+def require_accepting(
+    config: ConnectorConfig, topics: Iterable[TopicFacts], wanted: Container[str]
+) -> None:
+    """Raise why topics do not take what a run writes: records to those `wanted`, dead letters."""
     found: list[str | None] = []
-    for topic in cluster.topics([name for name in names if name not in missing]):
+    for topic in topics:
         found.append(records_refused(config, topic) if topic.name in wanted else None)
-        found.append(dead_letters_refused(topic) if topic.name == queue else None)
+        is_queue = topic.name == config.dead_letter_topic
+        found.append(dead_letters_refused(topic) if is_queue else None)
     if problems := [problem for problem in found if problem]:
         raise Misconfigured(problems)
 

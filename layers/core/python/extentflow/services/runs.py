@@ -21,9 +21,11 @@ from extentflow.errors import (
     CorruptRecord,
     Defect,
     ExtentflowError,
+    IncompatibleSchema,
     Misconfigured,
     Permanent,
     UnsupportedFormat,
+    UnsupportedType,
     counted,
 )
 from extentflow.jobs import preflight
@@ -63,13 +65,19 @@ from extentflow.services.failures import (
 from extentflow.services.plans import CheckedTopics, FailedPlans, ObjectPlan, Plans
 from extentflow.sink.topics import NewTopics
 from extentflow.wiring import Runtime, open_engine
-from extentflow.wiring.extents import check_first_records, require_engine
+from extentflow.wiring.extents import (
+    check_first_records,
+    check_stated_columns,
+    require_engine,
+)
 from extentflow.wiring.functions import open_job_events
-from extentflow.wiring.options import absent_elsewhere
+from extentflow.wiring.options import absent_elsewhere, encryption
 
 log = logging.getLogger(__name__)
 
 EMR = "emr"
+# Of a run of so many objects, the columns are checked before it starts.
+CHECKED_OBJECTS = 8
 LOCAL_ENGINES = "`extentflow run` with --engine spark or inline, on this machine"
 # Open jobs count only where a replay reopened them and did not finish.
 OPEN = (JobState.PLANNING, JobState.RUNNING)
@@ -182,7 +190,7 @@ class Runs:
         """
         made = revision is not None
         config, revision = self._connector(connector, revision)
-        problems = self.runtime.producer_problems(config)
+        problems = self._problems_here(config)
         checked = self._checked_topics(config, problems, topics, made=made)
         others = self._others(config) if made else lambda _version: ()
         plans: list[ObjectPlan] = []
@@ -253,7 +261,7 @@ class Runs:
         preflight.require_running(runtime.ledger, connector)
         if engine.name == EMR:
             require_reachable(config, addresses)
-        elif engine.master is None and (problems := runtime.producer_problems(config)):
+        elif engine.master is None and (problems := self._problems_here(config)):
             # Its workers are on this machine; a job would keep this revision of the connector.
             raise Misconfigured(problems)
         runtime.require_app()
@@ -305,7 +313,7 @@ class Runs:
         made = revision is not None
         config, revision = self._connector(connector, revision)
         found = self._failed(config, revision, addresses, made=made)
-        problems = self.runtime.producer_problems(config) if found else []
+        problems = self._problems_here(config) if found else []
         if held := preflight.skip_reason(self.runtime.ledger, connector):
             problems.append(held)
         checked = self._checked_topics(config, problems, topics, made=made)
@@ -437,8 +445,42 @@ class Runs:
         recognised = partial(self.runtime.recognised, config, revision)
         if made:
             self._note_formats(config, versions, recognised)
+        self._check_columns(config, revision, versions)
         self._create_topics(config, versions, recognised, topics, automatic=made)
         preflight.check(config, self.runtime.broker, versions, recognised)
+
+    def _problems_here(self, config: ConnectorConfig) -> list[str]:
+        """Return which secrets, files and keys of a connector are missing on this machine."""
+        problems = self.runtime.producer_problems(config)
+        try:
+            encryption(config, self.runtime.secrets)
+        except Misconfigured as exc:
+            problems += exc.problems
+        return problems
+
+    def _check_columns(
+        self, config: ConnectorConfig, revision: int, versions: Sequence[ObjectVersion]
+    ) -> None:
+        """Raise Misconfigured where columnar values of no object can be made.
+
+        Only of a few objects: of many, those that can be delivered are, and the run reports others.
+        """
+        if not config.columnar or len(versions) > CHECKED_OBJECTS:
+            return
+        problems: list[str] = []
+        for version in versions:
+            request = self.runtime.request(config, revision, version, 1)
+            try:
+                job, extents = self.runtime.planner().dry_run(request)
+                for extent in extents[:1]:
+                    check_stated_columns(self.runtime, config, revision, extent, job.content)
+            except (UnsupportedType, IncompatibleSchema) as exc:
+                problems.append(str(exc))
+            except ExtentflowError:  # the run reports it
+                return
+            else:
+                return
+        raise Misconfigured(problems)
 
     def _found(
         self,
@@ -597,8 +639,13 @@ class Runs:
             with suppress(Misconfigured, UnsupportedFormat):  # the checks report it
                 topic = preflight.route(config, version, recognised)
                 names |= dict.fromkeys(config.written_topics(topic))
+        written = list(names)
         if config.dead_letter_topic is not None:
             names[config.dead_letter_topic] = None
+        missing = broker.missing_topics(list(names))
+        existing = broker.topics([name for name in names if name not in missing])
+        planned = (wanted.facts(name) for name in missing)
+        preflight.require_accepting(config, [*existing, *planned], written)
         created = broker.create_topics(list(names), wanted)
         kept = [] if asked is None else [name for name in names if name not in created]
         for facts in broker.topics([*created, *kept]):

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
@@ -32,6 +33,8 @@ from extentflow.wiring import Runtime
 from extentflow.wiring.extents import preview
 from extentflow.wiring.options import job_request
 
+# Opens the display of a number: what is done, and of what; as `RunProgress.counting`.
+Counting: TypeAlias = Callable[[str, str], AbstractContextManager[Callable[[int], object]]]
 DIGEST_BYTES = 16
 # How many records before the end of each partition are read at first for the last rows.
 FIRST_RECORDS, GROWTH = 4, 8
@@ -214,15 +217,15 @@ class Topics:
         revision: int,
         addresses: Sequence[str],
         *,
-        progress: Callable[[int], object] = lambda _done: None,
+        counting: Counting = lambda _what, _of: nullcontext(lambda _done: None),
     ) -> Verified:
         """Compare the rows of objects, as the connector delivers them, with those of a topic.
 
         An object that headers of columnar values name is compared by columns, whatever the encoding
         of the connector; of column groups, the columns of the topic's group. Others are compared as
-        values of rows; these do not name their object, so that all of the topic count. `progress`
-        receives the number of objects that were compared. Rows take 32 bytes of memory. Raises
-        Misconfigured where the addresses name no object, and as decoding does.
+        values of rows; these do not name their object, so that all of the topic count. `counting`
+        opens the display of a number of Kafka records or objects. Rows take 32 bytes of memory.
+        Raises Misconfigured where the addresses name no object, and as decoding does.
         """
         ends = self.runtime.broker.end_offsets(topic)
         store = self.runtime.objects.store(config, revision)
@@ -232,16 +235,18 @@ class Topics:
         }
         if not versions:
             raise Misconfigured(f"there is no object below {addresses[0]}; check the address")
-        held = self._held(topic, ends, versions)
+        with counting("reading", "Kafka record") as show:
+            held = self._held(topic, ends, versions, show)
         expected, as_rows = _Digests(), False
-        for done, (uri, version) in enumerate(versions.items()):
-            progress(done)
-            groups = held.columns.get(uri)
-            if groups is None and config.columnar and not len(held.rows):
-                groups = {"": None}
-            as_rows |= groups is None
-            for values in self._delivered(config, revision, version, topic, groups):
-                expected.add(values)
+        with counting("comparing", "object") as show:
+            for done, (uri, version) in enumerate(versions.items()):
+                show(done)
+                groups = held.columns.get(uri)
+                if groups is None and config.columnar and not len(held.rows):
+                    groups = {"": None}
+                as_rows |= groups is None
+                for values in self._delivered(config, revision, version, topic, groups):
+                    expected.add(values)
         found, unnamed = held.columnar, len(held.rows)
         if as_rows:
             found, unnamed = found.and_of(held.rows), 0
@@ -257,10 +262,18 @@ class Topics:
             unnamed=unnamed,
         )
 
-    def _held(self, topic: str, ends: Mapping[int, int], uris: Collection[str]) -> _Held:
+    def _held(
+        self,
+        topic: str,
+        ends: Mapping[int, int],
+        uris: Collection[str],
+        show: Callable[[int], object],
+    ) -> _Held:
         """Read the rows of a topic, those of columnar values only of the objects `uris`."""
-        held, reader = _Held(), ValueReader(keys=self.keys)
+        held, reader, done = _Held(), ValueReader(keys=self.keys), 0
         for records in self._all(topic, ends):
+            show(done)
+            done += len(records)
             rows = [one.value for one in records if not is_columnar(one.headers)]
             held.rows.add(pa.array(rows, pa.large_binary()))
             of_objects = []

@@ -29,6 +29,7 @@ Answer = TypeVar("Answer")
 
 SILENCE_SECONDS = 2.0  # a shorter delay is not worth a warning
 SHOWN_TOPICS = 5
+DEFAULT_MESSAGE_BYTES = 1_048_588  # of Kafka's brokers
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,13 @@ class NewTopics:
     partitions: int = -1
     replication: int = -1
     config: Mapping[str, str] = field(default_factory=dict)
+
+    def facts(self, name: str) -> TopicFacts:
+        """Return what a topic would be, as far as this says it; its partitions are not known."""
+        stated = self.config.get("max.message.bytes", "")  # brokers refuse what is no number
+        most = int(stated) if stated.isdecimal() else DEFAULT_MESSAGE_BYTES
+        compacted = is_compacted(self.config.get("cleanup.policy", ""))
+        return TopicFacts(name, self.partitions, most, compacted=compacted)
 
 
 ONE_PARTITION = NewTopics(1)

@@ -27,7 +27,7 @@ from extentflow.engines.emr.client import Application, EmrJobRuns, properties
 from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.engines.emr.submitted import SubmittedRuns
 from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedFormat, contain_defects
-from extentflow.formats import Format
+from extentflow.formats import Format, SchemaFormat
 from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.model import Content, Extent, Receipt
@@ -247,6 +247,27 @@ def check_first_records(
         bad = made.first_bad(extent, reject if sized else lambda _records: ())
     if bad is not None and config.errors_tolerance != "all":
         raise CorruptRecord(describe(extent, bad, made.format.location_unit))
+
+
+def check_stated_columns(
+    runtime: Runtime, config: ConnectorConfig, revision: int, extent: Extent, content: Content
+) -> None:
+    """Raise what delivery of an extent would raise for the columns that its object states.
+
+    Formats that do not state their columns are not read. Topics need not exist.
+    """
+    with contain_defects(extent.uri):
+        made = preview(
+            runtime,
+            config,
+            revision,
+            extent,
+            content,
+            partitions=lambda _topic: UNLIMITED,
+            settle=runtime.schemas.check,
+        )
+        if isinstance(made.format, SchemaFormat):
+            made.first_bad(extent, lambda _records: ())
 
 
 def preview(
