@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -163,8 +164,9 @@ def lake(
         runtime.topic(topic)
     settings = {**LOCAL, **local_settings(jars, iceberg=table is not None, to=to or "")}
     settings |= _pairs("--conf", conf)
+    debugs = logging.getLogger(__name__).isEnabledFor(logging.DEBUG)
     with (
-        session(master, cores, settings, java_options=JAVA_OPTIONS) as spark,
+        session(master, cores, settings, java_options=JAVA_OPTIONS, filtered=not debugs) as spark,
         TemporaryDirectory(prefix="extentflow-") as temporary,
     ):
         require_jars(spark, iceberg=table is not None, to=to or "")

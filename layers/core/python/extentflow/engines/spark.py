@@ -35,9 +35,11 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 
 from extentflow import errors
 from extentflow.engines import CachedWorker, RunListener, Task, Worker, WorkerSpec, run_in_turn
+from extentflow.engines.jvm_output import filtered_errors
 from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.model import Receipt
 
@@ -153,11 +155,16 @@ def _run_partition(
 
 
 def local_context(
-    cores: int, settings: Mapping[str, str] | None = None, *, java_options: str = QUICK
+    cores: int,
+    settings: Mapping[str, str] | None = None,
+    *,
+    java_options: str = QUICK,
+    filtered: bool = False,
 ) -> SparkContext:
     """Return a context on this machine; `local[N,4]` retries the task of a dead Python worker.
 
-    `settings` are Spark's, over those of a local context; `java_options` are the JVM's.
+    `settings` are Spark's, over those of a local context; `java_options` are the JVM's. `filtered`:
+    its standard error is without the reports of a start that works.
     """
     # From a zipped library the properties are a temporary file, needed until the JVM has read it.
     with as_file(files("extentflow.engines") / "log4j2.properties") as log4j:
@@ -170,7 +177,8 @@ def local_context(
         missing = {name: text for name, text in ours.items() if name not in os.environ}
         os.environ.update(missing)
         try:
-            return context(f"local[{cores},{TASK_FAILURES}]", {**LOCAL, **(settings or {})})
+            master = f"local[{cores},{TASK_FAILURES}]"
+            return context(master, {**LOCAL, **(settings or {})}, filtered=filtered)
         finally:
             for name in missing:
                 os.environ.pop(name, None)
@@ -183,13 +191,17 @@ def silence_query_logs(sc: SparkContext) -> None:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
-def context(master: str | None, settings: dict[str, str]) -> SparkContext:
+def context(
+    master: str | None, settings: dict[str, str], *, filtered: bool = False
+) -> SparkContext:
     """Return the running context, or a new one; `master` None: spark-submit chooses it."""
     conf = SparkConf().setAppName("extentflow").setAll(list(settings.items()))
     if master is not None:
         conf = conf.setMaster(master)
     try:
         with _defer_interrupt():
+            if filtered and SparkContext._gateway is None:  # noqa: SLF001 - there is no public way
+                return _filtered_context(conf)
             return SparkContext.getOrCreate(conf)
     except (Py4JError, PySparkException, OSError) as exc:
         where = master or "the master given to spark-submit"
@@ -202,6 +214,12 @@ def context(master: str | None, settings: dict[str, str]) -> SparkContext:
             f"Spark does not start on {where}: {cause}; check the address, and that its "
             "master runs and can be reached from here"
         ) from exc
+
+
+def _filtered_context(conf: SparkConf) -> SparkContext:
+    with filtered_errors() as errors:
+        gateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
+        return SparkContext(conf=conf, gateway=gateway)
 
 
 @contextmanager

@@ -88,16 +88,20 @@ def session(
     settings: Mapping[str, str] | None = None,
     *,
     java_options: str = engine.QUICK,
+    filtered: bool = False,
 ) -> Iterator[SparkSession]:
     """Yield spark-submit's session, one on `master`, or a local one.
 
-    `settings` are Spark's for a session that starts here, `java_options` those of a local JVM.
+    `settings` are Spark's for a session that starts here, `java_options` those of a local JVM;
+    `filtered` as `engine.local_context`.
 
     Raises as `engine.context`; JvmEnded if the JVM ends while the session is used.
     """
     if master is None and SUBMITTED not in os.environ:
         cores = cores or os.cpu_count() or 1
-        context = engine.local_context(cores, settings, java_options=java_options)
+        context = engine.local_context(
+            cores, settings, java_options=java_options, filtered=filtered
+        )
     else:
         context = engine.context(master, dict(settings or {}))
         with engine.jvm_calls():
