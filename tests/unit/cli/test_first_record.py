@@ -394,11 +394,14 @@ def test_a_relative_path_is_an_address_of_a_stored_connector(
     assert f"file://{tmp_path}/other is not in folder {files}, which is what" in line.said
 
 
+COMPACTED = "partitions=3,cleanup.policy=compact,delete"
+
+
 @pytest.mark.parametrize(
     ("words", "partitions"),
     [
         (["--create-topic", "partitions=8"], 8),
-        (["--create-topic", "partitions=3,cleanup.policy=compact,delete"], 3),
+        (["--set", "message.key=object", "--create-topic", COMPACTED], 3),
     ],
 )
 def test_a_missing_topic_is_created_where_the_command_says_so(
