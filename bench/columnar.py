@@ -129,6 +129,16 @@ def _deliver(
     return process.ask(connector=connector, key=data.path.name)
 
 
+def fill(stand: Stand, path: Path, topics: Mapping[str, str], times: int) -> None:
+    """Deliver a local file to the topic of each kind of PRODUCERS, so many times."""
+    place = {"endpoint.type": "localfile", "directory": str(path.parent)}
+    with _process(stand, "bench.processes.ours", "here") as process:
+        for kind, topic in topics.items():
+            connector = stand.connector(topic, {**PRODUCERS[kind], **place})
+            for _ in range(times):
+                process.ask(connector=connector, key=path.name)
+
+
 def _producing(
     stand: Stand,
     process: WarmProcess,

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pyarrow.parquet as pq
 from demo import tpch
 
-from bench.columnar import LINEITEM_SCALE, PRODUCERS
+from bench.columnar import LINEITEM_SCALE, fill
 from bench.pairs import Run, alternate
 from bench.process import WarmProcess
 from bench.result import Result
@@ -27,7 +26,7 @@ def measure(terms: Terms) -> Result:
     with Stand.open(terms, NAME) as stand, ExitStack() as processes:
         stand.rig.create_bucket(BUCKET)
         topic = stand.topic(KEPT)
-        _fill(stand, data.path, topic)
+        fill(stand, data.path, {"parquet": topic}, DELIVERIES)
         size = stand.rig.logged_bytes(topic)
         environment = stand.rig.environment
         start = WarmProcess.start
@@ -55,14 +54,6 @@ def measure(terms: Terms) -> Result:
             "rows_per_second_least_and_most": runs.spread(),
         },
     )
-
-
-def _fill(stand: Stand, path: Path, topic: str) -> None:
-    place = {"endpoint.type": "localfile", "directory": str(path.parent)}
-    connector = stand.connector(topic, {**PRODUCERS["parquet"], **place})
-    with WarmProcess.start("bench.processes.ours", stand.rig.environment, "here") as process:
-        for _ in range(DELIVERIES):
-            process.ask(connector=connector, key=path.name)
 
 
 def _writing(

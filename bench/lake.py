@@ -8,7 +8,7 @@ import duckdb
 import pyarrow.parquet as pq
 from demo import tpch
 
-from bench.columnar import LARGE, LINEITEM_SCALE, PRODUCERS
+from bench.columnar import LARGE, LINEITEM_SCALE, fill
 from bench.pairs import Run, alternate
 from bench.process import WarmProcess
 from bench.processes.lakes import NAMESPACE
@@ -18,6 +18,8 @@ from extentflow_local.settings import LocalSettings
 from extentflow_local.toolbox import toolbox
 
 NAME = "lake"
+# A query takes one to two seconds to start and to commit, whatever it writes.
+DELIVERIES = 3
 # Records are read in several rounds.
 KEPT = {"retention.bytes": "-1"}
 # By topic: how it was filled.
@@ -28,19 +30,14 @@ def measure(terms: Terms) -> Result:
     """Alternate `extentflow lake` of columnar values and a query with `from_json`, by table."""
     scale = LINEITEM_SCALE * terms.scale
     data = tpch.lineitem(terms.data, scale)
-    rows = pq.read_metadata(data.path).num_rows
+    rows = pq.read_metadata(data.path).num_rows * DELIVERIES
     with Stand.open(terms, NAME) as stand, ExitStack() as processes:
         topics = {way: stand.topic({**LARGE, **KEPT}) for way in KINDS}
-        place = {"endpoint.type": "localfile", "directory": str(data.path.parent)}
-        environment = stand.rig.environment
-        with WarmProcess.start("bench.processes.ours", environment, "here") as process:
-            for way, kind in KINDS.items():
-                connector = stand.connector(topics[way], {**PRODUCERS[kind], **place})
-                process.ask(connector=connector, key=data.path.name)
+        fill(stand, data.path, {KINDS[way]: topic for way, topic in topics.items()}, DELIVERIES)
         jars = toolbox(LocalSettings.from_environment()).library("spark-lake").glob("*.jar")
         listed = ",".join(str(jar) for jar in jars)
         spark = processes.enter_context(
-            WarmProcess.start("bench.processes.lakes", environment, listed)
+            WarmProcess.start("bench.processes.lakes", stand.rig.environment, listed)
         )
         columns = _columns(str(data.path))
         ways = {
@@ -60,7 +57,7 @@ def measure(terms: Terms) -> Result:
         }
         runs = alternate(ways, terms.pairs, terms.notify)
     return Result(
-        case=f"lineitem, scale {scale:g}, out of Kafka into a local folder, Spark, warm",
+        case=f"lineitem, {rows:,} rows, out of Kafka into a local folder, Spark, warm",
         scale=terms.scale,
         pairs=terms.pairs,
         rows_per_second=runs.rates(),

@@ -197,6 +197,7 @@ def test_a_run_without_an_end_publishes_its_files_when_it_is_terminated_and_afte
     assert place.rows().equals(delivered(orders(rows=2 * ROWS + 10)))
 
 
+@pytest.mark.variant
 def test_streams_of_arrow_are_joined_to_streams(
     commands: Commands, make_topic: MakeTopic, tmp_path: Path
 ) -> None:

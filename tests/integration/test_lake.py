@@ -287,6 +287,7 @@ def test_late_columns_are_added_and_older_rows_have_nulls(lake: Lake) -> None:
     assert lake.rows() == expected(rows_of(0), late, fewer)
 
 
+@pytest.mark.variant
 @parquet_first
 def test_a_wider_type_takes_the_place_of_a_narrower_one(lake: Lake) -> None:
     wide = rows_of(ROWS).set_column(8, "small", pa.array([2**40] * ROWS, pa.int64()))
@@ -397,6 +398,7 @@ def test_spark_reads_what_workers_wrote_by_the_ids_of_columns(
     assert max(row.upper_bound for row in bounds) == 9
 
 
+@pytest.mark.variant
 def test_a_commit_whose_outcome_was_unknown_is_found_behind_that_of_another_query(
     delivery: Delivery, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,6 +446,7 @@ def test_folders_of_any_name_hold_tables(
     assert sorted(row.id for row in found) == [*range(10)]
 
 
+@pytest.mark.variant
 def test_files_of_topics_that_begin_with_an_underscore_are_visible(
     delivery: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -457,6 +460,7 @@ def test_files_of_topics_that_begin_with_an_underscore_are_visible(
     assert spark.read.parquet(lake.address).count() == 10
 
 
+@pytest.mark.variant
 def test_expired_snapshots_keep_the_one_with_offsets(
     delivery: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -594,7 +598,7 @@ def send_rows(lake: Lake, registry: Stack, label: str, table: pa.Table, converte
     ("lake", "converter"),
     [
         ("iceberg-workers", "avro"),
-        ("parquet", "json-schema"),
+        variant("parquet", "json-schema"),
         variant("iceberg-workers", "json-schema"),
         variant("parquet", "avro"),
     ],
@@ -620,6 +624,7 @@ def test_values_of_a_registry_have_the_columns_of_their_schema(
     assert lake.rows() == expected(first, late)
 
 
+@pytest.mark.variant
 @iceberg_first
 def test_a_registered_column_that_the_table_cannot_hold_is_refused(
     lake: Lake, registry: Stack
@@ -854,6 +859,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917 - fixtures
     assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
 
 
+@pytest.mark.long
 def test_a_running_query_ends_at_a_signal(
     delivery: Delivery, spark: SparkSession, tmp_path: Path, jars: str
 ) -> None:

@@ -53,7 +53,9 @@ def test_reading_continues_at_an_object_or_an_extent(
     assert sorted(objects.ids()) == sorted(found)
 
 
-@pytest.mark.parametrize("handled", [0, 7, 45])
+@pytest.mark.parametrize(
+    "handled", [7, *(pytest.param(one, marks=pytest.mark.variant) for one in (0, 45))]
+)
 def test_where_an_object_is_not_there_reading_continues_where_it_was(
     objects: Reading, handled: int
 ) -> None:
