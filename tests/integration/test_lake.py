@@ -671,7 +671,6 @@ def test_json_values_are_read_with_a_declared_schema(lake: Lake) -> None:
         (b'{"id": 1}', None, UnsupportedFormat, "give --schema"),
         (b'{"id": "x"}', "id:int64", CorruptRecord, r"offset \d+: .*id"),
         (b"\0\0\0\0\1x", "id:int64", UnsupportedFormat, "schema 1 of a registry; .*--registry"),
-        variant(b"\0\0\0\0\1x", "id:int64", UnsupportedFormat, "schema registry"),
     ],
 )
 def test_other_values_are_refused(  # noqa: PLR0917 - fixtures
