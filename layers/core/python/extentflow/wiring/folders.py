@@ -5,20 +5,18 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from extentflow.errors import Misconfigured
+from extentflow.jobs.addresses import S3_SCHEMES
 from extentflow.storage import StoreOptions
 from extentflow.storage.folders import Folder
 from extentflow.storage.local_folder import LocalFolder
 from extentflow.storage.s3 import S3Store
 
-S3_SCHEMES = ("s3", "s3a")
-
 
 def address_problem(address: str) -> str | None:
     """Return why an address is none of a folder: another scheme, or no bucket."""
-    parts = urlsplit(address)
-    if parts.scheme in S3_SCHEMES:
-        return None if parts.netloc else f"{address}: write s3://bucket/prefix"
-    known = parts.scheme in ("", "file")
+    if address.startswith(S3_SCHEMES):
+        return None if _bucket_and_prefix(address)[0] else f"{address}: write s3://bucket/prefix"
+    known = urlsplit(address).scheme in ("", "file")
     return None if known else f"{address}: write s3://bucket/prefix, or a local folder"
 
 
@@ -33,13 +31,16 @@ def open_folder(address: str, endpoint: str | None = None) -> Folder:
     """
     if problem := address_problem(address):
         raise Misconfigured(problem)
-    scheme, mark, rest = address.partition("://")
-    if mark and scheme in S3_SCHEMES:
-        # Keys may have `#` and `?`, which are marks in URIs.
-        bucket, _, prefix = rest.partition("/")
-        prefix = prefix.strip("/")
+    if address.startswith(S3_SCHEMES):
+        bucket, prefix = _bucket_and_prefix(address)
         store = S3Store(StoreOptions(endpoint=endpoint))
         return store.folder(bucket, f"{prefix}/" if prefix else "")
     parts = urlsplit(address)
     path = unquote(parts.path) if parts.scheme else address
     return LocalFolder(Path(path).absolute())
+
+
+def _bucket_and_prefix(address: str) -> tuple[str, str]:
+    # Not by `urlsplit`: keys may have `#` and `?`, which are marks in URIs.
+    bucket, _, prefix = address.partition("://")[2].partition("/")
+    return bucket, prefix.strip("/")

@@ -26,14 +26,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from extentflow.engines.spark import noted_errors
 from extentflow.errors import ExtentflowError
-from extentflow.spark.lake.rows import DecodedRows, RowReader, map_in_arrow
+from extentflow.spark.lake.rows import FILES, DecodedRows, RowReader, buffered, listed, map_in_arrow
 from extentflow.storage.folders import Folder
 from extentflow.wiring.folders import open_folder
 
-# Rows of a row group, as Arrow has them, and the size from which on a file is closed.
-ROW_GROUP_BYTES: Final = 128 << 20
+# The size from which on a file is closed.
 FILE_BYTES: Final = 128 << 20
-_FILES = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 _CODEC: Final = "write.parquet.compression-codec"
 # Properties of tables that do not concern data files which are appended.
 _OTHER_WRITES: Final = ("write.metadata.", "write.delete.", "write.update.", "write.merge.")
@@ -93,7 +91,7 @@ class DataFolder:
     def write(self, records: DataFrame, reader: RowReader) -> list[DataFile]:
         """Write the rows of records to data files, in tasks. Raises what these raise."""
         task = partial(_write, reader, self)
-        made = map_in_arrow(records, task, from_arrow_schema(_FILES)).collect()
+        made = map_in_arrow(records, task, from_arrow_schema(FILES)).collect()
         return [DataFile(each.path, each.rows, each.bytes) for each in made]
 
     def drop(self, files: list[DataFile]) -> None:
@@ -215,19 +213,13 @@ def _write(
         except BaseException:
             where.drop(made)
             raise
-    columns = (
-        [one.path for one in made],
-        [one.rows for one in made],
-        [one.size_bytes for one in made],
-    )
-    arrays = [pa.array(each, column.type) for each, column in zip(columns, _FILES, strict=True)]
-    yield pa.RecordBatch.from_arrays(arrays, schema=_FILES)
+    yield listed([(one.path, one.rows, one.size_bytes) for one in made])
 
 
 def _files(decoded: Iterator[DecodedRows], columns: pa.Schema) -> Iterator[_OpenFile]:
     """Yield files with the rows, each before its end is written."""
     file: _OpenFile | None = None
-    for group in _row_groups(decoded):
+    for group in buffered(decoded):
         file = file or _OpenFile(columns, group[0])
         file.add(group)
         if file.sink.tell() >= FILE_BYTES:
@@ -235,16 +227,3 @@ def _files(decoded: Iterator[DecodedRows], columns: pa.Schema) -> Iterator[_Open
             file = None
     if file is not None:
         yield file
-
-
-def _row_groups(decoded: Iterator[DecodedRows]) -> Iterator[list[DecodedRows]]:
-    group: list[DecodedRows] = []
-    size = 0
-    for one in decoded:
-        group.append(one)
-        size += one.rows.nbytes
-        if size >= ROW_GROUP_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group

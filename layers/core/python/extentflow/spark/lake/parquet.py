@@ -32,7 +32,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,7 +50,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from extentflow.columnar.schemas import described
 from extentflow.engines.spark import noted_errors
 from extentflow.errors import Conflict, CorruptRecord, Misconfigured, UnreadableItem
-from extentflow.spark.lake.rows import DecodedRows, RowReader, map_in_arrow
+from extentflow.spark.lake.rows import FILES, DecodedRows, RowReader, buffered, listed, map_in_arrow
 from extentflow.spark.lake.target import (
     Batch,
     Offsets,
@@ -71,10 +71,7 @@ SUFFIX: Final = ".staged"
 START, COMMIT = "start", "commit"
 VERSION: Final = 1
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-# Rows that a task holds until it writes a file of each partition, as Arrow has them.
-BUFFERED_BYTES: Final = 128 << 20
 PARALLEL_MOVES: Final = 8
-_FILES = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 # As Hive escapes names of partitions (FileUtils.java).
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 
@@ -211,7 +208,7 @@ class ParquetFolder:
             partition_by=self.partition_by,
             attempt=attempt,
         )
-        files = from_arrow_schema(_FILES)
+        files = from_arrow_schema(FILES)
         staged = map_in_arrow(records, partial(_stage, reader, staging), files).collect()
         entry = Entry(
             number=number,
@@ -287,31 +284,11 @@ def _stage(
     """Stage files of the rows of records; yield their paths, rows and bytes."""
     with noted_errors(reader.nonce):
         folder = open_folder(staging.address, staging.endpoint)
-        for run in _buffered(reader.rows(batches)):
+        for run in buffered(reader.rows(batches)):
             made = list(_files(run, staging.partition_by))
             for path, content, _ in made:
                 folder.put(f"{STAGED}{staging.attempt}/{path}{SUFFIX}", content.to_pybytes())
-            paths = [path for path, _, _ in made]
-            rows = [count for _, _, count in made]
-            sizes = [content.size for _, content, _ in made]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(paths, pa.string()), pa.array(rows), pa.array(sizes)], schema=_FILES
-            )
-
-
-def _buffered(decoded: Iterable[DecodedRows]) -> Iterator[list[DecodedRows]]:
-    """Yield runs of consecutive rows of one topic's partition, of about BUFFERED_BYTES."""
-    run: list[DecodedRows] = []
-    size = 0
-    for one in decoded:
-        same = not run or (run[0].topic, run[0].partition) == (one.topic, one.partition)
-        if run and (size >= BUFFERED_BYTES or not same):
-            yield run
-            run, size = [], 0
-        run.append(one)
-        size += one.rows.nbytes
-    if run:
-        yield run
+            yield listed([(path, count, content.size) for path, content, count in made])
 
 
 def _files(

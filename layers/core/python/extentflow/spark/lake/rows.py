@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -44,6 +44,10 @@ from extentflow.spark.lake.registered import (
     RegisteredSchemas,
     avro_rows,
 )
+
+# Rows that a task holds until it writes them, as Arrow has them.
+BUFFERED_BYTES: Final = 128 << 20
+FILES: Final = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -340,6 +344,28 @@ def located(where: str) -> Iterator[None]:
 
 
 # -- as tasks of Spark -----------------------------------------------------------------------------
+
+
+def buffered(decoded: Iterable[DecodedRows]) -> Iterator[list[DecodedRows]]:
+    """Yield runs of consecutive rows of one topic's partition, of about BUFFERED_BYTES."""
+    run: list[DecodedRows] = []
+    size = 0
+    for one in decoded:
+        same = not run or (run[0].topic, run[0].partition) == (one.topic, one.partition)
+        if run and (size >= BUFFERED_BYTES or not same):
+            yield run
+            run, size = [], 0
+        run.append(one)
+        size += one.rows.nbytes
+    if run:
+        yield run
+
+
+def listed(files: Sequence[tuple[str, int, int]]) -> pa.RecordBatch:
+    """Return what a task tells the driver of files: path, rows and bytes of each."""
+    paths, rows, sizes = ([file[at] for file in files] for at in range(len(FILES)))
+    arrays = [pa.array(paths, pa.string()), pa.array(rows, pa.int64()), pa.array(sizes, pa.int64())]
+    return pa.RecordBatch.from_arrays(arrays, schema=FILES)
 
 
 def map_in_arrow(records: DataFrame, task: Task, kind: StructType) -> DataFrame:

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from extentflow.aws import configured_endpoint
 from extentflow.errors import Misconfigured
+from extentflow.jobs.addresses import S3_SCHEMES
 from extentflow.spark.lake.iceberg import (
     IcebergTable,
     catalog_settings,
@@ -21,7 +21,7 @@ from extentflow.spark.lake.iceberg import (
 )
 from extentflow.spark.lake.parquet import ParquetFolder
 from extentflow.spark.lake.target import Target
-from extentflow.wiring.folders import S3_SCHEMES, address_problem, open_folder
+from extentflow.wiring.folders import address_problem, open_folder
 
 # For any Spark 4.0, whose Hadoop is 3.4.1.
 _KAFKA: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -74,7 +74,7 @@ class LakeAddress:
     def open(self, spark: SparkSession) -> Target:
         """Return the target, whose catalog the session gets where --to is a warehouse."""
         parts, endpoint = split_partitions(self.partition_by or ""), self.store_endpoint()
-        if self.to is not None and urlsplit(self.to).scheme in S3_SCHEMES:
+        if self.to is not None and self.to.startswith(S3_SCHEMES):
             open_folder(self.to, endpoint).require_bucket()
         if self.table is None:
             return ParquetFolder(self.to or "", parts, endpoint)
