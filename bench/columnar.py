@@ -27,7 +27,7 @@ from extentflow.columnar.values import encoder, to_plain
 from extentflow.converters import open_converter
 
 NAME = "columnar"
-LINEITEM_SCALE = 0.5
+LINEITEM_SCALE = 1.0
 # Two of sixteen columns, and the fifth of the bytes that is asked for at most.
 NARROW = "l_orderkey,l_linenumber"
 LARGE = {"max.message.bytes": str(8 << 20)}

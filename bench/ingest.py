@@ -6,13 +6,14 @@ from contextlib import ExitStack
 import pyarrow.parquet as pq
 from demo import tpch
 
-from bench.columnar import LINEITEM_SCALE, fill
+from bench.columnar import fill
 from bench.pairs import Run, alternate
 from bench.process import WarmProcess
 from bench.result import Result
 from bench.stand import BUCKET, Stand, Terms
 
 NAME = "ingest"
+LINEITEM_SCALE = 0.5
 # So that the topic has about a gigabyte.
 DELIVERIES = 12
 KEPT = {"retention.bytes": "-1"}

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow.parquet as pq
 from demo import tpch
 
-from bench.columnar import LARGE, LINEITEM_SCALE, fill
+from bench.columnar import LARGE, fill
 from bench.pairs import Run, alternate
 from bench.process import WarmProcess
 from bench.processes.lakes import NAMESPACE
@@ -18,6 +18,7 @@ from extentflow_local.settings import LocalSettings
 from extentflow_local.toolbox import toolbox
 
 NAME = "lake"
+LINEITEM_SCALE = 0.5
 # A query takes one to two seconds to start and to commit, whatever it writes.
 DELIVERIES = 3
 # Records are read in several rounds.

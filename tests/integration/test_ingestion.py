@@ -136,6 +136,7 @@ def orders(first: int = 0, rows: int = ROWS) -> pa.Table:
             "id": pa.array(ids, pa.int64()),
             "item": [f"item {(number * 7919) % 104729}" for number in ids],
             "lines": [[{"sku": str(number % 97), "n": number % 5}] for number in ids],
+            "state": [("open", "paid", "sent")[number % 3] for number in ids],
         }
     )
 
@@ -209,6 +210,7 @@ def test_streams_of_arrow_are_joined_to_streams(
     (path,) = (tmp_path / "lake" / topic / "0").iterdir()
     assert path.name.endswith(".arrows")
     with pa.ipc.open_stream(path.read_bytes()) as stream:
+        assert pa.types.is_dictionary(stream.schema.field("state").type)
         rows = stream.read_all().sort_by("id")
     assert rows.to_pylist() == orders().to_pylist()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.columnar_records import as_arrow
 from tests.unit.columnar.test_values import batch_of, facts, value_of
 
 from extentflow.columnar import ENCODINGS
@@ -24,6 +25,10 @@ VALUES = {
     for encoding in ENCODINGS
     for compression in ("none", "zstd")
 }
+# As programs write it that know dictionaries, ours among them.
+VALUES["arrow", "dictionaries"] = as_arrow(
+    pa.table(BATCH).set_column(1, "t", BATCH["t"].dictionary_encode())
+)
 # What ends a stream in Arrow's format: without it, its end is the end of the bytes.
 END_OF_STREAM_BYTES = 8
 
@@ -186,6 +191,15 @@ def test_a_text_that_is_no_utf_8_is_no_value(encoding: str) -> None:
 
     with pytest.raises(CorruptRecord, match="batch job-0-0 cannot be read as"):
         decode(encoder(encoding, "none", rows.schema)(rows), facts(encoding, 2))
+
+
+@pytest.mark.parametrize("index", [-1, 2, 127])
+def test_an_index_without_an_entry_is_a_corrupt_record(index: int) -> None:
+    indices = pa.array([0, index], pa.int8())
+    column = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
+
+    with pytest.raises(CorruptRecord, match="out of bounds"):
+        decode(as_arrow(pa.table({"t": column})), facts("arrow", 2))
 
 
 def test_rows_that_are_no_single_batch_are_an_error_and_never_fewer() -> None:

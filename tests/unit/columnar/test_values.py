@@ -156,6 +156,18 @@ def test_columns_come_back_from_every_compression(encoding: str, compression: st
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.type))
 @pytest.mark.parametrize("encoding", ENCODINGS)
+def test_values_that_repeat_come_back(array: pa.Array, encoding: str) -> None:
+    """From enough rows on, encodings look for columns that repeat their values."""
+    batch = to_plain(batch_of(c=array), plain(batch_of(c=array).schema))
+
+    repeated = batch.take(pa.array([row % batch.num_rows for row in range(3_000)]))
+
+    assert_comes_back(repeated, encoding, "zstd")
+    assert_comes_back(repeated.slice(100, 2_900), encoding, "zstd")
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.type))
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_slice_of_rows_comes_back_without_the_others(array: pa.Array, encoding: str) -> None:
     batch = batch_of(c=array)
 
@@ -213,6 +225,56 @@ def test_arrow_values_are_streams_of_one_batch() -> None:
 
     with pa.ipc.open_stream(value) as stream:
         assert [each.num_rows for each in stream] == [5_000]
+
+
+def test_wide_columns_that_repeat_their_values_have_dictionaries_in_arrow() -> None:
+    rows = range(3_000)
+    batch = batch_of(
+        flag=["a" if row % 2 else None for row in rows],
+        price=pa.array([Decimal(row % 9) for row in rows], pa.decimal128(15, 2)),
+        city=[f"city {row % 300}" for row in rows],
+        text=[f"text {row}" for row in rows],
+        day=[row % 5 for row in rows],
+    )
+    encode = encoder("arrow", "none", plain(batch.schema))
+
+    values = [encode(each) for each in (batch.slice(0, 100), batch, batch.slice(0, 100))]
+
+    small, large, after = map(stored_types, values)
+    assert small == [str(each.type) for each in batch.schema]
+    assert (
+        large
+        == after
+        == [
+            "dictionary<values=string, indices=int8, ordered=0>",
+            "dictionary<values=decimal128(15, 2), indices=int8, ordered=0>",
+            "dictionary<values=string, indices=int32, ordered=0>",
+            "string",
+            "int64",
+        ]
+    )
+    assert decode(values[2], facts("arrow", 100)) == batch.slice(0, 100)
+
+
+def test_indices_that_became_wider_stay_so() -> None:
+    few = batch_of(t=[f"{row % 128}" for row in range(3_000)])
+    many = batch_of(t=[f"{row % 129}" for row in range(3_000)])
+    encode = encoder("arrow", "none", few.schema)
+
+    found = [
+        (stored_types(encode(each)), decode(encode(each), facts("arrow", 3_000)) == each)
+        for each in (few, many, few)
+    ]
+
+    narrow, wide = (
+        f"dictionary<values=string, indices={kind}, ordered=0>" for kind in ("int8", "int32")
+    )
+    assert found == [([narrow], True), ([wide], True), ([wide], True)]
+
+
+def stored_types(value: pa.Buffer) -> list[str]:
+    with pa.ipc.open_stream(value) as stream:
+        return [str(each.type) for each in stream.schema]
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

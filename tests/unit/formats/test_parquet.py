@@ -11,8 +11,8 @@ from tests.laws.laws import Decoded, chunks, decoded, extent_of
 from tests.laws.parquet_cases import ONE_COLUMN, wide_table, written
 
 from extentflow.errors import Conflict, StoreUnavailable
-from extentflow.formats import FORMATS, FormatOptions, open_format
-from extentflow.formats.parquet import BATCH_BYTES, Parquet
+from extentflow.formats import BATCH_BYTES, FORMATS, FormatOptions, open_format
+from extentflow.formats.parquet import Parquet
 from extentflow.formats.parquet_footer import Footers
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource

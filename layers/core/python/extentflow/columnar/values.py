@@ -35,6 +35,8 @@ _LOCKED = "Cannot decrypt ColumnMetadata"
 # Of a batch that shows which columns repeat their values: so many rows, and at most such a share of
 # different values.
 _SAMPLE_ROWS, _MOST_DISTINCT = 2_048, 0.34
+# How many entries of a dictionary indices of 8 bits can tell apart.
+_MOST_SHORT_INDICES = 128
 SHOWN_COLUMNS = 20
 
 Encode = Callable[[pa.RecordBatch], pa.Buffer]
@@ -61,7 +63,7 @@ def encoder(
     else:
         compressed = None if codec is None else pa.Codec(codec, compression_level=level)
         options = pa.ipc.IpcWriteOptions(compression=compressed, use_threads=False)
-        encode = partial(_as_arrow, options=options)
+        encode = _ArrowEncoder(options)
     leaves: dict[str, list[str]] = {}
     for column in schema:
         try:
@@ -147,11 +149,53 @@ def _is_short(kind: pa.DataType) -> bool:
     return bool(types.is_primitive(kind) or types.is_decimal(kind))
 
 
-def _as_arrow(batch: pa.RecordBatch, *, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+@dataclass(slots=True)
+class _ArrowEncoder:
+    """Encodes batches as streams of Arrow; wide columns with few different values get a dictionary.
+
+    The first batch of enough rows decides which columns, so that values keep one schema: files that
+    join values begin anew where it changes. Indices become wider where they must, and stay so.
+    """
+
+    options: pa.ipc.IpcWriteOptions
+    _indices: dict[str, pa.DataType] | None = None
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Buffer:
+        if self._indices is None and batch.num_rows >= _SAMPLE_ROWS:
+            self._indices = {
+                each.name: pa.int8()
+                for each in batch.schema
+                if _is_wide(each.type) and _repeats(batch.column(each.name))
+            }
+        if self._indices:
+            batch = self._with_dictionaries(batch, self._indices)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema, options=self.options) as writer:
+            writer.write_batch(batch)
+        return sink.getvalue()
+
+    @staticmethod
+    def _with_dictionaries(
+        batch: pa.RecordBatch, indices: dict[str, pa.DataType]
+    ) -> pa.RecordBatch:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name, kind in list(indices.items()):
+            encoded = columns[name].dictionary_encode()
+            is_short = len(encoded.dictionary) <= _MOST_SHORT_INDICES
+            indices[name] = kind if is_short else encoded.indices.type
+            columns[name] = pa.DictionaryArray.from_arrays(
+                encoded.indices.cast(indices[name]), encoded.dictionary
+            )
+        return pa.RecordBatch.from_pydict(columns)
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    """Whether an index is shorter than most values; zstd and lz4 shorten numbers as well."""
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
+    return bool(
+        is_text or is_bytes or types.is_fixed_size_binary(kind) or types.is_decimal128(kind)
+    )
 
 
 def to_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -267,9 +311,10 @@ def decode(
             table, rows = _parquet_table(source, columns, lenient=lenient, keys=keys)
         else:
             table, rows = _arrow_table(source, columns, lenient=lenient)
-        table = table.cast(plain(table.schema)).combine_chunks()
-        # Arrow's reader takes offsets and texts as they are; that of Parquet makes its own offsets.
+        # Arrow's reader takes offsets, indices and texts as they are, and casts follow them; that
+        # of Parquet makes its own.
         table.validate(full=not is_parquet)
+        table = table.cast(plain(table.schema)).combine_chunks()
         for column in table.columns:
             if is_parquet and has_text(column.type):
                 column.validate(full=True)

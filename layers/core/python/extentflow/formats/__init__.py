@@ -20,6 +20,7 @@ from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
 __all__ = [
+    "BATCH_BYTES",
     "FORMATS",
     "BadRecord",
     "Chunk",
@@ -34,6 +35,8 @@ __all__ = [
     "without_rows",
 ]
 
+# Of the columns of a batch, in formats that choose how many rows they decode at once.
+BATCH_BYTES = 4 << 20
 # A point's state holds 32 KiB of content, and decompression passes a GiB in a few seconds.
 RESUME_EVERY_BYTES = 1 << 30
 _LARGEST_POSITION = (1 << 63) - 1
@@ -305,7 +308,8 @@ class FormatOptions:
     """What every format is opened with, beside its own options.
 
     `compression`: none, or one of `compression.CODECS` (line formats only). `batch_rows` and
-    `window_bytes` bound memory and are arguments so that tests can use two bytes. `validate_text`:
+    `window_bytes` bound memory and are arguments so that tests can use two bytes; `batch_bytes` is
+    the size that Parquet and ORC aim at for the columns of a batch. `validate_text`:
     an invalid UTF-8 sequence makes a bad record (False where the bytes are passed through).
     `columns`: those that keys are made from, for formats that extract them (JSON lines). `select`:
     the columns that are needed, of which a format may decode others, too; empty: all.
@@ -326,6 +330,7 @@ class FormatOptions:
     max_record_bytes: int = 64 << 20
     window_bytes: int = 8 << 20
     batch_rows: int = 65_536
+    batch_bytes: int = BATCH_BYTES
     overlap_bytes: int = 16 << 10
 
 

@@ -57,7 +57,6 @@ MAGIC = b"ORC"
 TAIL_BYTES = 64 << 10
 # A larger stripe is read in blocks when Arrow needs them, not ahead.
 LARGEST_HELD_BYTES = 64 << 20
-BATCH_BYTES = 4 << 20
 # Arrow takes a number of rows, however wide they are: few at a time, joined to larger batches.
 SCAN_ROWS = 1024
 _CACHED_TAILS = 64
@@ -233,7 +232,7 @@ class _StripeReader:
     source: RangeSource
     tail: Tail
     stripe: Stripe
-    batch_rows: int
+    options: FormatOptions
     held: bytes
 
     def rows(self) -> Iterator[pa.RecordBatch]:
@@ -286,7 +285,7 @@ class _StripeReader:
 
     @property
     def _step(self) -> int:
-        return min(self.batch_rows, SCAN_ROWS)
+        return min(self.options.batch_rows, SCAN_ROWS)
 
     def _scan(self, rows: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the first `rows` rows without the first `skip`, in batches of about 4 MiB."""
@@ -303,7 +302,11 @@ class _StripeReader:
                 batch.validate()
                 if at <= skip:
                     continue
-                if pending and (size >= BATCH_BYTES or count + batch.num_rows > self.batch_rows):
+                is_full = (
+                    size >= self.options.batch_bytes
+                    or count + batch.num_rows > self.options.batch_rows
+                )
+                if pending and is_full:
                     yield pa.concat_batches(pending)
                     pending, count, size = [], 0, 0
                 pending.append(batch)
@@ -380,7 +383,7 @@ class Orc:
         if stripe.end - stripe.start <= LARGEST_HELD_BYTES:
             window_bytes = self.options.window_bytes
             held = b"".join(source.stream(stripe.start, stripe.end, window_bytes=window_bytes))
-        reader = _StripeReader(source, tail, stripe, self.options.batch_rows, held)
+        reader = _StripeReader(source, tail, stripe, self.options, held)
         try:
             for batch in reader.rows():
                 start, row = row, row + batch.num_rows

@@ -72,7 +72,6 @@ from extentflow.storage import RangeSource
 EXTENT_BYTES = 32 << 20
 # Of Arrow's stream per column, for row groups that are larger than a window.
 BUFFER_BYTES = 64 << 10
-BATCH_BYTES = 4 << 20
 # Sizes of pages are 32-bit numbers; who asks for more than twice that believes damaged lengths.
 MOST_ALLOCATED_BYTES = 4 << 30
 # What Arrow raises for pages that it cannot decode.
@@ -148,7 +147,9 @@ class _ColumnReader:
         self._file.open(group)
         self._group = group
 
-    def open_pages(self, plan: PagePlan, first_rows: int, batch_rows: int) -> list[PageCursor]:
+    def open_pages(
+        self, plan: PagePlan, *, first_rows: int, batch_rows: int, batch_bytes: int
+    ) -> list[PageCursor]:
         """Return a cursor for each column, over the pages that are read of it."""
         group, leaves = plan.group.ordinal, plan.pages
         self._parquet, self._group = self._paged, group
@@ -169,7 +170,7 @@ class _ColumnReader:
                 plan.kept_rows(leaf),
                 first_rows=first_rows,
                 batch_rows=batch_rows,
-                batch_bytes=BATCH_BYTES,
+                batch_bytes=batch_bytes,
             )
 
         return [cursor(leaf) for leaf in self._leaves]
@@ -283,8 +284,9 @@ class _RowGroupReader:
         self._window_bytes = window_bytes
         self._limit_bytes = options.max_record_bytes
         self._batch_rows = batch_rows
+        self._batch_bytes = options.batch_bytes
         row_bytes = max((group.row_bytes for group in groups), default=1)
-        self._fitting_rows = max(1, min(FIRST_ROWS, BATCH_BYTES // row_bytes))
+        self._fitting_rows = max(1, min(FIRST_ROWS, self._batch_bytes // row_bytes))
         self._exact = Exact.of(self._readers[0].schema, metadata)
         self.schema = _needed_schema(self._exact.schema, metadata, wanted)
         self._excluded: frozenset[int] = frozenset()
@@ -347,11 +349,16 @@ class _RowGroupReader:
         by which another one did not skip.
         """
         at, has_skipped = 0, False
-        self._fitting_rows = max(1, min(FIRST_ROWS, BATCH_BYTES // group.row_bytes))
+        self._fitting_rows = max(1, min(FIRST_ROWS, self._batch_bytes // group.row_bytes))
         with ExitStack() as opened:
             cursors = []
             if plan.runs:
-                cursors = self._readers[0].open_pages(plan, self._fitting_rows, self._batch_rows)
+                cursors = self._readers[0].open_pages(
+                    plan,
+                    first_rows=self._fitting_rows,
+                    batch_rows=self._batch_rows,
+                    batch_bytes=self._batch_bytes,
+                )
                 opened.callback(self._readers[0].close)
 
             def most_rows() -> int:
@@ -406,7 +413,7 @@ class _RowGroupReader:
         return self._exact(batch, bad, self._limit_bytes)
 
     def _fit(self, batch: pa.RecordBatch) -> None:
-        fitting = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
+        fitting = self._batch_bytes * batch.num_rows // max(1, batch.nbytes)
         self._fitting_rows = max(1, min(fitting, self._fitting_rows * GROWTH))
 
 

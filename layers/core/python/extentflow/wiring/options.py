@@ -29,7 +29,7 @@ from extentflow.converters.subjects import open_registry
 from extentflow.delivery.attributes import Attributes
 from extentflow.delivery.columnvalues import ColumnValues
 from extentflow.errors import AccessDenied, Misconfigured, UnsupportedFormat, reason
-from extentflow.formats import FormatOptions
+from extentflow.formats import BATCH_BYTES, FormatOptions
 from extentflow.formats.parquet_keys import KeyService, MasterKeys
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
 from extentflow.ledger import LedgerOptions
@@ -39,6 +39,8 @@ from extentflow.storage import StoreOptions, described, untaggable
 from extentflow.transforms import Chain, Excluding, open_chain
 
 RAW_COLUMN = "value"
+# What usually compresses to somewhat less than the 1 MiB of a value; more rows in one cost less.
+COLUMN_BATCH_BYTES = 6 << 20
 MASTER_KEYS = "columnar.encryption.key.list"
 # Stands for a reference where readers name their keys.
 AWS_KMS = "aws-kms"
@@ -179,6 +181,7 @@ def format_options(
     return FormatOptions(
         compression=compression,
         facts=facts,
+        batch_bytes=COLUMN_BATCH_BYTES if config.columnar else BATCH_BYTES,
         validate_text=config.value_converter_for(name) != "bytes",
         columns=config.extracted_columns,
         select=(*config.select, *config.extracted_columns) if config.select else (),
