@@ -232,7 +232,7 @@ def test_wide_columns_that_repeat_their_values_have_dictionaries_in_arrow() -> N
     batch = batch_of(
         flag=["a" if row % 2 else None for row in rows],
         price=pa.array([Decimal(row % 9) for row in rows], pa.decimal128(15, 2)),
-        city=[f"city {row % 300}" for row in rows],
+        city=[f"city {row % 60 + (row > 2_000) * row}" for row in rows],
         text=[f"text {row}" for row in rows],
         day=[row % 5 for row in rows],
     )
@@ -257,8 +257,8 @@ def test_wide_columns_that_repeat_their_values_have_dictionaries_in_arrow() -> N
 
 
 def test_indices_that_became_wider_stay_so() -> None:
-    few = batch_of(t=[f"{row % 128}" for row in range(3_000)])
-    many = batch_of(t=[f"{row % 129}" for row in range(3_000)])
+    few = batch_of(t=[f"{row % (60 if row < 300 else 128)}" for row in range(3_000)])
+    many = batch_of(t=[f"{row % (60 if row < 300 else 129)}" for row in range(3_000)])
     encode = encoder("arrow", "none", few.schema)
 
     found = [

@@ -32,9 +32,9 @@ _LEVELS = {"zstd": 1, "gzip": 6}
 # What Arrow says of encrypted columns where it has no keys.
 _LOCKED = "Cannot decrypt ColumnMetadata"
 
-# Of a batch that shows which columns repeat their values: so many rows, and at most such a share of
-# different values.
-_SAMPLE_ROWS, _MOST_DISTINCT = 2_048, 0.34
+# Of a batch that shows which columns repeat their values: so many rows, and at most so many
+# different values. For Arrow, the first batch of most extents suffices.
+_PARQUET_SAMPLE, _ARROW_SAMPLE = (2_048, 696), (256, 64)
 # How many entries of a dictionary indices of 8 bits can tell apart.
 _MOST_SHORT_INDICES = 128
 SHOWN_COLUMNS = 20
@@ -117,8 +117,9 @@ class _ParquetEncoder:
     _repeated: list[str] | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> pa.Buffer:
-        if self._repeated is None and batch.num_rows >= _SAMPLE_ROWS:
-            self._repeated = [name for name in batch.schema.names if _repeats(batch.column(name))]
+        if self._repeated is None and batch.num_rows >= _PARQUET_SAMPLE[0]:
+            names = batch.schema.names
+            self._repeated = [one for one in names if _repeats(batch[one], *_PARQUET_SAMPLE)]
         sink = pa.BufferOutputStream()
         pq.write_table(
             pa.Table.from_batches([batch]),
@@ -135,14 +136,14 @@ class _ParquetEncoder:
         return sink.getvalue()
 
 
-def _repeats(column: pa.Array) -> bool:
-    sample = column.slice(0, _SAMPLE_ROWS)
+def _repeats(column: pa.Array, rows: int, most_distinct: int) -> bool:
+    sample = column.slice(0, rows)
     plain_kind = types.is_nested(column.type) or types.is_boolean(column.type)
     if plain_kind or types.is_null(column.type):
         return False
     if isinstance(column.type, pa.BaseExtensionType):
         sample = sample.storage
-    return bool(pc.count_distinct(sample).as_py() <= _SAMPLE_ROWS * _MOST_DISTINCT)
+    return bool(pc.count_distinct(sample).as_py() <= most_distinct)
 
 
 def _is_short(kind: pa.DataType) -> bool:
@@ -153,19 +154,19 @@ def _is_short(kind: pa.DataType) -> bool:
 class _ArrowEncoder:
     """Encodes batches as streams of Arrow; wide columns with few different values get a dictionary.
 
-    The first batch of enough rows decides which columns, so that values keep one schema: files that
-    join values begin anew where it changes. Indices become wider where they must, and stay so.
+    The first batch of enough rows decides which columns: values should keep one schema, because
+    files that join values begin anew where it changes. So indices that had to become wider stay so.
     """
 
     options: pa.ipc.IpcWriteOptions
     _indices: dict[str, pa.DataType] | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> pa.Buffer:
-        if self._indices is None and batch.num_rows >= _SAMPLE_ROWS:
+        if self._indices is None and batch.num_rows >= _ARROW_SAMPLE[0]:
             self._indices = {
                 each.name: pa.int8()
                 for each in batch.schema
-                if _is_wide(each.type) and _repeats(batch.column(each.name))
+                if _is_wide(each.type) and _repeats(batch[each.name], *_ARROW_SAMPLE)
             }
         if self._indices:
             batch = self._with_dictionaries(batch, self._indices)
