@@ -11,6 +11,7 @@ s3, bucket, versioned_bucket, prefix               a client, two buckets, a test
 dynamodb, table_name                               a client, a unique name
 s3_proxy, dynamodb_proxy                           fault proxies before the two
 deliver             prepares a delivery that takes its time
+spark_cluster       a standalone Spark cluster of this test, two workers with one core each
 ground              what event paths stand on, with the synthesised template; see eventpath
 """
 
@@ -41,6 +42,7 @@ from extentflow_local.services.postgres import Postgres
 from extentflow_local.services.registry import Apicurio
 from extentflow_local.services.s3 import SeaweedS3
 from extentflow_local.services.sqs import ElasticMq
+from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:
@@ -274,6 +276,12 @@ def synthesised_once(folder: Path) -> Path:
             made = synthesise(folder / "cdk.out")
         (folder / "cdk.out").rename(folder / "done")
         return folder / "done" / made.name
+
+
+@pytest.fixture
+def spark_cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path / "spark") as running:
+        yield running
 
 
 # Files that take minutes, in the order in which processes take them: the last ones decide when a

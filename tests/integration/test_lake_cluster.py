@@ -4,7 +4,7 @@ import base64
 import io
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,12 +46,6 @@ CATALOG = {
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
-    with SparkCluster(tmp_path / "spark") as running:
-        yield running
-
-
-@pytest.fixture
 def delivery(
     stack: Stack, s3: "S3Client", bucket: str, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> Delivery:
@@ -60,7 +54,7 @@ def delivery(
 
 
 @pytest.fixture
-def submitter(delivery: Delivery, cluster: SparkCluster, tmp_path: Path) -> Submitter:
+def submitter(delivery: Delivery, spark_cluster: SparkCluster, tmp_path: Path) -> Submitter:
     tools = toolbox(LocalSettings.from_environment())
     conf = {
         **SPECULATION,
@@ -69,7 +63,7 @@ def submitter(delivery: Delivery, cluster: SparkCluster, tmp_path: Path) -> Subm
         "spark.sql.catalog.shop.warehouse": (tmp_path / "warehouse").as_uri(),
     }
     environment = {**delivery.environment, **surroundings(clean_python(tmp_path))}
-    return Submitter(cluster.master_url, library_zip(LAYER, tmp_path), environment, conf)
+    return Submitter(spark_cluster.master_url, library_zip(LAYER, tmp_path), environment, conf)
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,11 @@ def send(delivery: Delivery, label: str, table: pa.Table) -> None:
 
 
 def test_a_submitted_query_writes_every_row_once_despite_the_loss_of_an_executor(
-    delivery: Delivery, cluster: SparkCluster, submitter: Submitter, place: Place, tmp_path: Path
+    delivery: Delivery,
+    spark_cluster: SparkCluster,
+    submitter: Submitter,
+    place: Place,
+    tmp_path: Path,
 ) -> None:
     """Executors read the keys from a file; the driver ends by a signal, and a second one starts."""
     keys = tmp_path / "keys.properties"
@@ -128,7 +126,7 @@ def test_a_submitted_query_writes_every_row_once_despite_the_loss_of_an_executor
 
     with submitted(submitter, JOB, *words, "--every", "1", log=log) as first:
         await_("a batch is written", lambda: f'"rows": {ROWS}' in log.read_text(), first)
-        os.kill(cluster.executor_pids()[0], signal.SIGKILL)
+        os.kill(spark_cluster.executor_pids()[0], signal.SIGKILL)
         send(delivery, "late", late)
         await_("both are", lambda: log.read_text().count('"rows": ') > 1, first)
         driver = first.driver()

@@ -36,18 +36,12 @@ context.stop()
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
-    with SparkCluster(tmp_path / "spark") as running:
-        yield running
-
-
-@pytest.fixture
-def job(cluster: SparkCluster, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def job(spark_cluster: SparkCluster, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     script = tmp_path / "job.py"
     script.write_text(JOB)
     loopback = ["--conf", "spark.driver.host=127.0.0.1"]
     loopback += ["--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.ui.enabled=false"]
-    submit = [str(spark_home() / "bin" / "spark-submit"), "--master", cluster.master_url]
+    submit = [str(spark_home() / "bin" / "spark-submit"), "--master", spark_cluster.master_url]
     environment = {**os.environ, "SPARK_HOME": str(spark_home()), "PYSPARK_PYTHON": sys.executable}
     with subprocess.Popen(
         [*submit, *loopback, str(script), str(tmp_path / "go")],
@@ -61,22 +55,22 @@ def job(cluster: SparkCluster, tmp_path: Path) -> Iterator[subprocess.Popen[str]
             running.kill()
 
 
-def await_workers(cluster: SparkCluster, count: int) -> None:
-    eventually(f"{count} workers", lambda: len(cluster.python_worker_pids()) >= count)
+def await_workers(spark_cluster: SparkCluster, count: int) -> None:
+    eventually(f"{count} workers", lambda: len(spark_cluster.python_worker_pids()) >= count)
 
 
 def test_a_job_survives_the_loss_of_an_executor_and_stop_leaves_no_process(
-    cluster: SparkCluster, job: subprocess.Popen[str], tmp_path: Path
+    spark_cluster: SparkCluster, job: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    await_workers(cluster, 2)
-    executors = cluster.executor_pids()
+    await_workers(spark_cluster, 2)
+    executors = spark_cluster.executor_pids()
     hosts = set().union(*map(listening_hosts, executors))
 
     os.kill(executors[0], signal.SIGKILL)
     (tmp_path / "go").touch()
     output, _ = job.communicate(timeout=AWAITED_SECONDS)
-    workers = cluster.executor_pids()
-    cluster.stop()
+    workers = spark_cluster.executor_pids()
+    spark_cluster.stop()
 
     assert hosts == {"127.0.0.1", "127.0.0.2"}
     assert "SUM 1" in output

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,12 +47,6 @@ print("reported:", sum(row.records for row in rows), sorted({row.state for row i
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
-    with SparkCluster(tmp_path / "spark") as running:
-        yield running
-
-
-@pytest.fixture
 def delivery(
     stack: Stack,
     s3: "S3Client",
@@ -72,16 +65,18 @@ def delivery(
 
 @pytest.fixture
 def submitter(
-    delivery: Delivery, cluster: SparkCluster, sqs: "SQSClient", tmp_path: Path
+    delivery: Delivery, spark_cluster: SparkCluster, sqs: "SQSClient", tmp_path: Path
 ) -> Submitter:
     delivery.make_queues(sqs)
     environment = {**delivery.environment, **surroundings(clean_python(tmp_path))}
-    return Submitter(cluster.master_url, library_zip(LAYER, tmp_path), environment, SPECULATION)
+    return Submitter(
+        spark_cluster.master_url, library_zip(LAYER, tmp_path), environment, SPECULATION
+    )
 
 
 def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
     delivery: Delivery,
-    cluster: SparkCluster,
+    spark_cluster: SparkCluster,
     submitter: Submitter,
     s3_proxy: FaultProxy,
     tmp_path: Path,
@@ -92,10 +87,10 @@ def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
 
     with submitted(submitter, JOB, *words, log=tmp_path / "first.log") as first:
         await_("extents are under way", delivery.under_way, first)
-        cluster.kill_worker(0)
+        spark_cluster.kill_worker(0)
         before = final(delivery)
         await_("the other worker continues", lambda: final(delivery) > before, first)
-        cluster.start_worker(0, "127.0.0.1")
+        spark_cluster.start_worker(0, "127.0.0.1")
         os.killpg(first.process.pid, signal.SIGKILL)
         first.process.wait()
     left = [job.state for job in delivery.jobs()]
@@ -120,7 +115,7 @@ def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
 @pytest.mark.soak
 def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
     delivery: Delivery,
-    cluster: SparkCluster,
+    spark_cluster: SparkCluster,
     submitter: Submitter,
     s3_proxy: FaultProxy,
     tmp_path: Path,
@@ -134,7 +129,7 @@ def test_a_batch_query_survives_speculation_and_the_loss_of_an_executor(
     words = (delivery.connector_name, delivery.address)
     with submitted(submitter, program, *words, log=log) as submission:
         await_("extents are under way", delivery.under_way, submission)
-        os.kill(cluster.executor_pids()[0], signal.SIGKILL)
+        os.kill(spark_cluster.executor_pids()[0], signal.SIGKILL)
         s3_proxy.clear()
         code = submission.process.wait(timeout=AWAITED_SECONDS)
 
