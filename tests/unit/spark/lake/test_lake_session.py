@@ -1,7 +1,11 @@
 """The address of a target: which store it is in, and which options are refused."""
 
-import pytest
+from typing import cast
 
+import pytest
+from pyspark.sql import SparkSession
+
+from extentflow.errors import Misconfigured
 from extentflow.spark.lake.iceberg import catalog_settings
 from extentflow.spark.lake.session import LakeAddress
 
@@ -19,6 +23,22 @@ def address(
     *, to: str | None = "s3a://lake/x", table: str | None = "a.b", endpoint: str | None = None
 ) -> LakeAddress:
     return LakeAddress(to=to, table=table, catalog=None, partition_by=None, endpoint=endpoint)
+
+
+class Session:
+    """Of Spark's session, its settings."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.conf = settings
+
+
+def test_a_catalog_that_the_session_lacks_is_refused() -> None:
+    where = LakeAddress(to=None, table="a.b", catalog="shop", partition_by=None, endpoint=None)
+    known = cast("SparkSession", Session({"spark.sql.catalog.shop": "SomeCatalog"}))
+
+    with pytest.raises(Misconfigured, match="--catalog shop: Spark's settings"):
+        where.open(cast("SparkSession", Session({})))
+    assert where.open(known).where == "Iceberg table shop.a.b"
 
 
 def of_store(endpoint: str | None) -> dict[str, str]:

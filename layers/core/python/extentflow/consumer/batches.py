@@ -4,9 +4,10 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
+from pyarrow import types
 
 from extentflow.columnar import BatchFacts
 
@@ -150,3 +151,26 @@ class ConsumedBatch:
             row=behind.row,
             offsets=self.offsets[rows:],
         )
+
+
+def dicts(rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield each row with the values of `to_pylist`, several times as fast as that.
+
+    Raises as it: for values that Python's types cannot hold, such as dates behind the year 9999.
+    """
+    names = rows.schema.names
+    if not names:
+        yield from ({} for _ in range(rows.num_rows))
+    for values in zip(*map(_values, rows.columns), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    kind = column.type
+    is_naive = types.is_timestamp(kind) and kind.tz is None
+    if types.is_decimal(kind) or types.is_date32(kind) or is_naive:
+        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        # NumPy leaves the dates that Python lacks as numbers.
+        if int not in set(map(type, found)):
+            return found
+    return list(column.to_pylist())

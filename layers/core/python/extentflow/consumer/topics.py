@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from extentflow.columnar import EXTENT, OBJECT
 from extentflow.config.columns import JSON_SCHEMA
 from extentflow.consumer import joins
-from extentflow.consumer.batches import ConsumedBatch, Position
+from extentflow.consumer.batches import ConsumedBatch, Position, dicts
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.values import FindSchema, ValueReader
 from extentflow.errors import (
@@ -162,7 +162,7 @@ class TopicConsumer:
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
             count, sought = 0, self._sought
             try:
-                for count, row in enumerate(batch.rows.to_pylist(), 1):
+                for count, row in enumerate(dicts(batch.rows), 1):
                     self.handled(batch, count)
                     yield row
                     if self._sought != sought:

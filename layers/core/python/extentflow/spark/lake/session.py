@@ -14,6 +14,7 @@ from extentflow.aws import configured_endpoint
 from extentflow.errors import Misconfigured
 from extentflow.jobs.addresses import S3_SCHEMES
 from extentflow.spark.lake.iceberg import (
+    CATALOG_CLASS,
     IcebergTable,
     catalog_settings,
     split_partitions,
@@ -72,8 +73,17 @@ class LakeAddress:
         return problems
 
     def open(self, spark: SparkSession) -> Target:
-        """Return the target, whose catalog the session gets where --to is a warehouse."""
+        """Return the target, whose catalog the session gets where --to is a warehouse.
+
+        Raises Misconfigured where the session's settings lack the catalog of --catalog.
+        """
         parts, endpoint = split_partitions(self.partition_by or ""), self.store_endpoint()
+        setting = f"spark.sql.catalog.{self.catalog}"
+        if self.catalog is not None and spark.conf.get(setting, None) is None:
+            raise Misconfigured(
+                f"--catalog {self.catalog}: Spark's settings have no {setting}; give it and what"
+                f" the catalog needs, as --conf {setting}={CATALOG_CLASS}"
+            )
         if self.to is not None and self.to.startswith(S3_SCHEMES):
             open_folder(self.to, endpoint).require_bucket()
         if self.table is None:
