@@ -1,11 +1,11 @@
 """Folders of a local disk, for lake targets."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, StoreUnavailable
-from extentflow.storage import local_folder
+from extentflow.errors import Misconfigured, ObjectGone, ProcessExhausted, StoreUnavailable
 from extentflow.storage.local_folder import LocalFolder
 from extentflow.wiring.folders import open_folder
 
@@ -62,13 +62,18 @@ def test_a_deleted_object_leaves_no_empty_folder(folder: LocalFolder) -> None:
     assert [path.name for path in folder.root.iterdir()] == ["kept"]
 
 
-def test_errors_of_the_system_have_a_class(tmp_path: Path) -> None:
+def test_errors_of_the_system_have_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreUnavailable, match="file"):
         LocalFolder(tmp_path).put("file/below", b"")
 
-    denied = local_folder._translated(PermissionError(13, "denied"), tmp_path)
-    assert isinstance(denied, AccessDenied)
+    def fill_up(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fill_up)
+    with pytest.raises(ProcessExhausted, match="No space left on device; make room"):
+        LocalFolder(tmp_path).create("new", b"text")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_addresses_open_their_folder(tmp_path: Path) -> None:

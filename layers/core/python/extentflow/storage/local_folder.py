@@ -3,12 +3,12 @@
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from extentflow.errors import AccessDenied, ObjectGone, StoreUnavailable
-from extentflow.storage.local_target import sync_folder
+from extentflow.errors import ObjectGone
+from extentflow.storage.local_target import file_errors, sync_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,36 +25,27 @@ class LocalFolder:
     def create(self, name: str, content: bytes) -> bool:
         """See `Folder`; a hard link to a complete file is created once."""
         path = self.root / name
-        half = self._written(path, content)
-        try:
-            os.link(half, path)
-        except FileExistsError:
-            return False
-        except OSError as exc:
-            raise _translated(exc, path) from exc
-        finally:
-            half.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        with file_errors(str(path)), _written(path, content) as half:
+            try:
+                os.link(half, path)
+            except FileExistsError:
+                return False
+            sync_folder(path.parent)
         return True
 
     def put(self, name: str, content: bytes) -> None:
         """See `Folder`."""
         path = self.root / name
-        half = self._written(path, content)
-        try:
+        with file_errors(str(path)), _written(path, content) as half:
             half.replace(path)
-        except OSError as exc:
-            raise _translated(exc, path) from exc
+            sync_folder(path.parent)
 
     def read(self, name: str) -> bytes | None:
         """See `Folder`."""
         path = self.root / name
-        try:
+        with file_errors(str(path)), suppress(FileNotFoundError):
             return path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise _translated(exc, path) from exc
+        return None
 
     def names(self, prefix: str) -> Iterator[str]:
         """See `Folder`."""
@@ -65,25 +56,23 @@ class LocalFolder:
     def move(self, name: str, target: str) -> None:
         """See `Folder`."""
         path = self.root / target
-        try:
+        with file_errors(str(path)):
             path.parent.mkdir(parents=True, exist_ok=True)
-            (self.root / name).replace(path)
-        except FileNotFoundError as exc:
-            if not path.exists():
-                raise ObjectGone(f"{path}: neither the file nor {self.root / name} exists") from exc
-            return
-        except OSError as exc:
-            raise _translated(exc, path) from exc
-        sync_folder(path.parent)
+            try:
+                (self.root / name).replace(path)
+            except FileNotFoundError as exc:
+                if path.exists():
+                    return
+                neither = f"{path}: neither the file nor {self.root / name} exists"
+                raise ObjectGone(neither) from exc
+            sync_folder(path.parent)
         self._prune(self.root / name)
 
     def delete(self, name: str) -> None:
         """See `Folder`; folders that become empty are deleted, too."""
         path = self.root / name
-        try:
+        with file_errors(str(path)):
             path.unlink(missing_ok=True)
-        except OSError as exc:
-            raise _translated(exc, path) from exc
         self._prune(path)
 
     def _prune(self, path: Path) -> None:
@@ -100,23 +89,17 @@ class LocalFolder:
         """See `Folder`."""
         return True
 
-    def _written(self, path: Path, content: bytes) -> Path:
-        """Return a complete, durable file beside `path`."""
-        half = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with half.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as exc:
-            with suppress(OSError):  # there may be none
-                half.unlink()
-            raise _translated(exc, path) from exc
-        return half
 
-
-def _translated(exc: OSError, path: Path) -> AccessDenied | StoreUnavailable:
-    if isinstance(exc, PermissionError):
-        return AccessDenied(f"{path}: {exc.strerror}; let this user write there")
-    return StoreUnavailable(f"{path}: {exc.strerror or exc}")
+@contextmanager
+def _written(path: Path, content: bytes) -> Iterator[Path]:
+    """Give a complete, durable file beside `path`, which is deleted where it still exists."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    try:
+        with half.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield half
+    finally:
+        half.unlink(missing_ok=True)

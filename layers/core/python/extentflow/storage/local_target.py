@@ -41,7 +41,7 @@ class LocalTarget:
 
     def names(self, folder: str, start: str = "") -> list[str]:
         """See `FileTarget`."""
-        with _errors_of(self.uri(folder)), contextlib.suppress(FileNotFoundError):
+        with file_errors(self.uri(folder)), contextlib.suppress(FileNotFoundError):
             found = os.listdir(self.root / folder)  # noqa: PTH208 - names, not paths
             return sorted(one for one in found if one >= start and not one.startswith(TEMPORARY))
         return []
@@ -49,7 +49,7 @@ class LocalTarget:
     def read(self, folder: str, name: str) -> bytes:
         """See `FileTarget`."""
         where = self.uri(folder, name)
-        with _errors_of(where):
+        with file_errors(where):
             try:
                 return Path(where).read_bytes()
             except FileNotFoundError as exc:
@@ -63,7 +63,7 @@ class LocalTarget:
 
     def delete(self, folder: str, name: str) -> None:
         """See `FileTarget`."""
-        with _errors_of(self.uri(folder, name)):
+        with file_errors(self.uri(folder, name)):
             (self.root / folder / name).unlink(missing_ok=True)
 
     def spool(self, folder: str) -> Spool:
@@ -72,7 +72,7 @@ class LocalTarget:
 
     def clean(self, folder: str) -> None:
         """See `FileTarget`."""
-        with _errors_of(self.uri(folder)):
+        with file_errors(self.uri(folder)):
             for path in (self.root / folder).glob(f"{TEMPORARY}*"):
                 with contextlib.suppress(FileNotFoundError):
                     _remove_unlocked(path)
@@ -86,7 +86,7 @@ class LocalTarget:
 
     def _spool(self, folder: str) -> LocalSpool:
         path = self.root / folder
-        with _errors_of(str(path)):
+        with file_errors(str(path)):
             path.mkdir(parents=True, exist_ok=True)
             while True:
                 name = path / f"{TEMPORARY}{secrets.token_hex(8)}"
@@ -108,7 +108,7 @@ class LocalSpool:
     def write(self, data: bytes | memoryview) -> None:
         """See `Spool`."""
         left = memoryview(data)
-        with _errors_of(str(self.path)):
+        with file_errors(str(self.path)):
             while left:
                 left = left[os.write(self.file, left) :]
 
@@ -117,14 +117,14 @@ class LocalSpool:
         final = self.path.with_name(name)
         if self.link(name):
             return
-        with _errors_of(str(final)):
+        with file_errors(str(final)):
             if not filecmp.cmp(self.path, final, shallow=False):
                 raise other_bytes(str(final))
 
     def link(self, name: str) -> bool:
         """Store the file safely under a name; return False where that exists."""
         final = self.path.with_name(name)
-        with _errors_of(str(final)):
+        with file_errors(str(final)):
             os.fsync(self.file)
             try:
                 os.link(self.path, final)
@@ -138,7 +138,7 @@ class LocalSpool:
         """See `Spool`."""
         file, self.file = self.file, -1
         if file >= 0:
-            with _errors_of(str(self.path)):
+            with file_errors(str(self.path)):
                 self.path.unlink(missing_ok=True)
                 os.close(file)
 
@@ -164,7 +164,8 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _errors_of(where: str) -> Iterator[None]:
+def file_errors(where: str) -> Iterator[None]:
+    """Raise errors of the system about a file or folder as those of this project."""
     try:
         yield
     except OSError as exc:
