@@ -189,6 +189,7 @@ def _sizes(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
         made: dict[str, float] = {}
         for encoding in ("parquet", "arrow"):
             encode = encoder(encoding, "zstd", columns)
+            encode.observe(whole)
             started = time.process_time()
             size = sum(encode(part).size for part in parts)
             spent = time.process_time() - started

@@ -27,6 +27,9 @@ class SizedRows:
     fixed: int = 0
     calls: list[int] = field(default_factory=list)
 
+    def observe(self, rows: pa.RecordBatch) -> None:
+        """Sizes depend on no other rows."""
+
     def __call__(self, batch: pa.RecordBatch) -> pa.Buffer:
         self.calls.append(batch.num_rows)
         sizes = [size or 0 for size in batch.column(0).to_pylist()]

@@ -117,7 +117,9 @@ def batch_of(**columns: pa.Array | Sequence[Any]) -> pa.RecordBatch:
 
 def value_of(batch: pa.RecordBatch, encoding: str, compression: str = "none") -> pa.Buffer:
     schema = plain(batch.schema)
-    return encoder(encoding, compression, schema)(to_plain(batch, schema))
+    encode, rows = encoder(encoding, compression, schema), to_plain(batch, schema)
+    encode.observe(rows)
+    return encode(rows)
 
 
 def assert_comes_back(batch: pa.RecordBatch, encoding: str, compression: str = "none") -> None:
@@ -238,10 +240,10 @@ def test_wide_columns_that_repeat_their_values_have_dictionaries_in_arrow() -> N
     )
     encode = encoder("arrow", "none", plain(batch.schema))
 
-    values = [encode(each) for each in (batch.slice(0, 100), batch, batch.slice(0, 100))]
+    encode.observe(batch)
+    values = [encode(each) for each in (batch, batch.slice(0, 100))]
 
-    small, large, after = map(stored_types, values)
-    assert small == [str(each.type) for each in batch.schema]
+    large, after = map(stored_types, values)
     assert (
         large
         == after
@@ -253,13 +255,14 @@ def test_wide_columns_that_repeat_their_values_have_dictionaries_in_arrow() -> N
             "int64",
         ]
     )
-    assert decode(values[2], facts("arrow", 100)) == batch.slice(0, 100)
+    assert decode(values[1], facts("arrow", 100)) == batch.slice(0, 100)
 
 
 def test_indices_that_became_wider_stay_so() -> None:
     few = batch_of(t=[f"{row % (60 if row < 300 else 128)}" for row in range(3_000)])
     many = batch_of(t=[f"{row % (60 if row < 300 else 129)}" for row in range(3_000)])
     encode = encoder("arrow", "none", few.schema)
+    encode.observe(few)
 
     found = [
         (stored_types(encode(each)), decode(encode(each), facts("arrow", 3_000)) == each)

@@ -8,6 +8,7 @@ import datetime as dt
 import sys
 from collections.abc import Sequence
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -16,6 +17,7 @@ import pytest
 from tests.support.columnar_topics import Value, columnar
 
 from extentflow.consumer import TopicConsumer
+from extentflow.consumer.batches import Position
 from extentflow.consumer.topics import Place
 from extentflow.errors import Misconfigured, UnsupportedType
 from extentflow.sink.reader import ConsumedRecord
@@ -100,6 +102,42 @@ def test_dictionaries_are_plain_columns_in_polars() -> None:
 
     assert frame.schema["text"] == pl.String
     assert frame["text"].to_list() == ["a", None, "a"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1], pa.timestamp("ns")),
+        pa.array([2**60], pa.timestamp("us", "UTC")),
+        pa.array([3_000_000], pa.date32()),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_values_that_python_lacks_are_an_error_and_no_row_is_handled(column: pa.Array) -> None:
+    odd = pa.record_batch({"id": [7], "odd": column})
+
+    with Fetched([columnar(odd.select(["id"])), columnar(odd)]) as consumer:
+        rows = consumer.rows(until_end=True)
+        assert next(rows) == {"id": 7}
+        with pytest.raises(UnsupportedType, match=r"topic t\[0\] offset 1.*column odd: "):
+            next(rows)
+        assert consumer._positions["t", 0] == Position(1)
+        (left,) = consumer.batches(until_end=True)
+        assert left.rows == odd
+
+
+def test_a_conversion_to_pandas_that_fails_leaves_its_batch_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Arrow looks for more of pandas than this.
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(ArrowDtype=None))
+
+    with Fetched([columnar(ROWS)]) as consumer:
+        with pytest.raises((ImportError, AttributeError)):
+            next(consumer.pandas(until_end=True))
+        assert consumer._positions["t", 0] == Position(0)
+        (left,) = consumer.batches(until_end=True)
+        assert left.rows == ROWS
 
 
 def test_a_frame_of_polars_has_the_rest_of_a_batch_that_rows_left() -> None:

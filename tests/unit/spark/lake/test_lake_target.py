@@ -1,6 +1,8 @@
 """Which part of a micro-batch a target lacks."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extentflow.errors import Conflict
 from extentflow.spark.lake.iceberg import split_partitions
@@ -34,6 +36,42 @@ def test_of_a_batch_that_it_has_in_part_the_rest_is_written() -> None:
     left = BATCH.remaining({"t": {0: 15, 1: 5}}, "x")
 
     assert left == Batch({"t": {0: 15, 1: 5, 2: 0}}, BATCH.end)
+
+
+def test_a_part_never_moves_a_partition_back() -> None:
+    left = BATCH.remaining({"t": {0: 15, 1: 9}}, "x")
+
+    assert left == Batch({"t": {0: 15, 1: 9, 2: 0}}, {"t": {0: 20, 1: 9, 2: 3}})
+
+
+@given(
+    held=st.dictionaries(st.integers(0, 3), st.integers(0, 20)),
+    batch=st.dictionaries(
+        st.integers(0, 3), st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted)
+    ),
+)
+def test_a_target_advances_by_exactly_the_records_that_it_lacked(
+    held: dict[int, int], batch: dict[int, list[int]]
+) -> None:
+    starts, ends = ({number: one[at] for number, one in batch.items()} for at in range(2))
+    if any(held.get(number, start) < start for number, start in starts.items()):
+        return  # a gap, which is refused
+
+    left = Batch({"t": starts}, {"t": ends}).remaining({"t": held}, "x")
+    behind = held if left is None else advanced({"t": held}, left.end)["t"]
+
+    assert all(behind[number] >= end for number, end in held.items())
+    parts = {} if left is None else left.start["t"]
+    written = {
+        (number, at) for number, first in parts.items() for at in range(first, behind[number])
+    }
+    lacked = {
+        (number, at)
+        for number, (first, end) in batch.items()
+        for at in range(first, end)
+        if at >= held.get(number, 0)
+    }
+    assert written == lacked
 
 
 def test_a_batch_behind_a_gap_is_refused() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from extentflow.columnar.encryption import COLUMNS, ColumnEncryption
 from extentflow.columnar.schemas import identity
-from extentflow.columnar.values import Encode, encoder, require_distinct
+from extentflow.columnar.values import Encoder, encoder, require_distinct
 from extentflow.config.columnar import REST, ColumnGroup
 from extentflow.errors import UnsupportedType
 
@@ -23,9 +23,13 @@ class EncodedGroup:
 
     group: ColumnGroup
     columns: tuple[str, ...]
-    encode: Encode
+    encode: Encoder
     schema: str
     encrypted: tuple[str, ...] = ()
+
+    def observe(self, rows: pa.RecordBatch) -> None:
+        """See `Encoder`; of all columns."""
+        self.encode.observe(rows.select(self.columns))
 
     def value(self, batch: pa.RecordBatch) -> pa.Buffer:
         """Return the value of a batch of all columns."""

@@ -7,7 +7,7 @@ arrow     a stream in Arrow's IPC format: the schema, one record batch, the end
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,14 +32,25 @@ _LEVELS = {"zstd": 1, "gzip": 6}
 # What Arrow says of encrypted columns where it has no keys.
 _LOCKED = "Cannot decrypt ColumnMetadata"
 
-# Of a batch that shows which columns repeat their values: so many rows, and at most so many
-# different values. For Arrow, the first batch of most extents suffices.
-_PARQUET_SAMPLE, _ARROW_SAMPLE = (2_048, 696), (256, 64)
+# Of rows that show which columns repeat their values: how many, and at most such a share of
+# different values. For Arrow, the first rows of an extent, of which there may be few.
+_PARQUET_ROWS, _PARQUET_DISTINCT = 2_048, 0.34
+_ARROW_ROWS, _ARROW_DISTINCT = 256, 0.25
 # How many entries of a dictionary indices of 8 bits can tell apart.
 _MOST_SHORT_INDICES = 128
 SHOWN_COLUMNS = 20
 
-Encode = Callable[[pa.RecordBatch], pa.Buffer]
+
+class Encoder(Protocol):
+    """Makes values of batches of one plain schema."""
+
+    def observe(self, rows: pa.RecordBatch) -> None:
+        """Look at rows, of which some are encoded next, for columns that repeat their values."""
+        ...
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Buffer:
+        """Return the value of a batch."""
+        ...
 
 
 def encoder(
@@ -47,8 +58,8 @@ def encoder(
     compression: str,
     schema: pa.Schema,
     encryption: ColumnEncryption | None = None,
-) -> Encode:
-    """Return the function from batches of a plain `schema` to values.
+) -> Encoder:
+    """Return the encoder of batches of a plain `schema`.
 
     `encryption` of columns of the schema, in Parquet. Raises UnsupportedType for a column that the
     encoding cannot hold, and as `ColumnEncryption.properties`.
@@ -59,7 +70,7 @@ def encoder(
     # Not of texts: least and greatest ones of up to 4 KiB are stored twice.
     ranged = [each.name for each in schema if _is_short(each.type)]
     if encoding == PARQUET:
-        encode: Encode = _ParquetEncoder(compression, level, ranged)
+        encode: Encoder = _ParquetEncoder(compression, level, ranged)
     else:
         compressed = None if codec is None else pa.Codec(codec, compression_level=level)
         options = pa.ipc.IpcWriteOptions(compression=compressed, use_threads=False)
@@ -105,8 +116,8 @@ def require_distinct(schema: pa.Schema) -> None:
 class _ParquetEncoder:
     """Encodes batches as Parquet; columns with few different values get a dictionary.
 
-    The first batch of enough rows decides which: a dictionary of mostly different values costs a
-    third of the time, and compresses worse. `ranged` columns have statistics; `protect` returns the
+    The first enough rows decide which: a dictionary of mostly different values costs a third of the
+    time, and compresses worse. `ranged` columns have statistics; `protect` returns the
     properties of encryption, for one file only: the next one has other data keys.
     """
 
@@ -116,10 +127,15 @@ class _ParquetEncoder:
     protect: Callable[[], Any] | None = None
     _repeated: list[str] | None = None
 
+    def observe(self, rows: pa.RecordBatch) -> None:
+        """See `Encoder`."""
+        if self._repeated is None and rows.num_rows >= _PARQUET_ROWS:
+            sample = rows.slice(0, _PARQUET_ROWS)
+            names = sample.schema.names
+            self._repeated = [one for one in names if _repeats(sample[one], _PARQUET_DISTINCT)]
+
     def __call__(self, batch: pa.RecordBatch) -> pa.Buffer:
-        if self._repeated is None and batch.num_rows >= _PARQUET_SAMPLE[0]:
-            names = batch.schema.names
-            self._repeated = [one for one in names if _repeats(batch[one], *_PARQUET_SAMPLE)]
+        """See `Encoder`."""
         sink = pa.BufferOutputStream()
         pq.write_table(
             pa.Table.from_batches([batch]),
@@ -136,14 +152,13 @@ class _ParquetEncoder:
         return sink.getvalue()
 
 
-def _repeats(column: pa.Array, rows: int, most_distinct: int) -> bool:
-    sample = column.slice(0, rows)
-    plain_kind = types.is_nested(column.type) or types.is_boolean(column.type)
-    if plain_kind or types.is_null(column.type):
+def _repeats(sample: pa.Array, most_distinct: float) -> bool:
+    plain_kind = types.is_nested(sample.type) or types.is_boolean(sample.type)
+    if plain_kind or types.is_null(sample.type):
         return False
-    if isinstance(column.type, pa.BaseExtensionType):
+    if isinstance(sample.type, pa.BaseExtensionType):
         sample = sample.storage
-    return bool(pc.count_distinct(sample).as_py() <= most_distinct)
+    return bool(pc.count_distinct(sample).as_py() <= len(sample) * most_distinct)
 
 
 def _is_short(kind: pa.DataType) -> bool:
@@ -154,20 +169,25 @@ def _is_short(kind: pa.DataType) -> bool:
 class _ArrowEncoder:
     """Encodes batches as streams of Arrow; wide columns with few different values get a dictionary.
 
-    The first batch of enough rows decides which columns: values should keep one schema, because
-    files that join values begin anew where it changes. So indices that had to become wider stay so.
+    The first rows of an extent decide which columns: values should keep one schema, because files
+    that join values begin anew where it changes. So indices that had to become wider stay so.
     """
 
     options: pa.ipc.IpcWriteOptions
     _indices: dict[str, pa.DataType] | None = None
 
-    def __call__(self, batch: pa.RecordBatch) -> pa.Buffer:
-        if self._indices is None and batch.num_rows >= _ARROW_SAMPLE[0]:
+    def observe(self, rows: pa.RecordBatch) -> None:
+        """See `Encoder`."""
+        if self._indices is None:
+            sample = rows.slice(0, _ARROW_ROWS)
             self._indices = {
                 each.name: pa.int8()
-                for each in batch.schema
-                if _is_wide(each.type) and _repeats(batch[each.name], *_ARROW_SAMPLE)
+                for each in sample.schema
+                if _is_wide(each.type) and _repeats(sample[each.name], _ARROW_DISTINCT)
             }
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Buffer:
+        """See `Encoder`."""
         if self._indices:
             batch = self._with_dictionaries(batch, self._indices)
         sink = pa.BufferOutputStream()

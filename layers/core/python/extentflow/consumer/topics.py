@@ -7,13 +7,15 @@ assigned ──committed offset, row──> reading ──batch──> caller �
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from itertools import groupby
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from extentflow.columnar import EXTENT, OBJECT
@@ -40,6 +42,9 @@ POLL_RECORDS = 10_000
 POLL_SECONDS = 0.1
 REQUEST_SECONDS = 30.0
 Place = tuple[str, int]
+Made = TypeVar("Made")
+# Of Arrow's conversion to pandas.
+_REFUSALS = (ValueError, TypeError, ArithmeticError, NotImplementedError)
 
 
 class TopicConsumer:
@@ -157,12 +162,14 @@ class TopicConsumer:
     ) -> Iterator[dict[str, Any]]:
         """Yield each row as a dict; after `commit`, reading continues behind the last one yielded.
 
-        Ends and raises as `batches`. Columns are several times faster: `batches`.
+        Ends and raises as `batches`, which are several times faster. Raises UnsupportedType for
+        values that Python lacks, such as nanoseconds; their batch stays the next one.
         """
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
+            rows = self._converted(batch, dicts, UnsupportedType)
             count, sought = 0, self._sought
             try:
-                for count, row in enumerate(dicts(batch.rows), 1):
+                for count, row in enumerate(rows, 1):
                     self.handled(batch, count)
                     yield row
                     if self._sought != sought:
@@ -177,12 +184,14 @@ class TopicConsumer:
     ) -> Iterator[Any]:
         """Yield batches as frames of pandas, which must be installed; as `batches`.
 
-        The columns have Arrow's types (`pandas.ArrowDtype`): with those of NumPy, integers beside
+        Raises UnsupportedType for values that pandas lacks; their batch stays the next one. The
+        columns have Arrow's types (`pandas.ArrowDtype`): with those of NumPy, integers beside
         nulls become doubles, and the types of a column differ from batch to batch.
         """
         arrow_type = import_module("pandas").ArrowDtype
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            yield batch.rows.to_pandas(types_mapper=arrow_type)
+            make = partial(pa.RecordBatch.to_pandas, types_mapper=arrow_type)
+            yield self._converted(batch, make, _REFUSALS)
 
     def polars(
         self, *, until_end: bool = False, idle_seconds: float | None = None
@@ -195,18 +204,31 @@ class TopicConsumer:
         # A panic is no PolarsError, and not even an Exception.
         refusals = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            try:
-                frame = polars.from_arrow(batch.rows)
-            except refusals as exc:
-                self.handled(batch, 0)
-                self._ready.appendleft(batch)
-                types = ", ".join(f"{one.name}: {one.type}" for one in batch.rows.schema)
-                raise UnsupportedType(
-                    f"topic {batch.topic}[{batch.partition}] offset {batch.offset}: Polars has no"
-                    f" type for one of the columns {types} ({exc}); leave it out with"
-                    " columns=[...], or use batches()"
-                ) from exc
-            yield frame
+            yield self._converted(batch, polars.from_arrow, refusals)
+
+    def _converted(
+        self,
+        batch: ConsumedBatch,
+        make: Callable[[pa.RecordBatch], Made],
+        refusals: type[BaseException] | tuple[type[BaseException], ...],
+    ) -> Made:
+        """Return the rows of a batch as something else; after an error, it is the next one again.
+
+        Raises UnsupportedType for `refusals`.
+        """
+        try:
+            return make(batch.rows)
+        except BaseException as exc:
+            self.handled(batch, 0)
+            self._ready.appendleft(batch)
+            if not isinstance(exc, refusals):
+                raise
+            types = ", ".join(f"{one.name}: {one.type}" for one in batch.rows.schema)
+            raise UnsupportedType(
+                f"topic {batch.topic}[{batch.partition}] offset {batch.offset}: not all values of"
+                f" the columns {types} can be converted ({exc}); leave the column out with"
+                " columns=[...], or use batches()"
+            ) from exc
 
     def handled(self, batch: ConsumedBatch, rows: int) -> None:
         """State that only the first `rows` rows of the batch yielded last are to be committed."""

@@ -134,6 +134,8 @@ class BoundColumnValues:
         the rows of which no value can be made, all of them at once.
         """
         columns = to_plain(rows.columns, self.schema)
+        for group in self.groups:
+            group.observe(columns)
         self.cutter.limit_bytes = self.most_bytes(rows.headers)
         made = _Made([], [], [], [], [])
         with RowErrors() as errors:

@@ -59,11 +59,14 @@ class Batch:
     def remaining(self, held: Offsets, where: str, *, begins: bool = True) -> Batch | None:
         """Return the part that a target with the offsets `held` lacks; None: it has all.
 
+        Its ends are never before what the target holds, which another checkpoint may have advanced.
+
         `begins`: partitions that the target does not hold may start anywhere, because the query
         began there. Raises Conflict where the batch starts behind what the target holds: rows would
         be lost.
         """
         start: dict[str, dict[int, int]] = {}
+        behind: dict[str, dict[int, int]] = {}
         lacking = False
         for topic, ends in self.end.items():
             for partition, end in ends.items():
@@ -78,8 +81,9 @@ class Batch:
                         " --checkpoint out: the target states where to continue"
                     )
                 start.setdefault(topic, {})[partition] = max(first, own or 0)
+                behind.setdefault(topic, {})[partition] = max(end, own or 0)
                 lacking |= end > max(first, own or 0)
-        return Batch(start, self.end) if lacking else None
+        return Batch(start, behind) if lacking else None
 
 
 @dataclass(frozen=True, slots=True)
