@@ -1,15 +1,16 @@
 """Damaged and hostile values are corrupt records, and never another error or other rows."""
 
 import random
+import struct
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.columnar_records import as_arrow
+from tests.support.columnar_records import as_arrow, as_parquet
 from tests.unit.columnar.test_values import batch_of, facts, value_of
 
-from extentflow.columnar import ENCODINGS
+from extentflow.columnar import ENCODINGS, values
 from extentflow.columnar.values import _whole, decode, encoder
 from extentflow.errors import CorruptRecord
 
@@ -200,6 +201,47 @@ def test_an_index_without_an_entry_is_a_corrupt_record(index: int) -> None:
 
     with pytest.raises(CorruptRecord, match="out of bounds"):
         decode(as_arrow(pa.table({"t": column})), facts("arrow", 2))
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+@pytest.mark.parametrize(
+    "view",
+    [struct.pack("<i12s", -5, b"a"), struct.pack("<i4sii", 2_000_000_000, b"aaaa", 7, 0)],
+    ids=["negative", "elsewhere"],
+)
+def test_a_view_of_a_null_is_not_followed(kind: pa.DataType, view: bytes) -> None:
+    """Arrow's validation leaves it out, and its cast ended the process."""
+    buffers = [pa.py_buffer(b"\x01"), pa.py_buffer(struct.pack("<i12s", 1, b"a") + view)]
+    rows = pa.table({"t": pa.Array.from_buffers(kind, 2, buffers)})
+
+    with pytest.raises(CorruptRecord, match="View at slot 1"):
+        decode(as_arrow(rows), facts("arrow", 2))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_few_bytes_that_are_more_rows_than_memory_holds_are_an_error(encoding: str) -> None:
+    rows, text = 3_000, "x" * (1 << 20)
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int16()), pa.array([text]))
+    table = pa.table({"t": column})
+    value = (
+        as_arrow(table, compression="zstd")
+        if encoding == "arrow"
+        else as_parquet(table, compression="zstd", store_schema=False)
+    )
+    assert len(value) < 10_000
+
+    with pytest.raises(CorruptRecord, match="more than 1,073,741,824 bytes when they are decoded"):
+        decode(value, facts(encoding, rows))
+
+
+def test_a_value_is_read_in_steps_where_it_may_be_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = batch_of(t=[f"text {row % 7}" for row in range(500)], n=list(range(500)))
+    monkeypatch.setattr(values, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(values, "_STEP_BYTES", 10_000)
+    value = as_parquet(pa.table(batch))
+
+    assert decode(value, facts("parquet", 500)) == batch
+    assert decode(value, facts("parquet", 500), ["n"]) == batch.select(["n"])
 
 
 def test_rows_that_are_no_single_batch_are_an_error_and_never_fewer() -> None:

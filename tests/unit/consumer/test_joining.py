@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -207,6 +208,48 @@ def test_dictionaries_of_a_stream_replace_those_of_the_value_before() -> None:
         found = stream.read_all()["d"].to_pylist()
 
     assert found == ["a", "b", "c", "a"]
+
+
+def messages(value: bytes) -> list[tuple[str, bytes]]:
+    """Return the kind and the bytes of each message of a stream, without its end."""
+    source, found = pa.BufferReader(value), []
+    with suppress(EOFError):
+        while True:
+            start = source.tell()
+            kind = pa.ipc.read_message(source).type
+            found.append((kind, value[start : source.tell()]))
+    return found
+
+
+@pytest.mark.parametrize("order", ["lacking", "behind", "delta first"])
+def test_a_value_never_takes_the_dictionary_of_the_value_before(order: str) -> None:
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+    words = pa.array(["c", "d", "c"]).dictionary_encode()
+    longer = pa.DictionaryArray.from_arrays(words.indices, pa.array(["c", "d", "e"]))
+    with pa.ipc.new_stream(sink, pa.table({"d": words}).schema, options=options) as made:
+        made.write_table(pa.table({"d": words}))
+        made.write_table(pa.table({"d": longer}))
+    schema, first, batch, delta, _ = (content for _, content in messages(sink.getvalue()))
+    value = {
+        "lacking": schema + batch,
+        "behind": schema + batch + first,
+        "delta first": schema + delta + batch,
+    }[order]
+
+    with pytest.raises(CorruptRecord, match=r"offset 7: the value cannot be read as arrow: a "):
+        read_values([columnar(7, value, 3, encoding="arrow")])
+
+
+def test_nested_dictionaries_are_joined() -> None:
+    kind = pa.list_(pa.struct([("t", pa.dictionary(pa.int8(), pa.string()))]))
+    tables = [pa.table({"l": pa.array([[{"t": "a"}, {"t": word}], None], kind)}) for word in "bc"]
+    records = [columnar(at, as_arrow(one), 2, encoding="arrow") for at, one in enumerate(tables)]
+
+    with pa.ipc.open_stream(joined(read_values(records))) as stream:
+        found = stream.read_all()["l"].to_pylist()
+
+    assert found == [[{"t": "a"}, {"t": "b"}], None, [{"t": "a"}, {"t": "c"}], None]
 
 
 GOOD = as_parquet(pa.table({"n": [1, 2]}))

@@ -21,6 +21,7 @@ from extentflow.columnar.schemas import plain
 from extentflow.config.columnar import PARQUET
 from extentflow.converters.buffers import RowErrors, corrupt_rows
 from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedType
+from extentflow.formats.arrow_ipc import valid_batch
 from extentflow.formats.parquet_keys import KeyService, KeyUnavailableError, decryption_properties
 from extentflow.transforms.casts import failing_rows
 
@@ -36,6 +37,10 @@ _LOCKED = "Cannot decrypt ColumnMetadata"
 # different values. For Arrow, the first rows of an extent, of which there may be few.
 _PARQUET_ROWS, _PARQUET_DISTINCT = 2_048, 0.34
 _ARROW_ROWS, _ARROW_DISTINCT = 256, 0.25
+# Of a value when it is decoded. Those that the bounds of their texts put above LARGE_BYTES are read
+# in steps.
+_MOST_DECODED_BYTES, _LARGE_BYTES, _STEP_BYTES = 1 << 30, 2 << 30, 256 << 20
+_TEXTS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 # How many entries of a dictionary indices of 8 bits can tell apart.
 _MOST_SHORT_INDICES = 128
 SHOWN_COLUMNS = 20
@@ -327,15 +332,12 @@ def decode(
         # With keys that are not those of the value, not even the other columns could be read.
         keys = None
     try:
-        source = pa.BufferReader(value)
         if is_parquet:
-            table, rows = _parquet_table(source, columns, lenient=lenient, keys=keys)
+            table, rows = _parquet_table(value, columns, lenient=lenient, keys=keys)
         else:
-            table, rows = _arrow_table(source, columns, lenient=lenient)
-        # Arrow's reader takes offsets, indices and texts as they are, and casts follow them; that
-        # of Parquet makes its own.
-        table.validate(full=not is_parquet)
+            table, rows = _arrow_table(value, columns, lenient=lenient)
         table = table.cast(plain(table.schema)).combine_chunks()
+        table.validate()
         for column in table.columns:
             if is_parquet and has_text(column.type):
                 column.validate(full=True)
@@ -366,31 +368,87 @@ def _whole(table: pa.Table, rows: int, facts: BatchFacts) -> pa.RecordBatch:
 
 
 def _parquet_table(
-    source: pa.NativeFile,
+    value: bytes | pa.Buffer,
     columns: Sequence[str] | None,
     *,
     lenient: bool,
     keys: KeyService | None,
 ) -> tuple[pa.Table, int]:
     decryption = None if keys is None else decryption_properties(keys)
-    with pq.ParquetFile(source, decryption_properties=decryption) as file:
+    with pq.ParquetFile(pa.BufferReader(value), decryption_properties=decryption) as file:
         rows = file.metadata.num_rows
-        if columns is None:
-            return file.read(use_threads=False), rows
-        wanted = _wanted(file.schema_arrow, columns, lenient=lenient)
+        wanted = None
+        if columns is not None:
+            wanted = _wanted(file.schema_arrow, columns, lenient=lenient)
+        footer_bytes = int.from_bytes(memoryview(value)[-8:-4], "little")
+        # The footer of encrypted columns has a signature behind it. Arrow must not be asked for
+        # their metadata.
+        is_plain = file.metadata.serialized_size == footer_bytes
+        row_bytes = _largest_texts(file.metadata) if is_plain else 0
+        if rows * row_bytes <= _LARGE_BYTES:
+            table = file.read(columns=wanted, use_threads=False)
+        else:
+            table = _read_in_steps(file, wanted, max(1, _STEP_BYTES // row_bytes))
         # It also reads members of structs whose path is such a name.
-        return file.read(columns=wanted, use_threads=False).select(wanted), rows
+        return table if wanted is None else table.select(wanted), rows
+
+
+def _largest_texts(metadata: pq.FileMetaData) -> int:
+    """Return a bound of the bytes of a row: an entry of a dictionary may stand in each."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    chunks = [group.column(at) for group in groups for at in range(group.num_columns)]
+    return sum(
+        one.total_uncompressed_size
+        for one in chunks
+        if one.has_dictionary_page and one.physical_type == "BYTE_ARRAY"
+    )
+
+
+def _read_in_steps(file: pq.ParquetFile, columns: Sequence[str] | None, step_rows: int) -> pa.Table:
+    """Read a file of which a few bytes may be many. Raises ValueError for too many."""
+    batches, held = [], 0
+    for batch in file.iter_batches(step_rows, columns=columns, use_threads=False):
+        batches.append(batch)
+        held += batch.nbytes
+        _require_size(held)
+    return pa.Table.from_batches(batches)
+
+
+def _require_size(size: int) -> None:
+    if size > _MOST_DECODED_BYTES:
+        raise ValueError(
+            f"its columns have more than {_MOST_DECODED_BYTES:,} bytes when they are decoded; name"
+            " other columns"
+        )
 
 
 def _arrow_table(
-    source: pa.NativeFile, columns: Sequence[str] | None, *, lenient: bool
+    value: bytes | pa.Buffer, columns: Sequence[str] | None, *, lenient: bool
 ) -> tuple[pa.Table, int]:
-    with pa.ipc.open_stream(source) as stream:
-        table = stream.read_all()
+    with pa.ipc.open_stream(pa.BufferReader(value)) as stream:
+        schema = stream.schema
+        # Arrow's reader takes offsets, indices, views and texts as they are, and casts follow them.
+        table = pa.Table.from_batches([valid_batch(each) for each in stream], schema)
     rows = table.num_rows
-    if columns is None:
-        return table, rows
-    return table.select(_wanted(table.schema, columns, lenient=lenient)), rows
+    if columns is not None:
+        table = table.select(_wanted(schema, columns, lenient=lenient))
+    _require_size(sum(_decoded_bytes(each) for one in table.columns for each in one.chunks))
+    return table, rows
+
+
+def _decoded_bytes(array: pa.Array) -> int:
+    """Return how many bytes the texts of dictionaries have, where each row has its own."""
+    kind = array.type
+    if types.is_struct(kind):
+        return sum(_decoded_bytes(array.field(at)) for at in range(kind.num_fields))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+        return _decoded_bytes(array.values)
+    if not types.is_dictionary(kind) or not len(array.dictionary):
+        return 0
+    if kind.value_type in _TEXTS:
+        lengths = pc.binary_length(array.dictionary)
+        return pc.sum(lengths.take(array.indices)).as_py() or 0
+    return int(array.dictionary.nbytes / len(array.dictionary) * len(array))
 
 
 def no_column(lacking: Sequence[str], names: Sequence[str]) -> str:

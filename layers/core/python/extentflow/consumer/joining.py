@@ -20,7 +20,11 @@ import pyarrow as pa
 from extentflow.columnar import ENCODING, ENCRYPTED, BatchFacts
 from extentflow.config.columnar import ARROW, PARQUET
 from extentflow.errors import CorruptRecord, Misconfigured
-from extentflow.formats.arrow_ipc import stated_rows
+from extentflow.formats.arrow_ipc import (
+    expected_dictionaries,
+    stated_dictionary,
+    stated_rows,
+)
 from extentflow.formats.parquet_footer import MAGIC
 from extentflow.formats.parquet_stored import StoredFooter, move, written_group
 from extentflow.sink.reader import ConsumedRecord
@@ -127,14 +131,23 @@ def _arrow_value(value: bytes, *, is_encrypted: bool) -> StoredValue:
     if schema.type != "schema":
         raise ValueError("no stream in Arrow's IPC format")
     start, end, rows = source.tell(), source.tell(), 0
+    # In a joined stream, readers would take those of the value before in their place.
+    lacking = expected_dictionaries(memoryview(schema.metadata))
     while True:
         try:
             message = pa.ipc.read_message(source)
         except EOFError:
             break
         if message.type == "record batch":
+            if lacking:
+                raise ValueError("a batch without all of its dictionaries")
             rows += stated_rows(memoryview(message.metadata))
-        elif message.type != "dictionary":
+        elif message.type == "dictionary":
+            number, adds = stated_dictionary(memoryview(message.metadata))
+            if adds and number in lacking:
+                raise ValueError("a dictionary that adds to one which the value does not have")
+            lacking.discard(number)
+        else:
             raise ValueError(f"a message of type {message.type}")
         end = source.tell()
     if value[end:] not in (_STREAM_END, b""):

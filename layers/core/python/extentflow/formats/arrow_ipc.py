@@ -61,6 +61,8 @@ _BLOCK = struct.Struct("<qi4xq")
 _KIND, _HEADER = 1, 2
 _ROWS, _BUFFERS, _COMPRESSION = 0, 2, 3
 _OF_DICTIONARY, _OF_BATCH = 2, 3
+# Of a schema in Schema.fbs, and of a field of it.
+_FIELDS, _DICTIONARY, _CHILDREN = 1, 4, 5
 _BUFFER, _SIZE = struct.Struct("<qq"), struct.Struct("<q")
 _CONTINUATION, _LENGTH_BYTES = b"\xff" * 4, 4
 _ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
@@ -131,11 +133,56 @@ def stated_rows(metadata: Buffer) -> int:
 
     Raises ValueError and struct.error for damaged metadata.
     """
+    rows = _place(metadata, _header(metadata), _ROWS)
+    return int(_SIZE.unpack_from(metadata, rows)[0]) if rows else 0
+
+
+def stated_dictionary(metadata: Buffer) -> tuple[int, bool]:
+    """Return the id that a dictionary's message states, and whether it adds to one before it.
+
+    Raises ValueError and struct.error for damaged metadata.
+    """
+    dictionary = _header(metadata)
+    own, _, delta = (_place(metadata, dictionary, number) for number in range(3))
+    (number,) = _SIZE.unpack_from(metadata, own) if own else (0,)
+    return int(number), bool(delta and metadata[delta])
+
+
+def expected_dictionaries(metadata: Buffer) -> set[int]:
+    """Return the ids of all dictionaries that the message of a schema refers to.
+
+    Raises ValueError and struct.error for damaged metadata.
+    """
+    left, seen, found = _tables(metadata, _header(metadata), _FIELDS), set[int](), set[int]()
+    while left:
+        column = left.pop()
+        if column in seen:
+            raise ValueError("a column that stands twice in its schema")
+        seen.add(column)
+        if encoding := _place(metadata, column, _DICTIONARY):
+            own = _place(metadata, _target(metadata, encoding), 0)
+            found.add(int(_SIZE.unpack_from(metadata, own)[0]) if own else 0)
+        left += _tables(metadata, column, _CHILDREN)
+    return found
+
+
+def _header(metadata: Buffer) -> int:
+    """Return where the header of a message is: its schema, dictionary or record batch."""
     header = _place(metadata, _target(metadata, 0), _HEADER)
     if not header:
         raise ValueError("a message without a header")
-    rows = _place(metadata, _target(metadata, header), _ROWS)
-    return int(_SIZE.unpack_from(metadata, rows)[0]) if rows else 0
+    return _target(metadata, header)
+
+
+def _tables(data: Buffer, table: int, number: int) -> list[int]:
+    """Return the places of a field of a flatbuffer's table that is a vector of tables."""
+    if not (at := _place(data, table, number)):
+        return []
+    vector = _target(data, at)
+    (count,) = struct.unpack_from("<I", data, vector)
+    if count * 4 > len(data):
+        raise ValueError("a vector that is longer than what holds it")
+    return [_target(data, vector + 4 + 4 * index) for index in range(count)]
 
 
 class _Claims:
@@ -374,8 +421,8 @@ def _require_readable(version: ObjectVersion, kind: pa.DataType) -> None:
         _ = kind.tz  # decoded when it is asked for, too
 
 
-def _valid(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch that Arrow's kernels can read safely.
+def valid_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch that Arrow's kernels can read safely; `validate` leaves out views of nulls.
 
     Raises ArrowInvalid or ArrowIndexError.
     """
@@ -509,7 +556,7 @@ class ArrowIpc:
             file.hold(batch.start, source.stream(batch.start, batch.end, window_bytes=window))
             try:
                 rows = reader.get_batch(number)
-                rows = _valid(rows)
+                rows = valid_batch(rows)
             except _ERRORS as exc:
                 file.check()
                 reason = (
@@ -536,7 +583,7 @@ class ArrowIpc:
                     continue
                 batch = Block(start, file.at)
                 try:
-                    rows = _valid(rows)
+                    rows = valid_batch(rows)
                 except (pa.ArrowInvalid, pa.ArrowIndexError) as exc:
                     where = f"{version.uri}[{start}-{file.at})"
                     reason = f"{where}: a record batch is lost: {_one_line(exc)}"
