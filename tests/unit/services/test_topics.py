@@ -13,6 +13,7 @@ from extentflow.errors import CorruptRecord
 from extentflow.services.topics import (
     Verified,
     _as_json,
+    _comparable,
     _difference,
     _Digests,
     _key_types,
@@ -51,6 +52,29 @@ def test_digests_are_counted_also_in_part_and_where_there_are_none() -> None:
     assert sorted(some.counted()[1].tolist()) == [1, 3]
     assert len(some) == 4
     assert [len(each) for each in _Digests().counted()] == [0, 0]
+
+
+NAN, INF = float("nan"), float("inf")
+PAIRS = pa.map_(pa.string(), pa.float32())
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([NAN, INF, -INF, None, 0.0, -0.0, 0.1, 1e300]),
+        pa.array([NAN, INF, -INF, None, 0.5], pa.float16()),
+        pa.array([[NAN], [INF], [None], [], None, [NAN, NAN]]),
+        pa.array([[NAN, 1], [1, NAN], None], pa.list_(pa.float64(), 2)),
+        pa.array([{"x": NAN}, {"x": None}, None, {"x": 1.0}]),
+        pa.array([[("k", 1), ("k", 2)], [("k", 2), ("k", 1)], [("k", 1)], [], None], PAIRS),
+        pa.array([[[(1, "a")]], [[(1, "b")]]], pa.list_(pa.map_(pa.int32(), pa.string()))),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_other_values_are_compared_as_others(column: pa.Array) -> None:
+    found = _comparable(pa.record_batch({"c": column})).to_pylist()
+
+    assert len(set(found)) == len(column)
 
 
 @pytest.mark.parametrize(

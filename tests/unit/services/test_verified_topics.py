@@ -11,7 +11,7 @@ from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.engines import Engine
-from extentflow.errors import Misconfigured
+from extentflow.errors import CorruptRecord, Misconfigured
 from extentflow.services.addressed import expect_connector, make_connector
 from extentflow.services.runs import EngineChoice, Runs
 from extentflow.services.topics import Topics, Verified
@@ -57,6 +57,24 @@ def test_columnar_values_are_verified_without_their_encoding(runtime: MemoryRunt
 
     for settings in ({}, {"columnar.encoding": "parquet"}, {"columnar.encoding": "arrow"}):
         assert verify(runtime, address, **settings) == Verified(TOPIC, 1, 20, 20, 0, 0, 0)
+
+
+def test_values_that_json_lacks_are_compared_and_shown_with_their_place(
+    runtime: MemoryRuntime,
+) -> None:
+    pairs = pa.array([[("k", 1), ("k", 2)], [("k", 2)]], pa.map_(pa.string(), pa.int64()))
+    ratios = pa.array([float("nan"), None])
+    address = deliver(
+        runtime, "new/a.parquet", parquet(pa.table([pairs, ratios], ["m", "x"])), **COLUMNAR
+    )
+
+    assert verify(runtime, address) == Verified(TOPIC, 1, 2, 2, 0, 0, 0)
+    assert Topics(runtime).count(TOPIC, keys=["m"]).distinct == 2
+    assert Topics(runtime).count(TOPIC, keys=["x"]).distinct == 2
+    with pytest.raises(
+        CorruptRecord, match=rf"topic {TOPIC}\[\d\] offset 0: .*a key is there twice"
+    ):
+        list(Topics(runtime).tail(TOPIC, rows=5))
 
 
 def test_values_of_rows_are_verified_also_with_an_encoding(runtime: MemoryRuntime) -> None:

@@ -182,6 +182,15 @@ class TooManyExtents(Misconfigured):
 
 
 @contextmanager
+def located(where: str) -> Iterator[None]:
+    """Add where a record is to errors about its value."""
+    try:
+        yield
+    except (CorruptRecord, Permanent) as exc:
+        raise type(exc)(f"{where}: {exc}") from exc
+
+
+@contextmanager
 def contain_defects(what: str) -> Iterator[None]:
     """Raise `Defect` for an exception outside the error tree, and log its traceback.
 

@@ -23,7 +23,13 @@ from extentflow.consumer.values import ValueReader
 from extentflow.converters import open_converter
 from extentflow.delivery.deadletters import describe
 from extentflow.delivery.pipeline import ConvertedChunk
-from extentflow.errors import CorruptRecord, Misconfigured, Permanent, contain_defects
+from extentflow.errors import (
+    CorruptRecord,
+    Misconfigured,
+    Permanent,
+    contain_defects,
+    located,
+)
 from extentflow.formats.parquet_keys import KeyService
 from extentflow.jobs.addresses import KeyScope, select_all
 from extentflow.model import ObjectVersion
@@ -203,7 +209,8 @@ class Topics:
                             f" offset {batch.offset} of partition {batch.partition} {kind}; keys of"
                             " these types are not compared"
                         )
-                digests.add(_as_json(batch.rows))
+                with located(_place(batch)):
+                    digests.add(_comparable(batch.rows))
         found = TopicCount(topic, rows, records_read, len(ends), dict(objects))
         if not keys:
             return found
@@ -289,7 +296,8 @@ class Topics:
                     group = batch.facts.group
                     columns = tuple(batch.rows.schema.names) if group else None
                     held.columns.setdefault(batch.facts.object, {})[group] = columns
-                    held.columnar.add(_as_json(batch.rows))
+                    with located(_place(batch)):
+                        held.columnar.add(_comparable(batch.rows))
         return held
 
     def _delivered(
@@ -388,7 +396,7 @@ def _values(chunk: ConvertedChunk, topic: str, groups: _Groups | None) -> Iterat
             if facts is not None:
                 rows = decode(value, facts)
                 for columns in groups.values():
-                    yield _as_json(_selected(rows, columns))
+                    yield _comparable(_selected(rows, columns))
 
 
 def _selected(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
@@ -467,9 +475,39 @@ def _shown(
         for batch in reader.read(topic, [record]):
             count = batch.rows.num_rows
             first = 0 if most is None else max(0, count - most)
-            for row, value in enumerate(_as_json(batch.rows.slice(first)).to_pylist(), first):
+            with located(_place(batch)):
+                values = _as_json(batch.rows.slice(first))
+            for row, value in enumerate(values.to_pylist(), first):
                 yield ShownRow(record.partition, record.offset, row, record.timestamp, value)
+
+
+def _place(batch: ConsumedBatch) -> str:
+    return f"topic {batch.topic}[{batch.partition}] offset {batch.offset}"
 
 
 def _as_json(rows: pa.RecordBatch) -> pa.Array:
     return open_converter("json", rows.schema)(rows)
+
+
+def _comparable(rows: pa.RecordBatch) -> pa.Array:
+    """Return rows as JSON in which other values are other texts.
+
+    JSON has null for numbers that are not finite, and no object with a name that occurs twice.
+    """
+    kinds = pa.schema([(each.name, _comparable_type(each.type)) for each in rows.schema])
+    return _as_json(rows.cast(kinds))
+
+
+def _comparable_type(kind: pa.DataType) -> pa.DataType:
+    if types.is_floating(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([(each.name, _comparable_type(each.type)) for each in kind])
+    if types.is_map(kind):
+        key, item = _comparable_type(kind.key_type), _comparable_type(kind.item_type)
+        return pa.list_(pa.struct([("key", key), ("value", item)]))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_comparable_type(kind.value_type), kind.list_size)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return pa.large_list(_comparable_type(kind.value_type))
+    return kind

@@ -30,7 +30,7 @@ from pyspark.util import PythonEvalType
 from extentflow.columnar import ENCODING, BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.engines.spark import noted_errors
-from extentflow.errors import CorruptRecord, Permanent, Retryable, UnsupportedFormat
+from extentflow.errors import CorruptRecord, Retryable, UnsupportedFormat, located
 from extentflow.formats.avro_columns import DamagedBlock, Record
 from extentflow.formats.json_columns import ColumnReader, MemberColumns
 from extentflow.formats.lines import LineBlock
@@ -332,15 +332,6 @@ def chosen(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatc
     if columns is None:
         return rows
     return rows.select([name for name in columns if name in rows.schema.names])
-
-
-@contextmanager
-def located(where: str) -> Iterator[None]:
-    """Add where a record is to errors of its value."""
-    try:
-        yield
-    except (CorruptRecord, Permanent) as exc:
-        raise type(exc)(f"{where}: {exc}") from exc
 
 
 # -- as tasks of Spark -----------------------------------------------------------------------------

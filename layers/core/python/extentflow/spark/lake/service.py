@@ -33,14 +33,14 @@ from extentflow.columnar import BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.config.columns import json_type
 from extentflow.engines import spark as engine
-from extentflow.errors import Conflict, ExtentflowError, Misconfigured
+from extentflow.errors import Conflict, ExtentflowError, Misconfigured, located
 from extentflow.formats.json_arrays import delivered_type
 from extentflow.formats.parquet_keys import KeyService
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.spark.lake.columns import in_parquet, in_spark, merged
 from extentflow.spark.lake.options import ValueOptions
 from extentflow.spark.lake.registered import named_schema
-from extentflow.spark.lake.rows import KAFKA_COLUMNS, RowReader, grown_columns, located
+from extentflow.spark.lake.rows import KAFKA_COLUMNS, RowReader, grown_columns
 from extentflow.spark.lake.target import (
     EARLIEST,
     Batch,
