@@ -323,6 +323,29 @@ def test_master_keys_are_never_written_down() -> None:
     assert "MTIz" not in problem
 
 
+@pytest.mark.parametrize("key", ["cards-2026", "alias", "1-2", "key/1234"])
+def test_without_a_list_the_key_must_be_one_of_kms(key: str) -> None:
+    (problem,) = problems(columnar__encryption__columns="card", columnar__encryption__key=key)
+
+    assert problem.startswith(f"columnar.encryption.key={key!r}: is no ARN, id or alias/NAME")
+    assert "set columnar.encryption.key.list" in problem
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "arn:aws:kms:eu-west-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+        "1234abcd-12ab-34cd-56ef-1234567890ab",
+        "mrk-1234abcd12ab34cd56ef1234567890ab",
+        "alias/cards",
+    ],
+)
+def test_keys_of_kms_need_no_list(key: str) -> None:
+    encrypted = {"columnar.encryption.columns": "card", "columnar.encryption.key": key}
+
+    assert parse({**COLUMNAR, **encrypted}).columnar_encryption_key == key
+
+
 @pytest.mark.parametrize("key", ["a b", "a,b", "a;b", 'a"b', "ä", "%3A"])
 def test_ids_of_master_keys_have_no_separators(key: str) -> None:
     (problem,) = problems(columnar__encryption__columns="card", columnar__encryption__key=key)

@@ -52,6 +52,14 @@ def test_names_that_differ_in_case_only_are_refused_by_spark_alone() -> None:
         in_spark(schema)
 
 
+def test_names_of_columns_that_iceberg_has_itself_are_refused_by_spark_alone() -> None:
+    schema = pa.schema([("_file", pa.string()), ("id", pa.int64())])
+
+    assert in_parquet(schema) == schema
+    with pytest.raises(UnsupportedType, match="columns _file: Iceberg has its own"):
+        in_spark(schema)
+
+
 @pytest.mark.parametrize(
     ("known", "found", "wider"),
     [

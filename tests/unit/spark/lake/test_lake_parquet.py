@@ -124,3 +124,11 @@ def test_an_empty_string_names_no_partition() -> None:
 
     with pytest.raises(CorruptRecord, match=r"t\[1\] offset 5-9: column name is ''"):
         list(_files(run, ("name",)))
+
+
+def test_a_text_that_is_too_long_for_a_folder_names_no_partition() -> None:
+    longest, longer = ([rows(id=pa.array([1]), name=pa.array(["x" * size]))] for size in (250, 251))
+
+    assert len(list(_files(longest, ("name",)))) == 1
+    with pytest.raises(CorruptRecord, match=r"offset 5-9: column name has 251 characters"):
+        list(_files(longer, ("name",)))

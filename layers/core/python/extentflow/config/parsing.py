@@ -3,6 +3,7 @@
 load(path) -> flat map -> parse(map) -> ConnectorConfig -> to_map -> flat map
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -35,6 +36,8 @@ from extentflow.config.worker import TABLE as SETTINGS
 from extentflow.config.worker import variable
 from extentflow.errors import Misconfigured, either, quoted
 
+# As AWS KMS takes them for its own keys and for those of several regions.
+_KMS_KEY = re.compile(r"arn:.+|alias/.+|(mrk-)?[0-9a-f-]{32,36}")
 _FOREIGN = {
     **{
         key.name: f"a setting of commands and workers: set {variable(key.name)}, and remove the key"
@@ -350,6 +353,13 @@ def _encryption_problems(config: ConnectorConfig, reading: Reading) -> Iterator[
             yield f"{name}: encrypts nothing without {columns}; write columns, or remove it"
     elif config.columnar_encryption_key is None:
         yield f"{key}: missing; {columns} needs the id of a master key"
+    elif config.columnar_encryption_key_list is None:
+        name = config.columnar_encryption_key
+        if not _KMS_KEY.fullmatch(name):
+            yield (
+                f"{key}={quoted(name)}: is no ARN, id or alias/NAME of a key in AWS KMS; correct"
+                f" it, or set {keys} to a secret with this master key"
+            )
 
 
 def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:

@@ -32,6 +32,14 @@ _SPARK_WIDER: Final = {
 }
 # Types of the same values, with more room.
 _LARGE: Final = {(pa.large_string(), pa.string()), (pa.large_binary(), pa.binary())}
+# Columns that Iceberg itself gives each table (MetadataColumns): Spark reads no others of the name.
+_ICEBERG_NAMES: Final = frozenset(
+    {
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id"),
+        *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
+        "_last_updated_sequence_number",
+    }
+)
 NOT_IN_SPARK = (
     "Spark holds no uint64, half-precision float, time of day, duration, interval, decimal256,"
     " union, null type, or timestamp in nanoseconds"
@@ -86,8 +94,8 @@ def in_spark(schema: pa.Schema) -> pa.Schema:
 
     Unsigned integers become the next wider signed ones, timestamps have microseconds.
 
-    Raises UnsupportedType that names every column that Spark cannot hold, and columns whose names
-    differ in case only.
+    Raises UnsupportedType that names every column that Spark cannot hold, columns whose names
+    differ in case only, and those of Iceberg.
     """
     fields, problems = [], []
     for each in schema:
@@ -98,6 +106,8 @@ def in_spark(schema: pa.Schema) -> pa.Schema:
     lower = [each.name.lower() for each in schema]
     if twice := sorted({name for name in lower if lower.count(name) > 1}):
         problems.append(f"columns {', '.join(twice)}: Spark does not distinguish case in names")
+    if reserved := sorted(_ICEBERG_NAMES.intersection(lower)):
+        problems.append(f"columns {', '.join(reserved)}: Iceberg has its own of these names")
     if problems:
         raise UnsupportedType(
             f"{'; '.join(problems)}; {NOT_IN_SPARK}; write Parquet files (without --table), or"

@@ -71,6 +71,8 @@ SUFFIX: Final = ".staged"
 START, COMMIT = "start", "commit"
 VERSION: Final = 1
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+# Of a file or folder in the file systems of Linux.
+LONGEST_NAME_BYTES: Final = 255
 PARALLEL_MOVES: Final = 8
 # As Hive escapes names of partitions (FileUtils.java).
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
@@ -339,7 +341,13 @@ def _partition_folder(name: str, value: pa.Scalar, where: str) -> str:
                 f"{where}: column {name} is {text!r}, which Hive's partitions cannot tell from"
                 " null; partition by another column"
             )
-    return f"{_escaped(name)}={_escaped(text)}/"
+    folder = f"{_escaped(name)}={_escaped(text)}"
+    if len(folder.encode()) > LONGEST_NAME_BYTES:
+        raise CorruptRecord(
+            f"{where}: column {name} has {len(text):,} characters, and the name of a folder has at"
+            f" most {LONGEST_NAME_BYTES} bytes; partition by another column"
+        )
+    return f"{folder}/"
 
 
 def _escaped(text: str) -> str:
