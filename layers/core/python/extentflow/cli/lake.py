@@ -15,7 +15,7 @@ from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli.output import STOPPED, AsJson, Cores, Master
-from extentflow.errors import Misconfigured
+from extentflow.errors import CorruptRecord, Misconfigured, Permanent
 from extentflow.plugins import from_extra
 
 if TYPE_CHECKING:
@@ -185,7 +185,11 @@ def lake(
         until = f"until what {holds} now is written" if once else "until Ctrl-C or SIGTERM"
         output.note(f"writing {', '.join(terms.topics)} to {target.where}, {until}")
         with signals_stop(service.stop) as stopped:
-            service.run(partial(_report, as_json=as_json))
+            try:
+                service.run(partial(_report, as_json=as_json))
+            except CorruptRecord as exc:
+                # Exit code 2: no start reads it.
+                raise Permanent(str(exc)) from exc
     if once and stopped():
         raise typer.Exit(STOPPED)
 

@@ -56,6 +56,8 @@ PLACE: Final = ("topic", "partition", "offset")
 KAFKA_COLUMNS: Final = (*PLACE, "value", "headers")
 # No number of a registered schema.
 UNREGISTERED: Final = -1
+# Behind reasons that name settings of connectors.
+SCHEMA_REMARK: Final = "here, --schema is json.schema, and each member needs a column"
 _GROWN_NOTE: Final = "extentflow-columns: "
 
 
@@ -210,7 +212,7 @@ class RowReader:
                     f"{values.where(0)}: no columnar value, because the record lacks the header"
                     f" {ENCODING}; give --schema where values are JSON"
                 )
-            return self._decoded_json(values, self._json, "--schema is json.schema here")
+            return self._decoded_json(values, self._json, SCHEMA_REMARK)
         if self._registry is None:
             raise UnsupportedFormat(
                 f"{values.where(0)}: a value with the schema {number} of a registry; give its"
