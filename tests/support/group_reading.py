@@ -257,10 +257,6 @@ class Client:
             for at in (held.get((one.topic, one.partition), one) for one in nothing)
         ]
 
-    def get_watermark_offsets(self, place: TopicPartition, _seconds: float) -> tuple[int, int]:
-        at = place.topic, place.partition
-        return self.cluster.low[at], self.cluster.stable(at)
-
     def assign(self, places: Sequence[TopicPartition]) -> None:
         self.next = {(one.topic, one.partition): max(0, one.offset) for one in places}
         fresh = {at: one for at, one in self.next.items() if at not in self.cluster.committed}
@@ -328,6 +324,9 @@ class Joining(TopicConsumer):
 
     def _ends_of(self, places: Any) -> Mapping[Place, int]:  # noqa: ANN401
         return {one: self._cluster.high[one] for one in places}
+
+    def _bounds_of(self, places: Any) -> Mapping[Place, tuple[int, int]]:  # noqa: ANN401
+        return {one: (self._cluster.low[one], self._cluster.stable(one)) for one in places}
 
     @property
     def held_bytes(self) -> int:

@@ -267,16 +267,16 @@ class TopicConsumer:
         while True:
             self._await_assignment()
             assignment = self._assignment
-            bounds = {place: self._bounds(place) for place in self._assigned}
+            bounds = self._bounds_of(self._assigned)
             before = {place: self._continues_at(place, *bounds[place]) for place in self._leading}
-            found = self._places_of(uri, extent)
+            begins = {place: Position(bounds[place][0]) for place in self._leading}
+            found = self._places_of(uri, extent, begins)
             if self._assignment == assignment:
                 break
         is_found = bool(found)
         for place in self._leading - found.keys():
-            found[place] = Position(self._bounds(place)[1]) if is_found else before[place]
-        ends = {place: end for place, (_, end) in bounds.items()}
-        starts = dict(found) if self._join is None else self._replayed(found, ends)
+            found[place] = Position(bounds[place][1]) if is_found else before[place]
+        starts = dict(found) if self._join is None else self._replayed(found, bounds)
         self._read_from(starts)
         self._positions = found
         return is_found
@@ -292,12 +292,13 @@ class TopicConsumer:
         join = self._join
         return {one for one in self._assigned if join is None or join.is_leader(one[0])}
 
-    def _places_of(self, uri: str, extent: str | None) -> dict[Place, Position]:
+    def _places_of(
+        self, uri: str, extent: str | None, begins: Mapping[Place, Position]
+    ) -> dict[Place, Position]:
         """Return the first batch of an object in each partition; incomplete after a rebalance."""
         assignment, found = self._assignment, dict[Place, Position]()
-        places = self._leading
-        self._read_from({place: Position(self._bounds(place)[0]) for place in places})
-        while self._assignment == assignment and not self._ended >= places:
+        self._read_from(begins)
+        while self._assignment == assignment and not self._ended >= begins.keys():
             for place, record in self._messages():
                 stated = by_name(record.headers)
                 is_of = stated.get(OBJECT) == uri.encode() and (
@@ -308,22 +309,22 @@ class TopicConsumer:
         return found
 
     def _replayed(
-        self, leading: Mapping[Place, Position], ends: Mapping[Place, int]
+        self, leading: Mapping[Place, Position], bounds: Mapping[Place, tuple[int, int]]
     ) -> dict[Place, Position]:
         """Return positions from which all topics are joined up to those of the leader.
 
-        Batches that other topics had before the leader was read, up to `ends`, may lack their
+        Batches that other topics had before the leader was read, up to their bounds, may lack their
         parts there: these precede its first record.
         """
         found: dict[Place, Position] = {}
         for place in self._assigned:
-            low = self._bounds(place)[0]
+            low, end = bounds[place]
             if place in leading:
                 at = leading[place]
                 done = ((low, at.offset - 1),) if at.offset > low else ()
                 found[place] = Position(low, at.row, done)
             else:
-                found[place] = Position(low, boundary=ends[place])
+                found[place] = Position(low, boundary=end)
         return found
 
     def _next(self, *, until_end: bool) -> ConsumedBatch | None:
@@ -395,9 +396,21 @@ class TopicConsumer:
 
     def _ends_of(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the ends of partitions, open transactions included."""
-        settings = with_tokens(client_settings(self._kafka, {}), self._sign)
-        with Admin(settings, Timeouts()) as admin:
+        with self._admin() as admin:
             return admin.ends_of([*places])
+
+    def _bounds_of(self, places: Collection[Place]) -> Mapping[Place, tuple[int, int]]:
+        """Return the first offset of partitions, and the end of what is committed of them.
+
+        By a client of its own: with the consumer's, each request waits for a fetch.
+        """
+        if not places:
+            return {}
+        with self._admin() as admin:
+            return admin.bounds_of([*places])
+
+    def _admin(self) -> Admin:
+        return Admin(with_tokens(client_settings(self._kafka, {}), self._sign), Timeouts())
 
     def _unread(self, batch: ConsumedBatch) -> ConsumedBatch | None:
         """Return a batch without the rows that were handled before this member began."""
@@ -455,14 +468,6 @@ class TopicConsumer:
             self._begin(place, at)
         self._client.assign([TopicPartition(*place, at.offset) for place, at in places.items()])
 
-    def _bounds(self, place: Place) -> tuple[int, int]:
-        """Return the offset of a partition's first record, and the one behind its last."""
-        try:
-            low, high = self._client.get_watermark_offsets(TopicPartition(*place), REQUEST_SECONDS)
-        except KafkaException as exc:
-            self._raise(error_of(exc))
-        return int(low), int(high)
-
     def _await_assignment(self) -> None:
         deadline = time.monotonic() + REQUEST_SECONDS
         while not self._assigned:
@@ -477,7 +482,7 @@ class TopicConsumer:
         try:
             committed = client.committed(partitions, REQUEST_SECONDS)
             if self._join is not None:
-                starts = self._start_together(client, committed)
+                starts = self._start_together(committed)
         except (KafkaException, ExtentflowError) as exc:
             # Without positions nothing may be read. The client would assign the partitions itself.
             client.unassign()
@@ -495,9 +500,7 @@ class TopicConsumer:
                 one.offset = starts[place].offset
         client.assign(committed)
 
-    def _start_together(
-        self, client: Consumer, committed: Sequence[TopicPartition]
-    ) -> Mapping[Place, Position]:
+    def _start_together(self, committed: Sequence[TopicPartition]) -> Mapping[Place, Position]:
         """Return where to begin partitions of joined topics that have no committed offset.
 
         With `latest`, a transaction may be before the start of one topic and behind that of
@@ -505,10 +508,8 @@ class TopicConsumer:
         before the boundaries, the ends of the logs then.
         """
         fresh = {(one.topic, one.partition): one for one in committed if one.offset < 0}
-        found: dict[Place, Position] = {}
-        for place, one in fresh.items():
-            low, high = client.get_watermark_offsets(one, REQUEST_SECONDS)
-            found[place] = Position(high if self._start == "latest" else low)
+        at = 1 if self._start == "latest" else 0
+        found = {place: Position(one[at]) for place, one in self._bounds_of(fresh).items()}
         others = {one.partition for one in committed if one.offset >= 0}
         # Where a topic is new to the group, those that were read before lack its columns for long.
         together = [place for place in fresh if place[1] not in others]

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._listoffsets import LatestSpec, OffsetSpec
+from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from extentflow.errors import Misconfigured, SinkUnavailable, nearest
@@ -206,11 +206,25 @@ class Admin:
 
     def ends_of(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Return the end offsets of partitions of topics, as `Broker.end_offsets`."""
+        return self._offsets_of(places, LatestSpec())  # type: ignore[no-untyped-call]
+
+    def bounds_of(
+        self, places: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return the first offset of partitions, and the end of what is committed of them."""
+        earliest: OffsetSpec = EarliestSpec()  # type: ignore[no-untyped-call]
         latest: OffsetSpec = LatestSpec()  # type: ignore[no-untyped-call]
-        wanted = dict.fromkeys((TopicPartition(*place) for place in places), latest)
+        begins = self._offsets_of(places, earliest)
+        ends = self._offsets_of(places, latest, isolation_level=IsolationLevel.READ_COMMITTED)
+        return {place: (begin, ends[place]) for place, begin in begins.items()}
+
+    def _offsets_of(
+        self, places: Sequence[tuple[str, int]], spec: OffsetSpec, **options: IsolationLevel
+    ) -> dict[tuple[str, int], int]:
+        wanted = dict.fromkeys((TopicPartition(*place) for place in places), spec)
 
         def request(seconds: float) -> dict[tuple[str, int], int]:
-            found = self._client.list_offsets(wanted, request_timeout=seconds)
+            found = self._client.list_offsets(wanted, request_timeout=seconds, **options)
             return {(at.topic, at.partition): one.result().offset for at, one in found.items()}
 
         return self._send(request)
