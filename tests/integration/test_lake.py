@@ -718,6 +718,9 @@ def test_a_column_group_is_a_table_of_its_own(
 
     assert lake.run(topics=(topics[1],)) == 100
     assert lake.rows() == rows_of(0, 100).select(["id", "day"]).to_pylist()
+    both = Lake(delivery, spark, "parquet", tmp_path / "both")
+    with pytest.raises(Misconfigured, match="columns of the same rows"):
+        both.run(topics=tuple(topics))
 
 
 def test_a_folder_of_a_bucket_holds_the_same_rows(

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from extentflow.consumer import TopicConsumer
+from extentflow.consumer import TopicConsumer, topics
 from extentflow.consumer.topics import Place
+from extentflow.errors import SinkUnavailable
 from extentflow.sink.reader import ConsumedRecord
 
 
@@ -45,3 +46,16 @@ def test_batches_that_were_fetched_are_yielded_by_the_next_loop(consumer: TopicC
         found += batch.rows.column("id").to_pylist()
 
     assert found == [0, 1, 10, 11, 12]
+
+
+@pytest.mark.parametrize("idle_seconds", [None, 0.2])
+def test_brokers_that_never_answer_are_an_error_and_no_empty_topic(
+    idle_seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "REQUEST_SECONDS", 0.5)
+
+    with (
+        TopicConsumer({"bootstrap.servers": "127.0.0.1:1"}, "t", group="g") as consumer,
+        pytest.raises(SinkUnavailable, match="topics t for group g"),
+    ):
+        next(consumer.batches(until_end=True, idle_seconds=idle_seconds))

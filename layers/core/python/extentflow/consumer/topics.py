@@ -69,7 +69,7 @@ class TopicConsumer:
     def __init__(
         self,
         kafka: Mapping[str, str],
-        topics: Sequence[str],
+        topics: str | Sequence[str],
         *,
         group: str,
         columns: Sequence[str] | None = None,
@@ -82,6 +82,7 @@ class TopicConsumer:
         sign: Sign | None = None,
         keys: str | KeyService | None = None,
     ) -> None:
+        topics = [topics] if isinstance(topics, str) else list(topics)
         self._reader = ValueReader(
             columns,
             lenient=join,
@@ -114,7 +115,7 @@ class TopicConsumer:
         try:
             self._client = Consumer({**with_tokens(settings, sign), **callbacks})
             self._client.subscribe(
-                list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
+                topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
             )
         except KafkaException as exc:
             raise Misconfigured(f"{self._subject}: {error_of(exc).str()}") from exc
@@ -143,7 +144,7 @@ class TopicConsumer:
         which stays the next one. Of a join, CorruptRecord also for a batch of which a
         topic does not have the columns: the message names it, and that topic.
         """
-        self._arrived = time.monotonic()
+        self._arrived, known = time.monotonic(), False
         while True:
             while (batch := self._next(until_end=until_end)) is not None:
                 self._arrived = time.monotonic()
@@ -154,7 +155,12 @@ class TopicConsumer:
             waiting = self._join is not None and self._join.is_waiting
             if until_end and self._assigned and self._ended >= self._assigned and not waiting:
                 return
-            if idle_seconds is not None and time.monotonic() - self._arrived > idle_seconds:
+            waited = time.monotonic() - self._arrived
+            is_idle = idle_seconds is not None and waited > idle_seconds
+            if not self._assigned and not known and (is_idle or waited > REQUEST_SECONDS):
+                self._require_brokers()
+                known = True
+            if is_idle:
                 return
 
     def rows(
@@ -475,6 +481,13 @@ class TopicConsumer:
             self._messages()
             if time.monotonic() > deadline:
                 raise SinkUnavailable(f"{self._subject}: no partition is assigned")
+
+    def _require_brokers(self) -> None:
+        """Raise SinkUnavailable where no broker answers; without one, no partition is assigned."""
+        try:
+            self._client.list_topics(timeout=REQUEST_SECONDS)
+        except KafkaException as exc:
+            self._raise(error_of(exc))
 
     def _assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         self._assignment += 1

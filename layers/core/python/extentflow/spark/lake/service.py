@@ -29,13 +29,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
-from extentflow.columnar import BatchFacts
+from extentflow.columnar import GROUP, BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.config.columns import json_type
 from extentflow.engines import spark as engine
 from extentflow.errors import Conflict, ExtentflowError, Misconfigured, located
 from extentflow.formats.json_arrays import delivered_type
 from extentflow.formats.parquet_keys import KeyService
+from extentflow.sink.headers import by_name
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.spark.lake.columns import in_parquet, in_spark, merged
 from extentflow.spark.lake.options import ValueOptions
@@ -311,6 +312,7 @@ def newest_columns(
     """
     columns: pa.Schema | None = None
     keys = values.open_keys()
+    groups: dict[str, str] = {}
     for topic in topics:
         for record in _newest_records(runtime, topic):
             where = f"topic {topic}[{record.partition}] offset {record.offset}"
@@ -318,6 +320,14 @@ def newest_columns(
                 known, schema = _columns_of(record, values, keys)
             if known is None:
                 continue
+            if group := (by_name(record.headers).get(GROUP) or b"").decode():
+                groups.setdefault(group, topic)
+            if len(groups) > 1:
+                raise Misconfigured(
+                    f"topics {', '.join(groups.values())}: they have columns of the same rows (the"
+                    f" groups {', '.join(groups)}), which are not joined here; write each to a"
+                    " target of its own"
+                )
             where = f"{where}, {schema}" if schema else where
             with located(where):
                 found = in_spark(known) if spark else in_parquet(known)
