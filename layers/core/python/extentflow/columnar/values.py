@@ -175,7 +175,7 @@ class _ArrowEncoder:
     """Encodes batches as streams of Arrow; wide columns with few different values get a dictionary.
 
     The first rows of an extent decide which columns: values should keep one schema, because files
-    that join values begin anew where it changes. So indices that had to become wider stay so.
+    that join values are split where it changes. So indices that had to become wider stay so.
     """
 
     options: pa.ipc.IpcWriteOptions
