@@ -316,7 +316,7 @@ def encrypting(name: str, key: str, **more: str) -> str:
 def test_only_workers_use_the_keys_in_kms_that_encrypt_columns(bench: Bench) -> None:
     listed = {"columnar__encryption__key__list": "${secretsmanager:keys}"}
     bench.write("connectors/one.yaml", encrypting("one", KEY_ARN))
-    bench.write("connectors/two.yaml", encrypting("two", "12345678-aaaa"))
+    bench.write("connectors/two.yaml", encrypting("two", "12345678-aaaa-bbbb-cccc-1234567890ab"))
     bench.write("connectors/three.yaml", encrypting("three", "alias/cards"))
     bench.write("connectors/four.yaml", encrypting("four", "of-the-list", **listed))
     template = bench.template(replace(IN_A_VPC, network=None))
@@ -326,7 +326,7 @@ def test_only_workers_use_the_keys_in_kms_that_encrypt_columns(bench: Bench) -> 
     own, aliases = by_sid["EncryptColumns"], by_sid["EncryptColumnsByAlias"]
     assert {*own["Action"]} == {*aliases["Action"]} == {"kms:Encrypt", "kms:Decrypt"}
     assert own["Resource"][0] == KEY_ARN or own["Resource"][1] == KEY_ARN
-    assert "key/12345678-aaaa" in json.dumps(own["Resource"])
+    assert "key/12345678-aaaa-bbbb-cccc-1234567890ab" in json.dumps(own["Resource"])
     assert "of-the-list" not in json.dumps(by_sid)
     assert "key/*" in json.dumps(aliases["Resource"])
     assert aliases["Condition"] == {
