@@ -111,6 +111,11 @@ def _ranges(offset: int, distances: bytes) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
+def place(topic: str, partition: int, offset: int) -> str:
+    """Return how messages name a record."""
+    return f"topic {topic}[{partition}] offset {offset}"
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumedBatch:
     """Consecutive rows of one partition.
@@ -129,6 +134,11 @@ class ConsumedBatch:
     offsets: Sequence[int] = ()
     facts: BatchFacts | None = None
     timestamp: int = 0
+
+    @property
+    def place(self) -> str:
+        """How messages name its (first) record."""
+        return place(self.topic, self.partition, self.offset)
 
     def after(self, rows: int) -> Position:
         """Return the position behind the first `rows` rows."""

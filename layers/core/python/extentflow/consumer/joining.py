@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from extentflow.columnar import ENCODING, ENCRYPTED, BatchFacts
 from extentflow.config.columnar import ARROW, PARQUET
+from extentflow.consumer.batches import place
 from extentflow.errors import CorruptRecord, Misconfigured
 from extentflow.formats.arrow_ipc import (
     expected_dictionaries,
@@ -60,11 +61,6 @@ class StoredValue:
     data: memoryview
     start: int
     footer: StoredFooter | None = None
-
-
-def place(topic: str, partition: int, offset: int) -> str:
-    """Return how messages name a record."""
-    return f"topic {topic}[{partition}] offset {offset}"
 
 
 def stored_value(topic: str, record: ConsumedRecord) -> StoredValue | None:

@@ -59,7 +59,7 @@ class Incomplete:
     def __str__(self) -> str:
         batch = self.batch
         return (
-            f"topic {batch.topic}[{batch.partition}] offset {batch.offset}: batch {_id(batch)} has"
+            f"{batch.place}: batch {_id(batch)} has"
             f" no part in topic {self.topic}, whose partition {batch.partition} was read from"
             f" offset {self.start} to {self.end}, its end: retention deleted the part, or reading"
             " began behind it"
@@ -351,8 +351,7 @@ class GroupJoin:
         """Add a batch that `takes` needs; `now` in seconds. Raises CorruptRecord for other rows."""
         if batch.facts is None:
             raise CorruptRecord(
-                f"topic {batch.topic}[{batch.partition}] offset {batch.offset}: no columnar"
-                " value, so that there is nothing to join it by"
+                f"{batch.place}: no columnar value, so that there is nothing to join it by"
             )
         self._part(batch.partition).add(batch, self._share, now)
         self._changed[batch.partition] = None
@@ -385,7 +384,7 @@ class GroupJoin:
             rows = part.rows if part is head else part.rows.slice(head.row)
             if rows.num_rows != head.rows.num_rows:
                 raise CorruptRecord(
-                    f"topic {part.topic}[{part.partition}] offset {part.offset}: its batch has"
+                    f"{part.place}: its batch has"
                     f" other rows than the one of topic {head.topic} at offset {head.offset}"
                 )
             for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -393,10 +392,7 @@ class GroupJoin:
         if self._columns is not None:
             lacking = [name for name in self._columns if name not in columns]
             if lacking:
-                raise CorruptRecord(
-                    f"topic {head.topic}[{head.partition}] offset {head.offset}: no group has the"
-                    f" column {', '.join(lacking)}"
-                )
+                raise CorruptRecord(f"{head.place}: no group has the column {', '.join(lacking)}")
             columns = {name: columns[name] for name in self._columns}
         return replace(head, rows=pa.record_batch(columns))
 

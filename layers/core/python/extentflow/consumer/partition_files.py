@@ -24,7 +24,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from extentflow.consumer.joining import Joined, StoredValue, join_from, place, stored_value
+from extentflow.consumer.batches import place
+from extentflow.consumer.joining import Joined, StoredValue, join_from, stored_value
 from extentflow.errors import Conflict, Misconfigured, ObjectGone, counted
 from extentflow.sink.reader import ConsumedRecord
 from extentflow.storage.targets import FileTarget, Spool

@@ -231,7 +231,7 @@ class TopicConsumer:
                 raise
             types = ", ".join(f"{one.name}: {one.type}" for one in batch.rows.schema)
             raise UnsupportedType(
-                f"topic {batch.topic}[{batch.partition}] offset {batch.offset}: not all values of"
+                f"{batch.place}: not all values of"
                 f" the columns {types} can be converted ({exc}); leave the column out with"
                 " columns=[...], or use batches()"
             ) from exc

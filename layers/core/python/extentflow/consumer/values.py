@@ -17,7 +17,7 @@ import pyarrow as pa
 from extentflow.columnar import ENCODING, BatchFacts, is_columnar
 from extentflow.columnar.values import decode, no_column
 from extentflow.config.columns import Schema
-from extentflow.consumer.batches import ConsumedBatch
+from extentflow.consumer.batches import ConsumedBatch, place
 from extentflow.errors import AccessDenied, CorruptObject, CorruptRecord, Misconfigured
 from extentflow.formats.avro import decode_values, parse_schema
 from extentflow.formats.avro_columns import DamagedBlock, Record
@@ -91,7 +91,7 @@ class ValueReader:
                 record.value or b"", facts, self.columns, lenient=self.lenient, keys=self.keys
             )
         except (CorruptRecord, AccessDenied, Misconfigured) as exc:
-            raise type(exc)(f"{_place(topic, record)}: {exc}") from exc
+            raise type(exc)(f"{place(topic, record.partition, record.offset)}: {exc}") from exc
         return ConsumedBatch(
             topic, record.partition, rows, record.offset, facts=facts, timestamp=record.timestamp
         )
@@ -104,7 +104,7 @@ class ValueReader:
             if self.columns is not None:
                 rows = _selected(rows, self.columns, lenient=self.lenient)
         except (CorruptRecord, CorruptObject, Misconfigured) as exc:
-            where = f"{_place(topic, first)} to offset {records[-1].offset}"
+            where = f"{place(topic, first.partition, first.offset)} to offset {records[-1].offset}"
             raise type(exc)(f"{where}: {exc}") from exc
         offsets = [record.offset for record in records]
         return ConsumedBatch(
@@ -174,7 +174,3 @@ def _selected(rows: pa.RecordBatch, columns: Sequence[str], *, lenient: bool) ->
     if lacking and not lenient:
         raise Misconfigured(no_column(lacking, rows.schema.names))
     return rows.select([name for name in columns if name not in lacking])
-
-
-def _place(topic: str, record: ConsumedRecord) -> str:
-    return f"topic {topic}[{record.partition}] offset {record.offset}"

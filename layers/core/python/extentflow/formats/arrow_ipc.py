@@ -61,8 +61,11 @@ _BLOCK = struct.Struct("<qi4xq")
 _KIND, _HEADER = 1, 2
 _ROWS, _BUFFERS, _COMPRESSION = 0, 2, 3
 _OF_DICTIONARY, _OF_BATCH = 2, 3
+# Of a dictionary batch.
+_ID, _DATA, _IS_DELTA = 0, 1, 2
 # Of a schema in Schema.fbs, and of a field of it.
 _FIELDS, _DICTIONARY, _CHILDREN = 1, 4, 5
+_OFFSET_BYTES = 4
 _BUFFER, _SIZE = struct.Struct("<qq"), struct.Struct("<q")
 _CONTINUATION, _LENGTH_BYTES = b"\xff" * 4, 4
 _ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
@@ -118,14 +121,24 @@ def _place(data: Buffer, table: int, number: int) -> int:
 
 def _structs(data: Buffer, table: int, number: int, kind: struct.Struct) -> list[tuple[int, ...]]:
     """Return a field of a flatbuffer's table that is a vector of structs."""
+    return [kind.unpack_from(data, at) for at in _elements(data, table, number, kind.size)]
+
+
+def _tables(data: Buffer, table: int, number: int) -> list[int]:
+    """Return the places of the tables of a field that is a vector of them."""
+    return [_target(data, at) for at in _elements(data, table, number, _OFFSET_BYTES)]
+
+
+def _elements(data: Buffer, table: int, number: int, size: int) -> range:
+    """Return where the elements are of a field of a flatbuffer's table that is a vector."""
     at = _place(data, table, number)
     if not at:
-        return []
+        return range(0)
     vector = _target(data, at)
     (count,) = struct.unpack_from("<I", data, vector)
-    if count * kind.size > len(data):
+    if count * size > len(data):
         raise ValueError("a vector that is longer than what holds it")
-    return [kind.unpack_from(data, vector + 4 + kind.size * index) for index in range(count)]
+    return range(vector + 4, vector + 4 + size * count, size)
 
 
 def stated_rows(metadata: Buffer) -> int:
@@ -143,7 +156,7 @@ def stated_dictionary(metadata: Buffer) -> tuple[int, bool]:
     Raises ValueError and struct.error for damaged metadata.
     """
     dictionary = _header(metadata)
-    own, _, delta = (_place(metadata, dictionary, number) for number in range(3))
+    own, delta = (_place(metadata, dictionary, number) for number in (_ID, _IS_DELTA))
     (number,) = _SIZE.unpack_from(metadata, own) if own else (0,)
     return int(number), bool(delta and metadata[delta])
 
@@ -172,17 +185,6 @@ def _header(metadata: Buffer) -> int:
     if not header:
         raise ValueError("a message without a header")
     return _target(metadata, header)
-
-
-def _tables(data: Buffer, table: int, number: int) -> list[int]:
-    """Return the places of a field of a flatbuffer's table that is a vector of tables."""
-    if not (at := _place(data, table, number)):
-        return []
-    vector = _target(data, at)
-    (count,) = struct.unpack_from("<I", data, vector)
-    if count * 4 > len(data):
-        raise ValueError("a vector that is longer than what holds it")
-    return [_target(data, vector + 4 + 4 * index) for index in range(count)]
 
 
 class _Claims:
@@ -214,10 +216,10 @@ class _Claims:
         batch = dictionary = _target(metadata, header)
         if metadata[kind] == _OF_BATCH:
             return _unpacked_bytes(metadata, batch, body)
-        own, data, delta = (_place(metadata, dictionary, number) for number in range(3))
+        data = _place(metadata, dictionary, _DATA)
         claimed = _unpacked_bytes(metadata, _target(metadata, data), body) if data else 0
-        (number,) = struct.unpack_from("<q", metadata, own) if own else (0,)
-        if delta and metadata[delta]:
+        number, adds = stated_dictionary(metadata)
+        if adds:
             claimed += self._dictionaries.get(number, 0)
         self._dictionaries[number] = claimed
         return sum(self._dictionaries.values())

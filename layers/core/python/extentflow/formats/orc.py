@@ -288,7 +288,7 @@ class _StripeReader:
         return min(self.options.batch_rows, SCAN_ROWS)
 
     def _scan(self, rows: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the first `rows` rows without the first `skip`, in batches of about 4 MiB."""
+        """Yield the first `rows` rows without the first `skip`, in batches of `batch_bytes`."""
         end = self.tail.of_one(self.stripe, rows)
         file = ObjectFile(self.source, self.stripe.end, end, self.stripe.start, self.held)
         at, failure = 0, ""

@@ -18,7 +18,7 @@ from extentflow.columnar.values import decode
 from extentflow.config.columnar import ARROW, REST
 from extentflow.config.columnar import NONE as ROWS
 from extentflow.config.connector import ConnectorConfig
-from extentflow.consumer.batches import ConsumedBatch
+from extentflow.consumer.batches import ConsumedBatch, place
 from extentflow.consumer.values import ValueReader
 from extentflow.converters import open_converter
 from extentflow.delivery.deadletters import describe
@@ -209,7 +209,7 @@ class Topics:
                             f" offset {batch.offset} of partition {batch.partition} {kind}; keys of"
                             " these types are not compared"
                         )
-                with located(_place(batch)):
+                with located(batch.place):
                     digests.add(_comparable(batch.rows))
         found = TopicCount(topic, rows, records_read, len(ends), dict(objects))
         if not keys:
@@ -296,7 +296,7 @@ class Topics:
                     group = batch.facts.group
                     columns = tuple(batch.rows.schema.names) if group else None
                     held.columns.setdefault(batch.facts.object, {})[group] = columns
-                    with located(_place(batch)):
+                    with located(batch.place):
                         held.columnar.add(_comparable(batch.rows))
         return held
 
@@ -440,11 +440,8 @@ def _rows_of(topic: str, record: ConsumedRecord) -> tuple[int, str]:
     headers = by_name(record.headers)
     if ENCODING not in headers:
         return int(record.value is not None), ""
-    try:
+    with located(place(topic, record.partition, record.offset)):
         facts = BatchFacts.of(record.headers)
-    except CorruptRecord as exc:
-        where = f"topic {topic}[{record.partition}] offset {record.offset}"
-        raise CorruptRecord(f"{where}: {exc}") from exc
     return (0, "") if facts is None else (facts.rows, facts.object)
 
 
@@ -475,14 +472,10 @@ def _shown(
         for batch in reader.read(topic, [record]):
             count = batch.rows.num_rows
             first = 0 if most is None else max(0, count - most)
-            with located(_place(batch)):
+            with located(batch.place):
                 values = _as_json(batch.rows.slice(first))
             for row, value in enumerate(values.to_pylist(), first):
                 yield ShownRow(record.partition, record.offset, row, record.timestamp, value)
-
-
-def _place(batch: ConsumedBatch) -> str:
-    return f"topic {batch.topic}[{batch.partition}] offset {batch.offset}"
 
 
 def _as_json(rows: pa.RecordBatch) -> pa.Array:
