@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from extentflow.config.worker import WorkerSettings
-from extentflow.sink import Fence, ProducerSettings, Records, RejectedRecord, Sink, SlotProgress
-from extentflow.sink.broker import KafkaBroker
+from extentflow.kafka import Fence, ProducerSettings, Records, RejectedRecord, Sink, SlotProgress
+from extentflow.kafka.broker import KafkaBroker
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import ExtentWorker, prepare_process
 

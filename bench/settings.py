@@ -1,6 +1,6 @@
 """Settings that all sides of every comparison share."""
 
-from extentflow.sink.settings import DEFAULTS
+from extentflow.kafka.settings import DEFAULTS
 
 CORES = 2
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from demo.eventpath import PATIENCE_SECONDS, OverdueError
 from demo.rig import PARTITIONS
-from extentflow.sink.reader import read_committed
+from extentflow.kafka.reading import read_committed
 
 
 def as_json_lines(numbers: range) -> bytes:

@@ -26,7 +26,7 @@ from rich.table import Table
 from demo import tpch
 from demo.frame import ROOT, console, ended
 from demo.rig import Rig, broker_seconds
-from extentflow.config.columns import SCHEMA, written_type
+from extentflow.config.column_lists import SCHEMA, written_type
 from extentflow_local.settings import LocalSettings
 from extentflow_local.toolbox import toolbox
 

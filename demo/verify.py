@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from demo.tpch import Truth, number
-from extentflow.sink.reader import read_committed
+from extentflow.kafka.reading import read_committed
 
 
 @dataclass(frozen=True, slots=True)

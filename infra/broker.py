@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
+from extentflow.kafka import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
 from infra.config import Auth, Cluster
 from infra.grants import Grant
 

@@ -19,7 +19,7 @@ from aws_cdk import aws_wafv2 as waf
 from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
 
-from extentflow.discovery import requests
+from extentflow.http import requests
 from infra.config import Front, Receiver
 from infra.findings import explain
 from infra.functions import LOGS_KEPT

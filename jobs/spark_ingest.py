@@ -9,7 +9,7 @@ looked up there. Exit code 0 only when every job is DONE.
 """
 
 from extentflow.cli import run_alone
-from extentflow.cli.runs import ingest
+from extentflow.cli.run_commands import ingest
 
 if __name__ == "__main__":
     run_alone(ingest)

@@ -21,13 +21,13 @@ import pyorc
 from confluent_kafka import Producer
 
 from bench.process import serve
-from extentflow.aws.secrets import SecretsManager
+from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.config.parsing import parse
 from extentflow.delivery.memory import peak_rss_bytes, tune_allocator
 from extentflow.formats import open_format
+from extentflow.kafka.native import Library, enqueue_arrays
+from extentflow.kafka.settings import DEFAULTS
 from extentflow.model import Extent
-from extentflow.sink.native import Library, enqueue_arrays
-from extentflow.sink.settings import DEFAULTS
 from extentflow.storage import StoreOptions
 from extentflow.storage.local import LocalStore
 from extentflow.storage.ranges import RangeReader

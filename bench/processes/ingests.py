@@ -20,10 +20,10 @@ import boto3
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from bench.process import serve
-from extentflow.consumer.ingestion import PUBLISHING_THREADS
-from extentflow.consumer.partition_files import FILE_BYTES, IngestOptions
-from extentflow.consumer.source import FETCH, POLL_RECORDS, POLL_SECONDS
-from extentflow.services.ingestion import Ingestions
+from extentflow.export.partition_files import FILE_BYTES, IngestOptions
+from extentflow.export.topic_export import PUBLISHING_THREADS
+from extentflow.export.topic_source import FETCH, POLL_RECORDS, POLL_SECONDS
+from extentflow.services.exports import Ingestions
 from extentflow.wiring import Runtime
 
 Store = Callable[[IO[bytes], str], None]

@@ -18,10 +18,10 @@ from pyspark.sql import functions as sql
 
 from bench.process import serve
 from bench.settings import CORES
-from extentflow.cli.lake import COLUMNAR_VALUES, JAVA_OPTIONS, LOCAL
-from extentflow.spark.lake.iceberg import catalog_settings
-from extentflow.spark.lake.service import LakeService, LakeTerms
-from extentflow.spark.lake.session import CATALOG, LakeAddress, as_uri
+from extentflow.cli.lake_command import COLUMNAR_VALUES, JAVA_OPTIONS, LOCAL
+from extentflow.export.lake.iceberg import catalog_settings
+from extentflow.export.lake.lake_query import LakeService, LakeTerms
+from extentflow.export.lake.lake_session import CATALOG, LakeAddress, as_uri
 from extentflow.spark.query import session as open_session
 from extentflow.wiring import Runtime
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bench.process import serve
 from extentflow.converters import open_converter
-from extentflow.sink import ProducerSettings, Records, Sink, SlotProgress
+from extentflow.kafka import ProducerSettings, Records, Sink, SlotProgress
 from extentflow.storage.ranges import WINDOW_BYTES
 from extentflow.wiring import Runtime
 

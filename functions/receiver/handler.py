@@ -13,14 +13,14 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from extentflow.aws.secrets import SecretsManager
+from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.config.files import read_if_present
 from extentflow.config.worker import WorkerSettings, load
 from extentflow.discovery.receiver import Receiver
-from extentflow.discovery.requests import HttpRequest
 from extentflow.discovery.sources import declared
 from extentflow.errors import Misconfigured
-from extentflow.queue.sqs import SqsQueue
+from extentflow.http.requests import HttpRequest
+from extentflow.queue.sqs_queue import SqsQueue
 
 logger = Logger()
 metrics = Metrics()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink import (
+from extentflow.kafka import (
     Broker,
     Fence,
     ProducerSettings,
@@ -22,8 +22,8 @@ from extentflow.sink import (
     Sink,
     SlotProgress,
 )
-from extentflow.sink.headers import HeaderColumns, HeaderLists, Headers
-from extentflow.sink.reader import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.record_headers import HeaderColumns, HeaderLists, Headers
 
 EXACTLY_ONCE = ProducerSettings()
 AT_LEAST_ONCE = ProducerSettings(exactly_once=False)

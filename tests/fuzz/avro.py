@@ -30,7 +30,7 @@ from tests.fuzz.targets import Target
 from tests.laws import avro_cases
 
 from extentflow.formats import Format, FormatOptions
-from extentflow.formats.avro import Avro
+from extentflow.formats.avro.avro_format import Avro
 
 _WHEN = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 _MARKER = avro_cases.MARKER

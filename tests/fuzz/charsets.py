@@ -8,7 +8,7 @@ from tests.fuzz.targets import Target
 from tests.laws import charset_cases
 from tests.laws.laws import FormatCase
 
-from extentflow.formats.charsets import Charset
+from extentflow.formats.text.charsets import Charset
 
 _CASES = Cases.of([case for case in charset_cases.CASES if case.options.compression == "none"])
 # Formats with a delimiter or with lines to skip are compared among themselves only.

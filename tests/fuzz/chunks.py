@@ -8,7 +8,7 @@ from tests.fuzz.objects import outcome_of, require_laws, sizes
 from tests.fuzz.targets import Target
 
 from extentflow.formats import Format, FormatOptions
-from extentflow.formats.raw_bytes import BytesOptions, RawBytes
+from extentflow.formats.bytes_format import BytesOptions, RawBytes
 
 _BODIES = (b"x", b"a,b\n1,2\n\xff", bytes(23), bytes(range(256)))
 

@@ -19,12 +19,12 @@ from tests.fuzz.mutations import (
 from tests.fuzz.targets import Target
 from tests.support.registry import decoded, without_logical_types
 
+from extentflow.arrays.interleave import join_rows
 from extentflow.config.registry import AvroOptions
-from extentflow.converters.avro_columns import EVERY_ROW, record_writer
-from extentflow.converters.avro_columns import Target as Limits
+from extentflow.converters.avro_encoding import EVERY_ROW, record_writer
+from extentflow.converters.avro_encoding import Target as Limits
 from extentflow.converters.avro_schema import parse_schema, record_schema
-from extentflow.converters.confluent import ConfluentRegistry
-from extentflow.converters.interleave import join_rows
+from extentflow.converters.confluent_registry import ConfluentRegistry
 from extentflow.converters.names import Names
 
 _NAMES = Names(scrub=True)

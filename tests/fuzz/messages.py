@@ -24,13 +24,13 @@ from extentflow.discovery import stalled_jobs
 from extentflow.discovery.listing import POSITIONS, SEEN
 from extentflow.engines.emr import submitted
 from extentflow.errors import ExtentflowError
+from extentflow.kafka import SlotProgress
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.dynamodb import DynamoLedger
 from extentflow.model import Extent, ObjectVersion
 from extentflow.queue.consumer import read_extent
 from extentflow.queue.dispatch import body_of
 from extentflow.retry import Clock, RetryPolicy
-from extentflow.sink import SlotProgress
 from extentflow.spark import drain
 
 _VERSION = ObjectVersion("landing", "in/ü 1.csv", "v1", "abc", 10_000)

@@ -18,7 +18,7 @@ from tests.fuzz.targets import Target
 from extentflow.discovery import documents, sources
 from extentflow.discovery.notifications import parse_notification
 from extentflow.discovery.receiver import Receiver
-from extentflow.discovery.requests import HttpRequest
+from extentflow.http.requests import HttpRequest
 from extentflow.queue import UNSENDABLE, Backfill
 from extentflow.retry import Clock
 

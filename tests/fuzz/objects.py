@@ -23,7 +23,7 @@ from extentflow.converters import open_converter
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.formats import Format
-from extentflow.sink import Records
+from extentflow.kafka import Records
 from extentflow.testing.stores import MemorySource
 
 _MOST_BYTES = 4_000

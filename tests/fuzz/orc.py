@@ -16,8 +16,8 @@ from tests.fuzz.targets import Target
 from tests.laws.orc_cases import by_pyarrow, by_pyorc
 
 from extentflow.formats import FormatOptions
-from extentflow.formats.orc import Orc, Tail, read_tail
-from extentflow.formats.orc_metadata import (
+from extentflow.formats.orc.orc_format import Orc, Tail, read_tail
+from extentflow.formats.orc.orc_metadata import (
     Fields,
     number_of,
     parse_fields,

@@ -33,8 +33,8 @@ from tests.laws.parquet_bytes import (
 
 from extentflow.config.specs import Ranges
 from extentflow.formats import FormatOptions
-from extentflow.formats.parquet import Parquet
-from extentflow.formats.parquet_footer import Footers
+from extentflow.formats.parquet.footer import Footers
+from extentflow.formats.parquet.parquet_format import Parquet
 
 _ROWS = 12
 _FRAME_BYTES = 8

@@ -186,7 +186,7 @@ for group in (plugins.FORMATS, plugins.CONVERTERS, plugins.TRANSFORMS, plugins.P
               plugins.STORES):
     adapters = plugins.Registry(group, "adapter", is_adapter=lambda found: True)
     assert all(adapters.get(name) for name in adapters.names())
-from extentflow.formats.parquet_keys import FileKeys
+from extentflow.formats.parquet.column_keys import FileKeys
 from pyarrow.parquet.encryption import create_encryption_properties
 pq.write_table(pa.table({{"a": [4]}}), file := io.BytesIO(),
                encryption_properties=create_encryption_properties(b"of one footer.16"))

@@ -9,9 +9,9 @@ from tests.infra.conftest import Templates
 from tests.support.synthesis import BEHIND_WAF, PLAIN, SOURCES_ARN, Bench, of_type
 
 from extentflow.discovery.receiver import Receiver as Answering
-from extentflow.discovery.requests import HttpRequest
 from extentflow.discovery.sources import SecretPathProof, Source
 from extentflow.errors import Misconfigured
+from extentflow.http.requests import HttpRequest
 
 ACL, METHOD = "AWS::WAFv2::WebACL", "AWS::ApiGateway::Method"
 

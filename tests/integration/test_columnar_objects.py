@@ -22,10 +22,10 @@ from tests.support.real import Crash, Hooked, at, crash, nothing, take_over, wor
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import ProducerSpent
 from extentflow.formats import Chunk, StoredRows
-from extentflow.formats.parquet import Parquet
+from extentflow.formats.parquet.parquet_format import Parquet
 from extentflow.jobs.run import RunReport
 from extentflow.model import Extent
-from extentflow.services.deadletters import DeadLetterQueue
+from extentflow.services.dead_letter_queues import DeadLetterQueue
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from tests.support.real import Crash, at, crash, run_here, take_over, the_job
 from tests.support.waiting import eventually
 
 from extentflow.cli import app, run_command_line
+from extentflow.kafka import ProducerSettings, SlotProgress
 from extentflow.model import Job
 from extentflow.services.runs import Runs
-from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from tests.support.delivery import Delivery, joined, numbered_lines
 from tests.support.eventpath import Ending, Ground
 from tests.support.waiting import eventually
 
-from extentflow.sink import JOBS_TOPIC
+from extentflow.kafka import JOBS_TOPIC
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from py4j.java_gateway import JavaGateway
 from tests.support.connect_json import Milliseconds, Unfit, connect_value, read_envelope
 from tests.unit.converters.arrow_cases import any_case
 
-from extentflow.converters.envelope import envelope_converter
+from extentflow.converters.json_converter import envelope_converter
 from extentflow_local.settings import LocalSettings
 from extentflow_local.toolbox import toolbox
 

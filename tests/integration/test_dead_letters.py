@@ -11,9 +11,9 @@ import pytest
 from tests.support.delivery import PROGRAM, Delivery
 from tests.support.waiting import AWAITED_SECONDS
 
-from extentflow.services.deadletters import DeadLetterQueue
-from extentflow.sink import ProducerSettings, Records, RejectedRecord, Sink, SlotProgress
-from extentflow.sink.broker import KafkaBroker, KafkaFence
+from extentflow.kafka import ProducerSettings, Records, RejectedRecord, Sink, SlotProgress
+from extentflow.kafka.broker import KafkaBroker, KafkaFence
+from extentflow.services.dead_letter_queues import DeadLetterQueue
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from tests.contracts.sink import EXACTLY_ONCE, PROGRESS, lines, values_of
 from tests.support.secured import QUICK, Secured, secured_stack
 
-from extentflow.sink import JOBS_TOPIC
-from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.reader import read_committed
+from extentflow.kafka import JOBS_TOPIC
+from extentflow.kafka.broker import KafkaBroker
+from extentflow.kafka.reading import read_committed
 
 pytestmark = pytest.mark.secured
 

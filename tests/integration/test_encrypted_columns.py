@@ -20,7 +20,7 @@ from extentflow.columnar import BatchFacts
 from extentflow.config.worker import variable
 from extentflow.consumer import TopicConsumer
 from extentflow.errors import AccessDenied
-from extentflow.formats.parquet_keys import MasterKeys, decryption_properties
+from extentflow.formats.parquet.column_keys import MasterKeys, decryption_properties
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from tests.support.delivery import Delivery, joined, numbered_lines
 
-from extentflow.sink.reader import read_committed
+from extentflow.kafka.reading import read_committed
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from tests.support.real import run_here
 from tests.support.spark import MARKS, end_jvm
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
-from extentflow.config.columns import JSON_SCHEMA
+from extentflow.config.column_lists import JSON_SCHEMA
 from extentflow.config.registry import RegistryOptions
 from extentflow.engines import spark as engine
 from extentflow.errors import (
@@ -40,13 +40,13 @@ from extentflow.errors import (
     Misconfigured,
     UnsupportedFormat,
 )
-from extentflow.spark.lake import data_files, iceberg
-from extentflow.spark.lake.iceberg import IcebergTable, catalog_settings
-from extentflow.spark.lake.options import ValueOptions
-from extentflow.spark.lake.parquet import ParquetFolder
-from extentflow.spark.lake.service import Delivered, LakeService, LakeTerms
-from extentflow.spark.lake.session import as_uri
-from extentflow.spark.lake.target import TableState, Target
+from extentflow.export.lake import data_files, iceberg
+from extentflow.export.lake.iceberg import IcebergTable, catalog_settings
+from extentflow.export.lake.lake_options import ValueOptions
+from extentflow.export.lake.lake_query import Delivered, LakeService, LakeTerms
+from extentflow.export.lake.lake_session import as_uri
+from extentflow.export.lake.lake_target import TableState, Target
+from extentflow.export.lake.parquet_folder import ParquetFolder
 from extentflow.wiring.folders import open_folder
 from extentflow.wiring.options import aws_kms
 from extentflow_local.settings import LocalSettings

@@ -20,14 +20,14 @@ from tests.support.waiting import running_seconds
 
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import LedgerUnavailable, Misconfigured
+from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim, ExtentItem, JobProgress, LedgerOptions, Settlement
 from extentflow.ledger.dynamodb import KEY_SCHEMA, DynamoLedger
 from extentflow.ledger.dynamodb_calls import connect
-from extentflow.ledger.extents import FIELDS, extent_key
+from extentflow.ledger.extent_store import FIELDS, extent_key
 from extentflow.ledger.items import Write, lay_out
 from extentflow.model import ExtentState, JobState
 from extentflow.retry import Clock, RetryPolicy
-from extentflow.sink import ProducerSettings
 from extentflow.testing.broker import MemoryBroker
 
 if TYPE_CHECKING:

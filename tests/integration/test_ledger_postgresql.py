@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.extents import slot_key
+from extentflow.ledger.extent_store import slot_key
 from extentflow.ledger.sql import SqlLedger, _number
 from extentflow.retry import RetryPolicy
 from extentflow_local.stack import Stack

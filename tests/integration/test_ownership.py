@@ -12,9 +12,9 @@ from tests.support.real import Crash, at, crash, replay_here, run_here, take_ove
 from tests.support.waiting import eventually
 
 from extentflow.errors import Conflict, Fenced, ProgressUnknown
+from extentflow.kafka import Records
 from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
-from extentflow.sink import Records
 from extentflow_local.stack import Stack
 
 if TYPE_CHECKING:

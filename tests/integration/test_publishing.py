@@ -12,8 +12,8 @@ from tests.support.real import replay_here, run_here
 from extentflow.errors import SinkUnavailable
 from extentflow.jobs.events import JobEvents
 from extentflow.jobs.publishers import KafkaJobEvents
+from extentflow.kafka import JOBS_TOPIC
 from extentflow.model import Job, JobState
-from extentflow.sink import JOBS_TOPIC
 from extentflow.wiring.functions import open_job_events, publish_pending
 from extentflow_local.stack import Stack
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.contracts.queue import HandleContract, MissingQueueContract, QueueContract
 
-from extentflow.queue.sqs import SqsQueue
+from extentflow.queue.sqs_queue import SqsQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from tests.support.protobuf import decode, message_class, plain
 
 from extentflow.config.registry import AvroOptions, ProtobufOptions
 from extentflow.converters import Destination, open_converter
-from extentflow.converters.registry import SettledSchemas
+from extentflow.converters.schema_registry import SettledSchemas
 from extentflow.converters.subjects import open_registry
 from extentflow.errors import IncompatibleSchema, RegistryUnavailable
 from extentflow_local.stack import Stack

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.support.protobuf import decode, message_class
 
-from extentflow.aws.secrets import SecretsManager
+from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.config.parsing import parse
 from extentflow.converters.subjects import open_registry
 from extentflow.errors import RegistryUnavailable

@@ -29,8 +29,8 @@ from tests.support.real import (
 )
 from tests.support.waiting import eventually, running_seconds
 
+from extentflow.kafka.record_headers import by_name
 from extentflow.model import ExtentState, JobState
-from extentflow.sink.headers import by_name
 from extentflow.testing.broker import java_partition
 from extentflow_local.stack import Stack
 

@@ -20,7 +20,7 @@ from tests.support.delivery import PROGRAM
 from tests.support.eventpath import Ground
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
-from extentflow.sink.reader import read_committed
+from extentflow.kafka.reading import read_committed
 from extentflow_local.ports import free_run
 from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
 

@@ -32,12 +32,12 @@ from tests.support.delivery import is_stable
 from tests.support.waiting import running_seconds
 
 from extentflow.errors import Fenced, Misconfigured, ProgressUnknown, SinkUnavailable
-from extentflow.sink import PROGRESS_TOPIC, ProducerSettings, SlotProgress
-from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.native import Library, trusted_library
-from extentflow.sink.reader import ConsumedRecord, read_committed
-from extentflow.sink.settings import Timeouts
-from extentflow.sink.transaction import group_metadata
+from extentflow.kafka import PROGRESS_TOPIC, ProducerSettings, SlotProgress
+from extentflow.kafka.broker import KafkaBroker
+from extentflow.kafka.native import Library, trusted_library
+from extentflow.kafka.reading import ConsumedRecord, read_committed
+from extentflow.kafka.settings import Timeouts
+from extentflow.kafka.transaction import group_metadata
 from extentflow_local.services.kafka import Kafka
 from extentflow_local.stack import Stack
 
@@ -383,8 +383,8 @@ def test_the_longest_metadata_that_is_allowed_is_read_back(cluster: KafkaCluster
 WORKER = """
 import sys
 import pyarrow as pa
-from extentflow.sink import ProducerSettings, SlotProgress, Records
-from extentflow.sink.broker import KafkaBroker
+from extentflow.kafka import ProducerSettings, SlotProgress, Records
+from extentflow.kafka.broker import KafkaBroker
 
 servers, identity, topic = sys.argv[1:]
 settings = {"bootstrap.servers": servers, "retry.backoff.ms": "1000"}

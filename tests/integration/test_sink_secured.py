@@ -16,9 +16,9 @@ from tests.support.waiting import eventually, running_seconds
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured, SinkUnavailable
-from extentflow.sink import PROGRESS_TOPIC, ProducerSettings
-from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.reader import read_committed
+from extentflow.kafka import PROGRESS_TOPIC, ProducerSettings
+from extentflow.kafka.broker import KafkaBroker
+from extentflow.kafka.reading import read_committed
 from extentflow.wiring import Runtime
 
 pytestmark = pytest.mark.secured

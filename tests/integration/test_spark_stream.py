@@ -21,9 +21,10 @@ from tests.support.spark import kill_python_workers
 from tests.support.waiting import AWAITED_SECONDS, eventually, running_seconds
 
 from extentflow.engines import spark as engine
+from extentflow.engines.spark import QueryFailed
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
-from extentflow.spark.query import QueryFailed, Service, Terms, Triggered
+from extentflow.spark.query import Service, Terms, Triggered
 from extentflow.spark.tasks import request_stop
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue

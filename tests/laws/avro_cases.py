@@ -8,7 +8,7 @@ import fastavro
 from tests.laws.laws import FormatCase, Sample
 
 from extentflow.formats import row_factor
-from extentflow.formats.avro import Avro
+from extentflow.formats.avro.avro_format import Avro
 
 MARKER = bytes(range(0xA0, 0xB0))
 

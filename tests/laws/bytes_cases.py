@@ -4,7 +4,7 @@ from functools import partial
 
 from tests.laws.laws import FormatCase, Sample
 
-from extentflow.formats.raw_bytes import BytesOptions, RawBytes
+from extentflow.formats.bytes_format import BytesOptions, RawBytes
 
 BODIES = {"one": b"x", "text": b"a,b\n1,2\n\xff", "zeros": bytes(23)}
 LARGE = bytes(range(256)) * 300

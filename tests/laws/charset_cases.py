@@ -9,9 +9,9 @@ from tests.laws.laws import FormatCase, Sample
 from tests.laws.line_cases import _members, csv_sample
 
 from extentflow.formats import Format, FormatOptions
-from extentflow.formats.csv import CsvOptions, open_csv
-from extentflow.formats.jsonl import JsonlOptions, open_jsonl
-from extentflow.formats.line_format import TextOptions, open_text
+from extentflow.formats.csv.csv_format import CsvOptions, open_csv
+from extentflow.formats.json.jsonl_format import JsonlOptions, open_jsonl
+from extentflow.formats.text.text_format import TextOptions, open_text
 
 LINES = ("ab", "", "x\ry", "last")
 # Characters whose UTF-16 holds bytes 0x0A and 0x0D at the wrong places, and a pair of surrogates.

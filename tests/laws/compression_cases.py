@@ -25,8 +25,8 @@ from tests.laws.line_cases import (
 )
 
 from extentflow.formats import FormatOptions
-from extentflow.formats.jsonl import open_jsonl
-from extentflow.formats.line_format import TextOptions, open_text
+from extentflow.formats.json.jsonl_format import open_jsonl
+from extentflow.formats.text.text_format import TextOptions, open_text
 
 END_MARKER = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 

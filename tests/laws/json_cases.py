@@ -9,9 +9,9 @@ from functools import partial
 from tests.laws.laws import FormatCase, Sample
 from tests.laws.line_cases import _packed
 
-from extentflow.config.columns import JSON_SCHEMA
+from extentflow.config.column_lists import JSON_SCHEMA
 from extentflow.formats import Format, FormatOptions
-from extentflow.formats.json_documents import JsonOptions, open_json
+from extentflow.formats.json.json_format import JsonOptions, open_json
 
 BOM = b"\xef\xbb\xbf"
 

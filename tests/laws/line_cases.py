@@ -13,11 +13,11 @@ from decimal import Decimal
 import zstandard
 from tests.laws.laws import FormatCase, Sample
 
-from extentflow.config.columns import JSON_SCHEMA
+from extentflow.config.column_lists import JSON_SCHEMA
 from extentflow.formats import Format, FormatOptions
-from extentflow.formats.csv import CsvOptions, open_csv
-from extentflow.formats.jsonl import JsonlOptions, open_jsonl
-from extentflow.formats.line_format import open_text
+from extentflow.formats.csv.csv_format import CsvOptions, open_csv
+from extentflow.formats.json.jsonl_format import JsonlOptions, open_jsonl
+from extentflow.formats.text.text_format import open_text
 
 BOM = b"\xef\xbb\xbf"
 

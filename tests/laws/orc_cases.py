@@ -9,8 +9,8 @@ from pyarrow import orc
 from tests.laws.laws import FormatCase, Sample
 from tests.laws.parquet_cases import wide_table
 
-from extentflow.formats.orc import Orc, read_tail
-from extentflow.formats.orc_metadata import parse_fields, write_fields
+from extentflow.formats.orc.orc_format import Orc, read_tail
+from extentflow.formats.orc.orc_metadata import parse_fields, write_fields
 from extentflow.testing.stores import MemorySource
 
 

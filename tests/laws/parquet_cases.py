@@ -10,8 +10,8 @@ from tests.laws.laws import FormatCase, Sample, chunks
 
 from extentflow.config.specs import Ranges
 from extentflow.formats import BadRecord, Format, FormatOptions
-from extentflow.formats.parquet import Parquet
-from extentflow.formats.parquet_footer import Footers
+from extentflow.formats.parquet.footer import Footers
+from extentflow.formats.parquet.parquet_format import Parquet
 from extentflow.testing.stores import MemorySource
 
 

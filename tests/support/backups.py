@@ -12,7 +12,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from extentflow.sink.headers import Headers
+from extentflow.kafka.record_headers import Headers
 
 RESTORE = {
     "message.key": "column:key",

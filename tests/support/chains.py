@@ -9,12 +9,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from extentflow.aws.secrets import SecretsManager
+from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.config.parsing import parse, to_map
 from extentflow.delivery.pipeline import ConvertedChunk
 from extentflow.formats import open_format
+from extentflow.kafka.record_headers import by_name
 from extentflow.model import Extent, ObjectVersion
-from extentflow.sink.headers import by_name
 from extentflow.testing.stores import MemorySource
 from extentflow.wiring import options
 from extentflow.wiring.extents import pipeline

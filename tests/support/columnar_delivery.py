@@ -18,7 +18,7 @@ from tests.support.delivery import Delivery
 
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.values import decode
-from extentflow.sink.reader import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord
 
 Row = dict[str, Any]
 

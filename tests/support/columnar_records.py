@@ -12,8 +12,8 @@ from extentflow.columnar import BatchFacts
 from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.columnar.schemas import identity
 from extentflow.columnar.values import encoder
-from extentflow.formats.parquet_keys import KeyService
-from extentflow.sink.reader import ConsumedRecord
+from extentflow.formats.parquet.column_keys import KeyService
+from extentflow.kafka.reading import ConsumedRecord
 
 
 def facts(rows: int, schema: pa.Schema, encoding: str = "parquet") -> BatchFacts:

@@ -25,10 +25,10 @@ from extentflow.config.worker import WorkerSettings, variable
 from extentflow.discovery import Arrival, Dialect
 from extentflow.engines import Engine, RunListener, Task
 from extentflow.jobs.run import JobRunner, RunReport
+from extentflow.kafka import ProducerSettings
+from extentflow.kafka.reading import ConsumedRecord, read_committed
 from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
-from extentflow.sink import ProducerSettings
-from extentflow.sink.reader import ConsumedRecord, read_committed
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.functions import QUEUES, open_arrival_handler
 from extentflow_local.stack import Stack

@@ -42,7 +42,7 @@ from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.queue.consumer import PAUSED_RECEIVES
 from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.queue.redrive import redrive
-from extentflow.queue.sqs import SqsQueue
+from extentflow.queue.sqs_queue import SqsQueue
 from extentflow.retry import Clock
 from extentflow.testing.services import MemoryQueue
 from extentflow.wiring import Runtime

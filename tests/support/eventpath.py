@@ -28,7 +28,7 @@ from extentflow.config.worker import WorkerSettings, load, variable
 from extentflow.ledger import ExtentItem
 from extentflow.model import Job, JobState
 from extentflow.queue import Depth
-from extentflow.queue.sqs import SqsQueue
+from extentflow.queue.sqs_queue import SqsQueue
 from extentflow_local.emr.service import EmrServerless
 from extentflow_local.event_path import emr_environment, forward_run_events
 from extentflow_local.event_source.deployment import Deployment, Queue

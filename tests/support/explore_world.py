@@ -41,10 +41,10 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.formats import ResumePoints
+from extentflow.kafka import SlotProgress
 from extentflow.ledger import ExtentItem, JobProgress
 from extentflow.ledger.items import Items
 from extentflow.model import Extent, ExtentState, JobState, Outcome
-from extentflow.sink import SlotProgress
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger

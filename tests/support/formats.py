@@ -29,7 +29,7 @@ from tests.support.protobuf import decode, message_class
 from tests.support.protobuf_values import member, seen
 from tests.support.registry import RegistryDouble, decoded
 
-from extentflow.sink.reader import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from extentflow.sink.reader import ConsumedRecord
-from extentflow.spark.lake.rows import KAFKA_COLUMNS
+from extentflow.export.lake.lake_rows import KAFKA_COLUMNS
+from extentflow.kafka.reading import ConsumedRecord
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _TYPES = (pa.string(), pa.int32(), pa.int64(), pa.binary(), pa.list_(_HEADER))

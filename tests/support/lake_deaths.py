@@ -16,10 +16,10 @@ from typing import Any
 from pyspark import SparkContext
 
 from extentflow.cli import run_alone
-from extentflow.cli.lake import lake
-from extentflow.spark.lake.iceberg import IcebergTable
-from extentflow.spark.lake.parquet import COMMIT, Entry, ParquetFolder
-from extentflow.spark.lake.service import LakeService
+from extentflow.cli.lake_command import lake
+from extentflow.export.lake.iceberg import IcebergTable
+from extentflow.export.lake.lake_query import LakeService
+from extentflow.export.lake.parquet_folder import COMMIT, Entry, ParquetFolder
 
 
 def die() -> None:

@@ -11,15 +11,15 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from extentflow.converters import Converter
-from extentflow.delivery.deadletters import DeadLetters
+from extentflow.delivery.dead_letters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.formats import BadRecord, Chunk, Format
 from extentflow.jobs.planner import JobRequest, Planner
+from extentflow.kafka import ProducerSettings
 from extentflow.model import Extent, Job, ObjectVersion
 from extentflow.retry import Clock
-from extentflow.sink import ProducerSettings
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.testing.broker import MemoryBroker

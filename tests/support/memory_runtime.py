@@ -12,8 +12,7 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.runner import run_extent
 from extentflow.errors import Misconfigured
-from extentflow.model import ExtentState, Job, JobState
-from extentflow.sink import (
+from extentflow.kafka import (
     JOBS_TOPIC,
     SCHEMAS_TOPIC,
     ProducerSettings,
@@ -21,7 +20,8 @@ from extentflow.sink import (
     Sink,
     SlotProgress,
 )
-from extentflow.sink.topics import NewTopics, TopicFacts
+from extentflow.kafka.topic_admin import NewTopics, TopicFacts
+from extentflow.model import ExtentState, Job, JobState
 from extentflow.storage import ObjectStore
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger

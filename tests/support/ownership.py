@@ -10,10 +10,10 @@ from tests.support.memory_delivery import TOPIC, World
 
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import LedgerUnavailable
+from extentflow.kafka import Broker, ProducerSettings, Records, SlotProgress
 from extentflow.ledger import Claim, SlotItem
 from extentflow.model import Extent
 from extentflow.retry import Clock
-from extentflow.sink import Broker, ProducerSettings, Records, SlotProgress
 from extentflow.testing.broker import MemoryBroker
 
 CLIENT = ProducerSettings()

@@ -16,8 +16,8 @@ from extentflow.delivery.pipeline import Pipeline
 from extentflow.engines import RunListener
 from extentflow.formats import Chunk, Format, open_format
 from extentflow.jobs.run import RunReport, known_job
+from extentflow.kafka.sinks import FlushingSink, TransactionalSink
 from extentflow.model import Content, Extent, Job, ObjectVersion
-from extentflow.sink.sinks import FlushingSink, TransactionalSink
 from extentflow.storage import RangeSource
 from extentflow.wiring import Runtime, options
 from extentflow.wiring.extents import ExtentSetup, ExtentWorker

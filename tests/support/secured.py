@@ -33,8 +33,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.support.waiting import eventually
 
-from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.settings import Timeouts
+from extentflow.kafka.broker import KafkaBroker
+from extentflow.kafka.settings import Timeouts
 from extentflow_local.ports import free_run
 from extentflow_local.services import Service
 from extentflow_local.services.kafka import Kafka

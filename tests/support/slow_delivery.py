@@ -21,10 +21,10 @@ from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.runner import TransactionLimits, run_extent
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import Retryable
+from extentflow.kafka import Records
+from extentflow.kafka.broker import KafkaBroker
 from extentflow.model import Extent
 from extentflow.retry import Clock
-from extentflow.sink import Records
-from extentflow.sink.broker import KafkaBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow_local.ports import HOST, free_run
 from extentflow_local.services.kafka import Kafka

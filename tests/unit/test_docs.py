@@ -20,7 +20,7 @@ from extentflow.config.parsing import connector_table
 from extentflow.config.worker import CONFIG_VARIABLE, variable
 from extentflow.config.worker import TABLE as WORKER_KEYS
 from extentflow.discovery.sources import declared
-from extentflow.sink import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
+from extentflow.kafka import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
 from extentflow.wiring import check_connector
 
 ROOT = Path(__file__).parents[2]

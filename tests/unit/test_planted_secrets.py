@@ -26,12 +26,12 @@ from extentflow.config.worker import load as load_settings
 from extentflow.delivery.runner import run_extent
 from extentflow.errors import ExtentflowError
 from extentflow.jobs.addresses import KeyScope
+from extentflow.kafka import JOBS_TOPIC
+from extentflow.kafka.broker import KafkaBroker
+from extentflow.kafka.settings import Timeouts
 from extentflow.model import ExtentState, JobState
 from extentflow.services.connectors import Connectors
 from extentflow.services.runs import EngineChoice, Runs
-from extentflow.sink import JOBS_TOPIC
-from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.settings import Timeouts
 from extentflow.wiring.extents import delivery_context
 
 PLANTED = "hunter2-PLANTED"

@@ -2,7 +2,7 @@
 
 from http.server import BaseHTTPRequestHandler
 
-from extentflow.discovery.serving import AnyMethod, Handler, HttpServer
+from extentflow.http.serving import AnyMethod, Handler, HttpServer
 from extentflow_local.ports import HOST
 
 __all__ = ["AnyMethod", "Handler", "LoopbackServer"]

@@ -19,7 +19,7 @@ from bench.process import WarmProcess
 from bench.processes.payloads import payloads
 
 import extentflow.wiring  # noqa: F401 - registers converters
-from extentflow.sink import ProducerSettings, Records, SlotProgress
+from extentflow.kafka import ProducerSettings, Records, SlotProgress
 from extentflow.testing.broker import MemoryBroker
 
 

@@ -10,8 +10,8 @@ from bench.synthetic import Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
 
 from extentflow.formats import Format, FormatOptions
-from extentflow.formats.line_format import open_text
-from extentflow.formats.parquet import Parquet
+from extentflow.formats.parquet.parquet_format import Parquet
+from extentflow.formats.text.text_format import open_text
 from extentflow.jobs.planner import MAX_TEXT_EXTENTS, PAGE_EXTENTS, JobRequest, Planner
 from extentflow.model import Extent, Job, JobState
 from extentflow.queue import Queue

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from extentflow.errors import BucketGone, ObjectChanged, ObjectGone
 from extentflow.formats import FormatOptions
-from extentflow.formats.parquet import Parquet
+from extentflow.formats.parquet.parquet_format import Parquet
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import Listed
 from extentflow.storage.ranges import MAX_READ_BYTES, RangeReader

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import pytest
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
-from extentflow.cli import app, output, run_command_line, runs
+from extentflow.cli import app, output, run_command_line
+from extentflow.cli import run_commands as runs
 from extentflow.engines import Engine
 from extentflow.model import JobState
 from extentflow.services.runs import RunControl, Runs

@@ -10,14 +10,15 @@ import pytest
 from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
-from extentflow.cli import app, output, run_command_line, runs
+from extentflow.cli import app, output, run_command_line
+from extentflow.cli import run_commands as runs
+from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Job, JobState
 from extentflow.services.runs import AGAIN, RunControl, Runs
-from extentflow.sink.topics import NewTopics
 from extentflow.storage import StoreOptions
 from extentflow.storage.local import LocalStore
-from extentflow.wiring.deadletters import open_redelivery
 from extentflow.wiring.extents import delivery_context
+from extentflow.wiring.redeliveries import open_redelivery
 
 IN = f"s3://{BUCKET}/c/"
 TOPIC = ("--topic", "orders")

@@ -9,7 +9,7 @@ from tests.unit.delivery.test_columnvalues import IN_GROUPS, SETTINGS, chunk_of,
 from extentflow.delivery.columnvalues import ColumnValues
 from extentflow.errors import BatchTooLarge
 from extentflow.formats import BadRecord
-from extentflow.sink import RejectedRecord
+from extentflow.kafka import RejectedRecord
 
 
 @pytest.mark.parametrize("shift", [0, -1000])

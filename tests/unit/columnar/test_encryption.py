@@ -28,7 +28,7 @@ from extentflow.errors import (
     Misconfigured,
     UnsupportedType,
 )
-from extentflow.formats.parquet_keys import KeyService, MasterKeys
+from extentflow.formats.parquet.column_keys import KeyService, MasterKeys
 
 OLD, NEW = b"o" * 16, b"n" * 32
 KEYS = MasterKeys((("old", OLD),))

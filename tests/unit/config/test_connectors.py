@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from extentflow import plugins
 from extentflow.config import specs
-from extentflow.config.columns import MessageKey, arrow_type, written_type
+from extentflow.config.column_lists import MessageKey, arrow_type, written_type
 from extentflow.config.connector import SPLIT_COMPRESSIONS, ConnectorConfig
 from extentflow.config.envelope import JsonOptions
 from extentflow.config.parsing import connector_table, parse, to_map
@@ -19,7 +19,7 @@ from extentflow.config.specs import FORMATS, FormatSpec
 from extentflow.config.table import key
 from extentflow.config.types import whole
 from extentflow.errors import Misconfigured, UnsupportedFormat, quoted
-from extentflow.formats.csv import CsvOptions
+from extentflow.formats.csv.csv_format import CsvOptions
 from extentflow.model import Content, ObjectVersion
 from extentflow.plugins import EntryPoint
 

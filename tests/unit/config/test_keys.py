@@ -17,7 +17,7 @@ from extentflow.config.files import load, parse_text
 from extentflow.config.secrets import Reference, resolve
 from extentflow.config.types import SIZE, Kind, choice, or_word, seconds
 from extentflow.errors import CredentialsUnavailable, Misconfigured
-from extentflow.sink.settings import refusals
+from extentflow.kafka.settings import refusals
 
 ROOT = Path(__file__).parents[3]
 NAMES = st.text(string.ascii_lowercase + ".", min_size=1, max_size=12)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.columnar.test_values import ARRAYS, batch_of
 
-from extentflow.consumer.batches import dicts
+from extentflow.consumer.row_batches import dicts
 from extentflow.errors import UnsupportedType
 
 DAYS = [date.min.toordinal(), date(1970, 1, 1).toordinal(), date.max.toordinal()]

@@ -17,10 +17,10 @@ import pytest
 from tests.support.columnar_topics import Value, columnar
 
 from extentflow.consumer import TopicConsumer
-from extentflow.consumer.batches import Position
-from extentflow.consumer.topics import Place
+from extentflow.consumer.row_batches import Position
+from extentflow.consumer.topic_consumer import Place
 from extentflow.errors import Misconfigured, UnsupportedType
-from extentflow.sink.reader import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord
 
 # Not a double.
 LARGE = 2**53 + 1

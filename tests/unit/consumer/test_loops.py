@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from extentflow.consumer import TopicConsumer, topics
-from extentflow.consumer.topics import Place
+from extentflow.consumer import TopicConsumer
+from extentflow.consumer import topic_consumer as topics
+from extentflow.consumer.topic_consumer import Place
 from extentflow.errors import SinkUnavailable
-from extentflow.sink.reader import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord
 
 
 class Fetched(TopicConsumer):

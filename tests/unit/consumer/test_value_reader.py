@@ -12,11 +12,11 @@ from extentflow.columnar import ENCODING, ENCODINGS, ROWS, BatchFacts
 from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.columnar.schemas import identity
 from extentflow.columnar.values import encoder
-from extentflow.config.columns import JSON_SCHEMA
-from extentflow.consumer.values import ValueReader
+from extentflow.config.column_lists import JSON_SCHEMA
+from extentflow.consumer.value_reader import ValueReader
 from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured
-from extentflow.formats.parquet_keys import MasterKeys
-from extentflow.sink.reader import ConsumedRecord
+from extentflow.formats.parquet.column_keys import MasterKeys
+from extentflow.kafka.reading import ConsumedRecord
 
 ROWS_OF = pa.record_batch({"id": pa.array(range(5)), "text": ["a", None, "ä", "", "e"]})
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}

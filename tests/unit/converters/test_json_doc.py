@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from extentflow.converters.envelope import envelope_converter
-from extentflow.converters.json import json_converter
+from extentflow.converters.json_converter import envelope_converter
+from extentflow.converters.json_encoding import json_converter
 
 PAGE = Path(__file__).parents[3] / "docs" / "json.md"
 MARCH = 826_678_923  # 1996-03-13T01:02:03Z

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from tests.unit.converters.arrow_cases import SCALARS, Case, any_case, nullable
 
-from extentflow.converters.buffers import MAX_TEXT_BYTES
-from extentflow.converters.concat import concat_pieces
-from extentflow.converters.json import json_converter, scalar_writer
-from extentflow.converters.scalars import TextForm, text_form
+from extentflow.arrays.buffers import MAX_TEXT_BYTES
+from extentflow.arrays.concat import concat_pieces
+from extentflow.arrays.scalars import TextForm, text_form
+from extentflow.converters.json_encoding import json_converter, scalar_writer
 
 
 def strict(text: bytes) -> object:

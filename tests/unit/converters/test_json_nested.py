@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from extentflow.converters.json import json_converter
-from extentflow.converters.nested import map_entries, require_unique_keys
+from extentflow.arrays.nested import map_entries, require_unique_keys
+from extentflow.converters.json_encoding import json_converter
 from extentflow.errors import CorruptRecord, UnsupportedType
 
 

@@ -7,8 +7,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from extentflow.converters.buffers import MAX_TEXT_BYTES
-from extentflow.converters.json import Dialect, _writer, json_converter
+from extentflow.arrays.buffers import MAX_TEXT_BYTES
+from extentflow.converters.json_encoding import Dialect, _writer, json_converter
 from extentflow.errors import CorruptRecord
 
 

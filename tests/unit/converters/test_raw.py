@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from extentflow.converters.json import json_converter
+from extentflow.converters.json_encoding import json_converter
 from extentflow.converters.raw import bytes_converter, string_converter
 from extentflow.errors import CorruptRecord, UnsupportedType
 

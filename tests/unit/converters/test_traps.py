@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from extentflow.converters.json import json_converter
+from extentflow.converters.json_encoding import json_converter
 from extentflow.errors import CorruptRecord, UnsupportedType
 
 NANOSECONDS = 1_700_000_000_123_456_789

@@ -11,9 +11,9 @@ from tests.support.chains import VERSION, chain, convert
 from extentflow.config.parsing import parse
 from extentflow.delivery.attributes import Attributes
 from extentflow.errors import CorruptRecord, Misconfigured, NotOffered, UnsupportedType
+from extentflow.kafka import Records
+from extentflow.kafka.record_headers import HeaderColumns
 from extentflow.model import Extent, ObjectVersion
-from extentflow.sink import Records
-from extentflow.sink.headers import HeaderColumns
 from extentflow.storage import ObjectProperties
 
 TABLE = pa.table(

@@ -10,7 +10,7 @@ from tests.support.chains import Converted, convert
 
 from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured, UnsupportedType
-from extentflow.sink.headers import Headers
+from extentflow.kafka.record_headers import Headers
 
 BASE = {"name": "c", "topic": "t", "aws.s3.bucket.name": "bucket"}
 ENTRY = pa.struct([("key", pa.string()), ("value", pa.binary())])

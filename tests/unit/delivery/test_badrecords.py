@@ -13,7 +13,7 @@ from extentflow.delivery.badrecords import (
     BadRecordLog,
     LogRate,
 )
-from extentflow.delivery.deadletters import DeadLetters
+from extentflow.delivery.dead_letters import DeadLetters
 from extentflow.delivery.runner import run_extent
 from extentflow.formats import BadRecord
 from extentflow.model import Extent, ObjectVersion

@@ -13,9 +13,9 @@ from extentflow.config.columnar import GROUPS
 from extentflow.delivery.columnvalues import ColumnValues
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.formats import FormatOptions
-from extentflow.formats.parquet import Parquet
-from extentflow.formats.parquet_footer import Footers
-from extentflow.formats.parquet_keys import MasterKeys
+from extentflow.formats.parquet.column_keys import MasterKeys
+from extentflow.formats.parquet.footer import Footers
+from extentflow.formats.parquet.parquet_format import Parquet
 from extentflow.model import Extent
 from extentflow.testing.stores import MemorySource
 

@@ -14,8 +14,8 @@ from extentflow.converters.raw import bytes_converter, string_converter
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.errors import CorruptObject, CorruptRecord, UnsupportedType
 from extentflow.formats import BadRecord, Chunk
+from extentflow.kafka import Records
 from extentflow.model import Extent, ObjectVersion
-from extentflow.sink import Records
 from extentflow.storage import RangeSource
 from extentflow.testing.stores import MemorySource
 

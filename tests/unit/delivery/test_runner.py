@@ -15,7 +15,7 @@ from tests.support.memory_delivery import DEAD, TOPIC, Bytewise, World, expected
 
 from extentflow.background import prefetch
 from extentflow.converters import Converter
-from extentflow.delivery.deadletters import DeadLetters
+from extentflow.delivery.dead_letters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import (
     Chunks,
@@ -41,9 +41,9 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.formats import Chunk
+from extentflow.kafka import ProducerSettings, Records, RejectedRecord, SlotProgress
 from extentflow.ledger import Claim, Totals
 from extentflow.model import Extent, ExtentState, JobState, Outcome
-from extentflow.sink import ProducerSettings, Records, RejectedRecord, SlotProgress
 from extentflow.storage import RangeSource
 from extentflow.testing.broker import MemoryBroker, MemoryFence, MemorySink
 from extentflow.testing.ledger import MemoryLedger

@@ -23,10 +23,10 @@ from extentflow.errors import (
     Misconfigured,
     SinkUnavailable,
 )
+from extentflow.kafka import ProducerSettings, Records, SlotProgress
 from extentflow.ledger import Claim, SlotItem
 from extentflow.model import ExtentState, JobState
 from extentflow.retry import Clock
-from extentflow.sink import ProducerSettings, Records, SlotProgress
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 

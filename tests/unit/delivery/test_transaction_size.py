@@ -11,8 +11,8 @@ from tests.support.memory_delivery import TOPIC, Ticker, World
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.runner import TransactionLimits, TransactionSize, run_extent
 from extentflow.errors import Fenced, Retryable, SinkUnavailable
+from extentflow.kafka import Records, RejectedRecord, SlotProgress
 from extentflow.model import Extent
-from extentflow.sink import Records, RejectedRecord, SlotProgress
 from extentflow.testing.broker import MemorySink
 
 MIB = 1 << 20

@@ -18,7 +18,6 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 
 from extentflow.discovery.receiver import Receiver
-from extentflow.discovery.requests import HttpRequest, HttpResponse
 from extentflow.discovery.sources import (
     NoProof,
     Proof,
@@ -27,6 +26,7 @@ from extentflow.discovery.sources import (
     Source,
 )
 from extentflow.errors import SinkUnavailable
+from extentflow.http.requests import HttpRequest, HttpResponse
 from extentflow.retry import Clock
 
 EVENTS = Path(__file__).parents[3] / "events"

@@ -29,12 +29,13 @@ from tests.unit.discovery.posting import (
     signed,
 )
 
-from extentflow.discovery import documents, requests
+from extentflow.discovery import documents
 from extentflow.discovery.notifications import ParsedNotification, parse_notification
-from extentflow.discovery.receiver import MAX_REQUEST_BYTES, Receiver
-from extentflow.discovery.requests import HttpRequest, HttpResponse
+from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.sources import Proof, SignatureProof, Source
 from extentflow.errors import Misconfigured
+from extentflow.http import requests
+from extentflow.http.requests import MAX_REQUEST_BYTES, HttpRequest, HttpResponse
 from extentflow.retry import Clock
 
 WEBHOOK = notification("in/a.csv").encode()

@@ -12,9 +12,9 @@ from extentflow.discovery.reconciler import PUBLISHED_AT_ONCE
 from extentflow.discovery.report import Report, attempt_step, interleave
 from extentflow.discovery.stalled_jobs import LONGEST_WAIT_SECONDS
 from extentflow.errors import Fenced, LedgerUnavailable, SinkUnavailable
+from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim
 from extentflow.model import ExtentState, Job, JobState
-from extentflow.sink import ProducerSettings
 from extentflow.testing.broker import MemoryBroker
 
 BODY = b"abcdefghijkl"  # three extents

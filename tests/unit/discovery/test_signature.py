@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.discovery.posting import FORM, KEY, form, notification, post, signed, signing_time
 
-from extentflow.discovery.requests import HttpRequest
 from extentflow.discovery.sources import MAX_SKEW_SECONDS, SignatureProof
 from extentflow.errors import AccessDenied
+from extentflow.http.requests import HttpRequest
 
 ANYTHING = st.text(st.characters())
 BODY = form(notification("in/red+flower.csv"))

@@ -20,9 +20,9 @@ from extentflow.engines.emr.submitted import RunOwnership, SubmittedRuns
 from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable, StoreUnavailable
 from extentflow.formats import Format
 from extentflow.jobs.planner import PAGE_EXTENTS
+from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState, Plan
-from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
 from extentflow.testing.services import MemoryJobRuns
 

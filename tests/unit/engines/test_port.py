@@ -23,9 +23,9 @@ from extentflow.engines import (
 from extentflow.errors import Conflict, CorruptRecord, LedgerUnavailable
 from extentflow.jobs.preflight import CACHE_SECONDS, ConnectorStateCache
 from extentflow.jobs.run import WAVE_EXTENTS, JobRunner
+from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome, Receipt
-from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
 from extentflow.testing.stores import MemoryStore
 

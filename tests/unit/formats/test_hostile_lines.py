@@ -12,8 +12,8 @@ from tests.laws.laws import decoded, extent_of
 
 from extentflow.errors import CorruptObject
 from extentflow.formats import FormatOptions
-from extentflow.formats.csv import open_csv
-from extentflow.formats.line_format import TextOptions, open_text
+from extentflow.formats.csv.csv_format import open_csv
+from extentflow.formats.text.text_format import TextOptions, open_text
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
 

@@ -6,11 +6,11 @@ import pytest
 from tests.laws.cases import CASES
 from tests.laws.laws import FormatCase
 from tests.laws.toy_cases import FiveBytes
-from tests.unit.formats.test_charsets import CHARSETS
+from tests.unit.formats.text.test_charsets import CHARSETS
 
 from extentflow.formats import FORMATS, FormatOptions, FormatSpec, open_format
-from extentflow.formats.charsets import UTF_8, Charset
-from extentflow.formats.compression import CODECS
+from extentflow.formats.compressed.compression import CODECS
+from extentflow.formats.text.charsets import UTF_8, Charset
 
 BUILT_IN = [name for name in FORMATS.names() if FORMATS.is_built_in(name)]
 

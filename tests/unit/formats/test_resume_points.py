@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extentflow.errors import CorruptObject
-from extentflow.formats import Chunk, FormatOptions, ResumePoint, ResumePoints, compression
-from extentflow.formats.compression import _gunzip_with_points, _zlib, decompress
-from extentflow.formats.line_format import open_text
+from extentflow.formats import Chunk, FormatOptions, ResumePoint, ResumePoints
+from extentflow.formats.compressed import compression
+from extentflow.formats.compressed.compression import _gunzip_with_points, _zlib, decompress
+from extentflow.formats.text.text_format import open_text
 from extentflow.model import Extent
 from extentflow.testing.stores import MemorySource
 

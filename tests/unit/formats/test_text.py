@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.laws.laws import Decoded, decoded, extent_of
 
 from extentflow.formats import FormatOptions
-from extentflow.formats.line_format import open_text
+from extentflow.formats.text.text_format import open_text
 from extentflow.testing.stores import MemorySource
 
 WAY_OUT = "if the object has another character set, set character.set"

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from extentflow.formats import compression
-from extentflow.formats.compression import undivided_bytes
+from extentflow.formats.compressed import compression
+from extentflow.formats.compressed.compression import undivided_bytes
 
 CONTENT = random.Random(1).randbytes(300_000).hex().encode()  # compresses to about a half
 SKIPPABLE = (0x184D2A50).to_bytes(4, "little") + (12).to_bytes(4, "little") + b"x" * 12

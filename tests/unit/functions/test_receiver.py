@@ -34,7 +34,7 @@ NOT_IMPORTED = {
     "extentflow.delivery",
     "extentflow.formats",
     "extentflow.ledger",
-    "extentflow.sink",
+    "extentflow.kafka",
     "extentflow.storage",
     "extentflow.wiring",
 }
@@ -61,7 +61,7 @@ def imported() -> set[str]:
 
 
 def test_a_cold_start_imports_neither_arrow_nor_the_kafka_client(imported: set[str]) -> None:
-    assert {"extentflow.discovery.receiver", "extentflow.queue.sqs"} <= imported
+    assert {"extentflow.discovery.receiver", "extentflow.queue.sqs_queue"} <= imported
     assert imported & NOT_IMPORTED == set()
 
 
@@ -137,7 +137,7 @@ def test_a_changed_secret_is_in_effect_when_it_is_read_again(
     request = json.loads(event("http-api-webhook"))
     first = receiver.handler(request, CONTEXT)
     aws.sources = json.dumps([{"secret_path": "another-secret-segment"}])
-    monkeypatch.setattr("extentflow.aws.secrets.CACHED_SECONDS", -1.0)
+    monkeypatch.setattr("extentflow.aws.secrets_manager.CACHED_SECONDS", -1.0)
 
     second = receiver.handler(request, CONTEXT)
 

@@ -10,19 +10,13 @@ from tests.fuzz.every import OBJECTS, TARGETS, outcome
 from tests.fuzz.targets import UNBOUNDED
 
 from extentflow.config.specs import FORMATS
-from extentflow.converters import avro_columns
+from extentflow.converters import avro_encoding as avro_columns
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.errors import CorruptObject, ExtentflowError
-from extentflow.formats import (
-    Chunk,
-    avro,
-    bgzf,
-    bzip2_blocks,
-    compression,
-    lines,
-    raw_bytes,
-    zstd_frames,
-)
+from extentflow.formats import Chunk, lines
+from extentflow.formats import bytes_format as raw_bytes
+from extentflow.formats.avro import avro_format as avro
+from extentflow.formats.compressed import bgzf, bzip2_blocks, compression, zstd_frames
 from extentflow.model import Extent
 from extentflow.transforms import Excluding
 

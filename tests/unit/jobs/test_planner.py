@@ -23,9 +23,9 @@ from extentflow.errors import (
 )
 from extentflow.formats import Format
 from extentflow.jobs.planner import PAGE_EXTENTS, JobRequest, target_bytes
+from extentflow.kafka import ProducerSettings
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Outcome
-from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from extentflow.config.columns import MessageKey
+from extentflow.config.column_lists import MessageKey
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.jobs import preflight
+from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.model import ObjectVersion
-from extentflow.sink.topics import TopicFacts
 
 USUAL_LIMIT = 1_048_588
 

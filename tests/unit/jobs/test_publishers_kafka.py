@@ -9,7 +9,7 @@ from tests.unit.jobs.test_events import EVENT
 
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.jobs.publishers import KAFKA_IDLE_SECONDS, KafkaJobEvents
-from extentflow.sink import JOBS_TOPIC, ProducerSettings, Sink
+from extentflow.kafka import JOBS_TOPIC, ProducerSettings, Sink
 from extentflow.testing.broker import MemoryBroker
 
 

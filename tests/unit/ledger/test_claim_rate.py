@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.requests import retry_policy
+from extentflow.ledger.server_calls import retry_policy
 
 WORKERS = 100
 REFUSAL_SECONDS = 0.005

@@ -22,7 +22,7 @@ from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.dynamodb_calls import DynamoCalls
 from extentflow.ledger.items import Refused
-from extentflow.ledger.requests import Rejected, retry_policy
+from extentflow.ledger.server_calls import Rejected, retry_policy
 from extentflow.retry import Clock, RetryPolicy
 
 GOOD: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {}}}

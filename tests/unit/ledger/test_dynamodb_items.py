@@ -18,10 +18,10 @@ from extentflow.ledger.dynamodb_calls import (
     item_from_wire,
     item_to_wire,
 )
-from extentflow.ledger.extents import extent_key, slot_key
+from extentflow.ledger.extent_store import extent_key, slot_key
 from extentflow.ledger.items import Key, Value
-from extentflow.ledger.jobs import count_change
-from extentflow.ledger.requests import retry_policy
+from extentflow.ledger.job_store import count_change
+from extentflow.ledger.server_calls import retry_policy
 from extentflow.retry import Clock
 
 WHOLE = st.integers(-(10**37), 10**37)

@@ -8,8 +8,8 @@ from tests.contracts.ledger import Scene
 from tests.contracts.ledger_contract import LedgerContract
 
 from extentflow.errors import LedgerUnavailable
-from extentflow.ledger.extents import EXTENT
-from extentflow.ledger.jobs import JOB
+from extentflow.ledger.extent_store import EXTENT
+from extentflow.ledger.job_store import JOB
 from extentflow.testing.ledger import MemoryLedger
 
 

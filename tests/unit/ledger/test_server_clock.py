@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extentflow.ledger.requests import ServerClock
+from extentflow.ledger.server_calls import ServerClock
 from extentflow.retry import Clock
 
 START = 1_700_000_000.0

@@ -16,8 +16,8 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from extentflow.engines.emr import Run
-from extentflow.engines.emr import client as emr
-from extentflow.engines.emr.client import Application, EmrJobRuns
+from extentflow.engines.emr import emr_client as emr
+from extentflow.engines.emr.emr_client import Application, EmrJobRuns
 from extentflow.errors import Misconfigured, RunsUnavailable
 from extentflow_local.emr import events
 from extentflow_local.emr.description import answer_shape, problems

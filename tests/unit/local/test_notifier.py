@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from extentflow.discovery.notifications import parse_notification
-from extentflow.discovery.requests import HttpRequest, HttpResponse
-from extentflow.discovery.serving import receiving_server
+from extentflow.http.requests import HttpRequest, HttpResponse
+from extentflow.http.serving import receiving_server
 from extentflow_local.event_source.notifier import Follow, Notifier, to_receiver
 from extentflow_local.ports import HOST
 

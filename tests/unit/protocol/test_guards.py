@@ -14,7 +14,7 @@ from tests.support.explore_world import Scenario, explore_some
 from tests.support.scenarios import RANDOM_SCENARIOS
 
 from extentflow.delivery.slots import Slots
-from extentflow.ledger import extents
+from extentflow.ledger import extent_store as extents
 from extentflow.ledger.items import Attr
 from extentflow.testing import broker
 

@@ -34,7 +34,7 @@ from tests.support.explore_world import (
 from tests.support.scenarios import RANDOM_SCENARIOS
 
 from extentflow.ledger import Claim, Totals
-from extentflow.ledger.extents import StoredExtents, extent_key
+from extentflow.ledger.extent_store import StoredExtents, extent_key
 from extentflow.ledger.items import Write
 from extentflow.model import ExtentState
 

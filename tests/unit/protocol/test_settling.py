@@ -8,11 +8,11 @@ from tests.support.ownership import CLIENT, ONE, Scene
 
 from extentflow.delivery.slots import Busy, Final
 from extentflow.errors import LedgerUnavailable, ProgressUnknown
+from extentflow.kafka import ProducerSettings, SlotProgress
 from extentflow.ledger import JobProgress, SlotItem
-from extentflow.ledger.extents import extent_key
+from extentflow.ledger.extent_store import extent_key
 from extentflow.ledger.items import Write
 from extentflow.model import ExtentState
-from extentflow.sink import ProducerSettings, SlotProgress
 from extentflow.testing.broker import MemoryBroker, MemoryFence
 
 

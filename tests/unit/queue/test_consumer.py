@@ -23,12 +23,12 @@ from extentflow.errors import (
     QueueUnavailable,
 )
 from extentflow.formats import Chunk
+from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Extent, ExtentState, JobState, Outcome
 from extentflow.queue import Message
 from extentflow.queue.consumer import PAUSED_RECEIVES
 from extentflow.queue.dispatch import body_of
-from extentflow.sink import ProducerSettings
 from extentflow.storage import ObjectStore, RangeSource
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 

@@ -23,11 +23,11 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.jobs.planner import PAGE_EXTENTS
+from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.queue import Message
 from extentflow.queue.dispatch import Unfinished, body_of
-from extentflow.sink import ProducerSettings
 from extentflow.storage import RangeSource
 
 TWO_PAGES = b"x" * (PAGE_EXTENTS + 50)

@@ -14,11 +14,11 @@ from extentflow.engines.emr.submitted import (
     SubmittedRuns,
 )
 from extentflow.errors import Misconfigured, NotOffered, RunsUnavailable
+from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Job, JobState
 from extentflow.queue import Backfill
 from extentflow.queue.routing import JobRouter
-from extentflow.sink import ProducerSettings
 from extentflow.testing.services import MemoryJobRuns
 
 BODY = b"abcdefghij"

@@ -9,7 +9,7 @@ from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
-from extentflow.cli.statuses import next_command
+from extentflow.cli.status_command import next_command
 from extentflow.errors import AccessDenied, BucketGone, Conflict
 from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.jobs.run import RunReport

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.support.memory_delivery import World
 
-from extentflow.config.columns import MessageKey
+from extentflow.config.column_lists import MessageKey
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import (
@@ -16,6 +16,8 @@ from extentflow.errors import (
     Misconfigured,
     SinkUnavailable,
 )
+from extentflow.kafka import ProducerSettings
+from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.services.health import (
     Finding,
     credentials,
@@ -25,8 +27,6 @@ from extentflow.services.health import (
     topics,
     verification,
 )
-from extentflow.sink import ProducerSettings
-from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.wiring import Runtime
 

@@ -29,14 +29,14 @@ from extentflow.engines import Engine
 from extentflow.errors import ExtentflowError, LedgerUnavailable, Misconfigured
 from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.jobs.run import RunReport
+from extentflow.kafka.topic_admin import NewTopics
 from extentflow.ledger import ConnectorState
 from extentflow.ledger.items import Write
-from extentflow.ledger.jobs import job_key
+from extentflow.ledger.job_store import job_key
 from extentflow.model import Extent, Job, JobState, Receipt
 from extentflow.plugins import EntryPoint
 from extentflow.services.health import _connector
 from extentflow.services.runs import EngineChoice, RunControl, Runs
-from extentflow.sink.topics import NewTopics
 from extentflow.wiring.extents import delivery_context
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from extentflow.columnar import ENCODING, ROWS
 from extentflow.errors import CorruptRecord
+from extentflow.kafka.reading import ConsumedRecord
 from extentflow.services.topics import (
     Verified,
     _as_json,
@@ -19,7 +20,6 @@ from extentflow.services.topics import (
     _key_types,
     _rows_of,
 )
-from extentflow.sink.reader import ConsumedRecord
 
 
 def digests(values: Sequence[bytes | None], parts: int = 3) -> _Digests:

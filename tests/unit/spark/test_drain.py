@@ -4,9 +4,9 @@ import pytest
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.delivery.runner import fail_extent
+from extentflow.kafka import ProducerSettings
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
-from extentflow.sink import ProducerSettings
 from extentflow.spark.drain import MAX_IDLE_QUERIES, QUEUE_POLLS, DrainTracker
 from extentflow.wiring.extents import delivery_context
 

@@ -14,7 +14,7 @@ from extentflow.errors import SinkUnavailable, StoreUnavailable
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState, ObjectVersion
 from extentflow.spark.drain import FAILURES, MAX_IDLE_QUERIES, WHOLE_ROUNDS, DrainTracker
-from extentflow.spark.options import StreamOptions
+from extentflow.spark.query_options import StreamOptions
 from extentflow.spark.scanner import FIRST_SECONDS, LISTING_SECONDS, JobScanner
 from extentflow.storage import Page
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import pytest
 from tests.support.memory_delivery import Ticker
 
-from extentflow.engines.spark import QUERY_LOGGERS
+from extentflow.engines.spark import QUERY_LOGGERS, failure_cause, java_cause
 from extentflow.errors import LedgerUnavailable
 from extentflow.spark import query
 from extentflow.spark.query import (
@@ -16,8 +16,6 @@ from extentflow.spark.query import (
     POLL_SECONDS,
     Service,
     Terms,
-    failure_cause,
-    java_cause,
 )
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring.options import BRIEF_SECONDS

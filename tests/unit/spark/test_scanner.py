@@ -12,7 +12,7 @@ from extentflow.errors import LedgerUnavailable, Misconfigured, QueueUnavailable
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.spark.drain import recall
-from extentflow.spark.options import StreamOptions
+from extentflow.spark.query_options import StreamOptions
 from extentflow.spark.scanner import LISTING_SECONDS, JobScanner, PendingWork
 from extentflow.testing.services import MemoryQueue
 from extentflow.testing.stores import Fault, FaultyStore

@@ -10,7 +10,7 @@ from extentflow.errors import Misconfigured
 from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState
-from extentflow.spark.options import ReadOptions
+from extentflow.spark.query_options import ReadOptions
 from extentflow.spark.receipts import COLUMNS, describe_undelivered
 from extentflow.spark.source import ExtentflowSource, Plan, _pending, plan
 from extentflow.spark.tasks import QueryWorker

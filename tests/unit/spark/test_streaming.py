@@ -7,7 +7,7 @@ from pyspark.sql.datasource import InputPartition
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.config.worker import WorkerSettings
-from extentflow.spark.options import StreamOptions
+from extentflow.spark.query_options import StreamOptions
 from extentflow.spark.streaming import ListingSource, StreamReader, WorkSource
 
 OPTIONS = StreamOptions.read(

@@ -5,10 +5,10 @@ from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.jobs.preflight import CACHE_SECONDS
+from extentflow.kafka import JOBS_TOPIC
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
 from extentflow.queue.consumer import QueueWorker
-from extentflow.sink import JOBS_TOPIC
 from extentflow.spark.receipts import describe_undelivered
 from extentflow.spark.tasks import (
     STOP_POLL_SECONDS,

@@ -10,7 +10,7 @@ from tests.support.memory_runtime import MemoryRuntime
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import LedgerUnavailable, Misconfigured, QueueUnavailable
 from extentflow.ledger import SlotItem
-from extentflow.spark.options import StreamOptions
+from extentflow.spark.query_options import StreamOptions
 from extentflow.spark.scanner import LISTING_SECONDS
 from extentflow.spark.streaming import (
     FEW_SECONDS,

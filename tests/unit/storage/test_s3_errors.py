@@ -13,7 +13,7 @@ from extentflow.errors import (
     Permanent,
     StoreUnavailable,
 )
-from extentflow.storage.s3.errors import S3Error, Unsupported
+from extentflow.storage.s3.error_codes import S3Error, Unsupported
 
 WHERE, ENDPOINT = "s3://bucket/key[0-9)", "https://s3.example.test"
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 from tests.support.chains import chain, convert
 
+from extentflow.arrays.casts import local_times
 from extentflow.errors import Misconfigured, UnsupportedType
-from extentflow.transforms.casts import local_times
 from extentflow.transforms.columns import (
     EXTRACT_FIELD,
     FLATTEN,

@@ -5,7 +5,7 @@ import pytest
 from tests.support.chains import Converted, chain, convert
 
 from extentflow.errors import Misconfigured, UnsupportedType
-from extentflow.sink.headers import Headers
+from extentflow.kafka.record_headers import Headers
 
 ENTRIES = pa.map_(pa.string(), pa.binary())
 TABLE = pa.table(

@@ -9,8 +9,8 @@ import pytest
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
-from extentflow.queue.sql import SqlQueue
-from extentflow.queue.sqs import SqsQueue
+from extentflow.queue.sql_queue import SqlQueue
+from extentflow.queue.sqs_queue import SqsQueue
 from extentflow.services.jobs import Jobs
 from extentflow.wiring import Runtime
 from extentflow.wiring.arrivals import (

@@ -18,7 +18,7 @@ from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 from extentflow.queue import Backfill
 from extentflow.queue.consumer import QueueWorker
-from extentflow.queue.sqs import SqsQueue
+from extentflow.queue.sqs_queue import SqsQueue
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from extentflow.aws.secrets import SecretsManager
+from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
 from extentflow.converters import CONVERTERS
 from extentflow.errors import Misconfigured
-from extentflow.formats.csv import CsvOptions
-from extentflow.formats.parquet_keys import MasterKeys
+from extentflow.formats.csv.csv_format import CsvOptions
+from extentflow.formats.parquet.column_keys import MasterKeys
 from extentflow.model import ObjectVersion
 from extentflow.wiring import options
 

@@ -8,7 +8,7 @@ import pytest
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 from extentflow.model import ObjectVersion
-from extentflow.queue.sqs import SqsQueue
+from extentflow.queue.sqs_queue import SqsQueue
 from extentflow.storage.local import LocalStore
 from extentflow.storage.s3 import S3Store
 from extentflow.testing.broker import MemoryBroker

@@ -7,7 +7,7 @@ import pytest
 from tests.support.chains import BASE, chain, convert
 from tests.support.registry import RegistryDouble, registry_double
 
-from extentflow.aws.secrets import SecretsManager
+from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.config.parsing import parse
 from extentflow.errors import AccessDenied, IncompatibleSchema, RegistryUnavailable
 from extentflow.wiring import options

@@ -20,8 +20,8 @@ from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
 from extentflow.engines import spark
 from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.model import Content, Extent, Job, ObjectVersion
-from extentflow.sink.topics import TopicFacts
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime, open_engine, open_worker

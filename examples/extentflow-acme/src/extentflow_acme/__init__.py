@@ -8,14 +8,14 @@ import pyarrow.compute as pc
 from extentflow.config.table import key
 from extentflow.config.types import CHARACTER
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
-from extentflow.formats.line_format import (
+from extentflow.formats.lines import LineBlock
+from extentflow.formats.text.text_format import (
     LineFormat,
     LineReader,
     ObjectHead,
     lines_except,
     make_chunk,
 )
-from extentflow.formats.lines import LineBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,13 +17,13 @@ from tests.laws.compression_cases import bgzf
 from tests.unit.formats.comparison.nasty import Nasty
 from tests.unit.formats.comparison.parquet_files import SETTINGS
 from tests.unit.formats.comparison.values import Plain, of_array
-from tests.unit.formats.test_charsets import CHARSETS
+from tests.unit.formats.text.test_charsets import CHARSETS
 
-from extentflow.config.columns import SCHEMA
+from extentflow.config.column_lists import SCHEMA
 from extentflow.formats import FormatOptions
-from extentflow.formats.csv import CsvOptions
-from extentflow.formats.json_documents import JsonOptions
-from extentflow.formats.raw_bytes import BytesOptions
+from extentflow.formats.bytes_format import BytesOptions
+from extentflow.formats.csv.csv_format import CsvOptions
+from extentflow.formats.json.json_format import JsonOptions
 
 Columns = Mapping[str, Sequence[Plain]]
 # Of every script that some character set has.

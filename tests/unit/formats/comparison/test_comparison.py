@@ -9,7 +9,7 @@ from tests.unit.formats.comparison.corpus import FILES
 from tests.unit.formats.comparison.nasty import Delivered, Nasty, delivered, partitions
 from tests.unit.formats.comparison.values import as_json, of_array, rows_of
 
-from extentflow.converters.json import json_converter
+from extentflow.converters.json_encoding import json_converter
 from extentflow.formats import FORMATS
 
 

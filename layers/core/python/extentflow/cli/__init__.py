@@ -51,7 +51,7 @@ Deployed = Annotated[
 
 def init(*, as_json: AsJson = False) -> None:
     """Create the ledger and the progress topic where they are missing."""
-    from extentflow.cli.opened import open_runtime
+    from extentflow.cli.opening import open_runtime
     from extentflow.services.health import initialise
 
     found = initialise(open_runtime())
@@ -67,7 +67,7 @@ def doctor(
     *, connector: Connector = None, deployed: Deployed = None, as_json: AsJson = False
 ) -> None:
     """Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do."""
-    from extentflow.cli.opened import open_runtime
+    from extentflow.cli.opening import open_runtime
     from extentflow.services.deployed import DeployedStage
     from extentflow.services.health import examine
 

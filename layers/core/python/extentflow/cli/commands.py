@@ -1,7 +1,7 @@
 """The commands by name; the module of one is imported when it is used.
 
     extentflow --help           lists names and summaries of `COMMANDS`, and imports no command
-    extentflow run --help       imports `extentflow.cli.runs`, which declares arguments and options
+    extentflow run --help       imports `cli.run_commands`, which declares arguments and options
     extentflow run ...          calls `run`, which imports the services that it needs
 
 So help and shell completion import neither Arrow nor a client of a service.
@@ -45,55 +45,55 @@ class CommandEntry:
 
 COMMANDS = {
     "run": CommandEntry(
-        "extentflow.cli.runs:run",
+        "extentflow.cli.run_commands:run",
         "Deliver objects into Kafka; exit code 0 only when every job is DONE.",
     ),
     "peek": CommandEntry(
-        "extentflow.cli.peeks:peek",
+        "extentflow.cli.peek_command:peek",
         "Show an object's columns, the first records as they would be sent, and its extents.",
     ),
     "plan": CommandEntry(
-        "extentflow.cli.runs:plan",
+        "extentflow.cli.run_commands:plan",
         "Show which objects there are, their jobs, and how the connector cuts them now.",
     ),
     "status": CommandEntry(
-        "extentflow.cli.jobs:status",
+        "extentflow.cli.job_commands:status",
         "Show jobs, newest first; or one job with the map of its extents and its errors.",
     ),
     "replay": CommandEntry(
-        "extentflow.cli.runs:replay",
+        "extentflow.cli.run_commands:replay",
         "Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector.",
     ),
     "dead-letters": CommandEntry(
-        "extentflow.cli.deadletters:dead_letters",
+        "extentflow.cli.dead_letter_commands:dead_letters",
         "Show a connector's dead letters: place, reason, first bytes; with --json as JSON lines.",
     ),
     "tail": CommandEntry(
-        "extentflow.cli.topics:tail",
+        "extentflow.cli.topic_commands:tail",
         "Show the last rows of a topic, one line each, those of columnar values as JSON.",
     ),
     "count": CommandEntry(
-        "extentflow.cli.topics:count",
+        "extentflow.cli.topic_commands:count",
         "Count the rows of a topic; compare them with those of objects (--verify).",
     ),
     "ingest": CommandEntry(
-        "extentflow.cli.ingest:ingest",
+        "extentflow.cli.export_command:ingest",
         "Write the columnar values of a topic into Parquet or Arrow files, each record once.",
     ),
     "connectors": CommandEntry(
-        "extentflow.cli.connectors:app",
+        "extentflow.cli.connector_commands:app",
         "Declare which objects go to which topic, and how.",
     ),
     "pause": CommandEntry(
-        "extentflow.cli.connectors:pause",
+        "extentflow.cli.connector_commands:pause",
         "Pause a connector: no new extents start; messages stay queued.",
     ),
     "resume": CommandEntry(
-        "extentflow.cli.connectors:resume",
+        "extentflow.cli.connector_commands:resume",
         "Continue a paused or stopped connector; jobs that `stop` cancelled stay cancelled.",
     ),
     "stop": CommandEntry(
-        "extentflow.cli.connectors:stop",
+        "extentflow.cli.connector_commands:stop",
         "Cancel a connector's open jobs; committed records stay, new objects are ignored.",
     ),
     "init": CommandEntry(
@@ -105,19 +105,19 @@ COMMANDS = {
         "Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do.",
     ),
     "stream": CommandEntry(
-        "extentflow.cli.streamed:stream",
+        "extentflow.cli.stream_command:stream",
         "Deliver continuously on Spark; SIGTERM ends it within five seconds.",
     ),
     "lake": CommandEntry(
-        "extentflow.cli.lake:lake",
+        "extentflow.cli.lake_command:lake",
         "Write topics to Parquet files or an Iceberg table on Spark, exactly once.",
     ),
     "receive": CommandEntry(
-        "extentflow.cli.receiving:receive",
+        "extentflow.cli.receive_command:receive",
         "Receive notifications of new objects over HTTP; `extentflow stream` delivers the objects.",
     ),
     "submit": CommandEntry(
-        "extentflow.cli.jobs:submit",
+        "extentflow.cli.job_commands:submit",
         "Announce objects to the planner, as a notification would; or give all to one run of "
         "Spark.",
     ),

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from extentflow.arrays.buffers import corrupt_rows
 from extentflow.columnar.groups import EncodedGroup
-from extentflow.converters.buffers import corrupt_rows
 
 # Of a batch before any was encoded: what compression usually leaves of Arrow's bytes.
 _FIRST_RATIO = 0.5

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow.parquet.encryption import EncryptionConfiguration, KmsConnectionConfig
 
 from extentflow.errors import AccessDenied, Misconfigured, UnsupportedType
-from extentflow.formats.parquet_keys import KeyService, KeyUnavailableError, crypto_factory
+from extentflow.formats.parquet.column_keys import KeyService, KeyUnavailableError, crypto_factory
 
 COLUMNS = "columnar.encryption.columns"
 KEY_BITS = 128

@@ -15,15 +15,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from extentflow.arrays.buffers import RowErrors, corrupt_rows
+from extentflow.arrays.casts import failing_rows
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.encryption import ColumnEncryption, encrypted_paths, locked
 from extentflow.columnar.schemas import plain
 from extentflow.config.columnar import PARQUET
-from extentflow.converters.buffers import RowErrors, corrupt_rows
 from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedType
-from extentflow.formats.arrow_ipc import valid_batch
-from extentflow.formats.parquet_keys import KeyService, KeyUnavailableError, decryption_properties
-from extentflow.transforms.casts import failing_rows
+from extentflow.formats.arrow_format import valid_batch
+from extentflow.formats.parquet.column_keys import (
+    KeyService,
+    KeyUnavailableError,
+    decryption_properties,
+)
 
 # What Arrow raises for a type that it cannot write, and for values that it cannot read.
 _WRITE_ERRORS = (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError, OSError)

@@ -6,7 +6,7 @@ columnar.groups   prices: id, price; texts: id, "a, b"; rest: *
 import re
 from dataclasses import dataclass
 
-from extentflow.config.columns import NAMES
+from extentflow.config.column_lists import NAMES
 from extentflow.config.types import Kind
 
 # What `columnar.encoding` and `columnar.encoding.compression` may be.

@@ -11,9 +11,7 @@ from functools import partial
 from typing import Any
 
 from extentflow.config import types
-from extentflow.config.columnar import ARROW, COMPRESSIONS, ENCODINGS, GROUPS, PARQUET, ColumnGroup
-from extentflow.config.columnar import NONE as ROWS
-from extentflow.config.columns import (
+from extentflow.config.column_lists import (
     BY_NAME,
     COLUMN,
     HEADERS,
@@ -25,6 +23,8 @@ from extentflow.config.columns import (
     Header,
     MessageKey,
 )
+from extentflow.config.columnar import ARROW, COMPRESSIONS, ENCODINGS, GROUPS, PARQUET, ColumnGroup
+from extentflow.config.columnar import NONE as ROWS
 from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
 from extentflow.config.specs import (
     CONVERTERS,

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from extentflow.config import types
+from extentflow.config.column_lists import BY_NAME, LAST_MODIFIED
 from extentflow.config.columnar import ARROW, ARROW_COMPRESSIONS
-from extentflow.config.columns import BY_NAME, LAST_MODIFIED
 from extentflow.config.connector import (
     CONVERTER,
     CONVERTER_PARTS,

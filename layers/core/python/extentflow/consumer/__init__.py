@@ -13,7 +13,7 @@ Positions are exact within a batch: `commit` stores the offset of a record, and 
 metadata the row at which reading continues. docs/columnar.md specifies both.
 """
 
-from extentflow.consumer.batches import ConsumedBatch, Position
-from extentflow.consumer.topics import TopicConsumer
+from extentflow.consumer.row_batches import ConsumedBatch, Position
+from extentflow.consumer.topic_consumer import TopicConsumer
 
 __all__ = ["ConsumedBatch", "Position", "TopicConsumer"]

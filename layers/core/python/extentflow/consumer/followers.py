@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from extentflow.consumer.batches import ConsumedBatch, Position
+from extentflow.consumer.row_batches import ConsumedBatch, Position
 
 
 @dataclass(slots=True)

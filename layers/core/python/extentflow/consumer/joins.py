@@ -25,10 +25,10 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from extentflow.consumer.batches import ConsumedBatch, Position
 from extentflow.consumer.followers import Follower, Reading
+from extentflow.consumer.row_batches import ConsumedBatch, Position
 from extentflow.errors import CorruptRecord, Misconfigured
-from extentflow.sink.producer import LOG
+from extentflow.kafka.producer import LOG
 
 JOIN_BYTES = 256 << 20
 # The default of brokers: `offset.metadata.max.bytes`.

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from extentflow.arrays.buffers import Columns
+from extentflow.arrays.encodings import is_binary
 from extentflow.config.specs import CONVERTERS, ConverterSpec
-from extentflow.converters.buffers import Columns
-from extentflow.converters.encodings import is_binary
 
 __all__ = [
     "CONVERTERS",

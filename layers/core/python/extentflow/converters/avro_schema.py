@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import types
 
-from extentflow.converters.encodings import is_binary, is_text, no_exact_form
+from extentflow.arrays.encodings import is_binary, is_text, no_exact_form
+from extentflow.arrays.nested import LISTS
 from extentflow.converters.names import Names
-from extentflow.converters.nested import LISTS
 from extentflow.errors import IncompatibleSchema, UnsupportedType
 
 # What JSON can say: a name, a union, or an object with a type.

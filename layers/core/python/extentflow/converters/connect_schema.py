@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import types
 
+from extentflow.arrays.encodings import is_binary, is_text, no_exact_form
+from extentflow.arrays.nested import LISTS
+from extentflow.arrays.scalars import TextForm, text_form
 from extentflow.converters.avro_schema import decimal_shape
-from extentflow.converters.encodings import is_binary, is_text, no_exact_form
-from extentflow.converters.nested import LISTS
-from extentflow.converters.scalars import TextForm, text_form
 
 Json: TypeAlias = Any
 

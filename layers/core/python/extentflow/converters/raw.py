@@ -5,8 +5,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from extentflow.converters import Converter
-from extentflow.converters.buffers import (
+from extentflow.arrays.buffers import (
     MAX_TEXT_BYTES,
     Columns,
     Payloads,
@@ -14,7 +13,7 @@ from extentflow.converters.buffers import (
     require_limit,
     text_bytes,
 )
-from extentflow.converters.encodings import (
+from extentflow.arrays.encodings import (
     bytes_of_base64,
     checked_text,
     decoded,
@@ -22,7 +21,8 @@ from extentflow.converters.encodings import (
     is_text,
     require_utf8,
 )
-from extentflow.converters.scalars import complete_text, text_form
+from extentflow.arrays.scalars import complete_text, text_form
+from extentflow.converters import Converter
 from extentflow.errors import UnsupportedType
 
 

@@ -9,18 +9,18 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from extentflow.config.registry import GLUE, RegistryOptions
-from extentflow.converters import Converter, Destination
-from extentflow.converters.buffers import (
+from extentflow.arrays.buffers import (
     convert_in_halves,
     offsets_from_lengths,
     require_limit,
     value_offsets,
 )
-from extentflow.converters.confluent import open_confluent
-from extentflow.converters.glue import open_glue
-from extentflow.converters.interleave import Blobs, Constant, Piece, join_rows
-from extentflow.converters.registry import AVRO, Registered, Revision, SettledSchemas
+from extentflow.arrays.interleave import Blobs, Constant, Piece, join_rows
+from extentflow.config.registry import GLUE, RegistryOptions
+from extentflow.converters import Converter, Destination
+from extentflow.converters.confluent_registry import open_confluent
+from extentflow.converters.glue_registry import open_glue
+from extentflow.converters.schema_registry import AVRO, Registered, Revision, SettledSchemas
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from extentflow.config.columns import LAST_MODIFIED, Header
+from extentflow.arrays.buffers import Columns, RowErrors, corrupt_rows
+from extentflow.arrays.casts import exact_cast, failing_rows, whole_units
+from extentflow.arrays.encodings import is_text
+from extentflow.config.column_lists import LAST_MODIFIED, Header
 from extentflow.converters import Converter, open_header_converter
-from extentflow.converters.buffers import Columns, RowErrors, corrupt_rows
-from extentflow.converters.encodings import is_text
 from extentflow.delivery.headerlists import ReadHeaders, header_reader
 from extentflow.errors import NotOffered, UnsupportedType
+from extentflow.kafka.record_headers import HeaderColumns, HeaderLists
 from extentflow.model import Extent
-from extentflow.sink.headers import HeaderColumns, HeaderLists
 from extentflow.storage import ObjectProperties
-from extentflow.transforms.casts import exact_cast, failing_rows, whole_units
 
 _TIME, _PARTITION = "message.timestamp", "message.partition"
 _PROPERTIES = ("last_modified", "content_type", "metadata")

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from extentflow.arrays.buffers import RowErrors
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.batches import BatchCutter
 from extentflow.columnar.encryption import ColumnEncryption
@@ -20,13 +21,12 @@ from extentflow.columnar.partitions import ANY, by_keys
 from extentflow.columnar.schemas import plain
 from extentflow.columnar.values import to_plain
 from extentflow.config.columnar import ColumnGroup
-from extentflow.converters.buffers import RowErrors
-from extentflow.delivery.deadletters import BATCH_BYTES, FRAME_BYTES
+from extentflow.delivery.dead_letters import BATCH_BYTES, FRAME_BYTES
 from extentflow.errors import Misconfigured
 from extentflow.formats import StoredRows
+from extentflow.kafka import Records
+from extentflow.kafka.record_headers import Headers
 from extentflow.model import Extent
-from extentflow.sink import Records
-from extentflow.sink.headers import Headers
 
 # Ends of batches: how many records and how many rows of a chunk there are up to each.
 Cuts = Sequence[tuple[int, int]]

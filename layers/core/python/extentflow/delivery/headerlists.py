@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
+from extentflow.arrays.buffers import RowErrors, corrupt_rows
+from extentflow.arrays.encodings import is_text, require_utf8
 from extentflow.converters import Converter, open_converter, open_header_converter
-from extentflow.converters.buffers import RowErrors, corrupt_rows
-from extentflow.converters.encodings import is_text, require_utf8
 from extentflow.errors import UnsupportedType
-from extentflow.sink.headers import HeaderLists
+from extentflow.kafka.record_headers import HeaderLists
 
 ReadHeaders: TypeAlias = Callable[[pa.Array], HeaderLists]
 

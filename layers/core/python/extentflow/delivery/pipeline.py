@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from extentflow.arrays.buffers import Columns
 from extentflow.background import BackgroundCall
 from extentflow.converters import Converter
-from extentflow.converters.buffers import Columns
 from extentflow.delivery.attributes import Attributes, BoundAttributes
 from extentflow.delivery.columnvalues import BoundColumnValues, ColumnValues, Cuts, RowBatch
 from extentflow.errors import (
@@ -46,9 +46,9 @@ from extentflow.formats import (
     no_rows,
     without_rows,
 )
+from extentflow.kafka import Records, RejectedRecord
+from extentflow.kafka.record_headers import HeaderColumns, HeaderLists, Headers
 from extentflow.model import Extent
-from extentflow.sink import Records, RejectedRecord
-from extentflow.sink.headers import HeaderColumns, HeaderLists, Headers
 from extentflow.storage import RangeSource
 from extentflow.transforms import Chain, Rows, take_rows
 

@@ -23,9 +23,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from extentflow.delivery.deadletters import ATTEMPT, DeadLetters
-from extentflow.delivery.letters import DeadLetter, Repair, Repairs, digest_of
+from extentflow.delivery.dead_letters import ATTEMPT, DeadLetters
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.received_letters import DeadLetter, Repair, Repairs, digest_of
 from extentflow.delivery.rows import RowFinder
 from extentflow.errors import (
     AccessDenied,
@@ -43,11 +43,11 @@ from extentflow.errors import (
     reason,
 )
 from extentflow.formats import BadRecord
+from extentflow.kafka import Broker, ProducerSettings, Records, Sink, SlotProgress
+from extentflow.kafka.reading import ConsumedRecord
 from extentflow.ledger.notes import NoteKind, NoteStore
 from extentflow.model import Extent
 from extentflow.retry import Clock
-from extentflow.sink import Broker, ProducerSettings, Records, Sink, SlotProgress
-from extentflow.sink.reader import ConsumedRecord
 
 LETTERS_PER_TRANSACTION = 500
 # What is decoded at once: more pass an extent less often, and need more memory.

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from extentflow.delivery.deadletters import DeadLetters, describe
+from extentflow.delivery.dead_letters import DeadLetters, describe
 from extentflow.delivery.memory import peak_rss_bytes
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.delivery.resume import PointLog
@@ -54,10 +54,10 @@ from extentflow.errors import (
     contain_defects,
     reason,
 )
+from extentflow.kafka import ProducerSettings, RejectedRecord
 from extentflow.ledger import Claim, Ledger, rules
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
-from extentflow.sink import ProducerSettings, RejectedRecord
 
 log = logging.getLogger(__name__)
 

@@ -46,10 +46,10 @@ from extentflow.errors import (
     ProgressUnknown,
     contain_defects,
 )
+from extentflow.kafka import Broker, Fence, ProducerSettings, Sink, SlotProgress
 from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem, Totals
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.retry import Clock
-from extentflow.sink import Broker, Fence, ProducerSettings, Sink, SlotProgress
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,10 @@ from itertools import chain
 from typing import Any
 from urllib.parse import unquote_plus
 
-from extentflow.discovery import Arrival, Dialect, documents, requests
-from extentflow.discovery.requests import HttpRequest
+from extentflow.discovery import Arrival, Dialect, documents
 from extentflow.errors import Permanent
+from extentflow.http import requests
+from extentflow.http.requests import HttpRequest
 from extentflow.queue import UNSENDABLE, Backfill
 
 log = logging.getLogger(__name__)

@@ -20,15 +20,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from extentflow.discovery import documents, requests, sources
-from extentflow.discovery.requests import HttpRequest, HttpResponse
+from extentflow.discovery import documents, sources
 from extentflow.errors import AccessDenied, ExtentflowError, Misconfigured
+from extentflow.http import requests
+from extentflow.http.requests import MAX_REQUEST_BYTES, HttpRequest, HttpResponse
 from extentflow.retry import Clock
 
 # Not __name__: Powertools drops records of loggers whose names contain that of its function.
 log = logging.getLogger("extentflow.discovery.requests")
-
-MAX_REQUEST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
 
-from extentflow.discovery.requests import HttpRequest
 from extentflow.errors import AccessDenied, Misconfigured, nearest
+from extentflow.http.requests import HttpRequest
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 SERVICE = "sns"

@@ -53,6 +53,7 @@ LINGER_SECONDS = 3.0
 SWEEP_SECONDS = 1.0
 ERROR_NOTE = "extentflow-error: "
 TRACE = "Traceback (most recent call last):"
+JAVA_CLASS = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[\w$]+(?:Exception|Error): ")
 ABORTED = "Job aborted due to stage failure: "
 LOCAL = {
     "spark.ui.enabled": "false",
@@ -71,6 +72,10 @@ W = TypeVar("W", bound=CachedWorker)
 
 _cached: tuple[int, WorkerSpec[Any], Any] | None = None
 _tasks: tuple[int, int] = (0, 0)  # the process and how many tasks it has started
+
+
+class QueryFailed(Retryable):
+    """Spark ended the query; the message is its cause. The next query resumes its work."""
 
 
 class SparkRunFailed(Retryable):
@@ -442,3 +447,21 @@ def last_cause(text: str) -> str:
     python = [one for one in lines if one.strip() and not one.lstrip().startswith(ERROR_NOTE)]
     spark = [line.rpartition(ABORTED)[2] for line in text.splitlines() if ABORTED in line]
     return next(iter([*python[-1:], *spark]), "")
+
+
+def failure_cause(text: str) -> str:
+    """Return what says most of a report: our own error, Python's, Java's, else its first line."""
+    text = re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n=== Streaming Query ===")[0])
+    ours = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", text)
+    java = re.findall(r"^: (.+)", text, re.MULTILINE)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    cause = next(filter(None, [*ours[-1:], last_cause(text), *java[:1], *lines]), "")
+    return JAVA_CLASS.sub("", cause) or "no reason is given"
+
+
+def java_cause(text: str) -> str:
+    """Return the cause of a report on one call of Java: its first and its innermost error."""
+    cause = failure_cause(text)
+    inner = re.findall(r"^Caused by: (.+)", text, re.MULTILINE)
+    innermost = JAVA_CLASS.sub("", inner[-1]) if inner else ""
+    return cause if innermost in cause else f"{cause}: {innermost}"

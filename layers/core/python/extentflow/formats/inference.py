@@ -27,10 +27,10 @@ from typing import TypeAlias, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from extentflow.config.columns import SCHEMA, arrow_type
+from extentflow.config.column_lists import SCHEMA, arrow_type
 from extentflow.errors import UnsupportedFormat
 from extentflow.formats import Chunk, Format
-from extentflow.formats.csv_fields import is_lossless
+from extentflow.formats.csv.csv_fields import is_lossless
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 

@@ -9,12 +9,12 @@ import orjson
 from extentflow.config.connector import NOT_READ
 from extentflow.errors import CorruptObject
 from extentflow.formats import FORMATS, magic
-from extentflow.formats.bgzf import END_MARKER, begins_bgzf
-from extentflow.formats.bzip2_blocks import MOST_OBJECT_BYTES
-from extentflow.formats.charsets import sample_as_utf8
-from extentflow.formats.compression import CODECS
+from extentflow.formats.compressed.bgzf import END_MARKER, begins_bgzf
+from extentflow.formats.compressed.bzip2_blocks import MOST_OBJECT_BYTES
+from extentflow.formats.compressed.compression import CODECS
+from extentflow.formats.compressed.zstd_frames import has_table
 from extentflow.formats.magic import SAMPLE_BYTES, recognise
-from extentflow.formats.zstd_frames import has_table
+from extentflow.formats.text.charsets import sample_as_utf8
 from extentflow.storage import RangeSource
 
 TAIL_BYTES = len(END_MARKER)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.errors import LedgerUnavailable, Misconfigured, UnsupportedFormat
+from extentflow.kafka.settings import too_narrow
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import Content, ObjectVersion
-from extentflow.sink.settings import too_narrow
 
 if TYPE_CHECKING:
-    from extentflow.sink.topics import TopicFacts  # imports the Kafka client
+    from extentflow.kafka.topic_admin import TopicFacts  # imports the Kafka client
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from extentflow.aws import (
 )
 from extentflow.errors import BusUnavailable, ExtentflowError, Misconfigured
 from extentflow.jobs.events import JobEvent
+from extentflow.kafka import JOBS_TOPIC, Records, Sink, SlotProgress
 from extentflow.retry import Clock
-from extentflow.sink import JOBS_TOPIC, Records, Sink, SlotProgress
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient

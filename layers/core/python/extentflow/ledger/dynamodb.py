@@ -14,9 +14,9 @@ from extentflow.ledger.dynamodb_calls import (
     connect,
 )
 from extentflow.ledger.identity import adopt, identity
+from extentflow.ledger.item_stores import stores_over
 from extentflow.ledger.items import EXPIRY_ATTRIBUTE, bind
-from extentflow.ledger.requests import Rejected, retry_policy
-from extentflow.ledger.stores import stores_over
+from extentflow.ledger.server_calls import Rejected, retry_policy
 from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from extentflow.ledger.items import (
     Write,
     new_token,
 )
-from extentflow.ledger.requests import Passing, Rejected, ServerClock, retried
+from extentflow.ledger.server_calls import Passing, Rejected, ServerClock, retried
 from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import secrets
 
 from extentflow.errors import Misconfigured
 from extentflow.ledger.items import LEDGER_KEY, Attr, Attributes, Items, Write, decoding, store
-from extentflow.ledger.jobs import StoredJobs
+from extentflow.ledger.job_store import StoredJobs
 from extentflow.model import JobState
 
 IDENTITY_BYTES = 6

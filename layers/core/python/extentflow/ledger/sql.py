@@ -32,6 +32,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 from extentflow.ledger import EXTRA, LedgerDescription, LedgerOptions, Password
 from extentflow.ledger.identity import adopt, identity
+from extentflow.ledger.item_stores import stores_over
 from extentflow.ledger.items import (
     EXPIRY_ATTRIBUTE,
     Items,
@@ -43,8 +44,7 @@ from extentflow.ledger.items import (
     bind,
     new_token,
 )
-from extentflow.ledger.requests import Passing, Rejected, ServerClock, retried, retry_policy
-from extentflow.ledger.stores import stores_over
+from extentflow.ledger.server_calls import Passing, Rejected, ServerClock, retried, retry_policy
 from extentflow.retry import RetryPolicy
 
 Answer = TypeVar("Answer")

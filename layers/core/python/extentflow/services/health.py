@@ -19,12 +19,12 @@ from extentflow.errors import (
 )
 from extentflow.jobs.addresses import KeyScope
 from extentflow.jobs.preflight import dead_letters_refused, records_refused
+from extentflow.kafka import ProducerSettings, SlotProgress
+from extentflow.kafka.native import explain
+from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.ledger import ConnectorState
 from extentflow.model import ObjectVersion
 from extentflow.queue import Queue
-from extentflow.sink import ProducerSettings, SlotProgress
-from extentflow.sink.native import explain
-from extentflow.sink.topics import TopicFacts
 from extentflow.storage import ObjectStore, changeable, untaggable
 from extentflow.wiring import Runtime
 from extentflow.wiring.arrivals import create_own_queue, has_own_queue, queues

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
-from extentflow.discovery.serving import Handler, HttpServer
 from extentflow.errors import Misconfigured, plain
+from extentflow.http.serving import Handler, HttpServer
 
 PATH = "/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

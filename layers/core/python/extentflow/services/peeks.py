@@ -10,20 +10,20 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
+from extentflow.config.column_lists import written_type
 from extentflow.config.columnar import NONE as ROWS
-from extentflow.config.columns import written_type
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import WorkerSettings
-from extentflow.delivery.deadletters import describe
+from extentflow.delivery.dead_letters import describe
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import Misconfigured, Permanent, contain_defects
 from extentflow.formats import SchemaFormat
 from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.kafka import Records
+from extentflow.kafka.record_headers import Headers
 from extentflow.model import Extent, ObjectVersion
 from extentflow.services.addressed import AddressedConnector, store_connector
-from extentflow.sink import Records
-from extentflow.sink.headers import Headers
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import preview
 from extentflow.wiring.options import job_request

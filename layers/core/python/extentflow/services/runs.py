@@ -46,6 +46,7 @@ from extentflow.jobs.run import (
     report,
     report_of,
 )
+from extentflow.kafka.topic_admin import NewTopics
 from extentflow.ledger import ConnectorVersion, last_stored
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Content, Extent, Job, JobState, ObjectVersion, Receipt
@@ -63,7 +64,6 @@ from extentflow.services.failures import (
     is_current,
 )
 from extentflow.services.plans import CheckedTopics, FailedPlans, ObjectPlan, Plans
-from extentflow.sink.topics import NewTopics
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import (
     check_first_records,

@@ -18,10 +18,10 @@ from extentflow.columnar.values import decode
 from extentflow.config.columnar import ARROW, REST
 from extentflow.config.columnar import NONE as ROWS
 from extentflow.config.connector import ConnectorConfig
-from extentflow.consumer.batches import ConsumedBatch, place
-from extentflow.consumer.values import ValueReader
+from extentflow.consumer.row_batches import ConsumedBatch, place
+from extentflow.consumer.value_reader import ValueReader
 from extentflow.converters import open_converter
-from extentflow.delivery.deadletters import describe
+from extentflow.delivery.dead_letters import describe
 from extentflow.delivery.pipeline import ConvertedChunk
 from extentflow.errors import (
     CorruptRecord,
@@ -30,11 +30,11 @@ from extentflow.errors import (
     contain_defects,
     located,
 )
-from extentflow.formats.parquet_keys import KeyService
+from extentflow.formats.parquet.column_keys import KeyService
 from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.record_headers import by_name
 from extentflow.model import ObjectVersion
-from extentflow.sink.headers import by_name
-from extentflow.sink.reader import ConsumedRecord
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import preview
 from extentflow.wiring.options import job_request

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import signal
 import threading
 import time
@@ -23,10 +22,11 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from extentflow.engines import spark as engine
-from extentflow.errors import ExtentflowError, Retryable
+from extentflow.engines.spark import QueryFailed, failure_cause
+from extentflow.errors import ExtentflowError
 from extentflow.spark import register
 from extentflow.spark.drain import DrainTracker
-from extentflow.spark.options import StreamOptions
+from extentflow.spark.query_options import StreamOptions
 from extentflow.spark.tasks import request_stop
 from extentflow.wiring import Runtime
 
@@ -42,11 +42,6 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 HAND_BACK_SECONDS = 2.5
 POLL_SECONDS = 0.1
 WATCH_SECONDS = 0.5
-JAVA_CLASS = re.compile(r"^:?\s*(?:[a-z]\w*\.)+[\w$]+(?:Exception|Error): ")
-
-
-class QueryFailed(Retryable):
-    """Spark ended the query; the message is its cause. The next query resumes its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,21 +250,3 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
             listing=bool(offset.get("listing", 0)),
             **observed.asDict(),
         )
-
-
-def failure_cause(text: str) -> str:
-    """Return what says most of a report: our own error, Python's, Java's, else its first line."""
-    text = re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n=== Streaming Query ===")[0])
-    ours = re.findall(r"(?:extentflow|pyspark)\.errors\.[\w.]+: (.+)", text)
-    java = re.findall(r"^: (.+)", text, re.MULTILINE)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    cause = next(filter(None, [*ours[-1:], engine.last_cause(text), *java[:1], *lines]), "")
-    return JAVA_CLASS.sub("", cause) or "no reason is given"
-
-
-def java_cause(text: str) -> str:
-    """Return the cause of a report on one call of Java: its first and its innermost error."""
-    cause = failure_cause(text)
-    inner = re.findall(r"^Caused by: (.+)", text, re.MULTILINE)
-    innermost = JAVA_CLASS.sub("", inner[-1]) if inner else ""
-    return cause if innermost in cause else f"{cause}: {innermost}"

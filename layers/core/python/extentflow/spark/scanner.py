@@ -24,7 +24,7 @@ from extentflow.jobs.run import cutting
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState
 from extentflow.spark.drain import ROUNDS, ListingProgress, brief, recall
-from extentflow.spark.options import StreamOptions
+from extentflow.spark.query_options import StreamOptions
 from extentflow.wiring import Runtime
 from extentflow.wiring.arrivals import ArrivalIntake
 from extentflow.wiring.functions import RuntimeContext, open_job_admission, publish_pending

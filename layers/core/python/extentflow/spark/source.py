@@ -32,7 +32,7 @@ from extentflow.jobs.run import closed, cutting
 from extentflow.ledger import ExtentItem
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.spark import receipts
-from extentflow.spark.options import FAIL_FAST, ReadOptions, StreamOptions
+from extentflow.spark.query_options import FAIL_FAST, ReadOptions, StreamOptions
 from extentflow.spark.receipts import COLUMNS, Row
 from extentflow.spark.streaming import StreamReader
 from extentflow.spark.tasks import open_query_worker

@@ -23,7 +23,7 @@ from extentflow.engines import Task, WorkerSpec, pack
 from extentflow.engines.spark import deal, spark_task
 from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.queue import Queue
-from extentflow.spark.options import StreamOptions
+from extentflow.spark.query_options import StreamOptions
 from extentflow.spark.receipts import Row
 from extentflow.spark.scanner import JobScanner, PendingWork
 from extentflow.spark.tasks import QueryWorker, StopRequest, open_query_worker

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
-from extentflow.sink import ProducerSettings, Records, RejectedRecord, SlotProgress
-from extentflow.sink.headers import Headers
-from extentflow.sink.reader import ConsumedRecord
+from extentflow.kafka import ProducerSettings, Records, RejectedRecord, SlotProgress
+from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.record_headers import Headers
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
 

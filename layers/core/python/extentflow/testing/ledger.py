@@ -26,10 +26,10 @@ from extentflow.ledger import (
     LedgerDescription,
     SlotStore,
 )
-from extentflow.ledger.extents import StoredSlots
+from extentflow.ledger.extent_store import StoredSlots
+from extentflow.ledger.item_stores import stores_over
 from extentflow.ledger.items import Items, Key, Refused, Returning, Stored, Write, bind
 from extentflow.ledger.notes import NoteStore
-from extentflow.ledger.stores import stores_over
 
 Answer = TypeVar("Answer")
 

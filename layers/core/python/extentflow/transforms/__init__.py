@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from extentflow.config.specs import PREDICATES, TRANSFORMS, Ranges, TransformSpec
 from extentflow.config.steps import Step
 from extentflow.errors import CorruptRecord, UnsupportedType
+from extentflow.kafka.record_headers import HeaderLists
 from extentflow.model import Extent
-from extentflow.sink.headers import HeaderLists
 
 __all__ = ["Chain", "Excluding", "Predicate", "Rows", "Transform", "open_chain", "take_rows"]
 

@@ -15,26 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from extentflow.config.columns import CASTS, NAMES, RENAMES, Schema, arrow_type
-from extentflow.config.specs import TransformSpec
-from extentflow.config.table import key
-from extentflow.config.types import EXACT, TEXT, Kind, choice
-from extentflow.converters.buffers import (
+from extentflow.arrays.buffers import (
     Columns,
     RowErrors,
     corrupt_record,
     require_unique,
 )
-from extentflow.converters.encodings import decoded, is_text
-from extentflow.converters.scalars import (
-    DIGITS,
-    FIRST_DAY,
-    LAST_DAY,
-)
-from extentflow.converters.texts import mask_rows
-from extentflow.errors import UnsupportedType, shown_bytes
-from extentflow.transforms import NO_KEY, Rows
-from extentflow.transforms.casts import (
+from extentflow.arrays.casts import (
     ArrayFunction,
     exact_cast,
     exact_scalar,
@@ -43,6 +30,19 @@ from extentflow.transforms.casts import (
     unit_ticks,
     whole_units,
 )
+from extentflow.arrays.encodings import decoded, is_text
+from extentflow.arrays.scalars import (
+    DIGITS,
+    FIRST_DAY,
+    LAST_DAY,
+)
+from extentflow.arrays.texts import mask_rows
+from extentflow.config.column_lists import CASTS, NAMES, RENAMES, Schema, arrow_type
+from extentflow.config.specs import TransformSpec
+from extentflow.config.table import key
+from extentflow.config.types import EXACT, TEXT, Kind, choice
+from extentflow.errors import UnsupportedType, shown_bytes
+from extentflow.transforms import NO_KEY, Rows
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 

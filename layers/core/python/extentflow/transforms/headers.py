@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from extentflow.config.columns import NAMES
+from extentflow.arrays.buffers import Columns, RowErrors
+from extentflow.config.column_lists import NAMES
 from extentflow.config.specs import PredicateSpec, TransformSpec
 from extentflow.config.table import key
 from extentflow.config.types import EXACT, TEXT, choice
 from extentflow.converters import open_header_converter
-from extentflow.converters.buffers import Columns, RowErrors
 from extentflow.errors import UnsupportedType
-from extentflow.sink.headers import HeaderLists
+from extentflow.kafka.record_headers import HeaderLists
 from extentflow.transforms import NO_KEY, Rows
 
 

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from extentflow.arrays.buffers import Columns
+from extentflow.arrays.casts import exact_scalar
+from extentflow.arrays.encodings import decoded
 from extentflow.config.specs import ColumnRange, PredicateSpec, Ranges
 from extentflow.config.table import key
 from extentflow.config.types import Kind
-from extentflow.converters.buffers import Columns
-from extentflow.converters.encodings import decoded
 from extentflow.errors import UnsupportedType
 from extentflow.transforms import Predicate, Rows
-from extentflow.transforms.casts import exact_scalar
 from extentflow.transforms.records import REGEX
 
 # -- by topic, by tombstone ------------------------------------------------------------------------

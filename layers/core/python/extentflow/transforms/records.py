@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from extentflow.config.columns import NAMES
+from extentflow.arrays.buffers import Columns, corrupt_record, require_unique
+from extentflow.arrays.encodings import decoded, is_text
+from extentflow.config.column_lists import NAMES
 from extentflow.config.specs import TransformSpec
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, EXACT, TEXT, Kind, illegal_topic
-from extentflow.converters.buffers import Columns, corrupt_record, require_unique
-from extentflow.converters.encodings import decoded, is_text
 from extentflow.errors import UnsupportedType, quoted
 from extentflow.transforms import NO_KEY, Rows
 

@@ -10,7 +10,7 @@ from extentflow.config.ledgers import POSTGRESQL, SQLITE
 from extentflow.discovery.admission import ArrivalHandler
 from extentflow.discovery.intake import ArrivalWorker
 from extentflow.errors import Misconfigured, NotOffered
-from extentflow.ledger.requests import retry_policy
+from extentflow.ledger.server_calls import retry_policy
 from extentflow.queue import Backfill, Queue
 from extentflow.queue.consumer import QueueDrain
 from extentflow.wiring import functions
@@ -18,7 +18,7 @@ from extentflow.wiring.options import ledger_options
 from extentflow.wiring.runtime import Runtime
 
 if TYPE_CHECKING:
-    from extentflow.queue.sql import SqlQueue
+    from extentflow.queue.sql_queue import SqlQueue
 
 # The setting of each queue, and its name in the table.
 ARRIVALS, DEAD = "arrivals_queue_url", "arrivals_dlq_url"
@@ -41,7 +41,7 @@ def own_queue(runtime: Runtime, setting: str, *, most_seconds: float | None = No
     """Return one of the queues beside the ledger; `most_seconds` bounds each of its calls."""
     # Functions have no SQLAlchemy, and import this module's callers.
     from extentflow.ledger.sql import SqlCalls  # noqa: PLC0415
-    from extentflow.queue.sql import SqlQueue  # noqa: PLC0415
+    from extentflow.queue.sql_queue import SqlQueue  # noqa: PLC0415
 
     options = ledger_options(runtime.settings, runtime.secrets)
     if most_seconds is not None:

@@ -13,27 +13,27 @@ from uuid import uuid4
 import pyarrow as pa
 
 from extentflow.background import LeaseRenewer, prefetch
-from extentflow.config.columns import BY_NAME
+from extentflow.config.column_lists import BY_NAME
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.delivery.badrecords import BadRecordLog, LogRate
-from extentflow.delivery.deadletters import DeadLetters, describe
+from extentflow.delivery.dead_letters import DeadLetters, describe
 from extentflow.delivery.memory import tune_allocator
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.delivery.slots import Slots
 from extentflow.engines import ENGINES, Engine, Worker, WorkerSpec, run_or_fail, run_until_final
-from extentflow.engines.emr.client import Application, EmrJobRuns, properties
+from extentflow.engines.emr.emr_client import Application, EmrJobRuns, properties
 from extentflow.engines.emr.engine import SubmittedRunEngine
 from extentflow.engines.emr.submitted import SubmittedRuns
 from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedFormat, contain_defects
 from extentflow.formats import Format, SchemaFormat
 from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
+from extentflow.kafka import ProducerSettings, Records, RejectedRecord
+from extentflow.kafka.sinks import rejected_records
 from extentflow.model import Content, Extent, Receipt
 from extentflow.plugins import from_extra
-from extentflow.sink import ProducerSettings, Records, RejectedRecord
-from extentflow.sink.sinks import rejected_records
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options

@@ -26,7 +26,7 @@ from extentflow.discovery.admission import ArrivalHandler, JobAdmission, Unparse
 from extentflow.discovery.listing import ListedPrefix
 from extentflow.discovery.reconciler import Reconciler
 from extentflow.errors import Misconfigured, Permanent, Retryable, UnsupportedFormat
-from extentflow.formats.compression import undivided_bytes
+from extentflow.formats.compressed.compression import undivided_bytes
 from extentflow.jobs.completion import CompletionActions
 from extentflow.jobs.events import JobEventPublisher, JobEvents
 from extentflow.jobs.planner import JobRequest
@@ -36,7 +36,7 @@ from extentflow.model import Job, ObjectVersion
 from extentflow.queue.consumer import QueueWorker
 from extentflow.queue.dispatch import ExtentDispatcher
 from extentflow.queue.routing import JobRouter
-from extentflow.queue.sqs import SqsQueue
+from extentflow.queue.sqs_queue import SqsQueue
 from extentflow.wiring.extents import delivery_context, open_started
 from extentflow.wiring.options import absent_elsewhere, require_shared_ledger
 from extentflow.wiring.runtime import Runtime

@@ -24,9 +24,9 @@ from extentflow.formats.recognition import (
     recognised_compression,
     recognised_format,
 )
+from extentflow.kafka.settings import problems
 from extentflow.ledger import Ledger, last_stored
 from extentflow.model import Content, Extent, Job, ObjectVersion
-from extentflow.sink.settings import problems
 from extentflow.storage import (
     Listed,
     ObjectProperties,

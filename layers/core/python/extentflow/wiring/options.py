@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from extentflow.aws.kms import AwsKms
-from extentflow.aws.secrets import SecretsManager
+from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.columnar.encryption import ColumnEncryption
+from extentflow.config.column_lists import LAST_MODIFIED, MessageKey
 from extentflow.config.columnar import DEFAULT_COMPRESSION, PARQUET
-from extentflow.config.columns import LAST_MODIFIED, MessageKey
 from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, TAG, ConnectorConfig
 from extentflow.config.ledgers import DYNAMODB, LedgerAddress
 from extentflow.config.registry import RegistryOptions, registries
@@ -23,18 +23,18 @@ from extentflow.config.table import Key, declared
 from extentflow.config.types import SECRET
 from extentflow.config.worker import WorkerSettings
 from extentflow.converters import CONVERTERS, Converter, Destination, open_converter
-from extentflow.converters.confluent import ConfluentRegistry, open_confluent
-from extentflow.converters.registry import AVRO
+from extentflow.converters.confluent_registry import ConfluentRegistry, open_confluent
+from extentflow.converters.schema_registry import AVRO
 from extentflow.converters.subjects import open_registry
 from extentflow.delivery.attributes import Attributes
 from extentflow.delivery.columnvalues import ColumnValues
 from extentflow.errors import AccessDenied, Misconfigured, UnsupportedFormat, reason
 from extentflow.formats import BATCH_BYTES, FormatOptions
-from extentflow.formats.parquet_keys import KeyService, MasterKeys
+from extentflow.formats.parquet.column_keys import KeyService, MasterKeys
 from extentflow.jobs.planner import UNKNOWN_FORMAT, JobRequest
+from extentflow.kafka.settings import Timeouts
 from extentflow.ledger import LedgerOptions
 from extentflow.model import Content, ObjectVersion
-from extentflow.sink.settings import Timeouts
 from extentflow.storage import StoreOptions, described, untaggable
 from extentflow.transforms import Chain, Excluding, open_chain
 

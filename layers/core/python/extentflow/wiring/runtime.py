@@ -13,7 +13,7 @@ from typing import Self
 
 from extentflow import aws
 from extentflow.aws.msk import TokenSigner
-from extentflow.aws.secrets import SecretsManager
+from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.background import LatestCall
 from extentflow.config import worker as worker_settings
 from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
@@ -23,18 +23,18 @@ from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Permanent, Retryable, SinkUnavailable
 from extentflow.jobs.planner import JobRequest, Planner
+from extentflow.kafka import Sink
+from extentflow.kafka.broker import KafkaBroker
+from extentflow.kafka.native import trusted_library
+from extentflow.kafka.partitioning import REFRESH_SECONDS
+from extentflow.kafka.settings import Timeouts, unreadable_files
+from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.ledger import Ledger, LedgerOptions, open_ledger
 from extentflow.model import Content, Job, ObjectVersion
 from extentflow.retry import Clock
-from extentflow.sink import Sink
-from extentflow.sink.broker import KafkaBroker
-from extentflow.sink.native import trusted_library
-from extentflow.sink.partitions import REFRESH_SECONDS
-from extentflow.sink.settings import Timeouts, unreadable_files
-from extentflow.sink.topics import TopicFacts
 from extentflow.wiring import options
 from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess
-from extentflow.wiring.schemas import TopicSchemas
+from extentflow.wiring.topic_schemas import TopicSchemas
 
 log = logging.getLogger(__name__)
 

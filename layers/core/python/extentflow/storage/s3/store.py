@@ -45,9 +45,9 @@ from extentflow.retry import RetryPolicy
 from extentflow.storage import Listed, ObjectProperties, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
 from extentflow.storage.s3.changes import ObjectChanges
-from extentflow.storage.s3.errors import S3Error, bucket_gone
+from extentflow.storage.s3.error_codes import S3Error, bucket_gone
 from extentflow.storage.s3.folder import S3Folder
-from extentflow.storage.s3.listing import Listings
+from extentflow.storage.s3.object_lists import Listings
 from extentflow.storage.s3.uploads import Uploads
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from extentflow.errors import (
     Retryable,
 )
 from extentflow.retry import RetryPolicy
-from extentflow.storage.s3.errors import Unsupported
+from extentflow.storage.s3.error_codes import Unsupported
 from extentflow.storage.targets import PROBE, Spool, other_bytes
 
 if TYPE_CHECKING:

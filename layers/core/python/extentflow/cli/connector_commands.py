@@ -1,0 +1,178 @@
+"""`extentflow connectors`, `pause`, `resume` and `stop`."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from extentflow.cli import output
+from extentflow.cli.output import NOTHING_STARTED, AsJson
+from extentflow.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from extentflow.services.connectors import ConnectorChange, Connectors
+
+app = typer.Typer(help="Declare which objects go to which topic, and how.", no_args_is_help=True)
+
+Files = Annotated[
+    list[Path],
+    Argument(help=".properties, .json or .yaml; - is the standard input, .properties or JSON."),
+]
+Name = Annotated[str, Argument(help="The connector's name.")]
+Revision = Annotated[int | None, Option("--revision", min=1, help="This revision, not the latest.")]
+
+
+@app.command()
+def validate(files: Files, *, as_json: AsJson = False) -> None:
+    """Check connectors' files without storing them; all problems are shown at once."""
+    try:
+        checked = _checked(files)
+    except Misconfigured as exc:
+        if not as_json:
+            raise
+        output.print_json({"valid": False, "problems": exc.problems})
+        raise typer.Exit(NOTHING_STARTED) from exc
+    names = [config["name"] for config in checked]
+    said = [f"{file}: connector {name} is valid" for file, name in zip(files, names, strict=True)]
+    facts = {"valid": True, "problems": [], "name": names[0]}
+    if len(names) > 1:
+        facts = {"valid": True, "problems": [], "names": names}
+    output.show(facts, *said, as_json=as_json)
+
+
+@app.command()
+def put(files: Files, *, as_json: AsJson = False) -> None:
+    """Store connectors, none where one is wrong; jobs already planned keep their revision."""
+    checked = _checked(files)  # all of them, before the ledger is reached
+    stored = _connectors().put_all(checked)
+    facts = [{"name": one.name, "revision": one.revision} for one in stored]
+    said = [f"connector {one.name} stored as revision {one.revision}" for one in stored]
+    output.show(facts[0] if len(files) == 1 else facts, *said, as_json=as_json)
+    for one in stored:
+        for other in one.overlapping:
+            output.note(
+                f"connector {other.name} reads {other.source} into the same topic: objects that "
+                "both read are delivered twice"
+            )
+
+
+def _checked(files: Sequence[Path]) -> list[dict[str, str]]:
+    """Return the connectors of files. Raises Misconfigured with the problems of all of them."""
+    from extentflow.config.files import load
+    from extentflow.wiring import check_connector
+
+    found: list[dict[str, str]] = []
+    problems: list[str] = []
+    for file in files:
+        try:
+            config = load(file)
+            check_connector(config)
+        except Misconfigured as exc:
+            several = f"{file}: " if len(files) > 1 else ""
+            problems += (
+                problem if problem.startswith(str(file)) else f"{several}{problem}"
+                for problem in exc.problems
+            )
+        else:
+            found.append(config)
+    names = [config["name"] for config in found]
+    twice = {name for name in names if names.count(name) > 1}
+    problems += (f"connector {name} is in several files; keep one" for name in sorted(twice))
+    if problems:
+        raise Misconfigured(problems)
+    return found
+
+
+@app.command("list")
+def list_all(*, as_json: AsJson = False) -> None:
+    """List the connectors."""
+    from extentflow.cli.opening import open_runtime
+    from extentflow.services.connectors import Connectors
+    from extentflow.wiring.environments import other_ledger
+
+    runtime = open_runtime(creates=False)
+    found = Connectors(runtime.ledger).list()
+    if not found and (elsewhere := other_ledger(runtime.ledger_address)):
+        output.note(elsewhere)
+    if as_json:
+        output.print_json([asdict(one) for one in found])
+        return
+    rows = [(one.name, one.revision, one.state, one.topic, one.source) for one in found]
+    output.print_table(("connector", "revision", "state", "topic", "reads"), rows)
+
+
+@app.command()
+def show(name: Name, *, revision: Revision = None, as_json: AsJson = False) -> None:
+    """Show a connector's configuration as it was stored (secrets are references)."""
+    found = _connectors(creates=False).get(name, revision)
+    lines = [f"# {found.name}, revision {found.revision}, {found.state}"]
+    lines += [f"{key}={value}" for key, value in sorted(found.config.items())]
+    output.show(asdict(found), *lines, as_json=as_json)
+
+
+@app.command()
+def delete(name: Name, *, as_json: AsJson = False) -> None:
+    """Hide a connector from new jobs; planned jobs continue with their own revision."""
+    _connectors().delete(name)
+    output.show({"name": name, "deleted": True}, f"connector {name} deleted", as_json=as_json)
+
+
+def pause(connector: Name, *, as_json: AsJson = False) -> None:
+    """Pause a connector: no new extents start; messages stay queued."""
+    _show_change(_connectors().pause(connector), as_json=as_json)
+
+
+def resume(connector: Name, *, as_json: AsJson = False) -> None:
+    """Continue a paused or stopped connector; jobs that `stop` cancelled stay cancelled."""
+    from extentflow.services.connectors import COUNTED_JOBS
+
+    change = _connectors().resume(connector)
+    _show_change(change, as_json=as_json)
+    if change.cancelled_before:
+        many = output.counted(change.cancelled_before, "job")
+        many += " or more" if change.cancelled_before == COUNTED_JOBS else ""
+        output.note(
+            f"{many} of it CANCELLED before: `extentflow status -c {connector} --state CANCELLED` "
+            f"shows them, `extentflow replay -c {connector}` delivers the rest of all, FAILED ones "
+            f"included; {_after_change(connector)}"
+        )
+
+
+def stop(connector: Name, *, as_json: AsJson = False) -> None:
+    """Cancel a connector's open jobs; committed records stay, new objects are ignored."""
+    # Many jobs take a while.
+    began = partial(output.note, f"cancelling the open jobs of connector {connector}")
+    change = _connectors().stop(connector, began)
+    _show_change(change, as_json=as_json, cancelled=change.cancelled)
+    if not as_json:  # the JSON document names them
+        output.say(f"{output.counted(len(change.cancelled), 'open job')} cancelled")
+        if change.cancelled:
+            output.note(
+                f"after `extentflow resume {connector}`, `extentflow replay -c {connector}`"
+                f" delivers the rest; {_after_change(connector)}"
+            )
+
+
+def _after_change(connector: str) -> str:
+    return (
+        f"after a change of the connector, `extentflow run -c {connector} --failed` delivers these"
+        " objects in full"
+    )
+
+
+def _connectors(*, creates: bool = True) -> "Connectors":
+    from extentflow.cli.opening import open_runtime
+    from extentflow.services.connectors import Connectors
+
+    return Connectors(open_runtime(creates=creates).ledger)
+
+
+def _show_change(change: "ConnectorChange", *, as_json: bool, **more: object) -> None:
+    said = f"connector {change.name} is {change.state}"
+    if change.deleted:
+        said += "; it is deleted: only jobs that it planned before are concerned"
+    output.show({"name": change.name, "state": change.state, **more}, said, as_json=as_json)

@@ -1,0 +1,169 @@
+"""`extentflow status`, `submit` and `replay --dlq`: jobs, and work for the deployed functions."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from extentflow.cli import output
+from extentflow.cli import status_command as statuses
+from extentflow.cli.output import INCOMPLETE, AsJson
+from extentflow.errors import Misconfigured
+from extentflow.model import JobState
+
+if TYPE_CHECKING:
+    from extentflow.services.jobs import JobDetail
+
+JobId = Annotated[str | None, Argument(help="A job's id, or its beginning.")]
+Connector = Annotated[str | None, Option("--connector", "-c")]
+State = Annotated[JobState | None, Option("--state", case_sensitive=False, help="Only jobs in it.")]
+Prefix = Annotated[
+    str | None, Option("--prefix", help="Only of objects whose key, or address, begins so.")
+]
+JobsSince = Annotated[
+    str | None,
+    Option("--since", help="Only jobs that began or ended since: 2h, 3d, 2026-11-26T08:00Z."),
+]
+Watched = Annotated[
+    bool, Option("--watch", "-w", help="Show changes, from the first job on until all have ended.")
+]
+Limit = Annotated[int, Option("--limit", min=1, help="At most so many jobs.")]
+Addresses = Annotated[
+    list[str] | None, Argument(help="s3://bucket/key; with --connector also a prefix/ or a glob.")
+]
+ExpandedBy = Annotated[
+    str | None, Option("--connector", "-c", help="Expand prefixes and globs by this one.")
+]
+Event = Annotated[
+    Path | None, Option("--event", exists=True, dir_okay=False, help="A notification as sent.")
+]
+Engine = Annotated[
+    str,
+    Option(
+        "--engine",
+        help="With --connector. lambda: announce each object. spark: one run of Spark for all. "
+        "auto: Spark for more than spark.threshold.bytes in sum, where spark.application.id is set "
+        "here and the connector's engine allows it.",
+    ),
+]
+
+
+def status(
+    job: JobId = None,
+    *,
+    connector: Connector = None,
+    state: State = None,
+    prefix: Prefix = None,
+    since: JobsSince = None,
+    limit: Limit = 50,
+    watch: Watched = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show jobs, newest first; or one job with the map of its extents and its errors."""
+    from extentflow.cli.opening import open_runtime
+    from extentflow.jobs.preflight import skip_reason
+    from extentflow.services.jobs import JobFilter, Jobs, parse_since
+    from extentflow.wiring.environments import other_ledger
+
+    runtime = open_runtime(creates=False)
+    jobs = Jobs(runtime)
+    if job is not None:
+        _show_one(partial(jobs.get, job), watch=watch, as_json=as_json)
+        return
+    chosen = JobFilter(connector, state, prefix or "", parse_since(since, runtime.clock.wall()))
+    read = partial(jobs.find, chosen, limit=limit)
+    view = statuses.view_jobs(filtered=chosen != JobFilter(), watched=watch)
+    if watch:
+        statuses.watch(read, view, as_json=as_json)
+        return
+    found, queues = read(), jobs.queue_depths()
+    if as_json:
+        output.print_json({**view.to_json(found), "queues": queues.depths})
+    else:
+        if queues.depths:
+            counts = [(name, d.waiting, d.hidden, d.delayed) for name, d in queues.depths.items()]
+            output.print_table(("queue", "waiting", "in work", "delayed"), counts)
+        view.show(found)
+        if not found.jobs and (elsewhere := other_ledger(runtime.ledger_address)):
+            output.note(elsewhere)
+        if connector is not None and (skipped := skip_reason(runtime.ledger, connector)):
+            output.note(skipped)
+    # Last, so that one unavailable queue hides neither jobs nor the other queues.
+    for name, error in queues.unavailable.items():
+        output.complain(f"{name}: {error}")
+    if queues.unavailable:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _show_one(read: "Callable[[], JobDetail]", *, watch: bool, as_json: bool) -> None:
+    view = statuses.view_job()
+    if watch:
+        statuses.watch(read, view, as_json=as_json)
+    elif as_json:
+        output.print_json(view.to_json(read()))
+    else:
+        view.show(read())
+
+
+def submit(
+    addresses: Addresses = None,
+    *,
+    connector: ExpandedBy = None,
+    event: Event = None,
+    engine: Engine = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Announce objects to the planner, as a notification would; or give all to one run of Spark."""
+    from extentflow.cli.opening import open_runtime
+    from extentflow.services.jobs import Jobs, require_engine
+    from extentflow.services.runs import RunControl
+
+    require_engine(engine, connector)
+    if (event is None) == (not addresses and connector is None):
+        raise Misconfigured("give addresses, or --connector, or a notification with --event")
+    jobs = Jobs(open_runtime())
+    if event is not None and connector is None:
+        sent = jobs.submit_event(event.read_text(encoding="utf-8"), name=str(event))
+    else:
+        control = RunControl(notify=output.note)
+        sent = jobs.submit(addresses or (), connector=connector, engine=engine, control=control)
+    facts: dict[str, object] = {"submitted": sent.submitted}
+    what = output.counted(sent.submitted, "object" if event is None else "notification")
+    said = f"{what} submitted; `extentflow status` shows the jobs"
+    if sent.backfill is not None:
+        facts["backfill"] = sent.backfill
+        said = (
+            f"{output.counted(sent.submitted, 'object')} submitted as backfill {sent.backfill}, "
+            "for one run of Spark; `extentflow status` shows their jobs"
+        )
+    output.show(facts, said, as_json=as_json)
+    if sent.backfill is not None and not as_json:
+        output.note(
+            "a stage without Spark moves it to its dead letter queue, with that reason: "
+            "`extentflow replay --dlq --dry-run` shows it"
+        )
+    if event is None and connector is None:
+        output.note("an object that does not exist gets no job; `extentflow status` lacks it then")
+    if sent.skipped:
+        output.note(sent.skipped)
+
+
+def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Send messages of the dead letter queues to the functions again, or only show them."""
+    from extentflow.cli.opening import open_runtime
+    from extentflow.services.jobs import Jobs, job_of
+
+    runtime = open_runtime()
+    found = Jobs(runtime).redrive(job, since=since, dry_run=dry_run)
+    if as_json:
+        moved = [{"job": job_of(one), "reason": one.reason} for one in found.moved]
+        output.print_json({"dry_run": dry_run, "moved": moved, "left": found.left})
+        return
+    if found.moved:
+        rows = [(job_of(one) or "", output.moment(one.sent), one.reason) for one in found.moved]
+        output.print_table(("job", "dead-lettered", "reason"), rows)
+    what = "would be resent" if dry_run else "resent"
+    output.say(f"{output.counted(len(found.moved), 'message')} {what}, {found.left} left")

@@ -1,0 +1,183 @@
+"""`extentflow receive`: the HTTP receiver of notifications as a plain process."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import sys
+import threading
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from extentflow.cli import output
+from extentflow.cli.output import AsJson, MetricsAddress
+from extentflow.config.files import read_if_present
+from extentflow.discovery.receiver import Receiver
+from extentflow.discovery.sources import Source, declared
+from extentflow.errors import Misconfigured
+from extentflow.http.requests import HttpRequest, HttpResponse
+from extentflow.http.serving import receiving_server
+from extentflow.services.metrics import Metric, Metrics, serve_metrics
+
+if TYPE_CHECKING:
+    from extentflow.queue import Queue
+
+log = logging.getLogger(__name__)
+
+# By the class of the status, as the receiver function names them in CloudWatch.
+METRICS = (
+    Metric(
+        "extentflow_status2xx_total", "counter", "Requests whose notification is stored; probes."
+    ),
+    Metric("extentflow_status4xx_total", "counter", "Requests that were refused."),
+    Metric("extentflow_status5xx_total", "counter", "Requests that the sender repeats."),
+)
+
+Sources = Annotated[
+    Path,
+    Option(
+        "--sources",
+        dir_okay=False,
+        help="A JSON file of the permitted senders, with their secrets; a change needs no restart.",
+    ),
+]
+Host = Annotated[
+    str, Option("--host", help="The address to listen on; 0.0.0.0 for all of the machine's.")
+]
+Port = Annotated[
+    int, Option("--port", min=0, max=65_535, help="The port to listen on; 0 takes a free one.")
+]
+Certificate = Annotated[
+    Path | None,
+    Option("--tls-certificate", dir_okay=False, help="Serve HTTPS with this certificate (PEM)."),
+]
+PrivateKey = Annotated[
+    Path | None, Option("--tls-key", dir_okay=False, help="Its private key (PEM).")
+]
+ClientAuthority = Annotated[
+    Path | None,
+    Option(
+        "--tls-client-ca",
+        dir_okay=False,
+        help="Accept only clients with a certificate of this authority (PEM).",
+    ),
+]
+
+
+def receive(
+    *,
+    sources: Sources,
+    host: Host = "127.0.0.1",
+    port: Port = 8480,
+    tls_certificate: Certificate = None,
+    tls_key: PrivateKey = None,
+    tls_client_ca: ClientAuthority = None,
+    metrics: MetricsAddress = None,
+    as_json: AsJson = False,
+) -> None:
+    """Receive notifications of new objects over HTTP; `extentflow stream` delivers the objects.
+
+    They are kept in the ledger's database (SQLite or PostgreSQL), or in the SQS queue of
+    arrivals.queue.url. A sender gets 200 when its notification is stored.
+    """
+    from extentflow.cli.opening import open_runtime
+    from extentflow.cli.progress import signals_stop
+    from extentflow.wiring.arrivals import open_receiving_queue
+
+    tls = _tls(tls_certificate, tls_key, tls_client_ca)
+    runtime = open_runtime()
+    allowed = SourcesFile(sources, open_allowed=runtime.settings.receiver_open_allowed)
+    allowed.read()
+    queue = open_receiving_queue(runtime)
+    ended = threading.Event()
+    responder = Responder(allowed, queue)
+    try:
+        server = receiving_server((host, port), responder.answer, tls=tls)
+    except OSError as exc:
+        raise Misconfigured(
+            f"--host {host} --port {port}: the address cannot be used ({exc.strerror or exc});"
+            " choose another one, or stop the process that uses it"
+        ) from exc
+    with (
+        serve_metrics(responder.metrics.text, metrics) as scraped,
+        signals_stop(ended.set, "stopping: answering what is under way"),
+    ):
+        server.start()
+        if scraped:
+            output.note(f"metrics for Prometheus: {scraped}")
+        where = f"[{host}]" if ":" in host else host
+        url = f"{'https' if tls else 'http'}://{where}:{server.port}"
+        output.show(
+            {"receiver": url},
+            f"receiving notifications at {url}, until Ctrl-C or SIGTERM",
+            as_json=as_json,
+        )
+        sys.stdout.flush()  # a program that reads a pipe waits for this
+        ended.wait()
+        server.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesFile:
+    """The permitted sources in a file, as they are now."""
+
+    path: Path
+    open_allowed: bool
+
+    def read(self) -> tuple[Source, ...]:
+        """Return the sources. Raises Misconfigured if the file does not declare any."""
+        text = read_if_present(str(self.path))
+        if text is None:
+            raise Misconfigured(f"--sources {self.path}: no such file; correct the path")
+        return _declared(text, self.open_allowed)
+
+
+@dataclass(frozen=True)
+class Responder:
+    """Answers requests with the sources that are declared now, and counts them."""
+
+    sources: SourcesFile
+    queue: Queue
+    metrics: Metrics = field(default_factory=lambda: Metrics(METRICS))
+
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        """Return the response to one request; 503 while the sources cannot be read."""
+        response = self._answer(request)
+        self.metrics.update({f"extentflow_status{response.status // 100}xx_total": 1})
+        return response
+
+    def _answer(self, request: HttpRequest) -> HttpResponse:
+        try:
+            receiver = Receiver(self.sources.read(), lambda body: self.queue.send([body]))
+        except Misconfigured as exc:
+            log.error("no sender is admitted: %s", exc)  # noqa: TRY400 - the message says it all
+            return HttpResponse(503, "text/plain", "the receiver is misconfigured\n")
+        return receiver.answer(request)
+
+
+@lru_cache(maxsize=1)
+def _declared(text: str, open_allowed: bool) -> tuple[Source, ...]:  # noqa: FBT001 - a cache's key
+    return declared(text, open_allowed=open_allowed)
+
+
+def _tls(
+    certificate: Path | None, key: Path | None, client_authority: Path | None
+) -> ssl.SSLContext | None:
+    if certificate is None:
+        if key is not None or client_authority is not None:
+            raise Misconfigured("--tls-key and --tls-client-ca go with --tls-certificate")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+        if client_authority is not None:
+            context.load_verify_locations(client_authority)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as exc:  # as ssl.SSLError is
+        files = ", ".join(str(one) for one in (certificate, key, client_authority) if one)
+        raise Misconfigured(f"--tls-certificate: {files}: {exc}; correct the files") from exc
+    return context

@@ -1,0 +1,180 @@
+"""`extentflow tail` and `extentflow count`: rows of topics, whatever a record holds."""
+
+from base64 import b64encode
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from extentflow.cli import output
+from extentflow.cli.output import INCOMPLETE, AsJson
+
+if TYPE_CHECKING:
+    from extentflow.services.topics import ShownRow, TopicCount, Topics, Verified
+    from extentflow.wiring import Runtime
+
+Name = Annotated[str, Argument(metavar="TOPIC", help="The topic.")]
+Columns = Annotated[
+    list[str] | None, Option("--column", help="Only this column of the rows; repeatable.")
+]
+Last = Annotated[int, Option("--limit", "-n", min=1, help="At most so many rows.")]
+Decrypt = Annotated[
+    str | None,
+    Option(
+        "--keys",
+        metavar="REFERENCE",
+        help="Decrypt columns: where the secret with the master keys is, or aws-kms.",
+    ),
+]
+Follow = Annotated[bool, Option("--follow", "-f", help="Then show rows as they arrive.")]
+Beginning = Annotated[bool, Option("--from-beginning", help="The first rows, not the last ones.")]
+Keys = Annotated[
+    list[str] | None,
+    Option("--key", help="Also count different values of this column; repeatable: of all of them."),
+]
+Verify = Annotated[
+    list[str] | None,
+    Option(
+        "--verify",
+        metavar="ADDRESS",
+        help="Compare with the rows of these objects; repeatable. Exit code 0 only if all are"
+        " there, once. The headers of the topic's records decide whether columns or values of rows"
+        " are compared.",
+    ),
+]
+Connector = Annotated[
+    str | None,
+    Option("--connector", "-c", help="With --verify: the connector that delivered the objects."),
+]
+RunSettings = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="With --verify: a key of connectors that the run had, such as select; repeatable."
+        " Those of columnar values are not needed.",
+    ),
+]
+
+
+def tail(
+    topic: Name,
+    *,
+    columns: Columns = None,
+    decrypt: Decrypt = None,
+    limit: Last = 10,
+    follow: Follow = False,
+    from_beginning: Beginning = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the last rows of a topic, one line each, those of columnar values as JSON.
+
+    Only committed records are read. With --json, each line has the row's place, too.
+    """
+    from extentflow.cli.opening import open_runtime
+    from extentflow.errors import Misconfigured
+
+    if follow and from_beginning:
+        raise Misconfigured("--follow, --from-beginning: rows cannot be both; leave one out")
+    topics = _topics(open_runtime(creates=False), decrypt)
+    if from_beginning:
+        found = topics.head(topic, rows=limit, columns=columns)
+    else:
+        found = topics.tail(topic, rows=limit, columns=columns, follow=follow)
+    for row in found:
+        output.say(output.json_text(_row_json(row)) if as_json else _text(row.value))
+
+
+def _topics(runtime: "Runtime", decrypt: str | None) -> "Topics":
+    from extentflow.services.topics import Topics
+    from extentflow.wiring.options import reading_keys
+
+    return Topics(runtime, None if decrypt is None else reading_keys(decrypt, runtime.secrets))
+
+
+def _text(value: bytes | None) -> str:
+    return "null" if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def _row_json(row: "ShownRow") -> dict[str, object]:
+    value: object = None
+    if row.value is not None:
+        try:
+            value = row.value.decode()
+        except UnicodeDecodeError:
+            value = {"base64": b64encode(row.value).decode()}
+    return asdict(row) | {"value": value}
+
+
+def count(
+    topic: Name,
+    *,
+    keys: Keys = None,
+    decrypt: Decrypt = None,
+    verify: Verify = None,
+    connector: Connector = None,
+    settings: RunSettings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the rows of a topic; compare them with those of objects (--verify)."""
+    from extentflow.cli.opening import open_runtime
+    from extentflow.cli.progress import RunProgress
+    from extentflow.errors import Misconfigured
+    from extentflow.services.addressed import expect_connector, make_connector, parse_settings
+
+    runtime = open_runtime(creates=False)
+    topics = _topics(runtime, decrypt)
+    if not verify:
+        if connector or settings:
+            raise Misconfigured("--connector, --set: only with --verify")
+        counted = topics.count(topic, keys=keys or ())
+        output.show(asdict(counted), *_count_lines(counted), as_json=as_json)
+        return
+    if keys:
+        raise Misconfigured("--key: not together with --verify, which compares whole rows")
+    if connector is not None:
+        if settings:
+            raise Misconfigured("--set: not together with --connector, which has all settings")
+        config, revision = runtime.connectors.latest(connector)
+        addresses = tuple(verify)
+    else:
+        made = make_connector(verify, topic, parse_settings(settings or ()))
+        config, revision = expect_connector(runtime, made)
+        addresses = made.addresses
+    counting = RunProgress(output.err).counting
+    found = topics.verify(topic, config, revision, addresses, counting=counting)
+    output.show(asdict(found) | {"equal": found.equal}, _verdict(found), as_json=as_json)
+    if not found.equal:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _count_lines(found: "TopicCount") -> list[str]:
+    records = output.counted(found.records, "Kafka record")
+    rows, partitions = (
+        output.counted(found.rows, "row"),
+        output.counted(found.partitions, "partition"),
+    )
+    lines = [f"topic {found.topic}: {rows} in {records}, {partitions}"]
+    if found.distinct is not None:
+        lines.append(
+            f"different keys: {found.distinct:,}; rows beyond the first: {found.doubled:,}"
+        )
+    lines += [f"{uri}: {output.counted(rows, 'row')}" for uri, rows in found.objects.items()]
+    return lines
+
+
+def _verdict(found: "Verified") -> str:
+    facts = (
+        f"{output.counted(found.expected, 'row')} in {output.counted(found.objects, 'object')},"
+        f" {found.expected - found.missing:,} of them in topic {found.topic}"
+    )
+    rest = f"; {output.counted(found.others, 'row')} of other objects" if found.others else ""
+    if found.unnamed:
+        rest += f"; {output.counted(found.unnamed, 'row')} whose object no header names"
+    if found.equal:
+        return f"equal: {facts}, each once{rest}"
+    return (
+        f"DIFFERENT: {facts}: {found.missing:,} missing, {found.unexpected:,} unexpected or"
+        f" doubled{rest}"
+    )

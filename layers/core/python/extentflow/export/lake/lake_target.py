@@ -1,0 +1,138 @@
+"""What a lake target states: its columns, and the offsets up to which it holds topics.
+
+target ──state──> TableState: columns, offsets, version
+batch  ──remaining──> the part of a micro-batch that the target lacks, or none
+target ──write(…, base=state)──> refused where another query wrote these topics meanwhile
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from extentflow.errors import Conflict
+from extentflow.export.lake.lake_rows import RowReader
+
+# Name of topic -> number of partition -> first offset that is not included.
+Offsets = Mapping[str, Mapping[int, int]]
+NO_OFFSETS: Final[Offsets] = {}
+# In the summary of an Iceberg snapshot, and as a member of a manifest.
+OFFSETS_KEY: Final = "extentflow.offsets"
+EARLIEST: Final = -2  # as Spark's startingOffsets have it
+
+
+def offsets_text(offsets: Offsets) -> str:
+    """Return offsets as compact JSON, as Spark's Kafka source writes them."""
+    plain = {
+        topic: {str(one): offsets[topic][one] for one in sorted(offsets[topic])}
+        for topic in sorted(offsets)
+    }
+    return json.dumps(plain, separators=(",", ":"))
+
+
+def read_offsets(text: str) -> Offsets:
+    """Return the offsets that `offsets_text` or Spark's Kafka source wrote."""
+    found: dict[str, dict[str, int]] = json.loads(text)
+    return {topic: {int(one): end for one, end in parts.items()} for topic, parts in found.items()}
+
+
+def advanced(offsets: Offsets, ends: Offsets) -> Offsets:
+    """Return `offsets` with those of `ends` in their place."""
+    return {
+        topic: {**offsets.get(topic, {}), **ends.get(topic, {})}
+        for topic in [*offsets, *(one for one in ends if one not in offsets)]
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The ranges `[start, end)` of a micro-batch; a partition without a start is new."""
+
+    start: Offsets
+    end: Offsets
+
+    def remaining(self, held: Offsets, where: str, *, begins: bool = True) -> Batch | None:
+        """Return the part that a target with the offsets `held` lacks; None: it has all.
+
+        Its ends are never before what the target holds, which another checkpoint may have advanced.
+
+        `begins`: partitions that the target does not hold may start anywhere, because the query
+        began there. Raises Conflict where the batch starts behind what the target holds: rows would
+        be lost.
+        """
+        start: dict[str, dict[int, int]] = {}
+        behind: dict[str, dict[int, int]] = {}
+        lacking = False
+        for topic, ends in self.end.items():
+            for partition, end in ends.items():
+                first = self.start.get(topic, {}).get(partition, 0)
+                own = held.get(topic, {}).get(partition)
+                if (own is None and first > 0 and not begins) or (own is not None and own < first):
+                    holds = f"up to offset {own}" if own is not None else "not at all"
+                    raise Conflict(
+                        f"{where} holds topic {topic}[{partition}] {holds}, and Spark's"
+                        f" checkpoint continues at {first}: the table was restored, or the"
+                        " checkpoint belongs to another table; delete the checkpoint, or leave"
+                        " --checkpoint out: the target states where to continue"
+                    )
+                start.setdefault(topic, {})[partition] = max(first, own or 0)
+                behind.setdefault(topic, {})[partition] = max(end, own or 0)
+                lacking |= end > max(first, own or 0)
+        return Batch(start, behind) if lacking else None
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What a target holds; `columns` None: it has none yet. `version` is the target's own."""
+
+    columns: pa.Schema | None = None
+    offsets: Offsets = field(default_factory=dict)
+    version: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The result of a write: the state behind it, and how many rows it added."""
+
+    state: TableState
+    rows: int
+
+
+class Target(Protocol):
+    """Where rows go. All methods are called on the driver, by one thread."""
+
+    @property
+    def where(self) -> str:
+        """The target's address, for messages."""
+        ...
+
+    @property
+    def spark(self) -> bool:
+        """Whether rows pass through Spark's own types."""
+        ...
+
+    def open(self) -> TableState:
+        """Repair what a killed query left, and return what the target holds."""
+        ...
+
+    def grow(self, columns: pa.Schema, state: TableState) -> TableState:
+        """Create the table, or give it these columns; return its state then."""
+        ...
+
+    def write(
+        self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
+    ) -> Written:
+        """Add the rows of Kafka records, and the offsets, in one commit on top of `state`.
+
+        `records` has the columns of `rows.KAFKA_COLUMNS`, and only those of `batch`. `reader`
+        decodes them, in tasks, to the columns of `state`.
+
+        Raises Conflict where the offsets of these topics are not those of `state` any more, and
+        otherwise what tasks raise: SchemaGrown among them.
+        """
+        ...

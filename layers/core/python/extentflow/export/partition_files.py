@@ -1,0 +1,333 @@
+"""The files of one partition: columnar values appended unread, and published one after the other.
+
+    TOPIC/PARTITION/00000000000000000000-00000000000000000041.parquet
+    TOPIC/PARTITION/00000000000000000042-...
+
+A partition continues behind the last offset in its file names. A file is published in four steps;
+a process may end between any two of them:
+
+    1  create .next-<position>, unless it exists: this file, from `first` to `last`, is the next one
+    2  list the names from `position` on: there is none
+    3  publish FIRST-LAST, whole and at once
+    4  delete .next-<position>
+
+`position` is the offset behind the file before, so that it is the same for all writers. A process
+that finds `.next-<position>` at its start writes exactly that file, with the same bytes. One that
+finds it later is not alone, and ends.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from extentflow.consumer.row_batches import place
+from extentflow.errors import Conflict, Misconfigured, ObjectGone, counted
+from extentflow.export.stored_values import Joined, StoredValue, join_from, stored_value
+from extentflow.kafka.reading import ConsumedRecord
+from extentflow.storage.targets import FileTarget, Spool
+
+FILE_BYTES: Final = 128 << 20
+FILE_SECONDS: Final = 60.0
+_FILE_NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.(?:parquet|arrows)")
+_CLAIM_NAME = re.compile(r"\.next-([0-9]{20})")
+_SHOWN_NAMES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestOptions:
+    """How files are cut, and when reading ends.
+
+    A file is closed before it would have more than `bytes`, and without `once` when its first value
+    is `seconds` old. `once`: reading ends at the ends of the partitions as they are at the start.
+    `accept_gap`: continue behind records that retention deleted before they were written.
+    """
+
+    bytes: int = FILE_BYTES
+    seconds: float = FILE_SECONDS
+    once: bool = False
+    accept_gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedFile:
+    """A file that was published: the records `[first, last]` of a partition."""
+
+    uri: str
+    partition: int
+    first: int
+    last: int
+    values: int
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Which records the next file of a partition has; `writer` is a process."""
+
+    first: int
+    last: int
+    writer: str
+
+    def to_bytes(self) -> bytes:
+        """Return the content of its file."""
+        members = {"first": self.first, "last": self.last, "writer": self.writer}
+        return json.dumps(members, separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """Return the claim in a file. Raises ValueError, TypeError or KeyError: it is none."""
+        found = json.loads(content)
+        return cls(int(found["first"]), int(found["last"]), str(found["writer"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where a partition continues: the offset behind its files, and the claim on the next one.
+
+    `offset` is 0 where there is no file.
+    """
+
+    offset: int = 0
+    claim: Claim | None = None
+
+
+def claim_name(position: int) -> str:
+    """Return the name of the claim on the file that follows offset `position - 1`."""
+    return f".next-{position:020}"
+
+
+def folder_of(topic: str, partition: int) -> str:
+    """Return the folder of a partition's files."""
+    return f"{topic}/{partition}"
+
+
+def resume(target: FileTarget, folder: str) -> Resumed:
+    """Return where a folder's partition continues; remove what is left of an earlier process.
+
+    Raises Misconfigured for names that overlap, and for such that are of other programs.
+    """
+    target.clean(folder)
+    names = target.names(folder)
+    files = [(int(found[1]), int(found[2]), found[0]) for found in _matches(_FILE_NAME, names)]
+    claims = {int(found[1]): found[0] for found in _matches(_CLAIM_NAME, names)}
+    known = {name for _, _, name in files} | set(claims.values())
+    if foreign := [name for name in names if name not in known]:
+        shown = ", ".join(foreign[:_SHOWN_NAMES])
+        raise Misconfigured(
+            f"{target.uri(folder)} has {counted(len(foreign), 'file')} of other programs"
+            f" ({shown}): its files say where the partition continues, so nothing else may be"
+            " there; move them away, or choose another target"
+        )
+    position, before = 0, ""
+    for first, last, name in sorted(files):
+        if first < position or last < first:
+            raise Misconfigured(
+                f"{target.uri(folder)}: {name} overlaps {before or 'itself'}: its records are in"
+                " both; move one of them away"
+            )
+        position, before = last + 1, name
+    if later := [name for at, name in claims.items() if at > position]:
+        raise Misconfigured(
+            f"{target.uri(folder, later[0])} belongs behind a file that is not there; restore the"
+            " files that were deleted, or delete it once no other process writes there"
+        )
+    for at, name in claims.items():
+        if at < position:
+            target.delete(folder, name)
+    return Resumed(position, _read_claim(target, folder, position) if position in claims else None)
+
+
+def _matches(pattern: re.Pattern[str], names: Iterable[str]) -> Iterator[re.Match[str]]:
+    return (found for name in names if (found := pattern.fullmatch(name)) is not None)
+
+
+def _read_claim(target: FileTarget, folder: str, position: int) -> Claim | None:
+    name = claim_name(position)
+    try:
+        return Claim.of(target.read(folder, name))
+    except ObjectGone:  # another process has published the file meanwhile; the next step says so
+        return None
+    except (ValueError, TypeError, KeyError) as exc:
+        raise Misconfigured(
+            f"{target.uri(folder, name)} is no claim of this version ({exc}); delete it once no"
+            " other process writes there"
+        ) from exc
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """A file that values are appended to."""
+
+    joined: Joined
+    spool: Spool
+    opened: float  # on the monotonic clock
+    first: int
+    last: int = 0
+    values: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.spool.write(data)
+        self.size_bytes += len(data)
+
+    def append(self, value: StoredValue, offset: int) -> None:
+        self.write(self.joined.append(value))
+        self.last = offset
+        self.values += 1
+        self.rows += value.rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    """The last steps of a file; `position` is behind the file before."""
+
+    target: FileTarget
+    folder: str
+    position: int
+    claim: Claim
+    is_adopted: bool
+    spool: Spool
+    file: IngestedFile
+
+    def run(self) -> IngestedFile:
+        """Publish the file, and return it. Raises Conflict for another process."""
+        with closing(self.spool):
+            if not self.is_adopted:
+                self._claim()
+            self.spool.publish(self.file.uri.rpartition("/")[2])
+        self.target.delete(self.folder, claim_name(self.position))
+        return self.file
+
+    def _claim(self) -> None:
+        target, folder, name = self.target, self.folder, claim_name(self.position)
+        if not target.create(folder, name, self.claim.to_bytes()):
+            raise self._not_alone(target.uri(folder, name))
+        if there := target.names(folder, f"{self.position:020}"):
+            target.delete(folder, name)
+            raise self._not_alone(target.uri(folder, there[0]))
+
+    def _not_alone(self, where: str) -> Conflict:
+        return Conflict(
+            f"{where} was written by another process, which ingests the same partition; nothing is"
+            " written twice: stop one of them, or give it another target, and start again"
+        )
+
+
+@dataclass(slots=True)
+class PartitionFiles:
+    """Appends the values of one partition to files, and publishes these one after the other.
+
+    `submit` runs a publication, which only starts when the one before has ended well.
+    """
+
+    topic: str
+    partition: int
+    target: FileTarget
+    options: IngestOptions
+    submit: Callable[[Callable[[], IngestedFile]], "Future[IngestedFile]"]
+    writer: str
+    resumed: Resumed
+    _open: _OpenFile | None = field(default=None, init=False)
+    _running: "Future[IngestedFile] | None" = field(default=None, init=False)
+
+    @property
+    def folder(self) -> str:
+        """The folder of the files."""
+        return folder_of(self.topic, self.partition)
+
+    def append(self, record: ConsumedRecord, now: float) -> Iterator[IngestedFile]:
+        """Append a record's value; yield files that are published by now.
+
+        Raises as `stored_value` and `_Publication.run`.
+        """
+        value = stored_value(self.topic, record)
+        if value is None:
+            return
+        offset, claim = record.offset, self.resumed.claim
+        if claim is not None:
+            self._require_claimed(claim, record, value)
+        elif self._open is not None and self._must_close(self._open, value):
+            yield from self.close()
+        if self._open is None:
+            self._open = _OpenFile(
+                join_from(value), self.target.spool(self.folder), opened=now, first=offset
+            )
+            self._open.write(self._open.joined.begin())
+        self._open.append(value, offset)
+        if claim is not None and offset == claim.last:
+            yield from self.close()
+
+    def close_old(self, now: float) -> Iterator[IngestedFile]:
+        """Close the file if it is old; yield files that are published by now."""
+        if (
+            self._open is not None
+            and self.resumed.claim is None
+            and now - self._open.opened >= self.options.seconds
+        ):
+            yield from self.close()
+        if self._running is not None and self._running.done():
+            yield from self.published()
+
+    def close(self) -> Iterator[IngestedFile]:
+        """Publish the open file in the background; yield the one before it."""
+        opened, claim, position = self._open, self.resumed.claim, self.resumed.offset
+        if opened is None or (claim is not None and opened.last < claim.last):
+            return  # an incomplete file of a claim is written again at the next start
+        yield from self.published()
+        opened.write(opened.joined.end())
+        name = f"{opened.first:020}-{opened.last:020}.{opened.joined.extension}"
+        publication = _Publication(
+            self.target,
+            self.folder,
+            position,
+            claim or Claim(opened.first, opened.last, self.writer),
+            claim is not None,
+            opened.spool,
+            IngestedFile(
+                self.target.uri(self.folder, name),
+                self.partition,
+                opened.first,
+                opened.last,
+                opened.values,
+                opened.rows,
+                opened.size_bytes,
+            ),
+        )
+        self._open, self.resumed = None, Resumed(opened.last + 1)
+        self._running = self.submit(publication.run)
+
+    def published(self) -> Iterator[IngestedFile]:
+        """Wait for the publication that runs; yield its file. Raises as `_Publication.run`."""
+        running, self._running = self._running, None
+        if running is not None:
+            yield running.result()
+
+    def drop(self) -> None:
+        """Drop the open file, and wait for what is being published."""
+        if self._open is not None:
+            self._open.spool.close()
+        if self._running is not None:
+            self._running.exception()
+
+    def _must_close(self, opened: _OpenFile, value: StoredValue) -> bool:
+        too_large = opened.size_bytes + len(value.data) > self.options.bytes
+        return too_large or not opened.joined.takes(value)
+
+    def _require_claimed(self, claim: Claim, record: ConsumedRecord, value: StoredValue) -> None:
+        opened, offset = self._open, record.offset
+        first = offset if opened is None else opened.first
+        fits = opened is None or opened.joined.takes(value)
+        if first != claim.first or offset > claim.last or not fits:
+            name = claim_name(self.resumed.offset)
+            raise Misconfigured(
+                f"{place(self.topic, self.partition, offset)} is not what"
+                f" {self.target.uri(self.folder, name)} states, by which an earlier process began"
+                f" the file of the offsets {claim.first} to {claim.last}: records were deleted, or"
+                " the topic was created again; delete that file once no other process writes there"
+            )

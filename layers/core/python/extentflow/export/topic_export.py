@@ -1,0 +1,176 @@
+"""Writes a topic of columnar values into files, unread; the truth is in the target, not in Kafka.
+
+records ──`source`──> partition ──`joining`──> file ──`partition_files`──> published
+                          └ continues behind the last offset in the names of its files
+"""
+
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured, SinkUnavailable
+from extentflow.export.partition_files import (
+    IngestedFile,
+    IngestOptions,
+    PartitionFiles,
+    Resumed,
+    claim_name,
+    folder_of,
+    resume,
+)
+from extentflow.export.topic_source import RecordSource
+from extentflow.kafka.reading import ConsumedRecord
+from extentflow.retry import Clock
+from extentflow.storage.targets import FileTarget
+
+# Publishing waits for disks and servers, while further values are fetched.
+PUBLISHING_THREADS: Final = 4
+# How often a run without an end asks for new partitions.
+REFRESH_SECONDS: Final = 60.0
+# After so long without a record, a run with an end gives up.
+IDLE_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class Ingestion:
+    """Reads a topic and writes its files. `stop` returns whether reading is to end early.
+
+    Used by one thread; publishes on `threads` others.
+    """
+
+    topic: str
+    source: RecordSource
+    target: FileTarget
+    options: IngestOptions
+    stop: Callable[[], bool]
+    clock: Clock = field(default_factory=Clock)
+    threads: int = PUBLISHING_THREADS
+    _files: dict[int, PartitionFiles] = field(default_factory=dict, init=False)
+    _ends: dict[int, int] = field(default_factory=dict, init=False)
+
+    def run(self) -> Iterator[IngestedFile]:
+        """Yield the files as they are published, until the end or `stop`.
+
+        At the end all files are closed. Where a value is corrupt, the values before it are
+        published, too.
+
+        Raises:
+            CorruptRecord: a value contradicts its headers or itself.
+            Misconfigured: the target has other files, records were deleted before they were
+                written (unless `accept_gap`), or a value is a row.
+            Conflict: another process writes the same files.
+            SinkUnavailable, StoreUnavailable, AccessDenied, ProcessExhausted: as their names say.
+        """
+        with ThreadPoolExecutor(self.threads, "publish") as pool:
+            writer = secrets.token_hex(8)
+
+            def files(partition: int, resumed: Resumed) -> PartitionFiles:
+                return PartitionFiles(
+                    self.topic, partition, self.target, self.options, pool.submit, writer, resumed
+                )
+
+            try:
+                self._begin(files)
+                try:
+                    yield from self._read(files)
+                except (CorruptRecord, AccessDenied, Misconfigured):
+                    # Of a value that cannot be written: those before it are.
+                    yield from self._close_all()
+                    raise
+                yield from self._close_all()
+            finally:
+                for one in self._files.values():
+                    one.drop()
+
+    def _begin(self, files: Callable[[int, Resumed], PartitionFiles]) -> None:
+        """Assign the partitions that are new, each where its files end."""
+        begins: dict[int, int] = {}
+        for partition in range(len(self._files), self.source.partitions()):
+            low, high = self.source.watermarks(partition)
+            resumed = resume(self.target, folder_of(self.topic, partition))
+            begins[partition] = begin = self._checked(partition, resumed, low, high)
+            self._files[partition] = files(partition, resumed)
+            if not self.options.once or begin < high:
+                self._ends[partition] = high
+        for partition in self._ends.keys() & begins.keys():
+            self.source.assign(partition, begins[partition])
+
+    def _checked(self, partition: int, resumed: Resumed, low: int, high: int) -> int:
+        """Return the offset from which on a partition is read."""
+        claim, offset = resumed.claim, resumed.offset
+        where = f"topic {self.topic}[{partition}]"
+        files = self.target.uri(folder_of(self.topic, partition))
+        if offset > high:
+            raise Misconfigured(
+                f"{where} ends at offset {high}, and {files} has files up to {offset - 1}: the"
+                " topic was created again, or lost records; choose another target"
+            )
+        if claim is not None and low > claim.first:
+            raise Misconfigured(
+                f"{where}: the offsets {claim.first} to {low - 1} were deleted, and"
+                f" {claim_name(offset)} in {files} begins a file with them; delete it once no other"
+                " process writes there, and use --accept-gap"
+            )
+        if offset and low > offset and not self.options.accept_gap:
+            raise self._gap(partition, offset, low)
+        return max(low, offset)
+
+    def _gap(self, partition: int, offset: int, low: int) -> Misconfigured:
+        return Misconfigured(
+            f"topic {self.topic}[{partition}]: retention deleted the offsets {offset} to {low - 1}"
+            f" before they were written to {self.target.uri(folder_of(self.topic, partition))};"
+            f" --accept-gap continues without them, from {low} on"
+        )
+
+    def _read(self, files: Callable[[int, Resumed], PartitionFiles]) -> Iterator[IngestedFile]:
+        refreshed = arrived = self.clock.monotonic()
+        while not self.stop() and (self._ends or not self.options.once):
+            polled = self.source.poll()
+            now = self.clock.monotonic()
+            for record in polled.records:
+                yield from self._append(record, now)
+            for partition in polled.lost:
+                yield from self._continue_behind_gap(partition)
+            if self.options.once:
+                for partition in polled.ended:
+                    self._ends.pop(partition, None)
+                if polled.records or polled.ended:
+                    arrived = now
+                elif now - arrived > IDLE_SECONDS:
+                    raise SinkUnavailable(
+                        f"topic {self.topic}: nothing read for {IDLE_SECONDS:g} s; what was written"
+                        " stays, and the same command continues"
+                    )
+                continue
+            for one in self._files.values():
+                yield from one.close_old(now)
+            if now - refreshed >= REFRESH_SECONDS:
+                refreshed = now
+                self._begin(files)
+
+    def _append(self, record: ConsumedRecord, now: float) -> Iterator[IngestedFile]:
+        end = self._ends.get(record.partition, 0)
+        if self.options.once and record.offset >= end:
+            self._ends.pop(record.partition, None)
+            return
+        yield from self._files[record.partition].append(record, now)
+        if self.options.once and record.offset + 1 >= end:
+            self._ends.pop(record.partition, None)
+
+    def _continue_behind_gap(self, partition: int) -> Iterator[IngestedFile]:
+        """Close the file before records that were deleted while this run was behind."""
+        files = self._files[partition]
+        yield from files.close()
+        yield from files.published()
+        low, _ = self.source.watermarks(partition)
+        if not self.options.accept_gap:
+            raise self._gap(partition, files.resumed.offset, low)
+        self.source.assign(partition, low)
+
+    def _close_all(self) -> Iterator[IngestedFile]:
+        for one in self._files.values():
+            yield from one.close()
+        for one in self._files.values():
+            yield from one.published()

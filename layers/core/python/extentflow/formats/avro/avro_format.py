@@ -1,0 +1,770 @@
+"""Decode Avro object container files: blocks owned by the extent that contains their first byte.
+
+    object    Obj 1 | metadata | marker | block | marker | block | marker | block | marker
+    block                                 count, size, records (compressed)
+    extents   [0 ........................... )[ .................. )[ ......... size)
+    owned                                block                  block | block
+
+An extent finds its first block behind the first marker that ends in it. A block that cannot be
+decoded is lost as a whole, with one bad record; where the next block begins is stated by its size.
+
+Writers draw the marker at random, so that no block contains it. One that is not random, such as
+zeros, may be part of a block, where an extent would take it for a marker: such an object has one
+extent. A block that contains a random marker was made to mislead. The extent that owns the block
+was not misled itself, and fails.
+
+A location is the byte offset of a block times `row_factor`, plus the row within the block; it is a
+position, too, so decoding resumes at a block without reading those before it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from extentflow.config.specs import OF_COLUMNS
+from extentflow.errors import (
+    Conflict,
+    CorruptObject,
+    UnsupportedFormat,
+    UnsupportedType,
+    shown_bytes,
+)
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, no_rows, row_factor
+from extentflow.formats.avro.avro_columns import (
+    DURATION,
+    Bytes,
+    Content,
+    DamagedBlock,
+    Enum,
+    Fixed,
+    Items,
+    Node,
+    Null,
+    Number,
+    Record,
+    Union,
+    record_starts,
+)
+from extentflow.formats.lines import stream_windows
+from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
+from extentflow.model import Extent, ObjectVersion
+from extentflow.storage import RangeSource
+from extentflow.storage.ranges import tail
+
+MAGIC = b"Obj\x01"
+MARKER_BYTES = 16
+# Schemas of hundreds of columns have some 50 KB.
+LARGEST_HEADER_BYTES = 8 << 20
+_FIRST_HEADER_BYTES = 4096
+# 16 random bytes have fewer distinct ones with a probability of 10^-12.
+_RANDOM_BYTES = 8
+_CACHED_HEADERS = 64
+# Blocks are decoded side by side, so many of them at once are faster.
+GROUP_WINDOWS = 2
+GROUP_BATCHES = 8
+DEEPEST = 64
+MOST_TYPES = 10_000
+_WIDEST_VARINT = 10
+# Arrow's decimal256.
+_MOST_DIGITS = 76
+_DECIMAL128_DIGITS = 38
+
+
+# -- schema ----------------------------------------------------------------------------------------
+
+
+class _InvalidSchemaError(Exception):
+    pass
+
+
+class _UnsupportedSchemaError(Exception):
+    pass
+
+
+_PRIMITIVES: Mapping[str, Node] = {
+    "null": Null(),
+    "boolean": Fixed(pa.bool_(), 1),
+    "int": Number(pa.int32(), 32),
+    "long": Number(pa.int64(), 64),
+    "float": Fixed(pa.float32(), 4),
+    "double": Fixed(pa.float64(), 8),
+    "bytes": Bytes(pa.binary()),
+    "string": Bytes(pa.string()),
+}
+_LOGICAL: Mapping[tuple[str, str], Node] = {
+    ("int", "date"): Number(pa.date32(), 32),
+    ("int", "time-millis"): Number(pa.time32("ms"), 32),
+    ("long", "time-micros"): Number(pa.time64("us"), 64),
+    **{
+        ("long", f"{prefix}timestamp-{name}"): Number(pa.timestamp(unit, zone), 64)
+        for prefix, zone in (("", "UTC"), ("local-", None))
+        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+}
+_NAMED = frozenset({"record", "error", "enum", "fixed"})
+
+
+class _Schema:
+    """Builds the node of a writer's schema; names refer to types that were defined before."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, Node | None] = {}
+
+    def node(self, schema: object, path: str, namespace: str = "", depth: int = 0) -> Node:
+        """Return the node; `path` is the column, for messages."""
+        if depth > DEEPEST:
+            raise _UnsupportedSchemaError(f"column '{path}' is nested deeper than {DEEPEST} types")
+        if isinstance(schema, str):
+            return self._named(schema, path, namespace)
+        if isinstance(schema, list):
+            node = self._union(schema, path, namespace, depth)
+        elif isinstance(schema, dict):
+            node = self._complex(schema, path, namespace, depth)
+        else:
+            raise _InvalidSchemaError(f"column '{path}' has no type but {schema!r}")
+        if node.weight > MOST_TYPES:
+            raise _UnsupportedSchemaError(f"column '{path}' has more than {MOST_TYPES} types")
+        return node
+
+    def _named(self, name: str, path: str, namespace: str) -> Node:
+        if name in _PRIMITIVES:
+            return _PRIMITIVES[name]
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        if full not in self._types:
+            raise _InvalidSchemaError(f"column '{path}' has the unknown type {name!r}")
+        node = self._types[full]
+        if node is None:
+            raise _UnsupportedSchemaError(
+                f"column '{path}' has the type {name!r}, which contains itself; Arrow has no"
+                " recursive types"
+            )
+        return node
+
+    def _complex(self, schema: Mapping[str, Any], path: str, namespace: str, depth: int) -> Node:
+        kind = schema.get("type")
+        if not isinstance(kind, str):
+            return self.node(kind, path, namespace, depth + 1)
+        if kind in ("array", "map"):
+            return self._items(schema, kind, path, namespace, depth)
+        if kind in _NAMED:
+            name = _full_name(schema, path, namespace)
+            if name in self._types:
+                raise _InvalidSchemaError(f"the type {name!r} is defined twice")
+            self._types[name] = None
+            inner = name.rpartition(".")[0]
+            if kind == "enum":
+                node: Node = Enum(_symbols(schema, path))
+            elif kind == "fixed":
+                node = _fixed(schema, path)
+            else:
+                node = self._record(schema, path, inner, depth)
+            self._types[name] = node
+            return node
+        if kind not in _PRIMITIVES:
+            return self._named(kind, path, namespace)
+        logical = str(schema.get("logicalType"))
+        decimal = _decimal(schema, path) if kind == "bytes" and logical == "decimal" else None
+        if decimal is not None:
+            return Bytes(decimal)
+        # Readers ignore a logical type that they do not know (Avro 1.12, "Logical Types").
+        return _LOGICAL.get((kind, logical), _PRIMITIVES[kind])
+
+    def _record(self, schema: Mapping[str, Any], path: str, namespace: str, depth: int) -> Record:
+        fields = schema.get("fields")
+        if not isinstance(fields, list):
+            raise _InvalidSchemaError(f"the record at column '{path}' has no fields")
+        columns: dict[str, Node] = {}
+        for each in fields:
+            name = each.get("name") if isinstance(each, dict) else None
+            if not isinstance(name, str) or name in columns or "type" not in each:
+                raise _InvalidSchemaError(f"the field {name!r} of '{path}' is not valid")
+            inside = f"{path}.{name}" if path else name
+            columns[name] = self.node(each["type"], inside, namespace, depth + 1)
+        return Record.of([_field(*column) for column in columns.items()], [*columns.values()])
+
+    def _union(self, schema: Sequence[object], path: str, namespace: str, depth: int) -> Node:
+        branches = [self.node(branch, path, namespace, depth + 1) for branch in schema]
+        names = [_branch_name(branch, namespace) for branch in schema]
+        if not branches or len(set(names)) < len(names):
+            raise _InvalidSchemaError(
+                f"the union at column '{path}' is empty or has equal branches"
+            )
+        fields = [
+            pa.field(name, branch.arrow)
+            for name, branch in zip(names, branches, strict=True)
+            if name != "null"
+        ]
+        weight = 1 + sum(branch.weight for branch in branches)
+        if len(fields) > 1:
+            return Union(tuple(branches), pa.struct(fields), as_struct=True, weight=weight)
+        arrow = fields[0].type if fields else pa.null()
+        return Union(tuple(branches), arrow, as_struct=False, weight=weight)
+
+    def _items(
+        self, schema: Mapping[str, Any], kind: str, path: str, namespace: str, depth: int
+    ) -> Items:
+        inside = schema.get("items" if kind == "array" else "values")
+        item = self.node(inside, f"{path}[]", namespace, depth + 1)
+        if kind == "map":
+            fields = [pa.field("key", pa.string(), nullable=False), _field("value", item)]
+            entry = Record.of(fields, [_PRIMITIVES["string"], item])
+            return Items(pa.map_(fields[0], fields[1]), entry, entry.weight)
+        if item.least == 0:
+            raise _UnsupportedSchemaError(
+                f"column '{path}' is an array of items that take no bytes"
+            )
+        return Items(pa.list_(_field("item", item)), item, 1 + item.weight)
+
+
+def _field(name: str, node: Node) -> pa.Field:
+    nullable = isinstance(node, Null) or (
+        isinstance(node, Union) and any(isinstance(branch, Null) for branch in node.branches)
+    )
+    return pa.field(name, node.arrow, nullable=nullable)
+
+
+def _full_name(schema: Mapping[str, Any], path: str, namespace: str) -> str:
+    name, own = schema.get("name"), schema.get("namespace")
+    if not isinstance(name, str) or not name:
+        raise _InvalidSchemaError(f"a type at column '{path}' has no name")
+    if "." in name:
+        return name
+    space = own if isinstance(own, str) else namespace
+    return f"{space}.{name}" if space else name
+
+
+def _branch_name(branch: object, namespace: str) -> str:
+    """Return the name of a branch, as Avro's JSON encoding writes it."""
+    if isinstance(branch, dict):
+        kind = str(branch.get("type"))
+        return _full_name(branch, "", namespace) if kind in _NAMED else kind
+    name = str(branch)
+    return name if name in _PRIMITIVES or "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _symbols(schema: Mapping[str, Any], path: str) -> tuple[str, ...]:
+    symbols = schema.get("symbols")
+    if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
+        raise _InvalidSchemaError(f"the enum at column '{path}' has no symbols")
+    if len(set(symbols)) < len(symbols):
+        raise _InvalidSchemaError(f"the enum at column '{path}' has a symbol twice")
+    return tuple(symbols)
+
+
+def _fixed(schema: Mapping[str, Any], path: str) -> Node:
+    size, logical = schema.get("size"), schema.get("logicalType")
+    if not isinstance(size, int) or not 0 <= size < 1 << 31:
+        raise _InvalidSchemaError(f"the fixed at column '{path}' has the size {size!r}")
+    if logical == "decimal" and (decimal := _decimal(schema, path)) is not None:
+        return Fixed(decimal, size)
+    if (logical, size) == ("uuid", 16):
+        return Fixed(pa.uuid(), size)
+    if (logical, size) == ("duration", 12):
+        return Fixed(DURATION, size)
+    return Fixed(pa.binary(size), size)
+
+
+def _decimal(schema: Mapping[str, Any], path: str) -> pa.DataType | None:
+    """Return Arrow's type of a decimal; None for one that the specification calls invalid."""
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if not isinstance(precision, int) or not isinstance(scale, int):
+        return None
+    if not 0 <= scale <= precision or precision < 1:
+        return None
+    if precision > _MOST_DIGITS:
+        raise _UnsupportedSchemaError(
+            f"column '{path}' is a decimal of {precision} digits, Arrow has {_MOST_DIGITS}"
+        )
+    make = pa.decimal128 if precision <= _DECIMAL128_DIGITS else pa.decimal256
+    return make(precision, scale)
+
+
+def parse_schema(text: bytes, uri: str) -> Record:
+    """Return the columns of a writer's schema; one column, `value`, if it is no record.
+
+    Raises CorruptObject, or UnsupportedType for types without an Arrow type; messages begin with
+    `uri`.
+    """
+    try:
+        node = _Schema().node(orjson.loads(text), "")
+    except (_InvalidSchemaError, orjson.JSONDecodeError) as exc:
+        raise CorruptObject(f"{uri} has an invalid Avro schema: {exc}; write it again") from exc
+    except _UnsupportedSchemaError as exc:
+        raise UnsupportedType(f"{uri}: {exc}; write the object with another schema") from exc
+    record = node if isinstance(node, Record) else Record.of([_field("value", node)], [node])
+    if not record.least:
+        raise UnsupportedType(
+            f"{uri}: its Avro records take no bytes, so that nothing can be delivered; write the"
+            " object with a column that is not null"
+        )
+    return record
+
+
+# -- container -------------------------------------------------------------------------------------
+
+# Returns the content of a block, or raises DamagedBlock, or an error of the codec's library.
+Codec: TypeAlias = Callable[[bytes, int], bytes]
+
+
+def _stored(body: bytes, _limit: int) -> bytes:
+    return body
+
+
+def _deflate(body: bytes, limit: int) -> bytes:
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    content = stream.decompress(body, limit + 1)
+    return _complete(content, ended=stream.eof or len(content) > limit)
+
+
+def _bzip2(body: bytes, limit: int) -> bytes:
+    stream = bz2.BZ2Decompressor()
+    content = stream.decompress(body, limit + 1)
+    return _complete(content, ended=stream.eof or len(content) > limit)
+
+
+def _xz(body: bytes, limit: int) -> bytes:
+    stream = lzma.LZMADecompressor(memlimit=2 * limit + (64 << 20))
+    content = stream.decompress(body, limit + 1)
+    return _complete(content, ended=stream.eof or len(content) > limit)
+
+
+def _complete(content: bytes, *, ended: bool) -> bytes:
+    if not ended:
+        raise DamagedBlock("its compressed content is incomplete")
+    return content
+
+
+def _zstandard(body: bytes, limit: int) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(body), "zstd") as stream:
+        # `read` loses the memory that it has allocated when it raises.
+        content: bytes = stream.read_buffer(limit + 1).to_pybytes()
+    return content
+
+
+def _snappy(body: bytes, limit: int) -> bytes:
+    # The content is followed by its CRC32, and preceded by its length.
+    packed, checksum = body[:-4], body[-4:]
+    length, _ = _varint(packed, 0)
+    if length > limit:
+        return bytes(limit + 1)
+    content = pa.decompress(packed, decompressed_size=length, codec="snappy", asbytes=True)
+    if zlib.crc32(content).to_bytes(4, "big") != checksum:
+        raise DamagedBlock("the checksum of its content differs")
+    return bytes(content)
+
+
+CODECS: Mapping[bytes, Codec] = {
+    b"null": _stored,
+    b"deflate": _deflate,
+    b"snappy": _snappy,
+    b"zstandard": _zstandard,
+    b"bzip2": _bzip2,
+    b"xz": _xz,
+}
+# What the libraries raise for content that they cannot decompress.
+_CODEC_ERRORS = (zlib.error, OSError, lzma.LZMAError, pa.ArrowException, EOFError, ValueError)
+
+
+class _TooShortError(Exception):
+    """More bytes are needed."""
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place, without sign, and the place behind it."""
+    bits = shift = 0
+    for place in range(at, min(len(data), at + _WIDEST_VARINT)):
+        bits |= (data[place] & 0x7F) << shift
+        if data[place] < 0x80:  # noqa: PLR2004 - the bit that says that more bytes follow
+            return bits, place + 1
+        shift += 7
+    if len(data) < at + _WIDEST_VARINT:
+        raise _TooShortError
+    raise DamagedBlock("a number has more than 64 bits")
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    bits, at = _varint(data, at)
+    return (bits >> 1) ^ -(bits & 1), at
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A checked header: `end` is the byte behind it, where the first block begins."""
+
+    record: Record
+    schema: pa.Schema
+    codec: Codec
+    marker: bytes
+    end: int
+
+
+def _parse_metadata(data: bytes) -> tuple[dict[bytes, bytes], bytes, int]:
+    """Return the metadata, the marker and the end of a header; _TooShortError for a part of it."""
+    entries: dict[bytes, bytes] = {}
+    at = len(MAGIC)
+    while True:
+        count, at = _long(data, at)
+        if count < 0:
+            _, at = _long(data, at)
+        if not count:
+            break
+        for _ in range(abs(count)):
+            pair = []
+            for _part in range(2):
+                length, at = _long(data, at)
+                if not 0 <= length <= LARGEST_HEADER_BYTES:
+                    raise DamagedBlock(f"an entry of {length} bytes")
+                if len(data) < at + length:
+                    raise _TooShortError
+                pair.append(data[at : at + length])
+                at += length
+            entries[pair[0]] = pair[1]
+    if len(data) < at + MARKER_BYTES:
+        raise _TooShortError
+    return entries, data[at : at + MARKER_BYTES], at + MARKER_BYTES
+
+
+def read_header(source: RangeSource) -> Header:
+    """Read and check the header: one request, more where the schema is large.
+
+    Raises:
+        UnsupportedFormat: not Avro, or an unknown codec.
+        UnsupportedType: a column without an Arrow type.
+        CorruptObject: the header is truncated or contradicts itself.
+    """
+    version, uri = source.version, source.version.uri
+    data = b""
+    for piece in tail(source, 0, first_bytes=max(HEAD_BYTES, _FIRST_HEADER_BYTES)):
+        if not data:
+            require_signature(version, piece[:HEAD_BYTES], expected="avro")
+            if not piece.startswith(MAGIC):
+                raise UnsupportedFormat(
+                    f"{uri} is not an Avro file (it begins with {shown_bytes(piece[:4])}, not with"
+                    " Obj and 1); set input.format to its format"
+                )
+        data += piece
+        try:
+            entries, marker, end = _parse_metadata(data)
+        except _TooShortError:
+            if len(data) < LARGEST_HEADER_BYTES:
+                continue
+            break
+        except DamagedBlock as exc:
+            raise _corrupt(version, 0, len(data), f"has a header that is damaged: {exc}") from exc
+        name = entries.get(b"avro.codec", b"null")
+        if name not in CODECS:
+            known = ", ".join(codec.decode() for codec in CODECS)
+            raise UnsupportedFormat(
+                f"{uri} is compressed with {shown_bytes(name)}, extentflow reads {known}; write it"
+                " again"
+            )
+        record = parse_schema(entries.get(b"avro.schema", b""), uri)
+        return Header(record, pa.schema([*record.arrow]), CODECS[name], marker, end)
+    raise _corrupt(version, 0, len(data), "has a header that does not end")
+
+
+def _corrupt(version: ObjectVersion, start: int, end: int, what: str) -> CorruptObject:
+    return CorruptObject(f"{version.uri}[{start}-{end}) {what}; upload it again, or remove it")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block from the byte `start` to the byte `end`, behind its marker.
+
+    `body` is compressed at first. `damage` says why it cannot be decompressed.
+    """
+
+    start: int
+    end: int
+    rows: int
+    body: bytes
+    damage: str = ""
+
+
+class _Blocks:
+    """The blocks of an extent from a byte on, read in windows."""
+
+    def __init__(
+        self, source: RangeSource, extent: Extent, header: Header, options: FormatOptions
+    ) -> None:
+        self._version = source.version
+        self._source = source
+        self._extent = extent
+        self._header = header
+        self._options = options
+        # Bytes that were read; the next one of them is at byte `_at` of the object.
+        self._data = b""
+        self._next_byte = 0
+        self._at = 0
+
+    def from_byte(self, at: int, *, search: bool) -> Iterator[Block]:
+        """Yield the blocks from `at` on; `search`: behind the first marker from there on."""
+        end, window = self._extent.end, self._options.window_bytes
+        self._at = at
+        behind = tail(self._source, end, first_bytes=min(64 << 10, window), most_bytes=window)
+        inside = stream_windows(self._source, at, end, window)
+        self._windows = chain((data for _, data in inside), behind)
+        if search and not self._find_marker():
+            return
+        while self._at < end:
+            yield self._next()
+
+    def _find_marker(self) -> bool:
+        marker = self._header.marker
+        while True:
+            found = self._data.find(marker, self._next_byte)
+            if found >= 0:
+                self._pass(found + MARKER_BYTES - self._next_byte)
+                return True
+            self._pass(max(0, len(self._data) - self._next_byte - MARKER_BYTES + 1))
+            # A marker that ends behind the extent precedes a block of another extent.
+            if self._at + MARKER_BYTES >= self._extent.end or not self._fill(MARKER_BYTES):
+                return False
+
+    def _next(self) -> Block:
+        start = self._at
+        self._fill(2 * _WIDEST_VARINT)
+        try:
+            rows, at = _long(self._data, self._next_byte)
+            size, at = _long(self._data, at)
+        except (_TooShortError, DamagedBlock) as exc:
+            raise self._lost(start, "does not begin with two numbers") from exc
+        lead = at - self._next_byte
+        end = start + lead + size + MARKER_BYTES
+        if rows < 0 or size < 0 or end > self._version.size:
+            raise self._lost(start, f"states {rows} records in {size} bytes")
+        if size > self._options.max_record_bytes:
+            raise UnsupportedFormat(
+                f"{self._version.uri}[{start}-{end}): an Avro block of {size} bytes, extentflow"
+                f" reads up to {self._options.max_record_bytes}; write it with smaller blocks"
+            )
+        self._fill(lead + size + MARKER_BYTES)
+        at = self._next_byte + lead
+        body = self._data[at : at + size]
+        if self._data[at + size : at + size + MARKER_BYTES] != self._header.marker:
+            raise self._lost(start, f"is not followed by the marker at byte {end - MARKER_BYTES}")
+        raw = self._data[self._next_byte : self._next_byte + end - start]
+        if end >= self._extent.end and self._misleads(start, raw):
+            raise CorruptObject(
+                f"{self._version.uri}[{start}-{end}): an Avro block contains the object's marker,"
+                " so that later extents may have delivered parts of it as records; write the object"
+                " again, with a random marker, or deliver it as one extent: set extent.bytes to"
+                f" {self._version.size} and use `extentflow run --again`"
+            )
+        self._pass(lead + size + MARKER_BYTES)
+        return Block(start, end, rows, body)
+
+    def _misleads(self, start: int, raw: bytes) -> bool:
+        """Whether a later extent finds a marker before the end of this block, its extent's last."""
+        marker = self._header.marker
+        # The marker in front of the block, too: it may overlap with one that is none.
+        text, origin = marker + raw, start - MARKER_BYTES
+        first = max(1, self._extent.end - MARKER_BYTES - origin)
+        return 0 <= text.find(marker, first) < len(text) - MARKER_BYTES
+
+    def _fill(self, count: int) -> bool:
+        """Read until `count` bytes are there; False if the object ends before."""
+        held = len(self._data) - self._next_byte
+        if held >= count:
+            return True
+        pieces: list[bytes | memoryview] = [memoryview(self._data)[self._next_byte :]]
+        while held < count and (piece := next(self._windows, None)) is not None:
+            pieces.append(piece)
+            held += len(piece)
+        self._data, self._next_byte = b"".join(pieces), 0
+        return held >= count
+
+    def _pass(self, count: int) -> None:
+        self._next_byte += count
+        self._at += count
+
+    def _lost(self, start: int, what: str) -> CorruptObject:
+        end = self._version.size
+        return _corrupt(self._version, start, end, f"has an Avro block that {what}")
+
+
+# -- format ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """Avro object container files. `headers` are those of the latest object versions."""
+
+    options: FormatOptions
+    headers: OrderedDict[ObjectVersion, Header] = field(
+        default_factory=OrderedDict, repr=False, compare=False
+    )
+    splittable: bool = field(default=True, init=False)
+    location_unit: Literal["offset", "row"] = field(default="offset", init=False)
+    extent_bytes: int | None = field(default=None, init=False)
+    cut_version: int = field(default=1, init=False)
+
+    def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
+        """Yield `[0, t), [t, 2t), ...`; reads the header, to refuse an object before it is cut.
+
+        An object whose marker is not random is one extent.
+        """
+        size = source.version.size
+        require_bytes(source.version, "Avro")
+        is_random = len(set(self._header(source).marker)) >= _RANDOM_BYTES
+        step = max(1, target_bytes) if is_random else size
+        for start in range(0, size, step):
+            yield start, min(start + step, size)
+
+    def schema(self, source: RangeSource) -> pa.Schema:
+        """Return the columns, from the header."""
+        return self._header(source).schema
+
+    def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
+        """Yield the rows of the blocks whose first byte lies in the extent.
+
+        Raises as `Format.decode`, and Conflict if `position` is not one of this extent.
+        """
+        if extent.start == extent.end:
+            return
+        header = self._header(source)
+        factor = row_factor(source.version.size)
+        at, skip = divmod(position, factor)
+        search = not position and extent.start >= header.end
+        if not position:
+            # The marker in front of the first block may begin before the extent.
+            at = extent.start - MARKER_BYTES if search else header.end
+        if at >= extent.end:
+            return
+        if position and at < max(header.end, extent.start):
+            raise Conflict(f"{extent.uri}: decoding was to resume at {position}, which precedes it")
+        blocks = _Blocks(source, extent, header, self.options).from_byte(at, search=search)
+        for group in self._groups(extent, header, blocks, factor):
+            if skip and skip >= group[0].rows:
+                raise Conflict(
+                    f"{extent.uri} has {group[0].rows} records in the block at byte {at}, decoding"
+                    f" was to resume at record {skip}; was it planned for another version?"
+                )
+            yield from self._chunks(extent, header, group, factor, skip)
+            skip = 0
+
+    def _header(self, source: RangeSource) -> Header:
+        known = self.headers.get(source.version)
+        if known is None:
+            known = self.headers[source.version] = read_header(source)
+            while len(self.headers) > _CACHED_HEADERS:
+                self.headers.popitem(last=False)
+        return known
+
+    def _groups(
+        self, extent: Extent, header: Header, blocks: Iterator[Block], factor: int
+    ) -> Iterator[list[Block]]:
+        """Yield consecutive decompressed blocks that are decoded together; none without rows.
+
+        A block that cannot be decompressed is a group of its own.
+        """
+        group: list[Block] = []
+        rows = size = 0
+        for packed in blocks:
+            if packed.rows >= factor:
+                raise UnsupportedFormat(
+                    f"{extent.version.uri}[{packed.start}-{packed.end}): an Avro block of"
+                    f" {packed.rows} records, extentflow reads up to {factor - 1} in an object of"
+                    " this size; write it with smaller blocks"
+                )
+            if not packed.rows and not packed.body:
+                continue
+            block = _decompressed(packed, header.codec, self.options.max_record_bytes)
+            if not block.rows and not block.damage:
+                if not block.body:
+                    continue
+                block = replace(block, damage="it has bytes, and states no record")
+            if group and block.damage:
+                yield group
+                group, rows, size = [], 0, 0
+            group.append(block)
+            rows, size = rows + block.rows, size + len(block.body)
+            full = size >= GROUP_WINDOWS * self.options.window_bytes
+            if full or block.damage or rows >= GROUP_BATCHES * self.options.batch_rows:
+                yield group
+                group, rows, size = [], 0, 0
+        if group:
+            yield group
+
+    def _chunks(
+        self, extent: Extent, header: Header, group: Sequence[Block], factor: int, skip: int
+    ) -> Iterator[Chunk]:
+        """Yield the rows of blocks from row `skip` on; a damaged block is one bad record."""
+        try:
+            batch = _decode(header, group, skip)
+        except DamagedBlock as exc:
+            if len(group) > 1:
+                for block in group:
+                    yield from self._chunks(extent, header, [block], factor, skip)
+                    skip = 0
+                return
+            (block,) = group
+            where = f"{extent.version.uri}[{block.start}-{block.end})"
+            reason = f"{where}: an Avro block of {block.rows} records is lost: {exc}"
+            lost = BadRecord(None, block.start * factor, reason)
+            yield Chunk(no_rows(header.schema), block.end * factor, range(0), (lost,))
+            return
+        rows = [np.arange(block.rows) + block.start * factor for block in group]
+        locations = np.concatenate(rows)[skip:]
+        step = self.options.batch_rows
+        for first in range(0, len(locations), step):
+            behind = first + step
+            last = behind >= len(locations)
+            position = group[-1].end * factor if last else int(locations[behind])
+            places = cast("Sequence[int]", locations[first:behind])
+            yield Chunk(batch.slice(first, step), position, places)
+
+
+def _decompressed(block: Block, codec: Codec, limit: int) -> Block:
+    try:
+        content = codec(block.body, limit)
+    except DamagedBlock as exc:
+        return replace(block, damage=str(exc))
+    except _TooShortError:
+        return replace(block, damage="its compressed content is incomplete")
+    except _CODEC_ERRORS as exc:
+        return replace(block, damage=f"it cannot be decompressed: {' '.join(str(exc).split())}")
+    if len(content) > limit:
+        return replace(block, damage=f"its content is larger than {limit} bytes")
+    return replace(block, body=content)
+
+
+def _decode(header: Header, group: Sequence[Block], skip: int) -> pa.RecordBatch:
+    if group[0].damage:
+        raise DamagedBlock(group[0].damage)
+    content = Content([block.body for block in group])
+    ends = np.cumsum([len(block.body) for block in group])
+    begins = ends - [len(block.body) for block in group]
+    counts = np.array([block.rows for block in group])
+    starts = record_starts(content, header.record, begins, ends, counts)
+    columns, _ = header.record.columns(content, starts[skip:])
+    return pa.RecordBatch.from_arrays(columns, schema=header.schema)
+
+
+def decode_values(record: Record, values: Sequence[bytes]) -> pa.RecordBatch:
+    """Return values of one record each as rows. DamagedBlock: one is not of the schema."""
+    content = Content(values)
+    sizes = np.array([len(value) for value in values], np.int64)
+    ends = np.cumsum(sizes)
+    starts = record_starts(content, record, ends - sizes, ends, np.ones(len(values), np.int64))
+    columns, _ = record.columns(content, starts)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(record.arrow)))
+
+
+AVRO = FormatSpec(
+    open=lambda options, _: Avro(options),
+    extensions=("avro",),
+    converters=(*OF_COLUMNS, "string", "bytes", "base64"),
+    compressible=False,
+)

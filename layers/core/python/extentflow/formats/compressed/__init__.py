@@ -1,0 +1,1 @@
+"""Compressed objects: their content, and where decompression can begin within them."""

@@ -1,0 +1,1 @@
+"""CSV files: where records begin, fields, and types."""

@@ -1,0 +1,260 @@
+"""Decode JSON documents into columns of declared types.
+
+document  -- whitespace ----------------------------------------> no record
+          -- not UTF-8 -----------------------------------------> bad record
+          -- Arrow's parser might read it in another way -------> `json_values`, one by one
+          -- any other: a block of them by Arrow's parser, at once
+                 which refuses one of them ---------------------> again, in parts
+
+Arrow's parser is only trusted where it is known to agree with `json_values`: it takes what follows
+a document for the next one, NaN and Infinity for numbers, strings for decimals, and wraps decimals
+with more digits than it can hold.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as arrow_json
+from numpy.typing import NDArray
+
+from extentflow.config.column_lists import JSON_SCHEMA, Schema, json_type
+from extentflow.errors import UnsupportedFormat
+from extentflow.formats import Chunk, no_rows
+from extentflow.formats.json.json_arrays import delivered_type, leaves, stored_type, typed
+from extentflow.formats.json.json_numbers import Numbers
+from extentflow.formats.json.json_values import (
+    MOST_LEVELS,
+    Members,
+    UnfitValue,
+    is_too_deep,
+    members_reader,
+    parse,
+    reader_of,
+)
+from extentflow.formats.lines import Indexes, LineBlock, invalid_utf8_lines
+from extentflow.formats.text.text_format import (
+    LineReader,
+    ObjectHead,
+    Table,
+    make_chunk,
+    merge_tables,
+)
+
+# Whitespace in JSON is space, tab, LF and CR only (RFC 8259, section 2).
+_MAY_BE_BLANK = np.isin(np.arange(256), [ord(each) for each in " \t\r\n"])
+_MARK = secrets.token_hex(16)
+_MARKED = pa.scalar(f'{{"{_MARK}":0,'.encode(), pa.binary())
+_NOTHING = pa.scalar(b"", pa.binary())
+# Fewer documents than these cost less one by one: a call of Arrow's costs as much as a hundred.
+_FEW, _PARTS = 200, 16
+_MOST_TEXT_BYTES = 256 << 20
+_OBJECT = ord("{")
+_NO_NUMBER = re.compile(rb"NaN|Inf")
+
+
+def blank_lines(block: LineBlock) -> set[int]:
+    """Return the lines of whitespace."""
+    suspects = np.flatnonzero(_MAY_BE_BLANK[block.data[block.starts]]).tolist()
+    return {line for line in suspects if not block.raw(line).strip(b" \t\r")}
+
+
+@dataclass(frozen=True, slots=True)
+class MemberColumns:
+    """What documents are decoded to. `format` names the keys that messages refer to.
+
+    `inferred`: samples showed the types, so that a number that its type rounds is refused.
+    `ignores`: members without a column are ignored.
+    """
+
+    format: str
+    schema: Schema
+    inferred: bool
+    ignores: bool
+
+    @classmethod
+    def of(cls, name: str, schema: Schema | None, facts: str, *, ignores: bool) -> MemberColumns:
+        """Return the columns that a schema says; None: those in the facts of a job."""
+        known = schema if schema is not None else JSON_SCHEMA.read(facts) if facts else ()
+        return cls(name, known, schema is None, ignores)
+
+
+class ColumnReader:
+    """A LineDecoder of one JSON object per line: a column for each member that has one."""
+
+    def __init__(self, columns: MemberColumns) -> None:
+        self._columns = columns
+        types = {name: json_type(written) for name, written in columns.schema}
+        exact, named = columns.inferred, columns.format
+        unknown = None if columns.ignores else _unknown(named)
+        readers = {
+            name: reader_of(wanted, unknown=unknown, exact=exact) for name, wanted in types.items()
+        }
+        self._read_members = members_reader(readers, unknown=unknown)
+        self._types = types
+        self._schema = pa.schema([(name, delivered_type(of)) for name, of in types.items()])
+        stored = [(name, stored_type(of)) for name, of in types.items()]
+        self._stored = pa.schema(stored)
+        kinds = [leaf for of in types.values() for leaf in leaves(of)]
+        self._parsable = bool(types) and not any(map(_is_unparsable, kinds))
+        self._has_decimals = any(map(pa.types.is_decimal, kinds))
+        self._has_exact_floats = exact and any(map(pa.types.is_float64, kinds))
+        self._parse_options = arrow_json.ParseOptions(
+            explicit_schema=pa.schema([(_MARK, pa.int8()), *stored]),
+            newlines_in_values=True,
+            unexpected_field_behavior="ignore" if columns.ignores else "error",
+        )
+
+    def reader(self, _head: ObjectHead) -> LineReader:
+        """Return the reader; the start of an object says nothing."""
+        return self.read
+
+    def read(self, block: LineBlock) -> Chunk:
+        """Return the records of `block`, whose lines are documents."""
+        blank = blank_lines(block)
+        bad = {line: why for line, why in invalid_utf8_lines(block).items() if line not in blank}
+        wanted = np.ones(len(block), bool)
+        wanted[[*blank, *bad]] = False
+        irregular = self._irregular_lines(block) if self._parsable else np.ones(len(block), bool)
+        found = [
+            (np.empty(0, np.int64), no_rows(self._schema)),
+            *self._by_arrow(block, np.flatnonzero(wanted & ~irregular), bad),
+            *self._one_by_one(block, np.flatnonzero(wanted & irregular), bad),
+        ]
+        lines, batch = merge_tables(found)
+        return make_chunk(block, batch, lines, bad)
+
+    def _by_arrow(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> Iterator[Table]:
+        if len(lines) <= _FEW:
+            yield from self._one_by_one(block, lines, bad)
+            return
+        if (block.ends[lines] - block.starts[lines]).sum() <= _MOST_TEXT_BYTES:
+            try:
+                yield lines, self._parsed(block, lines)
+            except (pa.ArrowInvalid, UnfitValue):
+                pass
+            else:
+                return
+        for part in np.array_split(lines, _PARTS):
+            yield from self._by_arrow(block, part, bad)
+
+    def _parsed(self, block: LineBlock, lines: Indexes) -> pa.RecordBatch:
+        """Return the rows of lines, each of which begins an object.
+
+        ArrowInvalid or UnfitValue if one of them is none, or may not be the value of its line.
+        """
+        # Arrow ends a document anywhere. Each line begins with a member that no object can have:
+        # if there are as many rows as lines, and all have it, each line is exactly one document.
+        members = replace(block, starts=block.starts + 1).values(lines)
+        text = pc.binary_join_element_wise(_MARKED, members, _NOTHING).buffers()[2]
+        table = arrow_json.read_json(
+            pa.BufferReader(text),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=text.size + 1),
+            parse_options=self._parse_options,
+        )
+        mark, *columns = table.columns
+        if len(mark) != len(lines) or mark.null_count:
+            raise UnfitValue("not one JSON value")
+        exact = self._columns.inferred
+        return self._typed([column.combine_chunks() for column in columns], exact=exact)
+
+    def _typed(self, columns: Sequence[pa.Array], *, exact: bool = False) -> pa.RecordBatch:
+        found = []
+        for column, (name, wanted) in zip(columns, self._types.items(), strict=True):
+            try:
+                found.append(typed(column, wanted, exact=exact))
+            except UnfitValue as exc:
+                exc.path.append(f".{name}")
+                raise
+        return pa.record_batch(found, schema=self._schema)
+
+    def _one_by_one(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> Iterator[Table]:
+        kept: list[int] = []
+        rows = []
+        for line in lines.tolist():
+            try:
+                document = parse(block.raw(line))
+            except ValueError as exc:
+                bad[line] = f"not one JSON value: {exc}"
+                continue
+            try:
+                rows.append(self._row(document))
+                kept.append(line)
+            except UnfitValue as exc:
+                bad[line] = self._reason(exc)
+        yield from self._table(np.array(kept, np.int64), rows, bad)
+
+    def _row(self, document: object) -> dict[str, object]:
+        if isinstance(document, Members) and not self._types:
+            raise UnsupportedFormat(
+                f"{self._columns.format}.schema=infer: the job holds no types for the object's"
+                " members, because planning could not read them; deliver it with"
+                " `extentflow run --again`"
+            )
+        return self._read_members(document)
+
+    def _table(
+        self, lines: Indexes, rows: list[dict[str, object]], bad: dict[int, str]
+    ) -> Iterator[Table]:
+        if not rows:
+            return
+        columns = [
+            pa.array([row[field.name] for row in rows], field.type) for field in self._stored
+        ]
+        try:
+            yield lines, self._typed(columns)
+        except UnfitValue as exc:
+            if len(rows) == 1:
+                bad[int(lines[0])] = self._reason(exc)
+                return
+            half = len(rows) // 2
+            yield from self._table(lines[:half], rows[:half], bad)
+            yield from self._table(lines[half:], rows[half:], bad)
+
+    def _reason(self, exc: UnfitValue) -> str:
+        if not self._columns.inferred:
+            return str(exc)
+        named = self._columns.format
+        return (
+            f"{exc}; {named}.schema=infer found the types in samples of the object: set"
+            f" {named}.schema to what `extentflow plan --json` shows as facts, with another type or"
+            " member, and run the object again"
+        )
+
+    def _irregular_lines(self, block: LineBlock) -> NDArray[np.bool_]:
+        """Return the mask of lines that Arrow's parser might not read as `json_values` does."""
+        data, text = block.data, block.data.tobytes()
+        irregular: NDArray[np.bool_] = data[np.minimum(block.starts, len(data) - 1)] != _OBJECT
+        # In a column, it is no integer, and found among floats.
+        if self._columns.ignores and (b"NaN" in text or b"Inf" in text):
+            found = [match.start() for match in _NO_NUMBER.finditer(text)]
+            _mark(irregular, block, np.array(found, np.int64))
+        # A document that is nested so deep has a bracket, and another one, for each level.
+        for line in np.flatnonzero(block.ends - block.starts > 2 * MOST_LEVELS).tolist():
+            irregular[line] |= is_too_deep(block.raw(line))
+        if self._has_decimals or self._has_exact_floats:
+            numbers = Numbers(data, text)
+            if self._has_decimals:
+                _mark(irregular, block, numbers.unsafe_decimals())
+            if self._has_exact_floats:
+                _mark(irregular, block, numbers.unsafe_floats())
+        return irregular
+
+
+def _mark(irregular: NDArray[np.bool_], block: LineBlock, places: Indexes) -> None:
+    lines = block.lines_at(places)
+    irregular[lines[lines >= 0]] = True
+
+
+def _unknown(name: str) -> str:
+    return f"no column has this name; add it to {name}.schema, or set {name}.unknown.members=ignore"
+
+
+def _is_unparsable(of: pa.DataType) -> bool:
+    return pa.types.is_map(of) or isinstance(of, pa.JsonType)

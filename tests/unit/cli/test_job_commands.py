@@ -1,0 +1,258 @@
+"""Lists of jobs; the map of a job's extents: one cell each, or the worst of several."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.support.memory_runtime import MemoryRuntime
+
+from extentflow.cli import output
+from extentflow.cli.status_command import (
+    MAP_CELLS,
+    extent_map,
+    job_json,
+    next_command,
+    show_job,
+    show_jobs,
+    view_job,
+    view_jobs,
+    watch,
+)
+from extentflow.kafka import ProducerSettings
+from extentflow.ledger import Claim, ClaimMark, ExtentItem
+from extentflow.model import ExtentState, JobState
+from extentflow.services.jobs import JobFilter, JobList, Jobs
+
+DONE, FAILED, PENDING = ExtentState.DONE, ExtentState.FAILED, ExtentState.PENDING
+MARK = ClaimMark(slot=1, epoch=1, nonce="n")
+
+
+def items(states: dict[int, ExtentState], *working: int) -> dict[int, ExtentItem]:
+    found = {n: ExtentItem("job", n, state) for n, state in states.items()}
+    return found | {n: ExtentItem("job", n, PENDING, claim=MARK) for n in working}
+
+
+@pytest.mark.parametrize(
+    ("filtered", "said"),
+    [(False, "there are no jobs; `extentflow run`"), (True, "no job matches; ")],
+)
+def test_an_empty_list_says_what_is_missing(
+    capsys: pytest.CaptureFixture[str], *, filtered: bool, said: str
+) -> None:
+    show_jobs(JobList((), {}), filtered=filtered)
+
+    assert said in capsys.readouterr().err
+
+
+def test_every_state_has_its_cell_and_an_extent_without_an_item_is_pending() -> None:
+    shown = extent_map(items({0: DONE, 1: FAILED, 3: PENDING}, 2), count=5)
+
+    assert shown.plain == "█x▓··   █ done, ▓ working, · pending, x failed"
+
+
+def test_a_job_without_extents_has_an_empty_map() -> None:
+    assert extent_map({}, count=0).plain == ""
+
+
+def test_many_extents_share_cells_and_the_worst_state_shows() -> None:
+    count = 3 * MAP_CELLS
+    states = dict.fromkeys(range(count), DONE)
+
+    shown = extent_map(items(states | {4: FAILED}, 8), count=count).plain
+
+    cells, _, legend = shown.partition(" ")
+    assert cells == "█x▓" + "█" * (MAP_CELLS - 3)
+    assert legend.strip() == "█ done, ▓ working, x failed; one cell is 3 extents"
+
+
+@pytest.mark.parametrize("count", [1, MAP_CELLS, MAP_CELLS + 1, 10_000, 1_000_000])
+def test_a_map_never_has_more_cells_than_fit(count: int) -> None:
+    cells = extent_map({}, count=count).plain.partition(" ")[0]
+
+    assert 0 < len(cells) <= MAP_CELLS
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.SUPERSEDED])
+def test_status_names_the_command_that_continues_a_job(
+    state: JobState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job("c/a.txt").id
+    runtime.memory.jobs.end(job, state, "why")
+
+    show_job(Jobs(runtime).get(job))
+
+    said = " ".join(capsys.readouterr().err.split())
+    assert (f"`extentflow replay {job}` continues it" in said) is (state is JobState.FAILED)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_next_command_of_a_failed_job_is_one_that_its_connector_takes(*, stored: bool) -> None:
+    """`run -c NAME` was advised for what `run --topic` made, and refused it as deleted."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job("c/a.txt").id
+    runtime.memory.jobs.end(job, JobState.FAILED, "why")
+    if not stored:
+        runtime.memory.connectors.delete("c")
+
+    said = next_command(Jobs(runtime).get(job))
+
+    assert said.startswith(f"`extentflow replay {job}` continues it, when the cause is removed; ")
+    assert ("after a change of the connector, `extentflow run -c c --failed`" in said) is stored
+    made = "after a change of its settings, the same `run ADDRESS --topic` command with --failed"
+    assert (made in said) is not stored
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
+@pytest.mark.parametrize("end", [JobState.DONE, JobState.FAILED])
+def test_a_job_whose_object_a_later_job_delivers_names_that_job(
+    capsys: pytest.CaptureFixture[str], state: JobState, end: JobState
+) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    first = runtime.job("c/a.txt")
+    runtime.memory.jobs.end(first.id, state, "why")
+    runtime.ticker.sleep(1)
+    config, revision = runtime.connectors.latest("c")
+    request = runtime.request(config, revision, first.version, 1)
+    later = runtime.planner().register(request, again=runtime.ticker.read())
+    if end is JobState.DONE:
+        runtime.planner().plan(later)
+        runtime.run(later, 0)
+    else:
+        runtime.memory.jobs.end(later.id, end, "why")
+
+    found = Jobs(runtime).get(first.id)
+    show_job(found)
+    document = job_json(found)
+
+    shown = capsys.readouterr()
+    named = f"{later.id}, {end}, delivers the object"
+    assert named in " ".join(shown.out.split())
+    assert "extentflow replay" not in shown.err
+    assert document["later"] == {"job": later.id, "state": end}
+    assert (f"`extentflow status {later.id}`" in document["next"]) is (end is JobState.FAILED)
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
+    """A terminal of so many columns."""
+    monkeypatch.setattr(output.out, "_width", request.param)
+    return int(request.param)
+
+
+@pytest.mark.parametrize("wide", [60, 80, 120, 200], indirect=True)
+def test_a_job_is_one_line_of_the_terminal(capsys: pytest.CaptureFixture[str], wide: int) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    names = [f"c/{'folder/' * 9}part-{number:05}.txt" for number in range(3)]
+    jobs = [runtime.job(name) for name in names]
+    runtime.memory.jobs.end(jobs[0].id, JobState.CANCELLED, "")
+
+    show_jobs(Jobs(runtime).find(JobFilter()), filtered=False)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= wide
+    for name, job in zip(names, jobs, strict=True):
+        (line,) = (one for one in lines if one.rstrip().endswith(name[-9:]))
+        assert line.lstrip().startswith(job.id[:10])
+
+
+def test_more_jobs_than_shown_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    for number in range(5):
+        runtime.job(f"c/{number}.txt")
+
+    show_jobs(Jobs(runtime).find(JobFilter(), limit=2), filtered=False)
+
+    assert "5 jobs: 5 PLANNING; 2 of 5 shown, the newest" in capsys.readouterr().out
+
+
+def test_a_job_without_a_worker_is_called_interrupted() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job("c/a.txt", lines=3)
+    planned = runtime.planner().plan(job)
+    runtime.run(planned, 0)
+    slots = runtime.slots("worker")
+    extent = next(iter(runtime.planner().pending(planned)))
+    held = slots.claim(extent, ProducerSettings())
+
+    working = Jobs(runtime).get(job.id)
+    runtime.ticker.sleep(3_600)  # the lease ends
+    left = Jobs(runtime).get(job.id)
+
+    assert isinstance(held, Claim)
+    assert (working.active, next_command(working)) == (True, "")
+    assert left.active is False
+    assert next_command(left).startswith("interrupted: 1 of 3 extents are done, and no worker")
+
+
+def test_a_watch_shows_changes_until_every_job_has_ended(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.job("c/a.txt", lines=2)
+    steps: Iterator[Callable[[], object]] = iter(
+        [
+            lambda: runtime.planner().plan(job),
+            lambda: None,
+            lambda: runtime.run(job, 0, 1),
+        ]
+    )
+
+    def sleep(_seconds: float) -> None:
+        next(steps)()
+
+    watch(lambda: Jobs(runtime).get(job.id), view_job(), as_json=False, sleep=sleep)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "PLANNING: 0/0 extents, 0 and 0 bad",
+        "RUNNING: 0/2 extents, 0 and 0 bad",
+        "DONE: 2/2 extents, 2 and 0 bad",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_watch_that_is_begun_before_the_first_job_waits_for_it(
+    terminal: bool,  # noqa: FBT001
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Trap: it ended at once with `0 jobs:`, before the run in another terminal had begun."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    moments = iter(range(10))
+
+    def sleep(_seconds: float) -> None:
+        if next(moments) == 2:
+            runtime.run(runtime.planner().plan(runtime.job("c/a.txt")), 0)
+
+    monkeypatch.setattr(type(output.out), "is_terminal", terminal)
+    view = view_jobs(filtered=True, watched=True)
+    watch(lambda: Jobs(runtime).find(JobFilter("c")), view, as_json=False, sleep=sleep)
+
+    shown = capsys.readouterr()
+    assert shown.out.count("no job matches yet") == 1
+    assert "1 job: 1 DONE" in shown.out
+    assert next(moments) == 3
+
+
+def test_a_program_that_watches_reads_a_document_per_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    job = runtime.planner().plan(runtime.job("c/a.txt", lines=2))
+    runtime.run(job, 0, 1)
+
+    watch(lambda: Jobs(runtime).get(job.id), view_job(), as_json=True)
+    watch(lambda: Jobs(runtime).find(JobFilter()), view_jobs(filtered=False), as_json=True)
+
+    one, all_jobs = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (one["job"]["state"], one["plan"]["count"], len(one["extents"])) == ("DONE", 2, 2)
+    assert (all_jobs["matching"], all_jobs["states"]) == (1, {"DONE": 1})

@@ -1,0 +1,262 @@
+"""Notes and remedies that `run` and `replay` print."""
+
+from dataclasses import replace
+
+import pytest
+import typer
+from tests.support.memory_runtime import MemoryRuntime
+
+from extentflow.cli import app, reports, run_command_line
+from extentflow.cli import run_commands as runs
+from extentflow.jobs.run import JobReport, RunReport
+from extentflow.services.runs import RunControl, Runs
+from extentflow.storage.ranges import object_changed
+
+
+def job(name: str, revision: int) -> JobReport:
+    return JobReport(
+        job=f"id-{name}",
+        uri=f"s3://bucket/{name}",
+        connector="orders",
+        state="DONE",
+        reason="",
+        extents=1,
+        done=1,
+        failed=0,
+        records=4,
+        bad=0,
+        object_bytes=4,
+        revision=revision,
+    )
+
+
+def notes_of(revision: int, *jobs: JobReport) -> list[str]:
+    notes: list[str] = []
+    service = Runs(MemoryRuntime(), RunControl(notify=notes.append))
+    service._note_older(RunReport("inline", jobs=jobs), revision)
+    return notes
+
+
+def test_jobs_under_an_older_revision_are_reported_with_the_remedy() -> None:
+    notes = notes_of(3, job("old", 1), job("new", 3), job("elder", 2))
+
+    (note,) = notes
+    assert note.startswith("s3://bucket/old: job id-old uses revision 1 of connector orders,")
+    assert "whose latest is 3 (and 1 more object has an earlier one); `run --again` starts" in note
+
+
+def test_jobs_under_the_latest_revision_are_not_reported() -> None:
+    assert notes_of(3, job("one", 3), job("other", 3)) == []
+
+
+@pytest.mark.parametrize(("records", "said"), [(0, "0 records in 2"), (6, "(3/s)")])
+def test_a_run_without_records_has_no_rate(
+    capsys: pytest.CaptureFixture[str], records: int, said: str
+) -> None:
+    report = RunReport("inline", seconds=2.0, records_this_run=records, jobs=(job("one", 1),))
+
+    reports.show(report, as_json=False)
+
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "(0/s)" not in shown
+
+
+def test_one_record_is_not_called_records(capsys: pytest.CaptureFixture[str]) -> None:
+    report = RunReport("inline", seconds=1.0, records_this_run=1, jobs=(job("one", 1),))
+
+    reports.show(report, as_json=False)
+
+    assert "1 record in 1.0 s (1/s)" in capsys.readouterr().err
+
+
+def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = str(object_changed("s3://bucket/one[0-4)", "its ETag is new, not old"))
+    superseded = replace(job("one", 1), state="SUPERSEDED", reason=f"{error}; records stay")
+
+    with pytest.raises(typer.Exit):
+        reports.show(RunReport("inline", jobs=(superseded,), errors=(error,)), as_json=True)
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: s3://bucket/one[0-4) was replaced after planning")
+    assert line.endswith("; job id-one is SUPERSEDED")
+    assert line.count("to deliver the new version") == 1
+    assert "if it was not delivered yet" in line
+
+
+@pytest.mark.parametrize("command", ["run", "replay"])
+def test_an_unknown_engine_is_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setattr(runs, "_runs", lambda: pytest.fail("settings were read"))
+    wanted = ["-c", "orders"] if command == "run" else ["id"]
+
+    assert run_command_line(app, [command, *wanted, "--engine", "sparc"]) == 2
+
+    assert capsys.readouterr().err.startswith(
+        "error: --engine sparc: there is no such engine; use one of spark, emr, inline"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "way_out"),
+    [
+        (
+            "RUNNING",
+            "connector orders is PAUSED; continue it with `extentflow resume orders`",
+            "one: not finished: 0 of 1 extent is done; connector orders is PAUSED; continue",
+        ),
+        ("RUNNING", "", "not finished: 0 of 1 extent is done"),
+        ("RUNNING", "", "run the same command again to resume"),
+        (
+            "CANCELLED",
+            "connector orders was stopped",
+            "note: `extentflow replay id-one` delivers the rest, `extentflow replay -c orders`",
+        ),
+    ],
+)
+def test_a_job_that_is_not_done_is_reported_with_the_remedy(
+    capsys: pytest.CaptureFixture[str], state: str, reason: str, way_out: str
+) -> None:
+    left = replace(job("one", 1), state=state, reason=reason, done=0)
+
+    with pytest.raises(typer.Exit) as ended:
+        reports.show(RunReport("inline", jobs=(left,)), as_json=True)
+
+    assert ended.value.exit_code == 1
+    assert way_out in capsys.readouterr().err
+
+
+def test_many_jobs_are_totals_and_the_failed_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [job(str(number), 1) for number in range(2_000)]
+    reason = "1 of 1 extent failed: s3://bucket/607[0-4): byte 8: no JSON"
+    jobs[607] = replace(jobs[607], state="FAILED", reason=reason, done=0, failed=1)
+    report = RunReport(
+        "inline", jobs=tuple(jobs), errors=("s3://bucket/607[0-4): byte 8: no JSON",)
+    )
+
+    with pytest.raises(typer.Exit):
+        reports.show(report, as_json=False)
+
+    out, err = capsys.readouterr()
+    assert "2,000 jobs: 1,999 DONE, 1 FAILED" in out
+    assert len(out.splitlines()) < 10
+    assert err.count("no JSON") == 1
+    assert "error: s3://bucket/607[0-4): byte 8: no JSON; job id-607 is FAILED, 0 of 1" in err
+    assert "`extentflow run -c orders --failed` delivers only what failed" in err
+    assert "`extentflow replay id-607` continues where it failed" in err
+
+
+def failed(name: str, connector: str = "orders") -> JobReport:
+    return replace(job(name, 1), state="FAILED", reason="why", done=0, connector=connector)
+
+
+def advice(capsys: pytest.CaptureFixture[str], *jobs: JobReport, **words: str) -> str:
+    with pytest.raises(typer.Exit):
+        reports.show(RunReport("inline", jobs=jobs), as_json=True, **words)
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["one", "both"])
+def test_the_next_commands_repeat_the_engine(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """`extentflow run -c orders` starts Spark, where it is installed."""
+    jobs = [failed("one"), failed("two")] if name == "both" else [failed("one")]
+
+    said = advice(capsys, *jobs, engine="inline")
+
+    assert "`extentflow run -c orders --engine inline` delivers its new version" in said
+    assert "`extentflow run -c orders --failed --engine inline` delivers only" in said
+    which = "-c orders" if name == "both" else "id-one"
+    assert f"`extentflow replay {which} --engine inline` continues" in said
+
+
+def test_emr_is_repeated_only_where_the_command_takes_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = advice(capsys, failed("one"), engine="emr")
+
+    assert "`extentflow run -c orders --engine emr` delivers" in said
+    assert "`extentflow run -c orders --failed` delivers" in said
+    assert "`extentflow replay id-one --engine emr` continues" in said
+    several = advice(capsys, failed("one"), failed("two"), engine="emr")
+    assert "`extentflow replay -c orders` continues" in several
+
+
+def test_a_job_that_another_connector_began_is_replayed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same command with --failed delivers only what failed under its own connector."""
+    own, other = failed("one"), failed("two", "folder")
+    words = {"command": "the same command", "connector": "orders"}
+
+    both = advice(capsys, other, own, **words)
+    only_other = advice(capsys, other, **words)
+
+    assert "`extentflow replay id-one` continues where it failed" in both
+    assert "the same command with --failed delivers only what failed" in both
+    for said in (both, only_other):
+        assert "connector folder began s3://bucket/two: `extentflow replay id-two`" in said
+    assert "--failed" not in only_other
+
+
+def test_cancelled_jobs_of_several_connectors_get_a_line_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    jobs = [replace(failed(name, name), state="CANCELLED") for name in ("a", "b")]
+
+    said = advice(capsys, *jobs)
+
+    assert "`extentflow replay -c a` the rest" in said
+    assert "`extentflow replay -c b` the rest" in said
+
+
+def test_an_interrupted_run_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    left = replace(job("one", 1), state="RUNNING", extents=42, done=15)
+
+    with pytest.raises(typer.Exit) as ended:
+        reports.show(RunReport("inline", jobs=(left,), stopped=True), as_json=False)
+
+    assert ended.value.exit_code == 130
+    shown = capsys.readouterr().err
+    assert "interrupted: 15 of 42 extents are done; run the same command again to resume" in shown
+    assert "RUNNING" not in shown
+
+
+def test_failures_come_before_what_was_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Trap: of thousands of objects, the one that failed was not among those shown."""
+    left = replace(job("left", 1), state="RUNNING", extents=2, done=1)
+    report = RunReport("inline", jobs=(*[left] * 30, failed("bad", "c")), stopped=True)
+
+    with pytest.raises(typer.Exit):
+        reports.show(report, as_json=False)
+
+    shown = capsys.readouterr()
+    assert "bad" in shown.out
+    assert "bad" in shown.err.splitlines()[1]
+    assert "interrupted: 1 job ended, 30 open, of which 30 of 60 extents are done" in shown.err
+
+
+@pytest.mark.parametrize("words", [["--again"], ["--engine", "emr"]])
+def test_failed_goes_without_again_and_emr(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert run_command_line(app, ["run", "-c", "orders", "--failed", *words]) == 2
+
+    assert "--failed goes without --again" in capsys.readouterr().err
+
+
+def test_problems_that_objects_share_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Trap: 1,418 objects of a stopped connector were eight equal lines and a table of 20."""
+    why = "connector c is PAUSED; continue it with `extentflow resume c`"
+    held = [replace(failed(f"a{n}", "c"), state="RUNNING", reason=why) for n in range(30)]
+
+    with pytest.raises(typer.Exit):
+        reports.show(RunReport("inline", jobs=tuple(held), left_out=True), as_json=False)
+
+    captured = capsys.readouterr()
+    assert captured.out.split() == ["30", "jobs:", "30", "RUNNING"]
+    assert captured.err.count("error:") == 1
+    assert "(and 29 more objects alike)" in captured.err
+    assert "`extentflow resume c`, then run the same command again to resume" in captured.err

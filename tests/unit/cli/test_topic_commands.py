@@ -1,0 +1,44 @@
+"""What `extentflow count` says: rows are rows, and records are Kafka's."""
+
+import pytest
+
+from extentflow.cli.topic_commands import _count_lines, _verdict
+from extentflow.services.topics import TopicCount, Verified
+
+
+def test_rows_and_kafka_records_are_counted_by_their_names() -> None:
+    found = TopicCount("t", rows=700, records=1, partitions=4, objects={"s3://b/k": 1})
+
+    assert _count_lines(found) == [
+        "topic t: 700 rows in 1 Kafka record, 4 partitions",
+        "s3://b/k: 1 row",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (
+            Verified("t", 1, 9, 9, 0, 0, 0),
+            "equal: 9 rows in 1 object, 9 of them in topic t, each once",
+        ),
+        (
+            Verified("t", 1, 9, 9, 0, 0, others=1, unnamed=1),
+            (
+                "equal: 9 rows in 1 object, 9 of them in topic t, each once; 1 row of other"
+                " objects; 1 row whose object no header names"
+            ),
+        ),
+        (
+            Verified("t", 2, 9, 12, 2, 5, others=3, unnamed=2),
+            (
+                "DIFFERENT: 9 rows in 2 objects, 7 of them in topic t: 2 missing, 5 unexpected or"
+                " doubled; 3 rows of other objects; 2 rows whose object no header names"
+            ),
+        ),
+    ],
+)
+def test_a_verdict_says_how_many_rows_of_objects_the_topic_holds(
+    found: Verified, text: str
+) -> None:
+    assert _verdict(found) == text

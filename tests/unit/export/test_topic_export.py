@@ -1,0 +1,346 @@
+"""Topics that are written into files: every record once, wherever a process ends."""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.support.columnar_records import as_parquet, columnar, numbers
+
+from extentflow.errors import Conflict, CorruptRecord, Misconfigured
+from extentflow.export.partition_files import Claim, IngestedFile, IngestOptions, claim_name
+from extentflow.export.topic_export import Ingestion
+from extentflow.export.topic_source import Polled
+from extentflow.kafka.reading import ConsumedRecord
+from extentflow.retry import Clock
+from extentflow.testing.targets import MemoryTarget
+
+BY_SIZE = IngestOptions(bytes=400, once=True)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@dataclass
+class ListedSource:
+    """A topic in memory: the records of each partition, from `lows` on."""
+
+    records: Mapping[int, Sequence[ConsumedRecord]]
+    lows: dict[int, int] = field(default_factory=dict)
+    at_once: int = 3
+    _reading: dict[int, int] = field(default_factory=dict)
+    _ended: set[int] = field(default_factory=set)
+
+    def partitions(self) -> int:
+        return len(self.records)
+
+    def watermarks(self, partition: int) -> tuple[int, int]:
+        found = self.records[partition]
+        return self.lows.get(partition, 0), found[-1].offset + 1 if found else 0
+
+    def assign(self, partition: int, begin: int) -> None:
+        self._reading[partition] = begin
+        self._ended.discard(partition)
+
+    def poll(self) -> Polled:
+        found = Polled()
+        for partition, begin in sorted(self._reading.items()):
+            if begin < self.lows.get(partition, 0):
+                found.lost.add(partition)
+                continue
+            behind = [one for one in self.records[partition] if one.offset >= begin]
+            found.records += behind[: self.at_once]
+            if behind:
+                self._reading[partition] = behind[: self.at_once][-1].offset + 1
+            if len(behind) <= self.at_once and partition not in self._ended:
+                self._ended.add(partition)
+                found.ended.add(partition)
+        return found
+
+
+def three_partitions() -> ListedSource:
+    """Offsets with gaps, as transactions leave them."""
+    return ListedSource(
+        {
+            partition: [numbers(offset, partition=partition) for offset in range(12) if offset % 5]
+            for partition in range(3)
+        }
+    )
+
+
+def ingest(
+    source: ListedSource,
+    target: MemoryTarget,
+    options: IngestOptions = BY_SIZE,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    clock: Clock | None = None,
+) -> list[IngestedFile]:
+    ingestion = Ingestion("orders", source, target, options, stop, clock or Clock(), threads=1)
+    return list(ingestion.run())
+
+
+def rows_in(target: MemoryTarget) -> list[int]:
+    found = (pq.read_table(io.BytesIO(content))["n"] for content in target.files.values())
+    return sorted(chain.from_iterable(column.to_pylist() for column in found))
+
+
+def rows_of(source: ListedSource) -> list[int]:
+    records = chain.from_iterable(source.records.values())
+    found = (pq.read_table(io.BytesIO(one.value or b""))["n"] for one in records)
+    return sorted(chain.from_iterable(column.to_pylist() for column in found))
+
+
+def names(target: MemoryTarget, partition: int = 0) -> list[str]:
+    return sorted(name for folder, name in target.files if folder == f"orders/{partition}")
+
+
+def test_files_are_named_after_the_offsets_that_they_hold_and_hold_each_row_once() -> None:
+    source, target = three_partitions(), MemoryTarget()
+
+    files = ingest(source, target)
+
+    assert rows_in(target) == rows_of(source)
+    assert {(file.uri.removeprefix("memory://")) for file in files} == {
+        f"{folder}/{name}" for folder, name in target.files
+    }
+    assert names(target)[0] == "00000000000000000001-00000000000000000003.parquet"
+    assert len(names(target)) > 2
+    assert all(file.size_bytes <= 3000 and file.values >= 1 for file in files)
+
+
+def test_another_run_continues_behind_the_last_file() -> None:
+    source, target = three_partitions(), MemoryTarget()
+    begun = ListedSource({one: records[:4] for one, records in source.records.items()})
+
+    ingest(begun, target)
+    before = dict(target.files)
+    ingest(source, target)
+    again = ingest(source, target)
+
+    assert before.items() <= target.files.items()
+    assert rows_in(target) == rows_of(source)
+    assert again == []
+
+
+def test_a_process_may_end_before_or_after_every_call() -> None:
+    expected = MemoryTarget()
+    calls: list[str] = []
+    expected.on_call = lambda name, _when: calls.append(name)
+    ingest(three_partitions(), expected)
+
+    for last in range(len(calls)):
+        target = MemoryTarget()
+        kill_at(target, last)
+        with pytest.raises(Killed):
+            ingest(three_partitions(), target)
+        target.on_call = lambda _name, _when: None
+        ingest(three_partitions(), target)
+
+        assert target.files == expected.files, f"killed at call {last}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_processes_that_end_anywhere_one_after_the_other_leave_the_same_files(seed: int) -> None:
+    random, expected, target = Random(seed), MemoryTarget(), MemoryTarget()
+    ingest(three_partitions(), expected)
+
+    for _ in range(6):
+        kill_at(target, random.randrange(60))
+        try:
+            ingest(three_partitions(), target)
+        except Killed:
+            continue
+    target.on_call = lambda _name, _when: None
+    ingest(three_partitions(), target)
+
+    assert target.files == expected.files
+
+
+def kill_at(target: MemoryTarget, last: int) -> None:
+    """End the process at a call; none of it runs on in another thread, either."""
+    count = 0
+
+    def on_call(_name: str, _when: str) -> None:
+        nonlocal count
+        count += 1
+        if count > last:
+            raise Killed
+
+    target.on_call = on_call
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_of_two_writers_with_other_files_each_record_is_written_once(seed: int) -> None:
+    """One writer runs whole at any call of the other one, in whose middle it may find a claim."""
+    random, source, target = Random(seed), three_partitions(), MemoryTarget()
+    one, other = (IngestOptions(bytes=random.randrange(100, 900), once=True) for _ in range(2))
+    target.on_call = ingesting_at(target, random.randrange(90), other)
+
+    with suppress(Conflict):
+        ingest(source, target, one)
+    target.on_call = lambda _name, _when: None
+    ingest(source, target)
+
+    assert rows_in(target) == rows_of(source)
+
+
+def ingesting_at(
+    target: MemoryTarget, at: int, options: IngestOptions
+) -> Callable[[str, str], None]:
+    count = 0
+
+    def on_call(_name: str, _when: str) -> None:
+        nonlocal count
+        count += 1
+        if count > at:
+            target.on_call = lambda _name, _when: None
+            ingest(three_partitions(), target, options)
+
+    return on_call
+
+
+def test_the_second_of_two_writers_ends_with_an_error_that_names_the_file() -> None:
+    target = MemoryTarget()
+    claim = Claim(1, 3, "other").to_bytes()
+
+    def on_call(name: str, when: str) -> None:
+        if (name, when) == ("create", "before"):
+            target.files["orders/0", claim_name(0)] = claim
+
+    target.on_call = on_call
+
+    with pytest.raises(Conflict, match=r"orders/0/\.next-0{20} was written by another process"):
+        ingest(ListedSource({0: [numbers(1)]}), target)
+
+
+def test_a_claim_of_an_earlier_process_decides_what_the_next_file_holds() -> None:
+    records = [numbers(offset) for offset in range(8)]
+    target = MemoryTarget()
+    target.files["orders/0", claim_name(0)] = Claim(0, 5, "earlier").to_bytes()
+
+    ingest(ListedSource({0: records}), target, IngestOptions(bytes=1, once=True))
+
+    assert names(target)[0] == "00000000000000000000-00000000000000000005.parquet"
+    assert names(target)[1] == "00000000000000000006-00000000000000000006.parquet"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("part-0.parquet", r"has 1 file of other programs \(part-0.parquet\)"),
+        ("a/00000000000000000000-00000000000000000000.parquet", "other programs"),
+        ("00000000000000000000-00000000000000000004.parquet", "overlaps"),
+        ("00000000000000000009-00000000000000000008.parquet", "overlaps"),
+        (".next-00000000000000000099", "behind a file that is not there"),
+        (".next-00000000000000000005", "no claim of this version"),
+    ],
+)
+def test_other_names_in_a_folder_are_an_error(name: str, why: str) -> None:
+    target = MemoryTarget()
+    target.files["orders/0", "00000000000000000002-00000000000000000004.parquet"] = b""
+    target.files["orders/0", name] = b"?"
+
+    with pytest.raises(Misconfigured, match=why):
+        ingest(ListedSource({0: [numbers(9)]}), target)
+
+
+def test_records_that_retention_deleted_are_an_error_with_a_way_out() -> None:
+    source = ListedSource({0: [numbers(offset) for offset in range(9)]})
+    target = MemoryTarget()
+    ingest(ListedSource({0: source.records[0][:3]}), target)
+    source.lows[0] = 5
+
+    with pytest.raises(Misconfigured, match=r"offsets 3 to 4 .*--accept-gap .* from 5 on"):
+        ingest(source, target)
+    ingest(source, target, replace(BY_SIZE, accept_gap=True))
+
+    assert names(target)[0] == "00000000000000000000-00000000000000000002.parquet"
+    assert names(target)[1].startswith("00000000000000000005-")
+
+
+def test_records_that_are_deleted_during_a_run_are_an_error_and_end_a_file() -> None:
+    records = [numbers(offset) for offset in range(9)]
+
+    def source() -> ListedSource:
+        found = ListedSource({0: records})
+        original = found.poll
+
+        def poll() -> Polled:
+            polled = original()
+            found.lows[0] = 5
+            return polled
+
+        found.poll = poll  # type: ignore[method-assign]
+        return found
+
+    refusing, accepting = MemoryTarget(), MemoryTarget()
+
+    with pytest.raises(Misconfigured, match=r"offsets 3 to 4 .*--accept-gap"):
+        ingest(source(), refusing, IngestOptions(once=True))
+    ingest(source(), accepting, IngestOptions(once=True, accept_gap=True))
+
+    assert names(refusing) == ["00000000000000000000-00000000000000000002.parquet"]
+    assert names(accepting) == [
+        "00000000000000000000-00000000000000000002.parquet",
+        "00000000000000000005-00000000000000000008.parquet",
+    ]
+
+
+def test_a_topic_that_was_created_again_is_an_error() -> None:
+    target = MemoryTarget()
+    ingest(ListedSource({0: [numbers(offset) for offset in range(9)]}), target)
+
+    with pytest.raises(Misconfigured, match=r"ends at offset 1, and .* files up to 8"):
+        ingest(ListedSource({0: [numbers(0)]}), target)
+
+
+def test_values_before_a_corrupt_one_are_written_and_none_after_it() -> None:
+    records = [numbers(0), numbers(1), columnar(2, b"nonsense", 3), numbers(3)]
+    target = MemoryTarget()
+
+    with pytest.raises(CorruptRecord, match=r"topic orders\[0\] offset 2: "):
+        ingest(ListedSource({0: records}), target)
+
+    assert names(target) == ["00000000000000000000-00000000000000000001.parquet"]
+
+
+def test_another_schema_begins_another_file() -> None:
+    other = as_parquet(pa.table({"n": pa.array([1], pa.int32())}))
+    records = [numbers(0), columnar(1, other, 1), numbers(2), numbers(3, compression="GZIP")]
+    target = MemoryTarget()
+
+    ingest(ListedSource({0: records}), target, IngestOptions(once=True))
+
+    assert [name[15:20] + name[36:41] for name in names(target)] == [
+        "0000000000",
+        "0000100001",
+        "0000200003",
+    ]
+
+
+def test_a_file_is_closed_when_it_is_old_and_all_are_when_reading_stops() -> None:
+    now, polls = 0.0, 0
+    source = ListedSource({0: [numbers(offset) for offset in range(4)]}, at_once=1)
+
+    def stop() -> bool:
+        nonlocal now, polls
+        now, polls = now + 10.0, polls + 1
+        return polls > 4
+
+    target = MemoryTarget()
+    ingest(
+        source,
+        target,
+        IngestOptions(seconds=20.0),
+        stop=stop,
+        clock=Clock(monotonic=lambda: now),
+    )
+
+    assert [name[15:20] + name[36:41] for name in names(target)] == ["0000000002", "0000300003"]

@@ -1,0 +1,206 @@
+"""Parquet footers: what is refused before the first record, and what the message says."""
+
+import base64
+import gzip
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+from tests.laws.laws import decoded
+from tests.laws.parquet_bytes import (
+    INT32,
+    INT64,
+    MAP,
+    OPTIONAL,
+    REPEATED,
+    REQUIRED,
+    Column,
+    Element,
+    parquet_file,
+)
+from tests.laws.parquet_cases import ONE_COLUMN, wide_table, written
+
+from extentflow.errors import (
+    CorruptObject,
+    ExtentflowError,
+    UnsupportedFormat,
+    UnsupportedType,
+)
+from extentflow.formats import FormatOptions
+from extentflow.formats.parquet.footer import Footers, read_footer
+from extentflow.formats.parquet.parquet_format import Parquet
+from extentflow.testing.stores import MemorySource
+
+BODY = written(wide_table(300), row_group_size=100)
+
+
+def footer_of(body: bytes) -> bytes:
+    return body[-8 - int.from_bytes(body[-8:-4], "little") : -8]
+
+
+def with_footer(body: bytes, footer: bytes) -> bytes:
+    """Return the body's pages under another footer."""
+    pages = body[: -8 - len(footer_of(body))]
+    return pages + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def refusal(body: bytes) -> ExtentflowError:
+    with pytest.raises(ExtentflowError) as caught:
+        read_footer(MemorySource(body))
+    assert str(caught.value).startswith("s3://memory/object")
+    return caught.value
+
+
+@pytest.mark.parametrize("kept", [1, 4, 11, 12, 1000, len(BODY) - 1])
+def test_a_truncated_file_is_corrupt(kept: int) -> None:
+    error = refusal(BODY[:kept])
+
+    assert isinstance(error, CorruptObject | UnsupportedFormat)
+    assert isinstance(error, CorruptObject) or kept < 4
+
+
+def test_a_truncated_file_is_reported_as_truncated_parquet() -> None:
+    assert "begins as Parquet but does not end with PAR1" in str(refusal(BODY[:-5]))
+
+
+def test_another_compression_is_named_with_its_remedy() -> None:
+    error = refusal(gzip.compress(BODY))
+
+    assert isinstance(error, UnsupportedFormat)
+    assert "gzip" in str(error)
+
+
+def test_something_else_is_no_parquet() -> None:
+    error = refusal(b"a,b\n" * 100)
+
+    assert isinstance(error, UnsupportedFormat)
+    assert "set input.format" in str(error)
+
+
+@pytest.mark.parametrize("length", [0, 1, len(BODY) - 8, len(BODY), 2**31, 2**32 - 1])
+def test_a_footer_of_a_false_length_is_corrupt(length: int) -> None:
+    body = BODY[:-8] + length.to_bytes(4, "little") + b"PAR1"
+
+    assert isinstance(refusal(body), CorruptObject)
+
+
+def test_bytes_behind_the_footer_are_not_ignored() -> None:
+    error = refusal(with_footer(BODY, footer_of(BODY) + b"\0" * 5))
+
+    assert isinstance(error, CorruptObject)
+    assert "5 unexpected bytes in its footer" in str(error)
+
+
+def test_a_file_that_does_not_begin_with_its_magic_is_corrupt() -> None:
+    source = MemorySource(b"PARX" + BODY[4:])
+
+    with pytest.raises(CorruptObject, match=r"s3://memory/object\[0-4\) is 'PARX', not PAR1"):
+        decoded(Parquet(FormatOptions(), Footers()), source, (0, len(BODY)))
+
+
+def _metadata_file(metadata: pq.FileMetaData) -> bytes:
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _footers_of_two(first: bytes, second: bytes) -> bytes:
+    """Return a footer with the row groups of both files."""
+    metadata = pq.read_metadata(pa.BufferReader(first))
+    metadata.append_row_groups(pq.read_metadata(pa.BufferReader(second)))
+    return footer_of(_metadata_file(metadata))
+
+
+def test_a_footer_that_miscounts_its_rows_is_corrupt() -> None:
+    footer, rows, more = footer_of(BODY), bytes.fromhex("16d804"), bytes.fromhex("16da04")
+
+    error = refusal(with_footer(BODY, footer.replace(rows, more, 1)))
+
+    assert "states 301 rows, but its row groups contain 300" in str(error)
+
+
+def test_row_groups_that_overlap_are_corrupt() -> None:
+    body = with_footer(BODY, _footers_of_two(BODY, BODY))
+
+    error = refusal(body)
+
+    assert isinstance(error, CorruptObject)
+    assert "row group 3 at [4-" in str(error)
+
+
+def test_row_groups_behind_the_footer_are_corrupt() -> None:
+    other = written(wide_table(3_000), row_group_size=1_500)
+
+    assert isinstance(refusal(with_footer(BODY, footer_of(other))), CorruptObject)
+
+
+def test_a_summary_of_other_files_is_rejected() -> None:
+    metadata = pq.read_metadata(pa.BufferReader(BODY))
+    metadata.set_file_path("part-0.parquet")
+
+    error = refusal(with_footer(BODY, footer_of(_metadata_file(metadata))))
+
+    assert isinstance(error, UnsupportedFormat)
+    assert "part-0.parquet" in str(error)
+
+
+class _Keys(pe.KmsClient):  # type: ignore[misc]
+    """Keys that are their own names."""
+
+    wrapped: ClassVar[dict[str, bytes]] = {}
+
+    def __init__(self, _: pe.KmsConnectionConfig) -> None:
+        super().__init__()
+
+    def wrap_key(self, key_bytes: bytes, name: str) -> bytes:
+        self.wrapped[name] = bytes(key_bytes)
+        return base64.b64encode(key_bytes)
+
+    def unwrap_key(self, wrapped_key: bytes, _: str) -> bytes:
+        return base64.b64decode(wrapped_key)
+
+
+class TestEncryption:
+    """Encrypted files are refused before anything looks at their columns."""
+
+    KINDS: ClassVar[dict[str, dict[str, Any]]] = {
+        "everything": {"footer_key": "f", "uniform_encryption": True},
+        "columns-and-footer": {"footer_key": "f", "column_keys": {"c": ["a"]}},
+        "columns-only": {"footer_key": "f", "column_keys": {"c": ["a"]}, "plaintext_footer": True},
+        "plain-footer": {"footer_key": "f", "uniform_encryption": True, "plaintext_footer": True},
+    }
+
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    def test_an_encrypted_file_is_rejected_with_a_remedy(self, kind: str) -> None:
+        factory = pe.CryptoFactory(_Keys)
+        keys = factory.file_encryption_properties(
+            pe.KmsConnectionConfig(), pe.EncryptionConfiguration(**self.KINDS[kind])
+        )
+
+        error = refusal(written(ONE_COLUMN, encryption_properties=keys))
+
+        assert isinstance(error, UnsupportedFormat)
+        assert "encrypted" in str(error)
+        assert "decrypt it" in str(error)
+
+
+@pytest.mark.parametrize("values", [91, 101])
+def test_a_column_with_another_number_of_values_than_rows_is_corrupt(values: int) -> None:
+    """Trap: its page was read to its end, and the values of further pages moved to other rows."""
+    element = Element("x", REQUIRED, INT64)
+    body = parquet_file([element], [Column(["x"], INT64, list(range(values)))], 100)
+
+    with pytest.raises(CorruptObject, match=f"{values} values in column 'x' of the 100 rows"):
+        read_footer(MemorySource(body))
+
+
+def test_a_map_with_optional_keys_is_rejected_as_such() -> None:
+    group = Element("key_value", REPEATED, children=2)
+    members = [Element("key", OPTIONAL, INT32), Element("value", OPTIONAL, INT32)]
+    elements = [Element("m", OPTIONAL, children=1, converted=MAP), group, *members]
+    columns = [Column(["m", "key_value", each.name], INT32, [1], [3], [0]) for each in members]
+
+    with pytest.raises(UnsupportedType, match="a map whose keys are optional"):
+        read_footer(MemorySource(parquet_file(elements, columns, 1)))

@@ -1,0 +1,34 @@
+"""What a topic's settings come to."""
+
+import pytest
+
+from extentflow.kafka.topic_admin import is_compacted, similar
+
+
+@pytest.mark.parametrize(
+    ("policy", "compacted"),
+    [
+        ("delete", False),
+        ("compact", True),
+        ("compact,delete", True),
+        ("delete, compact", True),
+        ("", False),
+    ],
+)
+def test_a_topic_that_deletes_as_well_is_compacted_too(policy: str, *, compacted: bool) -> None:
+    assert is_compacted(policy) == compacted
+
+
+@pytest.mark.parametrize(
+    ("names", "remedy"),
+    [
+        (["og.rest", "other", "og.prices"], "there are topics og.prices, og.rest"),
+        (["og.rest", "ogg"], "there is topic og.rest"),
+        ([f"og.{n}" for n in range(7)], "there are topics og.0, og.1, og.2, og.3, og.4 and 2 more"),
+        (["ogg", "__og"], "did you mean ogg?"),
+        (["payments"], "correct its name"),
+        ([], "correct its name"),
+    ],
+)
+def test_topics_of_column_groups_or_a_near_name_are_named(names: list[str], remedy: str) -> None:
+    assert similar("og", names) == remedy
