@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bench.stand import Terms
 from bench.suite import ALIASES, ALL, CASES, chosen, run
-from extentflow.errors import nearest
+from extentflow.wording import nearest
 
 ROOT = Path.cwd()
 

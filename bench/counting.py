@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 _HOPS = frozenset({"connection", "keep-alive", "transfer-encoding"})
 
 
-class Counting:
+class RequestCounter:
     """Listens on a free loopback port inside its context; clients use `endpoint`.
 
     Every response is delayed by `delay_seconds`.

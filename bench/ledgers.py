@@ -56,7 +56,7 @@ class Share:
 
 
 @dataclass(slots=True)
-class Worked:
+class WorkTotals:
     """What workers did."""
 
     extents: int = 0
@@ -178,7 +178,7 @@ def _work(share: Share, ready: Any, done: Any) -> None:  # noqa: ANN401 - of mul
         raise
 
 
-def _worked(share: Share, wait: Callable[[], object]) -> Worked:
+def _worked(share: Share, wait: Callable[[], object]) -> WorkTotals:
     ledger = open_ledger(share.options)
     job = ledger.jobs.get(share.job)
     if job is None:
@@ -190,7 +190,7 @@ def _worked(share: Share, wait: Callable[[], object]) -> Worked:
     end = time.monotonic() + share.seconds
     with ThreadPoolExecutor(share.threads) as pool:
         found = list(pool.map(lambda worker: worker.work(end), workers))
-    return Worked(sum(one.extents for one in found), sum(one.claim_seconds for one in found))
+    return WorkTotals(sum(one.extents for one in found), sum(one.claim_seconds for one in found))
 
 
 class _Worker:
@@ -204,9 +204,9 @@ class _Worker:
             raise RuntimeError(f"slot {number} of {cluster} is taken")
         self._lease, _ = leased
 
-    def work(self, end: float) -> Worked:
+    def work(self, end: float) -> WorkTotals:
         """Claim and complete extents until `end`."""
-        worked = Worked()
+        worked = WorkTotals()
         while time.monotonic() < end:
             worked.claim_seconds += self._deliver()
             worked.extents += 1

@@ -82,7 +82,7 @@ def _line(case: Mapping[str, Any]) -> str:
     )
 
 
-class Dropped:
+class CountingQueue:
     """A queue that counts sent messages, and is always empty."""
 
     def __init__(self) -> None:
@@ -120,12 +120,12 @@ class _Function:
     """The planner function over such queues, as `open_arrival_handler` returns it."""
 
     handler: ArrivalHandler
-    extents: Dropped
-    others: Dropped
+    extents: CountingQueue
+    others: CountingQueue
 
     @classmethod
     def open(cls, runtime: Runtime) -> "_Function":
-        extents, others = Dropped(), Dropped()
+        extents, others = CountingQueue(), CountingQueue()
         dispatch = ExtentDispatcher(runtime.planner(), extents)
         handler = ArrivalHandler(
             context=RuntimeContext(runtime),

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from demo import tpch
 
 from bench.competitors import compared, delivery
-from bench.counting import Counting
+from bench.counting import RequestCounter
 from bench.pairs import Run, alternate
 from bench.process import WarmProcess
 from bench.result import Result
@@ -34,7 +34,7 @@ def measure(terms: Terms) -> Result:
     with Stand.open(terms, NAME) as stand, ExitStack() as stack:
         competitors = {}
         for name, delay in DELAYS.items():
-            proxy = Counting(stand.rig.environment[ENDPOINT], delay_seconds=delay)
+            proxy = RequestCounter(stand.rig.environment[ENDPOINT], delay_seconds=delay)
             around = {**stand.rig.environment, ENDPOINT: stack.enter_context(proxy).endpoint}
             process = WarmProcess.start("bench.processes.ours", around, "here")
             warm = stack.enter_context(process)

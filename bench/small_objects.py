@@ -15,7 +15,7 @@ from demo.eventpath import EventPath, event_path, notification
 from demo.eventrows import compare
 from demo.rig import CommandError
 
-from bench.counting import Counting
+from bench.counting import RequestCounter
 from bench.pairs import Notify
 from bench.result import Result
 from bench.stand import Terms, end_of, forget, temporary_topic
@@ -49,7 +49,7 @@ def measure(terms: Terms) -> Result:
         load.check()
         ledger = path.rig.environment["EXTENTFLOW_LEDGER_ENDPOINT"]
     with ExitStack() as stack:
-        counting = stack.enter_context(Counting(ledger))
+        counting = stack.enter_context(RequestCounter(ledger))
         around = {"EXTENTFLOW_LEDGER_ENDPOINT": counting.endpoint}
         path = stack.enter_context(event_path(terms.root, f"{run}-counted", notify, around=around))
         topic = stack.enter_context(temporary_topic(path.rig, f"bench-small-{run}-counted"))

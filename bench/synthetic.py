@@ -16,7 +16,7 @@ import numpy as np
 
 from extentflow.errors import BucketGone, ObjectGone
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, Page, ranges
+from extentflow.storage import ListedObject, Page, ranges
 from extentflow.storage.ranges import TransferCounters
 
 DIGITS = 15
@@ -145,11 +145,11 @@ class SyntheticStore:
         ranges.check_length(version, start, end, body=body, source="the synthetic store")
         return body
 
-    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
         """Yield every key below `prefix`, in the order of its UTF-8 bytes; see the port."""
         for page in self.pages(bucket, prefix):
             for version in page.versions:
-                yield Listed(bucket, version.key, version.etag, version.size)
+                yield ListedObject(bucket, version.key, version.etag, version.size)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         """Yield the objects, `page_keys` to a page; a token is the last key. See the port."""

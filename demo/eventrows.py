@@ -46,7 +46,7 @@ def as_half_a_gzip(numbers: range) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TopicComparison:
     """The content of a topic against the expected content."""
 
     topic: str
@@ -59,7 +59,7 @@ class Found:
 
 def compare(
     kafka: Mapping[str, str], topic: str, expected: list[range], tolerated: list[range]
-) -> Found:
+) -> TopicComparison:
     """Read a topic's committed records and compare them."""
     found = np.array(
         [
@@ -74,11 +74,11 @@ def compare(
 
 def judge(
     topic: str, found: NDArray[np.int64], expected: list[range], tolerated: list[range]
-) -> Found:
+) -> TopicComparison:
     """Compare numbers with the expected ones; `tolerated` ones may occur once or not at all."""
     truth = _numbers(expected)
     distinct = np.unique(found)
-    return Found(
+    return TopicComparison(
         topic=topic,
         expected=len(truth),
         records=len(found),

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from demo.eventrows import Found
+from demo.eventrows import TopicComparison
 from demo.rig import CommandError
 from extentflow.errors import ExtentflowError
 from extentflow_local.errors import LocalStackError
@@ -49,7 +49,7 @@ class Outcome:
     """What a demo came to: its counts, and what its topics hold."""
 
     summary: dict[str, Any]
-    found: Sequence[Found]
+    found: Sequence[TopicComparison]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Demo:
         return parser.parse_args()
 
 
-def show_topics(found: Sequence[Found]) -> None:
+def show_topics(found: Sequence[TopicComparison]) -> None:
     """Show the content of topics beside the expected content."""
     table = Table("topic", "rows expected", "records", "duplicates", "missing")
     for one in found:

@@ -21,8 +21,8 @@ from constructs import Construct, IDependable
 from extentflow.config.connector import DELETE, MOVE, TAG
 from extentflow.errors import Misconfigured
 from infra import config
-from infra.config import Announced
-from infra.declared import Declared
+from infra.config import BucketNotification
+from infra.declared import DeclaredConnector
 from infra.findings import explain
 from infra.grants import Grant, role
 from infra.queues import WorkQueue
@@ -54,8 +54,8 @@ class Buckets(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._arrivals = arrivals
-        by_events = [one.name for one in buckets if one.announced is Announced.EVENTBRIDGE]
-        direct = [one.name for one in buckets if one.announced is Announced.DIRECT]
+        by_events = [one.name for one in buckets if one.announced is BucketNotification.EVENTBRIDGE]
+        direct = [one.name for one in buckets if one.announced is BucketNotification.DIRECT]
         groups = list(_grouped(by_events))
         if problems := _excess(groups, direct):
             raise Misconfigured(problems)
@@ -110,7 +110,7 @@ class Buckets(Construct):
         resource = made.node.default_child
         if not isinstance(resource, s3.CfnBucket):
             raise TypeError(f"{made.node.path}: CDK no longer creates a bucket as one resource")
-        if bucket.announced is Announced.EVENTBRIDGE:
+        if bucket.announced is BucketNotification.EVENTBRIDGE:
             resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
                 event_bridge_configuration=s3.CfnBucket.EventBridgeConfigurationProperty(
                     event_bridge_enabled=True
@@ -156,7 +156,7 @@ class Buckets(Construct):
                 bucket_name=bucket.name,
                 notifications_handler_role=switch_role.without_policy_updates(),
             )
-            if bucket.announced is Announced.EVENTBRIDGE:
+            if bucket.announced is BucketNotification.EVENTBRIDGE:
                 existing.enable_event_bridge_notification()
             else:
                 queue = _QueueDestination(self._arrivals.queue, self._allowed)
@@ -274,7 +274,7 @@ def read(scope: Construct, buckets: Sequence[config.Bucket]) -> tuple[Grant, ...
 
 
 def change(
-    scope: Construct, buckets: Sequence[config.Bucket], connectors: Sequence[Declared]
+    scope: Construct, buckets: Sequence[config.Bucket], connectors: Sequence[DeclaredConnector]
 ) -> tuple[Grant, ...]:
     """Return permission for `after.completion` of the connectors that use it, on their prefixes."""
     tagged: list[str] = []
@@ -335,7 +335,7 @@ def change(
     return tuple(grant for grant in found if grant.resources)
 
 
-def read_tags(scope: Construct, connectors: Sequence[Declared]) -> tuple[Grant, ...]:
+def read_tags(scope: Construct, connectors: Sequence[DeclaredConnector]) -> tuple[Grant, ...]:
     """Return permission to read tags, for connectors that make headers of them."""
     places = _sorted(
         f"{arn_of(scope, one.checked.bucket)}/{one.checked.prefix}*"

@@ -60,7 +60,7 @@ MSK_PORTS: Mapping[Auth, tuple[int, int | None]] = {
 _MSK = re.compile(r".*\.kafka(?:-serverless)?\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
 
 
-class Announced(StrEnum):
+class BucketNotification(StrEnum):
     """How a bucket sends object-created notifications."""
 
     EVENTBRIDGE = "eventbridge"
@@ -76,7 +76,7 @@ class Bucket:
 
     name: str
     exists: bool = False
-    announced: Announced = Announced.EVENTBRIDGE
+    announced: BucketNotification = BucketNotification.EVENTBRIDGE
     kms_key_arn: str | None = None
 
 

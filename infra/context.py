@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.config import Stage
-from infra.declared import Declared
-from infra.functions import Common
+from infra.declared import DeclaredConnector
+from infra.functions import SharedFunctionSettings
 from infra.network import Network
 from infra.project import Project
 from infra.queues import WorkQueue
@@ -18,8 +18,8 @@ class StackContext:
 
     stage: Stage
     project: Project
-    common: Common
-    connectors: Sequence[Declared]
+    common: SharedFunctionSettings
+    connectors: Sequence[DeclaredConnector]
     arrivals: WorkQueue
     extents: WorkQueue
     ledger: Ledger

@@ -26,7 +26,7 @@ _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredConnector:
     """One connector: its file, its keys as written, and its parsed configuration."""
 
     file: str
@@ -79,13 +79,13 @@ class Declared:
         )
 
 
-def declared(folder: Path, stage: Stage, *, layer: Path) -> tuple[Declared, ...]:
+def declared(folder: Path, stage: Stage, *, layer: Path) -> tuple[DeclaredConnector, ...]:
     """Return the connectors below `folder`, by name; functions see `layer` below /opt.
 
     Raises:
         Misconfigured: all problems of all files.
     """
-    found: list[Declared] = []
+    found: list[DeclaredConnector] = []
     problems: list[str] = []
     files = _files(folder, PATTERNS)
     if not files:
@@ -94,7 +94,7 @@ def declared(folder: Path, stage: Stage, *, layer: Path) -> tuple[Declared, ...]
     for path in files:
         try:
             config = load(path)
-            found.append(Declared(path.name, config, check_connector(config)))
+            found.append(DeclaredConnector(path.name, config, check_connector(config)))
         except Misconfigured as exc:
             problems += [_placed(path, problem) for problem in exc.problems]
     for path in _files(folder, OTHERS):
@@ -116,7 +116,7 @@ def _placed(path: Path, problem: str) -> str:
     return problem if problem.startswith(str(path)) else f"{path.name}: {problem}"
 
 
-def _twice(found: Sequence[Declared]) -> list[str]:
+def _twice(found: Sequence[DeclaredConnector]) -> list[str]:
     names = Counter(one.name for one in found)
     return [
         f"{one.file}: name={one.name}: another file has the same name; rename one"
@@ -125,7 +125,7 @@ def _twice(found: Sequence[Declared]) -> list[str]:
     ]
 
 
-def _unmet(one: Declared, stage: Stage) -> Iterator[str]:
+def _unmet(one: DeclaredConnector, stage: Stage) -> Iterator[str]:
     """Yield what the stage lacks for this connector."""
     if one.checked.endpoint_type == LOCAL_FILE:
         yield (
@@ -186,7 +186,7 @@ def _registries(config: ConnectorConfig) -> Iterator[tuple[str, str]]:
             yield f"{name}.endpoint", own.endpoint
 
 
-def _too_far(one: Declared, region: str) -> Iterator[str]:
+def _too_far(one: DeclaredConnector, region: str) -> Iterator[str]:
     """Yield the secrets that functions in a VPC without NAT cannot read."""
     for secret in sorted(one.secrets(producer=True)):
         if secrets.region_of(secret) not in {None, region}:

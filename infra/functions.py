@@ -27,7 +27,7 @@ RETRY_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
+class SharedFunctionSettings:
     """What all functions of a stack share."""
 
     layers: Sequence[lambda_.ILayerVersion]
@@ -62,7 +62,7 @@ class EventFunction(Construct):
         code: Path,
         description: str,
         size: Size,
-        common: Common,
+        common: SharedFunctionSettings,
         grants: Iterable[Grant],
         network: Network | None = None,
         recurs: bool = False,

@@ -8,7 +8,7 @@ from constructs import Construct
 from extentflow.config.registry import GLUE, RegistryOptions, registries
 from infra import broker, secrets
 from infra.context import StackContext
-from infra.declared import Declared
+from infra.declared import DeclaredConnector
 from infra.grants import Grant
 
 
@@ -44,7 +44,7 @@ def authenticate(context: StackContext) -> Iterator[Grant]:
         )
 
 
-def settle_schemas(scope: Construct, connectors: Sequence[Declared]) -> Iterator[Grant]:
+def settle_schemas(scope: Construct, connectors: Sequence[DeclaredConnector]) -> Iterator[Grant]:
     """Yield permission to find schemas in AWS Glue, and to register them where connectors do."""
     looked_up: set[str] = set()
     written: set[str] = set()
@@ -73,7 +73,7 @@ def settle_schemas(scope: Construct, connectors: Sequence[Declared]) -> Iterator
         )
 
 
-def encrypt_columns(scope: Construct, connectors: Sequence[Declared]) -> Iterator[Grant]:
+def encrypt_columns(scope: Construct, connectors: Sequence[DeclaredConnector]) -> Iterator[Grant]:
     """Yield permission to wrap keys of encrypted columns with the connectors' keys in AWS KMS.
 
     A policy cannot name an alias: a condition restricts the keys to those that have it.
@@ -108,7 +108,7 @@ def _key_arn(scope: Construct, name: str) -> str:
 
 
 def _schemas(
-    scope: Construct, one: Declared, converter: str, own: RegistryOptions
+    scope: Construct, one: DeclaredConnector, converter: str, own: RegistryOptions
 ) -> Iterator[str]:
     """Yield the ARNs of a converter's registry and schemas."""
     topics = [topic for topic in one.topics if topic != one.checked.dead_letter_topic]

@@ -11,8 +11,8 @@ from infra.config import Stage
 from infra.connectors import Connectors
 from infra.context import StackContext
 from infra.dashboard import Dashboard
-from infra.declared import Declared, declared
-from infra.functions import RETRY_SECONDS, Common
+from infra.declared import DeclaredConnector, declared
+from infra.functions import RETRY_SECONDS, SharedFunctionSettings
 from infra.ingest import Ingest
 from infra.layers import Layers
 from infra.network import Network
@@ -64,12 +64,12 @@ class ExtentflowStack(cdk.Stack):
             )
         self._tell()
 
-    def _context(self, project: Project, connectors: Sequence[Declared]) -> StackContext:
+    def _context(self, project: Project, connectors: Sequence[DeclaredConnector]) -> StackContext:
         layers = Layers(self, "Layers", project=project).all
         return StackContext(
             stage=self._stage,
             project=project,
-            common=Common(
+            common=SharedFunctionSettings(
                 layers=layers,
                 environment=self._environment(),
                 metrics_namespace=self._stage.metrics_namespace,

@@ -34,7 +34,7 @@ OpenWorker = Callable[[dict[str, str], str], Worker]
 OPEN: dict[str, OpenWorker] = {"processes": open_worker, "dropping": open_dropping_worker}
 
 
-class _Timed:
+class _ExtentTimer:
     """A listener that adds up the seconds of all extents."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ def _run(
         runtime.require_app()
         preflight.check(config, runtime.broker, [version])
     stopped = (lambda: engine.stopped) if isinstance(engine, Here) else (lambda: False)
-    timed = _Timed()
+    timed = _ExtentTimer()
     run = JobRunner("bench", engine, runtime.planner(), runtime.ledger, timed, stopped)
     if publish is not None:
         run = replace(run, publish=publish)

@@ -50,7 +50,7 @@ _MODE = 0o644
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class ArchiveRecord:
     """What a finished archive says about itself: from which pins and code, how large."""
 
     fingerprint: str
@@ -77,17 +77,17 @@ def fingerprint(root: Path = ROOT) -> str:
     return digest.hexdigest()
 
 
-def built(root: Path = ROOT, machine: Machine = MACHINE) -> Built | None:
+def built(root: Path = ROOT, machine: Machine = MACHINE) -> ArchiveRecord | None:
     """Return the archive below `root` when it is there and of today's pins and code; else None."""
     try:
-        found = Built(**json.loads((root / stamp(machine)).read_text()))
+        found = ArchiveRecord(**json.loads((root / stamp(machine)).read_text()))
     except FileNotFoundError:
         return None
     whole = (root / archive(machine)).is_file()
     return found if found.fingerprint == fingerprint(root) and whole else None
 
 
-def build(root: Path = ROOT, machine: Machine = MACHINE) -> Built:
+def build(root: Path = ROOT, machine: Machine = MACHINE) -> ArchiveRecord:
     """Build the archive; packages are installed again only when pins or recipes changed.
 
     Raises:
@@ -97,7 +97,7 @@ def build(root: Path = ROOT, machine: Machine = MACHINE) -> Built:
     said.unlink(missing_ok=True)
     packages = _packages(root, machine)
     unpacked = pack(root, packages, packed)
-    made = Built(fingerprint(root), packed.stat().st_size, unpacked)
+    made = ArchiveRecord(fingerprint(root), packed.stat().st_size, unpacked)
     for what, size in (("packed", made.packed_bytes), ("unpacked", made.unpacked_bytes)):
         if size > MOST_BYTES:
             packed.unlink()

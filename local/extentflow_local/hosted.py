@@ -15,7 +15,7 @@ from pathlib import Path
 from extentflow_local import processes
 from extentflow_local.errors import ServiceFailed
 from extentflow_local.fetch import tail
-from extentflow_local.processes import Running
+from extentflow_local.processes import RunningProcess
 from extentflow_local.services import Service, Toolbox
 
 _POLL_SECONDS = 0.05
@@ -60,11 +60,11 @@ class HostedService:
         """Its output."""
         return self.var / f"{self.name}.log"
 
-    def running(self) -> Running | None:
+    def running(self) -> RunningProcess | None:
         """Its process, if it is alive."""
-        return Running.recorded_in(self.directory)
+        return RunningProcess.recorded_in(self.directory)
 
-    def found(self) -> Running:
+    def found(self) -> RunningProcess:
         """Its process.
 
         Raises:
@@ -123,7 +123,7 @@ class HostedService:
             environment=self.service.environment(ports) if running else {},
         )
 
-    def _spawn(self, ports: Mapping[str, int], toolbox: Toolbox) -> Running:
+    def _spawn(self, ports: Mapping[str, int], toolbox: Toolbox) -> RunningProcess:
         (self.directory / "tmp").mkdir(parents=True, exist_ok=True)
         command = self.service.prepare(self.directory, ports, toolbox)
         return processes.start(
@@ -143,7 +143,7 @@ class HostedService:
             "LC_ALL": "C.UTF-8",
         }
 
-    def _await_answer(self, running: Running) -> None:
+    def _await_answer(self, running: RunningProcess) -> None:
         deadline = time.monotonic() + self.service.ready_seconds
         while not self.service.answers(running.ports):
             if not running.alive():
@@ -160,7 +160,7 @@ class HostedService:
         end = tail(self.log, _LOG_LINES_SHOWN)
         return f"{self.name} {what}. The end of {self.log}:\n{end}"
 
-    def _clean_up(self, running: Running) -> None:
+    def _clean_up(self, running: RunningProcess) -> None:
         processes.forget(self.directory)
         for path in self.service.leftovers(running.ports):
             path.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from extentflow_local.processes import Running
+from extentflow_local.processes import RunningProcess
 
 _FOLDERS = "stacks"
 
@@ -38,5 +38,5 @@ def _noted(cache: Path) -> Iterator[tuple[Path, int]]:
         for note in (cache / _FOLDERS).iterdir():
             root = Path(os.fsdecode(note.read_bytes()))
             for record in (root / "var").glob("*/process.json"):
-                running = Running.recorded_in(record.parent)
+                running = RunningProcess.recorded_in(record.parent)
                 yield from ((root, port) for port in (running.ports.values() if running else ()))

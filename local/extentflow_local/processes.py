@@ -27,7 +27,7 @@ _children: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningProcess:
     """A process as its record describes it."""
 
     pid: int
@@ -97,7 +97,7 @@ def start(
     log: Path,
     environment: Mapping[str, str],
     ports: Mapping[str, int],
-) -> Running:
+) -> RunningProcess:
     """Start a process in its own session, and record it in its working `directory`.
 
     Its output is appended to `log`, which is truncated when it has grown too large.
@@ -113,7 +113,7 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    running = Running(child.pid, birth_of(child.pid) or "", dict(ports))
+    running = RunningProcess(child.pid, birth_of(child.pid) or "", dict(ports))
     _children[running.pid, running.birth] = child
     _record(running, directory)
     return running
@@ -149,7 +149,7 @@ def _birth_without_proc(pid: int) -> str | None:
     return birth.strip() if birth and not state.startswith("Z") else None
 
 
-def _record(running: Running, directory: Path) -> None:
+def _record(running: RunningProcess, directory: Path) -> None:
     fresh = directory / f"{_RECORD}.new"
     fresh.write_text(json.dumps(asdict(running)), encoding="utf-8")
     fresh.rename(directory / _RECORD)

@@ -14,7 +14,7 @@ from extentflow_local import processes, programs
 from extentflow_local.errors import ServiceFailed
 from extentflow_local.fetch import tail
 from extentflow_local.ports import HOST, free_run, is_free
-from extentflow_local.processes import Running
+from extentflow_local.processes import RunningProcess
 from extentflow_local.settings import LocalSettings
 
 _POLL_SECONDS = 0.1
@@ -44,7 +44,7 @@ class SparkCluster:
         self._size = {"--cores": str(cores), "--memory": memory}
         self._settings = settings or LocalSettings.from_environment()
         self._first_port = 0
-        self._members: dict[str, Running] = {}
+        self._members: dict[str, RunningProcess] = {}
 
     def __enter__(self) -> Self:
         self.start()
@@ -200,7 +200,7 @@ class SparkCluster:
         return [child for member in self._members.values() for child in _descendants(member)]
 
 
-def _descendants(running: Running) -> list[psutil.Process]:
+def _descendants(running: RunningProcess) -> list[psutil.Process]:
     if not running.alive():
         return []
     try:

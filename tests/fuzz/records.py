@@ -30,7 +30,7 @@ from extentflow.formats import Chunk
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.testing.stores import MemorySource
-from extentflow.transforms import Excluding
+from extentflow.transforms import RangeExclusion
 from extentflow.wiring.extents import pipeline
 
 _PARTITIONS = 3
@@ -316,7 +316,7 @@ def _run(data: bytes) -> str:
 
 def _require_excluded(config: ConnectorConfig, batch: pa.RecordBatch, found: Delivered) -> None:
     """Require that nothing is delivered of what the ranges of its columns exclude."""
-    excludes = Excluding.of(config.steps)
+    excludes = RangeExclusion.of(config.steps)
     if excludes is not None and not config.select and excludes(partial(_range, batch)):
         assert found.filtered == batch.num_rows, "what is excluded would have been dropped"
 

@@ -24,11 +24,12 @@ from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.secrets import resolve
 from extentflow.config.worker import TABLE, WorkerSettings, load, variable
 from extentflow.discovery.sources import declared
-from extentflow.errors import ExtentflowError, Misconfigured, without_credentials
+from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.jobs.addresses import KeyScope, select
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemoryStore
 from extentflow.wiring import check_connector
+from extentflow.wording import without_credentials
 
 _ORDERS = Path(__file__).parents[2] / "connectors" / "orders.yaml"
 _CONNECTORS: list[dict[str, str]] = [

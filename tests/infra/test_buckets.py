@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from aws_cdk.assertions import Match, Template
-from infra.config import Announced, Bucket
+from infra.config import Bucket, BucketNotification
 from tests.infra.conftest import Templates
 from tests.support.synthesis import PLAIN, Bench, environment, function, of_type, yaml_of
 
@@ -88,7 +88,7 @@ def test_a_new_bucket_is_private_encrypted_versioned_and_kept(templates: Templat
 
 
 def test_a_new_bucket_notifies_the_queue_after_its_policy_exists(bench: Bench) -> None:
-    bucket = Bucket(name="landing", announced=Announced.DIRECT)
+    bucket = Bucket(name="landing", announced=BucketNotification.DIRECT)
     template = bench.template(replace(PLAIN, buckets=(bucket,)))
     queue, _ = arrivals(template)
 
@@ -140,7 +140,7 @@ def test_every_bucket_that_uses_eventbridge_is_in_the_rule(bench: Bench) -> None
     buckets = (
         Bucket(name="landing"),
         Bucket(name="older", exists=True),
-        Bucket(name="other", announced=Announced.DIRECT),
+        Bucket(name="other", announced=BucketNotification.DIRECT),
     )
     template = bench.template(replace(PLAIN, buckets=buckets))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
-from infra.config import Announced, Bucket, Stage
+from infra.config import Bucket, BucketNotification, Stage
 from tests.support.synthesis import (
     IN_A_VPC,
     ON_SPARK,
@@ -58,7 +58,9 @@ def size(document: Mapping[str, Any]) -> int:
     return len(json.dumps(resolved(document), separators=(",", ":")))
 
 
-def large(bench: Bench, stage: Stage, *, announced: Announced, exists: bool = False) -> Template:
+def large(
+    bench: Bench, stage: Stage, *, announced: BucketNotification, exists: bool = False
+) -> Template:
     """Synthesise a stage with 30 connectors, two topics each, and 60 buckets."""
     names = [f"landing-{number:03d}-{'b' * LONG}" for number in range(BUCKETS)]
     for number in range(CONNECTORS):
@@ -87,7 +89,7 @@ def roles(template: Template) -> Iterator[tuple[str, list[int], list[int]]]:
 
 @pytest.fixture(params=[IN_A_VPC, ON_SPARK], ids=["vpc", "spark"])
 def template(request: pytest.FixtureRequest, bench: Bench) -> Template:
-    return large(bench, request.param, announced=Announced.EVENTBRIDGE)
+    return large(bench, request.param, announced=BucketNotification.EVENTBRIDGE)
 
 
 def test_policies_of_60_topics_30_connectors_and_60_buckets_fit(template: Template) -> None:
@@ -101,7 +103,7 @@ def test_policies_of_60_topics_30_connectors_and_60_buckets_fit(template: Templa
 
 
 def test_a_divided_role_allows_exactly_what_it_would_allow_in_one_policy(bench: Bench) -> None:
-    template = large(bench, IN_A_VPC, announced=Announced.EVENTBRIDGE)
+    template = large(bench, IN_A_VPC, announced=BucketNotification.EVENTBRIDGE)
 
     granted = [
         (statement["Sid"].rstrip("0123456789"), str(resource))
@@ -139,7 +141,7 @@ def test_a_small_stage_has_inline_policies_only(bench: Bench) -> None:
 
 
 def test_a_large_stage_has_nothing_unexplained(bench: Bench, tmp_path: Any) -> None:  # noqa: ANN401
-    large(bench, IN_A_VPC, announced=Announced.EVENTBRIDGE)
+    large(bench, IN_A_VPC, announced=BucketNotification.EVENTBRIDGE)
     names = [f"landing-{number:03d}-{'b' * LONG}" for number in range(BUCKETS)]
     stage = replace(IN_A_VPC, buckets=tuple(Bucket(name=name) for name in names))
     app = checked_app(tmp_path / "out")
@@ -164,9 +166,9 @@ def test_patterns_of_many_buckets_fit_and_name_each_once(template: Template) -> 
 
 
 @pytest.mark.parametrize("exists", [False, True])
-@pytest.mark.parametrize("announced", list(Announced))
+@pytest.mark.parametrize("announced", list(BucketNotification))
 def test_the_policy_of_the_queue_has_room_for_60_buckets(
-    bench: Bench, announced: Announced, *, exists: bool
+    bench: Bench, announced: BucketNotification, *, exists: bool
 ) -> None:
     template = large(bench, PLAIN, announced=announced, exists=exists)
 
@@ -182,12 +184,12 @@ def test_the_policy_of_the_queue_has_room_for_60_buckets(
 @pytest.mark.parametrize(
     ("count", "announced", "reported"),
     [
-        (600, Announced.EVENTBRIDGE, "600 with announced=EVENTBRIDGE need"),
-        (100, Announced.DIRECT, "100 with announced=DIRECT do not fit"),
+        (600, BucketNotification.EVENTBRIDGE, "600 with announced=EVENTBRIDGE need"),
+        (100, BucketNotification.DIRECT, "100 with announced=DIRECT do not fit"),
     ],
 )
 def test_more_buckets_than_the_policy_of_a_queue_takes_are_rejected(
-    bench: Bench, count: int, announced: Announced, reported: str
+    bench: Bench, count: int, announced: BucketNotification, reported: str
 ) -> None:
     names = ["landing", *(f"{number:03d}-{'b' * 50}" for number in range(count - 1))]
     buckets = tuple(Bucket(name=name, announced=announced) for name in names)

@@ -28,7 +28,7 @@ from tests.support.waiting import AWAITED_SECONDS, eventually
 from extentflow.model import JobState
 from extentflow_local.emr.application import Order
 from extentflow_local.emr.service import ENDPOINT, Code, EmrServerless
-from extentflow_local.emr.submitting import OUTPUT, SparkSubmits, Submitted
+from extentflow_local.emr.submitting import OUTPUT, SparkSubmits, SubmittedRun
 from extentflow_local.event_source.delivery import Delivery
 from extentflow_local.spark_cluster import SparkCluster
 from extentflow_local.stack import Stack
@@ -57,9 +57,9 @@ class Begins:
     """Begins runs, and remembers them."""
 
     submits: SparkSubmits
-    begun: list[Submitted] = field(default_factory=list)
+    begun: list[SubmittedRun] = field(default_factory=list)
 
-    def __call__(self, order: Order) -> Submitted:
+    def __call__(self, order: Order) -> SubmittedRun:
         found = self.submits(order)
         self.begun.append(found)
         return found
@@ -117,7 +117,7 @@ def scene(ground: Ground, stack: Stack) -> Iterator[Scene]:
                 yield Scene(path, cluster, begins, root, way)
 
 
-def run_of(scene: Scene, before: int) -> Submitted:
+def run_of(scene: Scene, before: int) -> SubmittedRun:
     """Wait for the run that begins after so many others."""
     begun = scene.begins.begun
     patiently("a run begins", lambda: len(begun) > before)

@@ -43,7 +43,7 @@ from extentflow.errors import (
 from extentflow.export.lake import data_files, iceberg
 from extentflow.export.lake.iceberg import IcebergTable, catalog_settings
 from extentflow.export.lake.lake_options import ValueOptions
-from extentflow.export.lake.lake_query import Delivered, LakeService, LakeTerms
+from extentflow.export.lake.lake_query import LakeBatch, LakeService, LakeTerms
 from extentflow.export.lake.lake_session import as_uri
 from extentflow.export.lake.lake_target import TableState, Target
 from extentflow.export.lake.parquet_folder import ParquetFolder
@@ -156,7 +156,7 @@ class Lake:
     partition_by: tuple[str, ...] = ("day",)
     endpoint: str | None = None
     address: str = ""
-    reports: list[Delivered] = field(default_factory=list)
+    reports: list[LakeBatch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.address = self.address or str(self.home / "lake")

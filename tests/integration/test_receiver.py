@@ -31,7 +31,7 @@ from extentflow.discovery.notifications import parse_notification
 from extentflow.model import JobState
 from extentflow_local.event_path import ELSEWHERE
 from extentflow_local.event_source.deployment import Queue
-from extentflow_local.event_source.http_events import HttpRequest, Matched, event_of
+from extentflow_local.event_source.http_events import HttpRequest, RouteMatch, event_of
 from extentflow_local.event_source.names import TemplateContext
 from extentflow_local.event_source.place import Place
 from extentflow_local.event_source.source import EventSource
@@ -90,7 +90,7 @@ class Door:
             source="192.0.2.10",
             received=0.0,
         )
-        made = json.loads(event_of(request, Matched(key="$default", front="http-api")))
+        made = json.loads(event_of(request, RouteMatch(key="$default", front="http-api")))
         assert made["isBase64Encoded"] is True
         if not encoded:
             made |= {"body": base64.b64decode(made["body"]).decode(), "isBase64Encoded": False}

@@ -24,7 +24,7 @@ from extentflow.engines import spark as engine
 from extentflow.engines.spark import QueryFailed
 from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
-from extentflow.spark.query import Service, Terms, Triggered
+from extentflow.spark.query import Service, Terms, TriggerResult
 from extentflow.spark.tasks import request_stop
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
@@ -80,7 +80,7 @@ class Running:
         folder: Path,
         **terms: Any,  # noqa: ANN401
     ) -> None:
-        self.triggers: list[Triggered] = []
+        self.triggers: list[TriggerResult] = []
         self.undone: list[str] | None = None
         self.error: BaseException | None = None
         options = {

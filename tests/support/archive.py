@@ -24,6 +24,6 @@ def interpreter() -> str:
     return found or pytest.skip(f"there is no python{spark_archive.PYTHON} on the path")
 
 
-def built(machine: wheels.Machine) -> spark_archive.Built:
+def built(machine: wheels.Machine) -> spark_archive.ArchiveRecord:
     """Return the archive of today's pins and code, built now where it has to be."""
     return spark_archive.built(machine=machine) or spark_archive.build(machine=machine)

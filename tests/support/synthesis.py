@@ -9,7 +9,17 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk.assertions import Annotations, Match, Template
 from cdk_nag import AwsSolutionsChecks
-from infra.config import Announced, Auth, Bucket, Cluster, Front, Network, Receiver, Stage, Subnet
+from infra.config import (
+    Auth,
+    Bucket,
+    BucketNotification,
+    Cluster,
+    Front,
+    Network,
+    Receiver,
+    Stage,
+    Subnet,
+)
 from infra.config_spark import Spark
 from infra.project import Project
 from infra.stack import ExtentflowStack
@@ -86,8 +96,8 @@ EXISTING = replace(
     ),
     buckets=(
         Bucket(name="landing", exists=True, kms_key_arn=KEY_ARN),
-        Bucket(name="direct", exists=True, announced=Announced.DIRECT),
-        Bucket(name="direct-new", announced=Announced.DIRECT),
+        Bucket(name="direct", exists=True, announced=BucketNotification.DIRECT),
+        Bucket(name="direct-new", announced=BucketNotification.DIRECT),
     ),
     receiver=None,
     table="restored-ledger",

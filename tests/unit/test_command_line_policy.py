@@ -11,7 +11,7 @@ SOURCE = ROOT / "layers/core/python/extentflow"
 ADAPTERS = {
     "s3": [*(SOURCE / "storage/s3").glob("*.py")],
     "dynamodb": [*(SOURCE / "ledger").glob("dynamodb*.py")],
-    "sqs": [SOURCE / "queue/sqs.py"],
+    "sqs": [SOURCE / "queue/sqs_queue.py"],
 }
 # Calls whose actions have other names than they.
 ACTIONS = {

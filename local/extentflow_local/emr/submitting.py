@@ -58,7 +58,7 @@ class SparkSubmits:
     environment: Mapping[str, str]
     settings: LocalSettings = field(default_factory=LocalSettings.from_environment)
 
-    def __call__(self, order: Order) -> "Submitted":
+    def __call__(self, order: Order) -> "SubmittedRun":
         """Start a run.
 
         Raises:
@@ -87,7 +87,7 @@ class SparkSubmits:
                 output=output,
                 folder=place,
             )
-        return Submitted(found, place)
+        return SubmittedRun(found, place)
 
     def _environment(self, order: Order, place: Path) -> dict[str, str]:
         """Return the driver's variables: basic ones, AWS's, and those of the request."""
@@ -144,7 +144,7 @@ class SparkSubmits:
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmittedRun:
     """A run's `spark-submit` with its child processes, and the run's folder."""
 
     submission: Submission

@@ -21,12 +21,12 @@ from uuid import uuid4
 from extentflow.retry import Clock
 from extentflow_local.event_source.lineage import entered
 from extentflow_local.event_source.runtime_api import (
-    Ended,
     InitFailed,
     Invocation,
-    Picked,
-    Raised,
-    Returned,
+    InvocationError,
+    InvocationResult,
+    InvocationStart,
+    ProcessEnd,
     RuntimeApi,
     Said,
 )
@@ -114,7 +114,7 @@ class ExecutionEnvironment:
         self._api.offer(Invocation(request_id, event, arn, limit, trace))
         said = self._listen(max(_LEAST_INIT_SECONDS, limit))
         started = self._clock.monotonic()
-        picked = isinstance(said, Picked)
+        picked = isinstance(said, InvocationStart)
         if picked:
             said = self._listen(limit)
         verdict, payload = _verdict(said, picked=picked)
@@ -157,7 +157,7 @@ class ExecutionEnvironment:
             return None
 
     def _await_end(self) -> None:
-        self._said.put(Ended(self._process.wait()))
+        self._said.put(ProcessEnd(self._process.wait()))
 
     def _signal(self, number: signal.Signals) -> None:
         # Only before the child is reaped: its pid cannot be reused until then.
@@ -190,13 +190,13 @@ class ExecutionEnvironment:
 
 def _verdict(said: Said | None, *, picked: bool) -> tuple[Verdict, bytes]:
     match said:
-        case Returned(payload):
+        case InvocationResult(payload):
             return Verdict.RETURNED, payload
-        case Raised(error):
+        case InvocationError(error):
             return Verdict.RAISED, error
         case InitFailed(error):
             return Verdict.INIT_FAILED, error
-        case Ended(code):
+        case ProcessEnd(code):
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             return Verdict.DIED, how.encode()
         case None if picked:

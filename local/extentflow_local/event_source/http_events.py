@@ -42,7 +42,7 @@ class HttpRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matched:
+class RouteMatch:
     """The route of a request, with the values of its path variables."""
 
     key: str
@@ -59,7 +59,7 @@ class HttpAnswer:
     body: bytes
 
 
-def event_of(request: HttpRequest, matched: Matched) -> bytes:
+def event_of(request: HttpRequest, matched: RouteMatch) -> bytes:
     """Return the function's event, as JSON."""
     path, _, query = request.target.partition("?")
     # HTTP APIs decode the path, function URLs do not; neither decodes the raw query.
@@ -151,7 +151,7 @@ def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _context(
-    request: HttpRequest, matched: Matched, path: str, headers: Mapping[str, str]
+    request: HttpRequest, matched: RouteMatch, path: str, headers: Mapping[str, str]
 ) -> dict[str, Any]:
     domain = headers.get("host", "")
     return {

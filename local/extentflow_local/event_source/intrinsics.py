@@ -6,14 +6,14 @@ from typing import Any, Final
 
 _IN_SUB = re.compile(r"\$\{(!?)([^}]+)\}")
 
-# Result of Ref, or with an attribute of Fn::GetAtt, for a name; raises Unresolved.
+# Result of Ref, or with an attribute of Fn::GetAtt, for a name; raises UnresolvedValue.
 Look = Callable[[str, str | None], str]
 
 # Result of Ref for AWS::NoValue: the property is removed.
 NO_VALUE: Final = object()
 
 
-class Unresolved(Exception):  # noqa: N818 - read_template collects it into Misconfigured
+class UnresolvedValue(Exception):  # noqa: N818 - read_template collects it into Misconfigured
     """A value depends on something unknown here."""
 
 
@@ -21,7 +21,7 @@ def resolve(value: Any, look: Look) -> Any:  # noqa: ANN401 - any JSON
     """Return `value`, any JSON, with every intrinsic function replaced by its result.
 
     Raises:
-        Unresolved: it contains an unknown function or name.
+        UnresolvedValue: it contains an unknown function or name.
     """
     if isinstance(value, list):
         found = [resolve(item, look) for item in value]
@@ -41,11 +41,11 @@ def resolve(value: Any, look: Look) -> Any:  # noqa: ANN401 - any JSON
 def _call(name: str, arguments: Any, look: Look) -> Any:  # noqa: ANN401 - any JSON
     function = _FUNCTIONS.get(name)
     if function is None:
-        raise Unresolved(f"{name} is not supported here")
+        raise UnresolvedValue(f"{name} is not supported here")
     try:
         return function(arguments, look)
     except (ValueError, TypeError, IndexError) as exc:
-        raise Unresolved(f"{name} of {arguments} is malformed: {exc}") from exc
+        raise UnresolvedValue(f"{name} of {arguments} is malformed: {exc}") from exc
 
 
 def _get_att(arguments: Any, look: Look) -> str:  # noqa: ANN401 - any JSON

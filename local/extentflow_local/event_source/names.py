@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from extentflow_local.event_source.intrinsics import Unresolved, resolve
+from extentflow_local.event_source.intrinsics import UnresolvedValue, resolve
 from extentflow_local.services import ACCOUNT, REGION
 
 
@@ -90,7 +90,7 @@ class Names:
         """Return the result of Ref, or with an attribute of Fn::GetAtt.
 
         Raises:
-            Unresolved: the name is not defined.
+            UnresolvedValue: the name is not defined.
         """
         wanted = name if attribute is None else f"{name}.{attribute}"
         for known in (self._context.values, self._pseudo):
@@ -101,7 +101,7 @@ class Names:
             return self._fill(form, name)
         if attribute is None and "Default" in self._parameters.get(name, {}):
             return str(self._parameters[name]["Default"])
-        raise Unresolved(f"{wanted} is unknown here; define its value")
+        raise UnresolvedValue(f"{wanted} is unknown here; define its value")
 
     def value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
         """Return a template's value with its functions resolved."""

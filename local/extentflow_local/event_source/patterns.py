@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from extentflow_local.event_source.intrinsics import Unresolved
+from extentflow_local.event_source.intrinsics import UnresolvedValue
 
 
 def wants(pattern: Mapping[str, Any], event: Mapping[str, Any]) -> bool:
@@ -15,13 +15,13 @@ def check(pattern: Mapping[str, Any]) -> None:
     """Check that a pattern contains exact values only.
 
     Raises:
-        Unresolved: it has filters, such as a prefix.
+        UnresolvedValue: it has filters, such as a prefix.
     """
     for name, wanted in pattern.items():
         if isinstance(wanted, Mapping):
             check(wanted)
         elif not isinstance(wanted, list) or any(isinstance(one, Mapping) for one in wanted):
-            raise Unresolved(f"EventPattern.{name}: only exact values are emulated")
+            raise UnresolvedValue(f"EventPattern.{name}: only exact values are emulated")
 
 
 def _holds(wanted: Any, found: Any) -> bool:  # noqa: ANN401 - any JSON

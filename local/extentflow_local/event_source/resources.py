@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from extentflow_local.event_source.intrinsics import Unresolved
+from extentflow_local.event_source.intrinsics import UnresolvedValue
 from extentflow_local.event_source.names import Names
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource. Every access may raise Unresolved."""
+    """One resource. Every access may raise UnresolvedValue."""
 
     logical_id: str
     given: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Resource:
         """Return a mandatory property."""
         found = self.value(key)
         if not isinstance(found, str):
-            raise Unresolved(f"{key} is missing")
+            raise UnresolvedValue(f"{key} is missing")
         return found
 
     def whole(self, key: str, default: int) -> int:
@@ -48,10 +48,10 @@ class Resource:
         return default if found is None else int(found)
 
     def refuse(self, *keys: str) -> None:
-        """Raise Unresolved if a property is present that is not emulated."""
+        """Raise UnresolvedValue if a property is present that is not emulated."""
         given = [key for key in keys if self.given.get(key)]
         if given:
-            raise Unresolved(f"{', '.join(given)}: not emulated on one machine")
+            raise UnresolvedValue(f"{', '.join(given)}: not emulated on one machine")
 
 
 def resources_of(template: Mapping[str, Any], names: Names, kind: str) -> Iterator[Resource]:

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable
 
 from extentflow_local.event_source.deployment import Route
-from extentflow_local.event_source.http_events import Matched
+from extentflow_local.event_source.http_events import RouteMatch
 
 _VARIABLE = re.compile(r"\{(\w+)(\+?)\}")
 
 
-def match(routes: Iterable[Route], method: str, path: str) -> tuple[Route, Matched] | None:
+def match(routes: Iterable[Route], method: str, path: str) -> tuple[Route, RouteMatch] | None:
     """Return the most specific route for a request, or None."""
     found = [
         (_rank(route), route, taken) for route in routes if (taken := _take(route, method, path))
@@ -24,14 +24,14 @@ def match(routes: Iterable[Route], method: str, path: str) -> tuple[Route, Match
     return route, matched
 
 
-def _take(route: Route, method: str, path: str) -> Matched | None:
+def _take(route: Route, method: str, path: str) -> RouteMatch | None:
     if route.key == "$default":
-        return Matched(key=route.key, front=route.front)
+        return RouteMatch(key=route.key, front=route.front)
     wanted, _, pattern = route.key.partition(" ")
     found = re.fullmatch(_regular(pattern), path)
     if found is None or wanted not in {"ANY", method}:
         return None
-    return Matched(key=route.key, front=route.front, variables=found.groupdict())
+    return RouteMatch(key=route.key, front=route.front, variables=found.groupdict())
 
 
 def _regular(pattern: str) -> str:

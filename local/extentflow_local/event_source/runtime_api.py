@@ -2,9 +2,9 @@
 
 https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 
-    offer ──> GET  /runtime/invocation/next            -> Picked
-              POST /runtime/invocation/<id>/response   -> Returned
-              POST /runtime/invocation/<id>/error      -> Raised
+    offer ──> GET  /runtime/invocation/next            -> InvocationStart
+              POST /runtime/invocation/<id>/response   -> InvocationResult
+              POST /runtime/invocation/<id>/error      -> InvocationError
               POST /runtime/init/error                 -> InitFailed
 """
 
@@ -38,19 +38,19 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class InvocationStart:
     """The runtime fetched the invocation; its time starts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class InvocationResult:
     """The handler returned; `payload` is JSON."""
 
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class InvocationError:
     """The handler raised; `error` is JSON with errorType and errorMessage."""
 
     error: bytes
@@ -58,19 +58,19 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class InitFailed:
-    """The handler could not be imported; `error` as in `Raised`."""
+    """The handler could not be imported; `error` as in `InvocationError`."""
 
     error: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnd:
     """The process ended, or was killed."""
 
     code: int
 
 
-Said = Picked | Returned | Raised | InitFailed | Ended
+Said = InvocationStart | InvocationResult | InvocationError | InitFailed | ProcessEnd
 
 
 class RuntimeApi:
@@ -107,7 +107,7 @@ class RuntimeApi:
             return None
         with self._lock:
             self._current = invocation.request_id
-        self._tell(Picked())
+        self._tell(InvocationStart())
         deadline = self._clock.wall() + invocation.timeout_seconds
         return invocation, {
             "Content-Type": "application/json",
@@ -131,11 +131,13 @@ class RuntimeApi:
         return HTTPStatus.ACCEPTED
 
 
-def _answer(path: str, body: bytes, current: str | None) -> Returned | Raised | None:
+def _answer(
+    path: str, body: bytes, current: str | None
+) -> InvocationResult | InvocationError | None:
     if current is not None and path == f"{_VERSION}/invocation/{current}/response":
-        return Returned(body)
+        return InvocationResult(body)
     if current is not None and path == f"{_VERSION}/invocation/{current}/error":
-        return Raised(body)
+        return InvocationError(body)
     return None
 
 

@@ -34,7 +34,7 @@ GRACE_SECONDS = 30.0
 _CLOCK = Clock()
 
 
-class Waking(Protocol):
+class ThreadedSource(Protocol):
     """An event source with threads of its own."""
 
     def start(self) -> None:
@@ -79,7 +79,7 @@ class EventSource:
             for name in deployment.run_here()
         }
         self._tickers = {one.function: self._ticker(one) for one in deployment.schedules}
-        self._waking: list[Waking] = []
+        self._waking: list[ThreadedSource] = []
         self._front: Front | None = None
 
     def __enter__(self) -> Self:

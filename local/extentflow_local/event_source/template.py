@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from extentflow.errors import Misconfigured
 from extentflow_local.event_source import triggers
 from extentflow_local.event_source.deployment import Deployment, Function, Queue, Redrive
-from extentflow_local.event_source.intrinsics import Unresolved
+from extentflow_local.event_source.intrinsics import UnresolvedValue
 from extentflow_local.event_source.names import Names, TemplateContext
 from extentflow_local.event_source.resources import Resource, resources_of
 
@@ -32,7 +32,7 @@ def read_template(path: Path, context: TemplateContext) -> Deployment:
 
 def read_document(template: Mapping[str, Any], context: TemplateContext) -> Deployment:
     """Return the deployment of a template, as `read_template`."""
-    reading = _Reading(template, Names(template, context))
+    reading = _TemplateReader(template, Names(template, context))
     functions = list(reading.each("AWS::Lambda::Function", lambda one: _function(one, context)))
     folders = {name: one.name for one in functions for name in (one.arn, one.deployed_name)}
     integrations = reading.all("AWS::ApiGatewayV2::Integration")
@@ -64,7 +64,7 @@ def read_document(template: Mapping[str, Any], context: TemplateContext) -> Depl
     return deployment
 
 
-class _Reading:
+class _TemplateReader:
     """One template and its problems."""
 
     def __init__(self, template: Mapping[str, Any], names: Names) -> None:
@@ -79,7 +79,7 @@ class _Reading:
         for resource in self.all(kind):
             try:
                 found = read(resource)
-            except Unresolved as exc:
+            except UnresolvedValue as exc:
                 self.problems += [f"{resource.logical_id}: {line}" for line in exc.args]
                 continue
             if found is not None:
@@ -89,7 +89,7 @@ class _Reading:
         for name, output in self._template.get("Outputs", {}).items():
             try:
                 yield name, str(self._names.value(output["Value"]))
-            except Unresolved:
+            except UnresolvedValue:
                 # Refers to something that does not exist here; access to it raises an error.
                 continue
 
@@ -140,11 +140,11 @@ def _environment(resource: Resource, variables: Mapping[str, Any]) -> dict[str, 
     for name, value in variables.items():
         try:
             given = resource.names.value(value)
-        except Unresolved as exc:
+        except UnresolvedValue as exc:
             problems += [f"{name}: {line}" for line in exc.args]
             continue
         if given is not None:
             found[name] = str(given)
     if problems:
-        raise Unresolved(*problems)
+        raise UnresolvedValue(*problems)
     return found

@@ -15,7 +15,7 @@ from extentflow_local.event_source.deployment import (
     Subscription,
     TimeSource,
 )
-from extentflow_local.event_source.intrinsics import Unresolved
+from extentflow_local.event_source.intrinsics import UnresolvedValue
 from extentflow_local.event_source.resources import Resource
 
 _MOST_BATCH = 10
@@ -33,7 +33,7 @@ def mapping(resource: Resource, folders: Folders) -> SourceMapping | None:
     resource.refuse("FilterCriteria", "MaximumBatchingWindowInSeconds", "ProvisionedPollerConfig")
     batch = resource.whole("BatchSize", 10)
     if batch > _MOST_BATCH:
-        raise Unresolved(f"BatchSize {batch} is not emulated; {_MOST_BATCH} is the most")
+        raise UnresolvedValue(f"BatchSize {batch} is not emulated; {_MOST_BATCH} is the most")
     scaling = resource.value("ScalingConfig") or {}
     most = scaling.get("MaximumConcurrency")
     return SourceMapping(
@@ -87,7 +87,7 @@ def route(resource: Resource, folders: Folders, integrations: Iterable[Resource]
         if function is None:
             return None
         if integration.value("PayloadFormatVersion") != "2.0":
-            raise Unresolved("only PayloadFormatVersion 2.0 is emulated")
+            raise UnresolvedValue("only PayloadFormatVersion 2.0 is emulated")
         return Route(function=function, key=resource.text("RouteKey"), front="http-api")
     return None
 
@@ -103,7 +103,7 @@ def url(resource: Resource, folders: Folders) -> Route | None:
 def _function(resource: Resource, target: Mapping[str, Any], folders: Folders) -> str | None:
     try:
         return folders.get(resource.names.value(target.get("Arn")))
-    except Unresolved:  # an unknown function
+    except UnresolvedValue:  # an unknown function
         return None
 
 
@@ -125,5 +125,5 @@ def _every(
 def _rate(expression: str) -> float:
     found = _RATE.fullmatch(expression)
     if found is None:
-        raise Unresolved(f"{expression} is not emulated; write rate(5 minutes)")
+        raise UnresolvedValue(f"{expression} is not emulated; write rate(5 minutes)")
     return int(found[1]) * _UNIT_SECONDS[found[2]]

@@ -14,9 +14,9 @@ LOUD = ("auth", "endpoint", "hooks", "httpsession", "parsers", "credentials")
     [
         "jobs.publishers",
         "aws.msk",
-        "aws.secrets",
+        "aws.secrets_manager",
         "ledger.dynamodb",
-        "queue.sqs",
+        "queue.sqs_queue",
         "storage.s3",
     ],
 )

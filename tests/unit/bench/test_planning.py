@@ -5,7 +5,7 @@ import tracemalloc
 from collections.abc import Sequence
 
 import pytest
-from bench.planning import Dropped
+from bench.planning import CountingQueue
 from bench.synthetic import Lines, SyntheticStore
 from bench.synthetic_parquet import ParquetRows
 
@@ -24,7 +24,7 @@ GB, TB = 10**9, 10**12
 MIB = 1 << 20
 
 
-class Watching(Dropped):
+class Watching(CountingQueue):
     """Notes of every page its length, and how much of the plan the ledger had before it."""
 
     def __init__(self, ledger: MemoryLedger) -> None:
@@ -75,7 +75,7 @@ def test_a_plan_takes_no_more_memory_for_more_extents() -> None:
         store = SyntheticStore("bucket", {"key": Lines(size)})
         tracemalloc.start()
         try:
-            plan(store, fmt, MemoryLedger(), Dropped())
+            plan(store, fmt, MemoryLedger(), CountingQueue())
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -101,7 +101,7 @@ def test_a_plan_of_parquet_reads_the_footer_and_nothing_else(
     store = SyntheticStore("bucket", {"key": content})
     ledger = MemoryLedger()
 
-    job = plan(store, Parquet(FormatOptions()), ledger, Dropped())
+    job = plan(store, Parquet(FormatOptions()), ledger, CountingQueue())
 
     assert store.requests == requests
     assert store.fetched_bytes < content.size / 5_000

@@ -15,7 +15,7 @@ from extentflow.errors import BucketGone, ObjectChanged, ObjectGone
 from extentflow.formats import FormatOptions
 from extentflow.formats.parquet.parquet_format import Parquet
 from extentflow.model import Extent, ObjectVersion
-from extentflow.storage import Listed
+from extentflow.storage import ListedObject
 from extentflow.storage.ranges import MAX_READ_BYTES, RangeReader
 
 TB = 10**12
@@ -258,5 +258,5 @@ def test_listings_have_every_key_below_a_prefix_page_by_page() -> None:
     assert behind == pages[1:]
     assert pages[1].token is None
     pinned = store.head("bucket", "y")
-    assert list(store.list("bucket", "y")) == [Listed("bucket", "y", pinned.etag, 1_000)]
+    assert list(store.list("bucket", "y")) == [ListedObject("bucket", "y", pinned.etag, 1_000)]
     assert isinstance(pinned, ObjectVersion)

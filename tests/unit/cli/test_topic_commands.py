@@ -3,7 +3,7 @@
 import pytest
 
 from extentflow.cli.topic_commands import _count_lines, _verdict
-from extentflow.services.topics import TopicCount, Verified
+from extentflow.services.topics import TopicCount, Verification
 
 
 def test_rows_and_kafka_records_are_counted_by_their_names() -> None:
@@ -19,18 +19,18 @@ def test_rows_and_kafka_records_are_counted_by_their_names() -> None:
     ("found", "text"),
     [
         (
-            Verified("t", 1, 9, 9, 0, 0, 0),
+            Verification("t", 1, 9, 9, 0, 0, 0),
             "equal: 9 rows in 1 object, 9 of them in topic t, each once",
         ),
         (
-            Verified("t", 1, 9, 9, 0, 0, others=1, unnamed=1),
+            Verification("t", 1, 9, 9, 0, 0, others=1, unnamed=1),
             (
                 "equal: 9 rows in 1 object, 9 of them in topic t, each once; 1 row of other"
                 " objects; 1 row whose object no header names"
             ),
         ),
         (
-            Verified("t", 2, 9, 12, 2, 5, others=3, unnamed=2),
+            Verification("t", 2, 9, 12, 2, 5, others=3, unnamed=2),
             (
                 "DIFFERENT: 9 rows in 2 objects, 7 of them in topic t: 2 missing, 5 unexpected or"
                 " doubled; 3 rows of other objects; 2 rows whose object no header names"
@@ -39,6 +39,6 @@ def test_rows_and_kafka_records_are_counted_by_their_names() -> None:
     ],
 )
 def test_a_verdict_says_how_many_rows_of_objects_the_topic_holds(
-    found: Verified, text: str
+    found: Verification, text: str
 ) -> None:
     assert _verdict(found) == text

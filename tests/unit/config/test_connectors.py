@@ -18,10 +18,11 @@ from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.specs import FORMATS, FormatSpec
 from extentflow.config.table import key
 from extentflow.config.types import whole
-from extentflow.errors import Misconfigured, UnsupportedFormat, quoted
+from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.formats.csv.csv_format import CsvOptions
 from extentflow.model import Content, ObjectVersion
 from extentflow.plugins import EntryPoint
+from extentflow.wording import quoted
 
 ORDERS = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "lake"}
 LOCAL = {"name": "orders", "topic": "orders", "endpoint.type": "localfile", "directory": "/data"}

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import TABLE, WorkerSettings, load, variable
-from extentflow.errors import Misconfigured, quoted
+from extentflow.errors import Misconfigured
+from extentflow.wording import quoted
 
 BROKERS = {"EXTENTFLOW_BOOTSTRAP_SERVERS": "127.0.0.1:19092"}
 

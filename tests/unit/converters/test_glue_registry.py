@@ -23,7 +23,7 @@ from extentflow.config.registry import AvroOptions, JsonSchemaOptions, ProtobufO
 from extentflow.converters import Converter, Destination, open_converter
 from extentflow.converters.avro_converter import avro_converter
 from extentflow.converters.glue_registry import GlueRegistry
-from extentflow.converters.schema_registry import Registered, SettledSchemas
+from extentflow.converters.schema_registry import RegisteredSchema, SettledSchemas
 from extentflow.converters.subjects import open_registry
 from extentflow.errors import IncompatibleSchema, Misconfigured, RegistryUnavailable
 from extentflow.retry import RetryPolicy
@@ -238,7 +238,7 @@ class SlowGlue:
         return answer
 
 
-def settled(glue: "GlueClient", *statuses: str) -> tuple[Registered, Ticker]:
+def settled(glue: "GlueClient", *statuses: str) -> tuple[RegisteredSchema, Ticker]:
     ticker = Ticker()
     registry = GlueRegistry(
         AvroOptions(**GLUE),

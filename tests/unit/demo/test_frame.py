@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from demo.eventrows import Found
+from demo.eventrows import TopicComparison
 from demo.frame import Demo, Outcome, ended
 from demo.rig import CommandError, bring_up
 from tests.support.echo import Echo
@@ -99,7 +99,7 @@ def test_a_demo_is_well_when_every_record_arrived_once(
 
     def run_story(_run: str, objects: int) -> Outcome:
         asked.append(objects)
-        return Outcome({"dead": dead}, [Found("t", 9, 9 - missing, 0, missing, 0)] * 2)
+        return Outcome({"dead": dead}, [TopicComparison("t", 9, 9 - missing, 0, missing, 0)] * 2)
 
     demo = Demo("demo-x", "x", 20, 4, run_story, lambda _told: None, dead_letters="dead")
 

@@ -15,7 +15,7 @@ from tests.support.columnar_records import as_parquet, columnar, numbers
 from extentflow.errors import Conflict, CorruptRecord, Misconfigured
 from extentflow.export.partition_files import Claim, IngestedFile, IngestOptions, claim_name
 from extentflow.export.topic_export import Ingestion
-from extentflow.export.topic_source import Polled
+from extentflow.export.topic_source import PolledRecords
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.retry import Clock
 from extentflow.testing.targets import MemoryTarget
@@ -48,8 +48,8 @@ class ListedSource:
         self._reading[partition] = begin
         self._ended.discard(partition)
 
-    def poll(self) -> Polled:
-        found = Polled()
+    def poll(self) -> PolledRecords:
+        found = PolledRecords()
         for partition, begin in sorted(self._reading.items()):
             if begin < self.lows.get(partition, 0):
                 found.lost.add(partition)
@@ -272,7 +272,7 @@ def test_records_that_are_deleted_during_a_run_are_an_error_and_end_a_file() -> 
         found = ListedSource({0: records})
         original = found.poll
 
-        def poll() -> Polled:
+        def poll() -> PolledRecords:
             polled = original()
             found.lows[0] = 5
             return polled

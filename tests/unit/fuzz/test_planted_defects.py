@@ -18,7 +18,7 @@ from extentflow.formats import bytes_format as raw_bytes
 from extentflow.formats.avro import avro_format as avro
 from extentflow.formats.compressed import bgzf, bzip2_blocks, compression, zstd_frames
 from extentflow.model import Extent
-from extentflow.transforms import Excluding
+from extentflow.transforms import RangeExclusion
 
 SEED, MOST_INPUTS = 7, 300
 # `compressed` has a frame of its own.
@@ -177,7 +177,7 @@ def test_values_that_the_encoder_changes_are_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_rows_that_are_excluded_wrongly_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Excluding, "__call__", lambda *_: True)
+    monkeypatch.setattr(RangeExclusion, "__call__", lambda *_: True)
 
     assert "would have been dropped" in first_finding("transforms")
 

@@ -6,7 +6,7 @@ import pytest
 
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
 from extentflow.jobs.addresses import KeyScope, match_missing, select, select_all
-from extentflow.storage import Listed, Page
+from extentflow.storage import ListedObject, Page
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 ODD_KEYS = (
@@ -365,7 +365,7 @@ def test_an_address_whose_objects_are_all_known_matches() -> None:
 
 def test_a_server_that_ignores_the_leading_slash_of_a_prefix_is_reported() -> None:
     class Lenient(MemoryStore):
-        def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+        def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
             return super().list(bucket, prefix.removeprefix("/"))
 
     filled = Lenient()

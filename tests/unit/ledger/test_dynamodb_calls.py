@@ -21,8 +21,8 @@ from mypy_boto3_dynamodb import DynamoDBClient
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.dynamodb_calls import DynamoCalls
-from extentflow.ledger.items import Refused
-from extentflow.ledger.server_calls import Rejected, retry_policy
+from extentflow.ledger.items import ConditionFailed
+from extentflow.ledger.server_calls import RejectedRequest, retry_policy
 from extentflow.retry import Clock, RetryPolicy
 
 GOOD: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {}}}
@@ -142,7 +142,7 @@ def test_pauses_double_up_to_the_longest() -> None:
 def test_a_failed_condition_carries_the_item() -> None:
     script = Script([error("ConditionalCheckFailedException", Item=ITEM)])
 
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(ConditionFailed) as raised:
         script.calls().call("leasing", script.request)
 
     assert raised.value.images == {0: {"pk": "a", "epoch": 7}}
@@ -152,7 +152,7 @@ def test_a_failed_condition_carries_the_item() -> None:
 def test_a_failed_condition_without_an_item_carries_none() -> None:
     script = Script([error("ConditionalCheckFailedException")])
 
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(ConditionFailed) as raised:
         script.calls().call("renewing", script.request)
 
     assert raised.value.images == {0: None}
@@ -164,7 +164,7 @@ def test_failed_conditions_of_a_transaction_are_found_by_place() -> None:
     )
     script = Script([refusal])
 
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(ConditionFailed) as raised:
         script.calls().call("claiming x", script.request)
 
     assert raised.value.images == {1: {"pk": "a", "epoch": 7}, 2: None}
@@ -173,7 +173,7 @@ def test_failed_conditions_of_a_transaction_are_found_by_place() -> None:
 def test_a_failed_condition_beside_a_conflict_is_not_retried() -> None:
     script = Script([cancelled("TransactionConflict", "ConditionalCheckFailed")])
 
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(ConditionFailed) as raised:
         script.calls().call("claiming x", script.request)
 
     assert raised.value.images == {1: None}
@@ -190,7 +190,7 @@ def test_a_failed_condition_beside_a_conflict_is_not_retried() -> None:
 def test_an_invalid_request_is_not_retried(invalid: ClientError, code: str) -> None:
     script = Script([invalid])
 
-    with pytest.raises(Rejected, match=r"orders-ledger.*claiming x") as raised:
+    with pytest.raises(RejectedRequest, match=r"orders-ledger.*claiming x") as raised:
         script.calls().call("claiming x", script.request)
 
     assert (raised.value.code, script.asked) == (code, 1)
@@ -285,7 +285,7 @@ def test_every_response_sets_the_servers_time(*, refused: bool) -> None:
     calls = script.calls()
 
     if refused:
-        with pytest.raises(Refused):
+        with pytest.raises(ConditionFailed):
             calls.call("leasing", script.request)
     else:
         calls.call("leasing", script.request)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extentflow_local.event_source.deployment import FrontKind
 from extentflow_local.event_source.http_events import (
     HttpRequest,
-    Matched,
+    RouteMatch,
     answer_of,
     event_of,
     is_text,
@@ -29,7 +29,7 @@ RECORDED = sorted(
 # What the front door adds by itself, and what differs from request to request.
 ADDED = {"x-amzn-trace-id", "x-forwarded-for", "x-forwarded-port", "x-forwarded-proto"}
 OWN = {"accountId", "apiId", "requestId"}
-DEFAULT = Matched(key="$default", front="http-api")
+DEFAULT = RouteMatch(key="$default", front="http-api")
 
 
 def request(
@@ -46,7 +46,7 @@ def request(
 
 
 def event(asked: HttpRequest, front: FrontKind = "http-api") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(event_of(asked, Matched(key="$default", front=front)))
+    found: dict[str, Any] = json.loads(event_of(asked, RouteMatch(key="$default", front=front)))
     return found
 
 
@@ -145,7 +145,7 @@ def test_the_length_is_the_bodys_however_it_was_sent() -> None:
 
 
 def test_path_variables_are_handed_over() -> None:
-    matched = Matched(key="POST /{name}", front="http-api", variables={"name": "x"})
+    matched = RouteMatch(key="POST /{name}", front="http-api", variables={"name": "x"})
 
     found = json.loads(event_of(request("/x"), matched))
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from extentflow_local.event_source.intrinsics import NO_VALUE, Unresolved, resolve
+from extentflow_local.event_source.intrinsics import NO_VALUE, UnresolvedValue, resolve
 
 
 def look(name: str, attribute: str | None) -> str:
     if name == "Unknown":
-        raise Unresolved("Unknown is not known here")
+        raise UnresolvedValue("Unknown is not known here")
     return f"<{name}>" if attribute is None else f"<{name}.{attribute}>"
 
 
@@ -53,5 +53,5 @@ def test_values_are_resolved(value: object, found: object) -> None:
     ],
 )
 def test_what_cannot_be_resolved_is_named(value: Any, why: str) -> None:  # noqa: ANN401 - any JSON
-    with pytest.raises(Unresolved, match=why):
+    with pytest.raises(UnresolvedValue, match=why):
         resolve(value, look)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extentflow_local.event_source.intrinsics import Unresolved
+from extentflow_local.event_source.intrinsics import UnresolvedValue
 from extentflow_local.event_source.patterns import check, wants
 
 PATTERN = {"source": ["aws.emr-serverless"], "detail": {"state": ["FAILED", "SUCCESS"]}}
@@ -28,5 +28,5 @@ def test_every_named_field_has_one_of_its_values(event: dict[str, Any], *, wante
 
 @pytest.mark.parametrize("odd", [[{"prefix": "a"}], "FAILED"])
 def test_filters_are_rejected(odd: object) -> None:
-    with pytest.raises(Unresolved, match=r"EventPattern\.state: only exact values"):
+    with pytest.raises(UnresolvedValue, match=r"EventPattern\.state: only exact values"):
         check({"detail": {"state": odd}})

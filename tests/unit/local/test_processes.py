@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from extentflow_local import processes
-from extentflow_local.processes import Running, birth_of, forget
+from extentflow_local.processes import RunningProcess, birth_of, forget
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 DEAF = """
@@ -29,7 +29,7 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def start(directory: Path, command: list[str]) -> Running:
+def start(directory: Path, command: list[str]) -> RunningProcess:
     environment = {"PATH": os.defpath}
     log = directory / "log"
     return processes.start(
@@ -40,7 +40,7 @@ def start(directory: Path, command: list[str]) -> Running:
 def test_a_started_process_is_found_by_its_directory(tmp_path: Path) -> None:
     running = start(tmp_path, SLEEPER)
 
-    found = Running.recorded_in(tmp_path)
+    found = RunningProcess.recorded_in(tmp_path)
     running.kill()
 
     assert found == running
@@ -53,7 +53,7 @@ def test_a_stopped_process_is_gone_and_its_record_forgotten(tmp_path: Path) -> N
     running.stop(grace_seconds=10)
 
     assert birth_of(running.pid) is None
-    assert Running.recorded_in(tmp_path) is None
+    assert RunningProcess.recorded_in(tmp_path) is None
     assert not (tmp_path / "process.json").exists()
 
 
@@ -70,7 +70,7 @@ def test_a_process_that_ignores_the_request_is_ended(tmp_path: Path) -> None:
 def test_a_pid_that_was_given_to_another_process_is_never_signalled(
     bystander: subprocess.Popen[bytes],
 ) -> None:
-    stale = Running(bystander.pid, "an earlier birth", {})
+    stale = RunningProcess(bystander.pid, "an earlier birth", {})
 
     stale.send(signal.SIGKILL)
     stale.stop(grace_seconds=0)
@@ -85,7 +85,7 @@ def test_a_record_whose_pid_was_reused_is_forgotten(
     record = tmp_path / "process.json"
     record.write_text(json.dumps({"pid": bystander.pid, "birth": "earlier", "ports": {}}))
 
-    found = Running.recorded_in(tmp_path)
+    found = RunningProcess.recorded_in(tmp_path)
 
     assert found is None
     assert not record.exists()
@@ -99,11 +99,13 @@ def test_a_living_process_of_another_parent_is_recognised(
     record = {"pid": bystander.pid, "birth": birth, "ports": {"kafka": 9}}
     (tmp_path / "process.json").write_text(json.dumps(record))
 
-    assert Running.recorded_in(tmp_path) == Running(bystander.pid, str(birth), {"kafka": 9})
+    assert RunningProcess.recorded_in(tmp_path) == RunningProcess(
+        bystander.pid, str(birth), {"kafka": 9}
+    )
 
 
 def test_a_zombie_is_not_alive(bystander: subprocess.Popen[bytes]) -> None:
-    running = Running(bystander.pid, str(birth_of(bystander.pid)), {})
+    running = RunningProcess(bystander.pid, str(birth_of(bystander.pid)), {})
 
     bystander.send_signal(signal.SIGKILL)
     ended = running.wait(300)
@@ -116,7 +118,7 @@ def test_a_zombie_is_not_alive(bystander: subprocess.Popen[bytes]) -> None:
 def test_an_unreadable_record_is_forgotten(tmp_path: Path, content: str) -> None:
     (tmp_path / "process.json").write_text(content)
 
-    assert Running.recorded_in(tmp_path) is None
+    assert RunningProcess.recorded_in(tmp_path) is None
     assert not (tmp_path / "process.json").exists()
 
 
@@ -131,7 +133,7 @@ def test_forgetting_twice_is_harmless(tmp_path: Path) -> None:
     forget(tmp_path)
     forget(tmp_path)
 
-    assert Running.recorded_in(tmp_path) is None
+    assert RunningProcess.recorded_in(tmp_path) is None
 
 
 def test_a_log_is_appended_to_until_it_is_too_large(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from extentflow.retry import Clock
 from extentflow_local.event_source.runtime_api import (
     InitFailed,
     Invocation,
-    Picked,
-    Raised,
-    Returned,
+    InvocationError,
+    InvocationResult,
+    InvocationStart,
     RuntimeApi,
     Said,
 )
@@ -68,12 +68,12 @@ def test_an_invocation_is_picked_up_with_its_deadline(
     assert headers["Lambda-Runtime-Aws-Request-Id"] == "request-1"
     assert headers["Lambda-Runtime-Deadline-Ms"] == "1795169702750"
     assert headers["Lambda-Runtime-Invoked-Function-Arn"] == ASKED.function_arn
-    assert said.get(timeout=300) == Picked()
+    assert said.get(timeout=300) == InvocationStart()
 
 
 @pytest.mark.parametrize(
     ("what", "expected"),
-    [("response", Returned(b"answer")), ("error", Raised(b"answer"))],
+    [("response", InvocationResult(b"answer")), ("error", InvocationError(b"answer"))],
 )
 def test_an_answer_is_passed_on_once(
     api: RuntimeApi,
@@ -90,7 +90,7 @@ def test_an_answer_is_passed_on_once(
     second, _ = client.ask("POST", path, b"answer")
 
     assert (first, second) == (202, 400)
-    assert [said.get(timeout=300), said.get(timeout=300)] == [Picked(), expected]
+    assert [said.get(timeout=300), said.get(timeout=300)] == [InvocationStart(), expected]
     assert said.empty()
 
 

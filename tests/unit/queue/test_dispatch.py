@@ -27,7 +27,7 @@ from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim, ConnectorState
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.queue import Message
-from extentflow.queue.dispatch import Unfinished, body_of
+from extentflow.queue.dispatch import UnfinishedDispatch, body_of
 from extentflow.storage import RangeSource
 
 TWO_PAGES = b"x" * (PAGE_EXTENTS + 50)
@@ -340,7 +340,9 @@ def test_resending_without_time_says_that_it_is_not_finished() -> None:
     job = queued.dispatch.start(registered(queued, TWO_PAGES))
     queued.queue.sent.clear()
 
-    with pytest.raises(Unfinished, match=f"job {job.id}: time ran out after {PAGE_EXTENTS}"):
+    with pytest.raises(
+        UnfinishedDispatch, match=f"job {job.id}: time ran out after {PAGE_EXTENTS}"
+    ):
         queued.dispatch.resend(queued.now(job), late=lambda: True)
 
     assert ordinals(queued.queue.sent) == list(range(PAGE_EXTENTS))

@@ -19,9 +19,9 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.received_letters import DeadLetter
 from extentflow.delivery.redelivery import (
     MOST_REASONS,
-    Opened,
-    Redelivered,
-    _Decoded,
+    LetterDecoder,
+    RedeliveryResult,
+    _DecodedLetter,
 )
 from extentflow.errors import (
     AccessDenied,
@@ -88,7 +88,7 @@ def letters(runtime: MemoryRuntime, *, everything: bool = False) -> list[dict[st
     return [repair_line(one) for one in found]
 
 
-def replay(runtime: MemoryRuntime, repairs: Path | None = None) -> Redelivered:
+def replay(runtime: MemoryRuntime, repairs: Path | None = None) -> RedeliveryResult:
     return DeadLetterQueue(runtime, "c").replay(repairs)
 
 
@@ -305,7 +305,7 @@ def test_a_replay_ends_before_the_letters_that_it_sends(partitions: int) -> None
     runtime.put_connector(**tolerant(**WRONG))
     deliver(runtime, "c/a.csv", CSV)
     before = sorted(one["record"] for one in letters(runtime))
-    found = Redelivered()
+    found = RedeliveryResult()
 
     # Fewer at once than there are: the rest is read while the first ones are sent.
     replace(open_redelivery(runtime, "c"), letters_ahead=1).run({}, found)
@@ -371,7 +371,7 @@ def listen(cluster: Cluster, on_call: Callable[[str], None]) -> None:
 def test_an_earlier_replay_is_fenced() -> None:
     runtime = runtime_with(CSV, **WRONG)
     runtime.put_connector(**tolerant(**RIGHT))
-    other: list[Redelivered] = []
+    other: list[RedeliveryResult] = []
 
     def on_call(name: str) -> None:
         if name == "commit":
@@ -869,7 +869,7 @@ def test_decoded_letters_are_bounded_and_sent_in_their_order(
     runtime = interleaved()
     before = len(values(runtime))
     runtime.reads = store = Watched(runtime.memory_store, runtime.cluster)
-    found = Redelivered()
+    found = RedeliveryResult()
 
     opened = open_redelivery(runtime, "c")
     replace(opened, letters_ahead=letters_ahead, bytes_ahead=bytes_ahead).run({}, found)
@@ -904,15 +904,15 @@ def test_what_was_sent_is_not_in_memory_when_the_next_letters_are_decoded() -> N
 
     def alive() -> int:
         gc.collect()
-        return sum(type(one) is _Decoded for one in gc.get_objects())
+        return sum(type(one) is _DecodedLetter for one in gc.get_objects())
 
     opened, others = open_redelivery(runtime, "c"), alive()  # of other tests
 
-    def open_letter(letter: DeadLetter) -> Opened:
+    def open_letter(letter: DeadLetter) -> LetterDecoder:
         held.append(alive())
         return opened.open_letter(letter)
 
-    replace(opened, open_letter=open_letter, letters_ahead=rows // 2).run({}, Redelivered())
+    replace(opened, open_letter=open_letter, letters_ahead=rows // 2).run({}, RedeliveryResult())
 
     assert len(held) > rows
     assert max(held) - others <= rows // 2

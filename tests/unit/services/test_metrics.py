@@ -10,9 +10,9 @@ import pytest
 from extentflow.cli.stream_command import METRICS, OBSERVED, _report
 from extentflow.errors import Misconfigured
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
-from extentflow.spark.query import Triggered
+from extentflow.spark.query import TriggerResult
 
-TRIGGERED = Triggered(
+TRIGGERED = TriggerResult(
     batch=0,
     extents=3,
     failed=1,
@@ -84,5 +84,5 @@ def test_triggers_of_a_query_are_counted(capsys: pytest.CaptureFixture[str]) -> 
     assert values["extentflow_records_total"] == "2000.0"
     assert values["extentflow_bytes_read_total"] == "10000000000.0"
     assert values["extentflow_extents_waiting"] == "7.0"
-    assert set(OBSERVED.values()) <= {field.name for field in fields(Triggered)}
+    assert set(OBSERVED.values()) <= {field.name for field in fields(TriggerResult)}
     assert len(capsys.readouterr().out.splitlines()) == 2

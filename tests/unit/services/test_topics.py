@@ -12,7 +12,7 @@ from extentflow.columnar import ENCODING, ROWS
 from extentflow.errors import CorruptRecord
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.services.topics import (
-    Verified,
+    Verification,
     _as_json,
     _comparable,
     _difference,
@@ -83,7 +83,7 @@ def test_other_values_are_compared_as_others(column: pa.Array) -> None:
 def test_rows_are_equal_where_none_is_missing_and_none_is_there_beside_them(
     missing: int, unexpected: int, *, equal: bool
 ) -> None:
-    assert Verified("t", 1, 9, 9, missing, unexpected, 5).equal is equal
+    assert Verification("t", 1, 9, 9, missing, unexpected, 5).equal is equal
 
 
 def test_rows_of_a_record_are_those_that_its_headers_state() -> None:

@@ -14,7 +14,7 @@ from extentflow.engines import Engine
 from extentflow.errors import CorruptRecord, Misconfigured
 from extentflow.services.addressed import expect_connector, make_connector
 from extentflow.services.runs import EngineChoice, Runs
-from extentflow.services.topics import Topics, Verified
+from extentflow.services.topics import Topics, Verification
 from extentflow.wiring.extents import delivery_context
 
 ROOT = f"s3://{BUCKET}/"
@@ -46,7 +46,7 @@ def deliver(runtime: MemoryRuntime, key: str, body: bytes, **settings: str) -> s
 
 def verify(
     runtime: MemoryRuntime, *addresses: str, topic: str = TOPIC, **settings: str
-) -> Verified:
+) -> Verification:
     made = make_connector(addresses, topic, settings)
     config, revision = expect_connector(runtime, made)
     return Topics(runtime).verify(topic, config, revision, made.addresses)
@@ -56,7 +56,7 @@ def test_columnar_values_are_verified_without_their_encoding(runtime: MemoryRunt
     address = deliver(runtime, "new/a.parquet", NEW, **COLUMNAR)
 
     for settings in ({}, {"columnar.encoding": "parquet"}, {"columnar.encoding": "arrow"}):
-        assert verify(runtime, address, **settings) == Verified(TOPIC, 1, 20, 20, 0, 0, 0)
+        assert verify(runtime, address, **settings) == Verification(TOPIC, 1, 20, 20, 0, 0, 0)
 
 
 def test_values_that_json_lacks_are_compared_and_shown_with_their_place(
@@ -68,7 +68,7 @@ def test_values_that_json_lacks_are_compared_and_shown_with_their_place(
         runtime, "new/a.parquet", parquet(pa.table([pairs, ratios], ["m", "x"])), **COLUMNAR
     )
 
-    assert verify(runtime, address) == Verified(TOPIC, 1, 2, 2, 0, 0, 0)
+    assert verify(runtime, address) == Verification(TOPIC, 1, 2, 2, 0, 0, 0)
     assert Topics(runtime).count(TOPIC, keys=["m"]).distinct == 2
     assert Topics(runtime).count(TOPIC, keys=["x"]).distinct == 2
     with pytest.raises(
@@ -81,7 +81,7 @@ def test_values_of_rows_are_verified_also_with_an_encoding(runtime: MemoryRuntim
     address = deliver(runtime, "old/a.csv", b"a,b\n1,2\n3,4\n")
 
     for settings in ({}, {"columnar.encoding": "parquet"}):
-        assert verify(runtime, address, **settings) == Verified(TOPIC, 1, 2, 2, 0, 0, 0)
+        assert verify(runtime, address, **settings) == Verification(TOPIC, 1, 2, 2, 0, 0, 0)
 
 
 @pytest.mark.parametrize("encoding", ["none", "parquet"])
@@ -92,9 +92,9 @@ def test_a_topic_with_both_is_verified_in_both_directions(
     new = deliver(runtime, "new/a.parquet", NEW, **COLUMNAR)
     settings = {"columnar.encoding": encoding}
 
-    assert verify(runtime, old, **settings) == Verified(TOPIC, 1, 2, 2, 0, 0, others=20)
-    assert verify(runtime, new, **settings) == Verified(TOPIC, 1, 20, 20, 0, 0, 0, unnamed=2)
-    assert verify(runtime, old, new, **settings) == Verified(TOPIC, 2, 22, 22, 0, 0, 0)
+    assert verify(runtime, old, **settings) == Verification(TOPIC, 1, 2, 2, 0, 0, others=20)
+    assert verify(runtime, new, **settings) == Verification(TOPIC, 1, 20, 20, 0, 0, 0, unnamed=2)
+    assert verify(runtime, old, new, **settings) == Verification(TOPIC, 2, 22, 22, 0, 0, 0)
 
 
 def test_rows_that_are_missing_or_changed_are_found_by_their_columns(
@@ -122,7 +122,9 @@ def test_the_topic_of_a_column_group_is_verified_with_its_columns(
     topic = f"{TOPIC}.{group}"
     stored = runtime.connectors.latest("new")
 
-    assert verify(runtime, address, topic=topic, **settings) == Verified(topic, 1, 20, 20, 0, 0, 0)
+    assert verify(runtime, address, topic=topic, **settings) == Verification(
+        topic, 1, 20, 20, 0, 0, 0
+    )
     assert Topics(runtime).verify(topic, *stored, [address]).equal
 
 

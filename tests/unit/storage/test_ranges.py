@@ -18,15 +18,15 @@ from extentflow.errors import (
     StoreUnavailable,
 )
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, Page, ranges
+from extentflow.storage import ListedObject, Page, ranges
 from extentflow.storage.ranges import RangeReader, tail
 from extentflow.testing.stores import (
-    Asked,
     Fault,
     FaultKind,
     FaultyStore,
     MemorySource,
     MemoryStore,
+    StoreRequest,
 )
 
 BODY = bytes(range(256)) * 4
@@ -47,7 +47,7 @@ class Gate:
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
         return self._store.head(bucket, key, version_id)
 
-    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
         return self._store.list(bucket, prefix)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
@@ -372,7 +372,7 @@ def test_a_read_is_one_request_on_the_callers_thread(
 
     assert reader.read(10, 20) == BODY[10:20]
 
-    assert memory.asked == [Asked("read", "bucket", "key", 10, 20)]
+    assert memory.asked == [StoreRequest("read", "bucket", "key", 10, 20)]
     assert memory.fetched_bytes == 10
 
 

@@ -5,7 +5,7 @@ from tests.unit.storage.conftest import OpenStore
 from tests.unit.storage.loopback import Loopback, Reply, error
 
 from extentflow.errors import AccessDenied, ObjectGone, Permanent, StoreUnavailable
-from extentflow.storage import Listed
+from extentflow.storage import ListedObject
 from extentflow.storage.s3 import RequestLimits, S3Store
 
 ODD = ["a,b", "a b", "a+b", "ü€😀", "100%", "%20", "a&b=c?d#e", "q'\"<>", "dir/", "x\x01y"]
@@ -19,8 +19,8 @@ def test_a_listing_carries_key_etag_and_size(store: S3Store, server: Loopback) -
     listed = list(store.list("bucket", "in/"))
 
     assert listed == [
-        Listed("bucket", "in/a", "aaa", 2),
-        Listed("bucket", "in/deep/b", "eee", 0),
+        ListedObject("bucket", "in/a", "aaa", 2),
+        ListedObject("bucket", "in/deep/b", "eee", 0),
     ]
 
 

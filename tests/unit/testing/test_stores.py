@@ -3,8 +3,8 @@
 import pytest
 
 from extentflow.errors import AccessDenied, ObjectChanged, ObjectGone, StoreUnavailable
-from extentflow.storage import Listed, Page
-from extentflow.testing.stores import Asked, Fault, FaultyStore, MemorySource, MemoryStore
+from extentflow.storage import ListedObject, Page
+from extentflow.testing.stores import Fault, FaultyStore, MemorySource, MemoryStore, StoreRequest
 
 
 def test_what_was_put_is_pinned_and_read() -> None:
@@ -16,7 +16,7 @@ def test_what_was_put_is_pinned_and_read() -> None:
 
     assert store.requests == 2
     assert store.fetched_bytes == 3
-    assert store.asked[1] == Asked("read", "bucket", "key", 2, 5)
+    assert store.asked[1] == StoreRequest("read", "bucket", "key", 2, 5)
 
 
 def test_an_unversioned_put_replaces_what_was_pinned() -> None:
@@ -71,7 +71,7 @@ def test_pages_continue_after_a_token() -> None:
     assert pages == [Page(tuple(latest[:2]), "in/b"), Page(tuple(latest[2:]))]
     assert list(store.pages("bucket", "in/", token="in/b")) == pages[1:]
     assert list(store.pages("bucket", "absent/")) == [Page(())]
-    assert store.asked[-1] == Asked("list", "bucket", "absent/")
+    assert store.asked[-1] == StoreRequest("list", "bucket", "absent/")
 
 
 def test_a_fault_fails_pages_like_listings() -> None:
@@ -110,7 +110,7 @@ def test_a_listing_is_one_request_in_key_order() -> None:
     assert keys == ["a/z", "a/ü", "b", "c"]
     assert store.requests == 5 - 4
     assert list(store.list("bucket", "b")) == [
-        Listed("bucket", "b", store.head("bucket", "b").etag, 1)
+        ListedObject("bucket", "b", store.head("bucket", "b").etag, 1)
     ]
 
 

@@ -21,10 +21,8 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
 
 import errno
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 
 log = logging.getLogger(__name__)
 
@@ -218,75 +216,3 @@ def reason(error: ExtentflowError) -> str:
     """Return the line that the ledger stores as reason; searches rely on "object gone"."""
     text = " ".join(str(error).split())
     return f"object gone: {text}" if isinstance(error, ObjectGone) else text
-
-
-# -- wording ---------------------------------------------------------------------------------------
-
-_SHOWN_CHARACTERS = 80
-# `scheme://user:password@`, or `user:password@` where the scheme is left out, or in a query. A
-# password may hold what ends a host, and an `@`.
-_USER_INFORMATION = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/?#@:]*:\S*|[^\s/?#]*)@"
-    r"|(?<![^\s,])[^\s/:@,]+:(?!//)[^\s,]+@"
-    r"|(?<=[?&#=])[^\s/:@?&#=]+:(?!//)[^\s&]+@"
-)
-_SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?:pass|pwd|secret)[^=&\s]*=)[^&\s]*", re.IGNORECASE)
-_HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTALL)
-
-
-def nearest(
-    name: str, names: Iterable[str], otherwise: str = "docs/configuration.md lists the keys"
-) -> str:
-    """Return `did you mean NAME?`, or where to look when nothing is near."""
-    found = get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f"did you mean {found[0]}?" if found else otherwise
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number of things, such as `1 job` or `2 jobs`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def format_bytes(count: float) -> str:
-    """Return bytes with a binary unit: 12 B, 3.4 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:  # noqa: PLR2004 - binary units
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
-def either(words: Iterable[str]) -> str:
-    """Return words as a choice: `a, b or c`."""
-    *others, last = words
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def quoted(text: str) -> str:
-    """Return a value for a one-line message, without the credentials of a URL in it."""
-    return repr(_shortened(without_credentials(text)))
-
-
-def without_credentials(text: str) -> str:
-    """Return `text` without user information, and without query and fragment of an HTTP URL.
-
-    A presigned URL has its signature in the query. Of other URLs, parameters with secrets go.
-    """
-    without_user = _USER_INFORMATION.sub(lambda found: f"{found[1] or ''}(not shown)@", text)
-    without_secrets = _SECRET_PARAMETER.sub(r"\1(not shown)", without_user)
-    return _HTTP_QUERY.sub(r"\1\2(not shown)", without_secrets)
-
-
-def shown_bytes(raw: bytes) -> str:
-    """Return a few bytes for a message: as text where it is printable ASCII, else hexadecimal."""
-    text = raw.decode("ascii", "replace")
-    return repr(text) if raw.isascii() and text.isprintable() else f"0x{raw.hex()}"
-
-
-def plain(name: str) -> str:
-    """Return a name for a one-line message: as it is, where that can be printed."""
-    return _shortened(name) if name.isprintable() and name.strip() else quoted(name)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

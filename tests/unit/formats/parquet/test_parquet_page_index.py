@@ -707,7 +707,7 @@ def test_the_files_of_these_tests_have_pages() -> None:
 
 # -- files of parquet-mr ---------------------------------------------------------------------------
 
-SPARK = Path("tests/unit/formats/files/paged-spark.parquet")
+SPARK = Path("tests/unit/formats/parquet/files/paged-spark.parquet")
 SPARK_CONDITIONS = [
     "row IN (5, 700)",
     "i = 100",

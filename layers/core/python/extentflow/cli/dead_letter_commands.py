@@ -13,7 +13,8 @@ from typer import Option
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson
-from extentflow.errors import Misconfigured, plain
+from extentflow.errors import Misconfigured
+from extentflow.wording import plain
 
 if TYPE_CHECKING:
     from extentflow.delivery.received_letters import DeadLetter

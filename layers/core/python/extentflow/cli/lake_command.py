@@ -21,7 +21,7 @@ from extentflow.plugins import from_extra
 if TYPE_CHECKING:
     from extentflow.config.column_lists import Schema
     from extentflow.config.registry import RegistryOptions
-    from extentflow.export.lake.lake_query import Delivered
+    from extentflow.export.lake.lake_query import LakeBatch
 
 # JSON values in an Arrow batch for Python; columnar ones have about a MiB each.
 DOCUMENTS, COLUMNAR_VALUES = 10_000, 16
@@ -234,7 +234,7 @@ def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _report(delivered: Delivered, *, as_json: bool) -> None:
+def _report(delivered: LakeBatch, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(asdict(delivered)) + "\n")
         sys.stdout.flush()  # a program that reads a pipe waits for this line

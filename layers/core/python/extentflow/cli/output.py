@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 from typer import Option
 
-from extentflow import errors
+from extentflow import wording
 
 AsJson = Annotated[bool, Option("--json", help="Print JSON for programs.")]
 Cores = Annotated[
@@ -64,7 +64,7 @@ WHOLE = frozenset({"job"})  # never wrapped, because people copy it
 # Control characters, and those that change the direction of text: keys of objects may hold them.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
-size, counted = errors.format_bytes, errors.counted
+size, counted = wording.format_bytes, wording.counted
 # Clients log every retry, Spark's with traces; their outcome is in our own messages.
 CLIENT_LOGS = ("extentflow.kafka", "py4j")
 

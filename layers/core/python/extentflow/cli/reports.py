@@ -25,7 +25,7 @@ _ALIKE = " (and "
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _CommandParts:
     """What the next commands repeat of the one that ended; see `show`."""
 
     command: str
@@ -76,7 +76,7 @@ def show(
     rest = sum(len(alike) for alike in problems[SHOWN_ERRORS:])
     if left := rest + len(errors[SHOWN_ERRORS:]):
         output.note(f"and {left:,} more; `extentflow status` shows the jobs")
-    for line in _next_commands(report, _Given(command, connector, engine)):
+    for line in _next_commands(report, _CommandParts(command, connector, engine)):
         output.note(line)
     if not report.ok:
         raise typer.Exit(STOPPED if report.stopped else INCOMPLETE)
@@ -171,7 +171,7 @@ def _own_problem(job: JobReport, *, stopped: bool, counts: bool) -> str:
     return f"{where}{cause}; {ended}" if cause else f"{where}{ended}"
 
 
-def _next_commands(report: RunReport, given: _Given) -> Iterator[str]:
+def _next_commands(report: RunReport, given: _CommandParts) -> Iterator[str]:
     """Yield what to do next, once for all jobs that ended alike. No line delivers twice unsaid."""
     jobs = [job for job in report.jobs if not job.settled]
     for name, failed in _by_connector(jobs, JobState.FAILED):
@@ -213,7 +213,7 @@ def _by_connector(
     return found.items()
 
 
-def _after_failure(failed: Sequence[JobReport], given: _Given) -> Iterator[str]:
+def _after_failure(failed: Sequence[JobReport], given: _CommandParts) -> Iterator[str]:
     run = f"extentflow run -c {failed[0].connector}"
     same = given.command or f"`{run}{given.engine_option}`"
     only = _only_failed(failed[0].connector, given)
@@ -224,13 +224,13 @@ def _after_failure(failed: Sequence[JobReport], given: _Given) -> Iterator[str]:
     yield f"if the cause has passed, {given.replay(failed)} continues where it failed"
 
 
-def _only_failed(connector: str, given: _Given) -> str:
+def _only_failed(connector: str, given: _CommandParts) -> str:
     if given.command:
         return f"{given.command} with --failed"
     return f"`extentflow run -c {connector} --failed{given.local_engine_option}`"
 
 
-def _after_failure_elsewhere(failed: Sequence[JobReport], given: _Given) -> Iterator[str]:
+def _after_failure_elsewhere(failed: Sequence[JobReport], given: _CommandParts) -> Iterator[str]:
     """Yield what continues jobs that a command of another address began: --failed leaves them."""
     more = f", and {len(failed) - 1:,} more" if len(failed) > 1 else ""
     yield (

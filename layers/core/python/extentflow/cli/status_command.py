@@ -44,7 +44,7 @@ MAP = {
 }
 
 
-class Changing(Protocol):
+class ChangingView(Protocol):
     """What is shown until it cannot change any more."""
 
     @property
@@ -52,7 +52,7 @@ class Changing(Protocol):
         """Whether it can still change."""
 
 
-Shown = TypeVar("Shown", bound=Changing)
+Shown = TypeVar("Shown", bound=ChangingView)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from extentflow.plugins import from_extra
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
 
 if TYPE_CHECKING:
-    from extentflow.spark.query import Triggered
+    from extentflow.spark.query import TriggerResult
     from extentflow.spark.query_options import StreamOptions
 
 HERE = ", or leave --master out"
@@ -202,7 +202,7 @@ def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
 
 
 def _report(
-    totals: Counter[str], observed: Metrics, triggered: Triggered, *, as_json: bool
+    totals: Counter[str], observed: Metrics, triggered: TriggerResult, *, as_json: bool
 ) -> None:
     totals.update(extents=triggered.extents, failed=triggered.failed)
     values: dict[str, float] = {

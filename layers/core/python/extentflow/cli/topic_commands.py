@@ -11,7 +11,7 @@ from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson
 
 if TYPE_CHECKING:
-    from extentflow.services.topics import ShownRow, TopicCount, Topics, Verified
+    from extentflow.services.topics import ShownRow, TopicCount, Topics, Verification
     from extentflow.wiring import Runtime
 
 Name = Annotated[str, Argument(metavar="TOPIC", help="The topic.")]
@@ -164,7 +164,7 @@ def _count_lines(found: "TopicCount") -> list[str]:
     return lines
 
 
-def _verdict(found: "Verified") -> str:
+def _verdict(found: "Verification") -> str:
     facts = (
         f"{output.counted(found.expected, 'row')} in {output.counted(found.objects, 'object')},"
         f" {found.expected - found.missing:,} of them in topic {found.topic}"

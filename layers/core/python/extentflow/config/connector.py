@@ -35,10 +35,11 @@ from extentflow.config.specs import (
     FormatSpec,
 )
 from extentflow.config.steps import ALIASES, Step
-from extentflow.config.table import Alias, Family, Only, family, key
-from extentflow.errors import Misconfigured, UnsupportedFormat, either
+from extentflow.config.table import Alias, Family, KeyCondition, family, key
+from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.model import Content, ObjectVersion, bucket_uri
 from extentflow.plugins import Registry
+from extentflow.wording import either
 
 LOCAL_FILE = "localfile"
 COMPRESSION_EXTENSIONS: Mapping[str, str] = {
@@ -135,22 +136,30 @@ CONVERTER_PARTS: Mapping[str, str] = {
     name: f"{name}." for name in ("value.converter", "key.converter")
 }
 
-_S3 = Only("endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service")
-_LOCAL = Only("endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type is localfile")
-_ROLE = Only("aws.sts.role.arn", lambda value: value is not None, "aws.sts.role.arn is set")
+_S3 = KeyCondition(
+    "endpoint.type", lambda value: value != LOCAL_FILE, "endpoint.type is an S3 service"
+)
+_LOCAL = KeyCondition(
+    "endpoint.type", lambda value: value == LOCAL_FILE, "endpoint.type is localfile"
+)
+_ROLE = KeyCondition("aws.sts.role.arn", lambda value: value is not None, "aws.sts.role.arn is set")
 _TAGS, _MOVES = (
-    Only("after.completion", partial(operator.eq, each), f"after.completion is {each}")
+    KeyCondition("after.completion", partial(operator.eq, each), f"after.completion is {each}")
     for each in (TAG, MOVE)
 )
-_NOT_EMPTY = Only("transforms", bool, "transforms is set")
-_TOLERANT = Only("errors.tolerance", lambda value: value == "all", "errors.tolerance is all")
-_LOGGED = Only("errors.log.enable", bool, "errors.log.enable is true")
+_NOT_EMPTY = KeyCondition("transforms", bool, "transforms is set")
+_TOLERANT = KeyCondition(
+    "errors.tolerance", lambda value: value == "all", "errors.tolerance is all"
+)
+_LOGGED = KeyCondition("errors.log.enable", bool, "errors.log.enable is true")
 _COLUMNAR, _AS_PARQUET = (
-    Only("columnar.encoding", frozenset(each).__contains__, f"columnar.encoding is {either(each)}")
+    KeyCondition(
+        "columnar.encoding", frozenset(each).__contains__, f"columnar.encoding is {either(each)}"
+    )
     for each in ((PARQUET, ARROW), (PARQUET,))
 )
 _columnar = partial(key, only=(_COLUMNAR,))
-_LINES = Only(
+_LINES = KeyCondition(
     "input.format",
     lambda value: value is None or FORMATS.get(value).compressible,
     "input.format does not compress inside",
@@ -161,7 +170,7 @@ def _limits_records(spec: FormatSpec) -> bool:
     return spec.compressible or spec.limits_records
 
 
-_LIMITED = Only(
+_LIMITED = KeyCondition(
     "input.format",
     lambda value: value is None or _limits_records(FORMATS.get(value)),
     "input.format does not compress inside, or is parquet",

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from extentflow.errors import Misconfigured, plain
+from extentflow.errors import Misconfigured
+from extentflow.wording import plain
 
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*([\s=:])")
 _TOO_DEEP = "nested too deep; write key: value lines, without maps or lists in them"

@@ -17,7 +17,8 @@ from typing import Self
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from extentflow.config.types import URL, Kind, matching
-from extentflow.errors import Misconfigured, either, nearest, plain
+from extentflow.errors import Misconfigured
+from extentflow.wording import either, nearest, plain
 
 DYNAMODB, SQLITE, POSTGRESQL = "dynamodb", "sqlite", "postgresql"
 DEFAULT_TABLE = "extentflow"

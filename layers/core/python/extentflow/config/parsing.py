@@ -31,10 +31,11 @@ from extentflow.config.specs import (
     FormatSpec,
 )
 from extentflow.config.steps import Step, read_steps
-from extentflow.config.table import Key, Only, Reading, Table, declared
+from extentflow.config.table import Key, KeyCondition, ParsedKeys, Table, declared
 from extentflow.config.worker import TABLE as SETTINGS
 from extentflow.config.worker import variable
-from extentflow.errors import Misconfigured, either, quoted
+from extentflow.errors import Misconfigured
+from extentflow.wording import either, quoted
 
 # As AWS KMS takes them for its own keys and for those of several regions.
 _KMS_KEY = re.compile(r"arn:.+|alias/.+|(mrk-)?[0-9a-f-]{32,36}")
@@ -70,13 +71,13 @@ def connector_table(config: Mapping[str, str] | None = None) -> Table:
     for name, part in CONVERTER_PARTS.items():
         for row, converters in _converter_keys(part, _converter_of(config or {}, name)):
             says = f"{name} is {either(sorted(converters))}"
-            only = Only(name, frozenset(converters).__contains__, says)
+            only = KeyCondition(name, frozenset(converters).__contains__, says)
             rows.append(replace(row, section=section, only=(only, *row.only)))
             section = ""
     section = "Formats"
     for name, spec in _formats_of(config or {}):
         says = f"input.format is {name} or left to the extension"
-        only = Only("input.format", frozenset({None, name}).__contains__, says)
+        only = KeyCondition("input.format", frozenset({None, name}).__contains__, says)
         own = list(declared(spec.options, part=f"{name}.", section=section, only=(only,)))
         rows += own
         section = "" if own else section
@@ -121,7 +122,7 @@ def _converter_spec(name: str | None) -> ConverterSpec | None:
 
 
 def _converter_options(
-    config: Mapping[str, str], reading: Reading
+    config: Mapping[str, str], reading: ParsedKeys
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the options of value and key converters, and what is wrong between their keys."""
     made: dict[str, Any] = {}
@@ -139,7 +140,7 @@ def _converter_options(
     return made, problems
 
 
-def _sound_below(reading: Reading, part: str, *names: str) -> bool:
+def _sound_below(reading: ParsedKeys, part: str, *names: str) -> bool:
     return reading.sound(*(part + name for name in names))
 
 
@@ -179,7 +180,7 @@ def parse(config: Mapping[str, str]) -> ConnectorConfig:
     return draft
 
 
-def _steps(reading: Reading) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+def _steps(reading: ParsedKeys) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Return the chain of transforms, and what is wrong with it."""
     if not reading.sound("transforms", "predicates"):
         return (), ()
@@ -214,7 +215,7 @@ def _package_problems(config: ConnectorConfig) -> Iterator[str]:
     yield from STORES.load_problems(config.endpoint_type)
 
 
-def _source_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+def _source_problems(config: ConnectorConfig, reading: ParsedKeys) -> Iterator[str]:
     sound, local = reading.sound, config.endpoint_type == LOCAL_FILE
     if sound("endpoint.type", "aws.s3.bucket.name", "directory") and not config.bucket:
         if local:
@@ -249,7 +250,7 @@ def _source_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]
         yield f"{missing}: missing; an access key is its id and its secret: write both or neither"
 
 
-def _partition_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+def _partition_problems(config: ConnectorConfig, reading: ParsedKeys) -> Iterator[str]:
     """Yield what is wrong with `file.name.template`, and with partitions and keys by other keys."""
     sound, key = reading.sound, config.message_key
     parts = config.name_template.text if config.name_template else ""
@@ -276,7 +277,7 @@ def _partition_problems(config: ConnectorConfig, reading: Reading) -> Iterator[s
         yield "message.key: a template, and a transform makes keys, too; remove one of the two"
 
 
-def _object_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+def _object_problems(config: ConnectorConfig, reading: ParsedKeys) -> Iterator[str]:
     """Yield what `after.completion` lacks, and where moved objects would be delivered again.
 
     And the headers that files cannot have.
@@ -304,7 +305,7 @@ def _object_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]
         )
 
 
-def _columnar_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+def _columnar_problems(config: ConnectorConfig, reading: ParsedKeys) -> Iterator[str]:
     """Yield which keys columnar values exclude: what single rows have, and a record of many not."""
     if not config.columnar or not reading.sound("columnar.encoding"):
         return
@@ -342,7 +343,7 @@ def _columnar_problems(config: ConnectorConfig, reading: Reading) -> Iterator[st
         )
 
 
-def _encryption_problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+def _encryption_problems(config: ConnectorConfig, reading: ParsedKeys) -> Iterator[str]:
     columns, key = "columnar.encryption.columns", "columnar.encryption.key"
     keys = f"{key}.list"
     if not reading.sound(columns, key, keys):
@@ -362,7 +363,7 @@ def _encryption_problems(config: ConnectorConfig, reading: Reading) -> Iterator[
             )
 
 
-def _problems(config: ConnectorConfig, reading: Reading) -> Iterator[str]:
+def _problems(config: ConnectorConfig, reading: ParsedKeys) -> Iterator[str]:
     sound, key, dead = reading.sound, config.message_key, config.dead_letter_topic
     topic = types.fill_topic(config.topic, config.fixed_placeholders()) if sound("topic") else ""
     topic = config.routed(topic)

@@ -11,9 +11,10 @@ from typing import Any
 
 from extentflow.config import types
 from extentflow.config.specs import PREDICATES, TRANSFORMS, NoOptions, TransformSpec
-from extentflow.config.table import Key, Only, Reading, Table, declared, key
-from extentflow.errors import Misconfigured, quoted
+from extentflow.config.table import Key, KeyCondition, ParsedKeys, Table, declared, key
+from extentflow.errors import Misconfigured
 from extentflow.plugins import Registry
+from extentflow.wording import quoted
 
 PACKAGES = ("org.apache.kafka.connect.transforms.", "io.confluent.connect.transforms.")
 # Connect's transforms that have another place here.
@@ -38,7 +39,7 @@ ALIASES: types.Kind[tuple[str, ...]] = types.Kind(_aliases, ",".join)
 
 
 @dataclass(frozen=True, slots=True)
-class _Common:
+class _CommonKeys:
     """What every transform has."""
 
     type: str = key(types.TEXT, "the transform; docs/transforms.md lists them.", required=True)
@@ -49,7 +50,7 @@ class _Common:
         types.BOOLEAN,
         "Apply it to the records for which the predicate is false instead.",
         default=False,
-        only=(Only("predicate", lambda value: value is not None, "predicate is set"),),
+        only=(KeyCondition("predicate", lambda value: value is not None, "predicate is set"),),
     )
 
 
@@ -59,7 +60,7 @@ class _CommonPredicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class StepUse:
     """A transform or predicate as a connector uses it: its alias, specification and options."""
 
     alias: str
@@ -76,8 +77,8 @@ class Used:
 class Step:
     """One transform of a chain, and the predicate that it depends on."""
 
-    transform: Used
-    predicate: Used | None = None
+    transform: StepUse
+    predicate: StepUse | None = None
     negate: bool = False
 
     @property
@@ -142,7 +143,7 @@ def read_steps(
     Raises Misconfigured with every problem.
     """
     problems: list[str] = []
-    transforms = _Section("transforms", TRANSFORMS, _Common, settings, problems)
+    transforms = _Section("transforms", TRANSFORMS, _CommonKeys, settings, problems)
     predicates = _Section("predicates", PREDICATES, _CommonPredicate, predicate_settings, problems)
     found = {used.alias: used for used, _ in predicates.read(list(predicate_aliases))}
     steps: list[Step] = []
@@ -206,7 +207,7 @@ class _Section:
         self._settings = settings
         self._problems = problems
 
-    def read(self, aliases: list[str]) -> Iterator[tuple[Used, dict[str, Any]]]:
+    def read(self, aliases: list[str]) -> Iterator[tuple[StepUse, dict[str, Any]]]:
         """Yield what each alias names, in order, with the values common to all."""
         by_alias: dict[str, dict[str, str]] = {alias: {} for alias in aliases}
         for name, text in self._settings.items():
@@ -223,7 +224,9 @@ class _Section:
             if (found := self._read_one(alias, given)) is not None:
                 yield found
 
-    def _read_one(self, alias: str, given: Mapping[str, str]) -> tuple[Used, dict[str, Any]] | None:
+    def _read_one(
+        self, alias: str, given: Mapping[str, str]
+    ) -> tuple[StepUse, dict[str, Any]] | None:
         prefix = f"{self._word}.{alias}"
         try:
             name, on_key = self._resolve(given["type"])
@@ -244,7 +247,7 @@ class _Section:
             return None
         own = _made(options, reading)
         common = {row.field: reading.values[row.name] for row in declared(self._common)}  # type: ignore[union-attr]
-        return Used(alias, name, own, on_key), common
+        return StepUse(alias, name, own, on_key), common
 
     def _resolve(self, text: str) -> tuple[str, bool]:
         text = text.strip()
@@ -268,6 +271,6 @@ def options_type(adapter: object) -> type:
     return own
 
 
-def _made(options: type, reading: Reading) -> Any:  # noqa: ANN401 - each transform has its own
+def _made(options: type, reading: ParsedKeys) -> Any:  # noqa: ANN401 - each transform has its own
     keys = (row for row in declared(options) if isinstance(row, Key))
     return options(**{row.field: reading.values[row.name] for row in keys})

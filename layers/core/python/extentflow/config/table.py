@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from extentflow.config.kafka import SECRET_PROPERTIES
 from extentflow.config.types import REFERABLE, SECRET, Kind, choice
-from extentflow.errors import nearest, plain, quoted
+from extentflow.wording import nearest, plain, quoted
 
 _DECLARATION = "extentflow.config.key"
 
@@ -24,7 +24,7 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
+class KeyCondition:
     """A key applies only where the value of `key` is accepted; `says` completes "only where"."""
 
     key: str
@@ -44,7 +44,7 @@ class Key:
     name: str = ""
     shown: str | None = None
     aliases: tuple[Alias, ...] = ()
-    only: tuple[Only, ...] = ()
+    only: tuple[KeyCondition, ...] = ()
     section: str = ""
     field: str = ""
     part: str = ""
@@ -75,7 +75,7 @@ def key(
     name: str = "",
     shown: str | None = None,
     aliases: tuple[Alias, ...] = (),
-    only: tuple[Only, ...] = (),
+    only: tuple[KeyCondition, ...] = (),
     section: str = "",
 ) -> Any:  # noqa: ANN401 - as `dataclasses.field`
     """Declare a key at the dataclass field that holds its value.
@@ -92,7 +92,7 @@ def family(declaration: Family) -> Any:  # noqa: ANN401 - as `dataclasses.field`
 
 
 def declared(
-    cls: type, *, part: str = "", section: str = "", only: tuple[Only, ...] = ()
+    cls: type, *, part: str = "", section: str = "", only: tuple[KeyCondition, ...] = ()
 ) -> Iterator[Key | Family]:
     """Yield the keys and families that the fields of a dataclass declare, in their order.
 
@@ -121,7 +121,7 @@ def declared(
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedKeys:
     """What a flat map says: a value for every key, and everything that is wrong with it.
 
     `values` are by canonical name or family's prefix. `spelled` maps canonical names to the names
@@ -166,14 +166,14 @@ class Table:
         *,
         rename: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> Reading:
+    ) -> ParsedKeys:
         """Return what `config` says; never raises.
 
         `rename` are aliases that hold only for this map (alias -> canonical name); `labels` are
         the names to use in messages where the user wrote others, such as environment variables.
         """
         labels = labels or {}
-        reading = Reading({key.name: key.default for key in self})
+        reading = ParsedKeys({key.name: key.default for key in self})
         reading.values.update((family.prefix, {}) for family in self.families)
         known = self._by_name()
         known.update((alias, known[name]) for alias, name in (rename or {}).items())
@@ -197,7 +197,7 @@ class Table:
         self._check_applicability(reading)
         return reading
 
-    def make(self, cls: type[T], reading: Reading, *, part: str = "", **more: object) -> T:
+    def make(self, cls: type[T], reading: ParsedKeys, *, part: str = "", **more: object) -> T:
         """Return the declaring class's instance from `reading`, and `more` fields without keys."""
         keys = {key.field: reading.values[key.name] for key in self if key.part == part}
         if not part:
@@ -224,7 +224,7 @@ class Table:
             known.update((alias.name, (key, alias)) for alias in key.aliases)
         return known
 
-    def _check_applicability(self, reading: Reading) -> None:
+    def _check_applicability(self, reading: ParsedKeys) -> None:
         by_name = {key.name: key for key in self}
         for key in self:
             for only in key.only if key.name in reading.spelled else ():
@@ -242,7 +242,7 @@ class Table:
                 break
 
 
-def _take(reading: Reading, label: str, text: str, key: Key, alias: Alias | None) -> None:
+def _take(reading: ParsedKeys, label: str, text: str, key: Key, alias: Alias | None) -> None:
     if key.name in reading.spelled:
         first = reading.spelled[key.name]
         reading.problems.append(f"{label}: says the same as {first}; keep one of the two")
@@ -258,7 +258,7 @@ def _take(reading: Reading, label: str, text: str, key: Key, alias: Alias | None
         reading.problems.append(_complaint(label, text, exc, secret=key.kind.secret))
 
 
-def _take_member(reading: Reading, label: str, text: str, family: Family, name: str) -> None:
+def _take_member(reading: ParsedKeys, label: str, text: str, family: Family, name: str) -> None:
     member = name.removeprefix(family.prefix)
     reading.spelled[name] = label
     secret = member in SECRET_PROPERTIES

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
 from extentflow.config.secrets import FORMS, Reference
-from extentflow.errors import either, nearest, plain
+from extentflow.wording import either, nearest, plain
 
 T = TypeVar("T")
 

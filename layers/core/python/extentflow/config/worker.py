@@ -20,7 +20,7 @@ from extentflow.config.ledgers import (
     TABLE_NAME,
     LedgerAddress,
 )
-from extentflow.config.table import Family, Reading, Table, declared, family, key
+from extentflow.config.table import Family, ParsedKeys, Table, declared, family, key
 from extentflow.config.types import (
     BOOLEAN,
     NAME,
@@ -34,7 +34,8 @@ from extentflow.config.types import (
     seconds,
     whole,
 )
-from extentflow.errors import Misconfigured, nearest, plain
+from extentflow.errors import Misconfigured
+from extentflow.wording import nearest, plain
 
 PREFIX = "EXTENTFLOW_"
 CONFIG_VARIABLE = "EXTENTFLOW_CONFIG"
@@ -308,7 +309,7 @@ def _from_file(
         return {}
 
 
-def _problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
+def _problems(settings: WorkerSettings, reading: ParsedKeys) -> Iterator[str]:
     commit, timeout = settings.transaction_max_seconds, settings.transaction_timeout_ms
     sound = reading.sound("transaction.max.seconds", "transaction.timeout.ms")
     if sound and commit * 1000 >= timeout:
@@ -335,7 +336,7 @@ def _problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
         yield f"{', '.join(missing)}: missing beside the others of Spark; set all four or none"
 
 
-def _ledger_problems(settings: WorkerSettings, reading: Reading) -> Iterator[str]:
+def _ledger_problems(settings: WorkerSettings, reading: ParsedKeys) -> Iterator[str]:
     url = settings.ledger_url
     beside = [reading.spelled[name] for name in OF_DYNAMODB if name in reading.spelled]
     if "ledger.url" in reading.spelled and beside:

@@ -75,7 +75,7 @@ class Reading:
 
 
 @dataclass(slots=True)
-class Kept:
+class WaitingBatch:
     """A batch that waits, its id, and when it arrived."""
 
     batch: ConsumedBatch
@@ -96,7 +96,7 @@ class Follower:
 
     reading: Reading
     begun: deque[tuple[int, int]] = field(default_factory=deque)
-    kept: dict[int, Kept] = field(default_factory=dict)
+    kept: dict[int, WaitingBatch] = field(default_factory=dict)
     by_id: dict[str, dict[int, ConsumedBatch]] = field(default_factory=dict)
     joined: dict[int, None] = field(default_factory=dict)
     unhandled: list[int] = field(default_factory=list)
@@ -135,7 +135,7 @@ class Follower:
 
     def add(self, batch: ConsumedBatch, of: str, now: float) -> None:
         """Keep a batch that `takes` needs."""
-        self.kept[batch.offset] = Kept(batch, of, now)
+        self.kept[batch.offset] = WaitingBatch(batch, of, now)
         # Several of one id where a delivery is at least once.
         self.by_id.setdefault(of, {})[batch.offset] = batch
         self.reading.held_bytes += batch.rows.nbytes
@@ -179,7 +179,7 @@ class Follower:
             return None
         return next(one for one in self.unhandled if self._is_evicted(one))
 
-    def undecided(self) -> Iterator[Kept]:
+    def undecided(self) -> Iterator[WaitingBatch]:
         """Yield the batches that wait and were read before the leader's end was asked for."""
         if self.unhandled and self.unhandled[0] < self.decidable:
             yield from [one for at, one in self.kept.items() if at < self.decidable]

@@ -82,7 +82,7 @@ class Target:
     limit_bytes: int
 
 
-class _Unfit(Exception):  # noqa: N818 - becomes IncompatibleSchema with the column's name
+class _ColumnMismatch(Exception):  # noqa: N818 - becomes IncompatibleSchema with the column's name
     """A column cannot be written as the schema says."""
 
 
@@ -132,7 +132,7 @@ def column_writer(data_type: pa.DataType, schema: Schema, path: str, target: Tar
         return _union_writer(data_type, schema, path, target)
     try:
         return _required(_value_writer(data_type, schema, path, target))
-    except _Unfit as exc:
+    except _ColumnMismatch as exc:
         raise IncompatibleSchema(
             f"column '{path}' has type {data_type}, which is no {schema} without loss; correct"
             " the schema, or cast the column"
@@ -187,7 +187,7 @@ def _branch_writer(write: Writer, chosen: int, null: int | None) -> Writer:
 
 
 def _value_writer(data_type: pa.DataType, schema: Schema, path: str, target: Target) -> Writer:
-    """Return the writer of values that are not null; _Unfit if the schema is another type's."""
+    """Return the writer of values that are not null; _ColumnMismatch if the schema differs."""
     for recognises, build in _SCALARS:
         if recognises(data_type):
             return build(data_type, schema, target)
@@ -198,7 +198,7 @@ def _value_writer(data_type: pa.DataType, schema: Schema, path: str, target: Tar
         return _struct_writer(data_type, schema, path, target)
     if types.is_map(data_type):
         return _map_writer(data_type, schema, path, target)
-    raise _Unfit
+    raise _ColumnMismatch
 
 
 # -- nested ---------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def _blocks(items: pa.BinaryArray, bounds: NDArray[np.int64]) -> list[Piece]:
 def _map_writer(data_type: pa.MapType, schema: Schema, path: str, target: Target) -> Writer:
     """Return the writer of a map: a map if its keys are text, else an array of entries."""
     if schema.inner is None or schema.kind not in {"map", "array"}:
-        raise _Unfit
+        raise _ColumnMismatch
     if schema.kind == "map" and is_text(plain_type(data_type.key_type)):
         keys = column_writer(data_type.key_type, Schema("string"), f"{path}.key", target)
         values = column_writer(data_type.item_type, schema.inner, f"{path}.value", target)
@@ -244,7 +244,7 @@ def _map_writer(data_type: pa.MapType, schema: Schema, path: str, target: Target
         key, value = (("key", data_type.key_type), ("value", data_type.item_type))
         write_entries = column_writer(pa.struct([key, value]), schema.inner, path, target)
     else:
-        raise _Unfit
+        raise _ColumnMismatch
     write_lists = _list_writer(write_entries, target.limit_bytes)
 
     def write_map(array: pa.MapArray, rows: Rows) -> list[Piece]:
@@ -310,7 +310,7 @@ def _integers(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
         return lambda array, _rows: _doubles(numbers(array).astype(np.float64))
     elif schema.kind == "float" and bits <= _MOST_FLOAT_BITS:
         return lambda array, _rows: _singles(numbers(array).astype(np.float32))
-    raise _Unfit
+    raise _ColumnMismatch
 
 
 def _doubles(values: NDArray[np.float64]) -> list[Piece]:
@@ -329,12 +329,12 @@ def _floats(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
         )
     if schema.kind == "float" and dtype.itemsize <= np.dtype(np.float32).itemsize:
         return lambda array, _rows: _singles(fixed_width(array, dtype).astype(np.float32))
-    raise _Unfit
+    raise _ColumnMismatch
 
 
 def _booleans(_: pa.DataType, schema: Schema, __: Target) -> Writer:
     if schema.kind != "boolean":
-        raise _Unfit
+        raise _ColumnMismatch
     return lambda array, _rows: [
         fixed_words(numbers(array.cast(pa.bool_()).cast(pa.uint8())).view(np.uint64), 1)
     ]
@@ -342,7 +342,7 @@ def _booleans(_: pa.DataType, schema: Schema, __: Target) -> Writer:
 
 def _nulls(_: pa.DataType, schema: Schema, __: Target) -> Writer:
     if schema.kind != "null":
-        raise _Unfit
+        raise _ColumnMismatch
     return lambda _array, _rows: []
 
 
@@ -352,7 +352,7 @@ _LOGICAL_TICKS = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 
 def _dates(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     if (schema.kind, schema.logical) != ("int", "date"):
-        raise _Unfit
+        raise _ColumnMismatch
     if types.is_date32(data_type):
         return lambda array, _rows: varints(numbers(array))
 
@@ -367,10 +367,10 @@ def _dates(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
 
 def _times(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     if (schema.kind, schema.logical) not in {("int", "time-millis"), ("long", "time-micros")}:
-        raise _Unfit
+        raise _ColumnMismatch
     least, most = _TICKS[data_type.unit], _LOGICAL_TICKS[schema.logical.removeprefix("time-")]
     if most < least and data_type.unit != "ns":
-        raise _Unfit
+        raise _ColumnMismatch
     per_day = SECONDS_PER_DAY * least
 
     def write(array: pa.Array, rows: Rows) -> list[Piece]:
@@ -390,10 +390,10 @@ def _timestamps(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     local = "local-" if data_type.tz is None else ""
     start = f"{local}timestamp-"
     if not schema.logical.startswith(start):
-        raise _Unfit
+        raise _ColumnMismatch
     least, most = _TICKS[data_type.unit], _LOGICAL_TICKS[schema.logical.removeprefix(start)]
     if most < least:
-        raise _Unfit
+        raise _ColumnMismatch
     factor = most // least
 
     def write(array: pa.Array, rows: Rows) -> list[Piece]:
@@ -414,7 +414,7 @@ def _reject(odd: Any, reason: str) -> None:  # noqa: ANN401 - a mask
 
 def _durations(_: pa.DataType, schema: Schema, __: Target) -> Writer:
     if schema.kind != "long" or schema.logical:
-        raise _Unfit
+        raise _ColumnMismatch
     return lambda array, _rows: varints(numbers(array))
 
 
@@ -422,7 +422,7 @@ def _decimals(data_type: pa.DataType, schema: Schema, _: Target) -> Writer:
     precision, scale = decimal_shape(data_type)
     fits = schema.logical == "decimal" and schema.scale == scale
     if not fits or schema.precision < precision:
-        raise _Unfit
+        raise _ColumnMismatch
     fixed = schema.size if schema.kind == "fixed" else 0
 
     def write(array: pa.Array, _rows: Rows) -> list[Piece]:
@@ -487,12 +487,12 @@ def _texts(_: pa.DataType, schema: Schema, target: Target) -> Writer:
         return lambda array, _rows: _with_lengths(checked_text(array, limit).cast(pa.binary()))
     if schema.kind == "bytes" and not schema.logical:
         return lambda array, _rows: _with_lengths(_binary(array, limit))
-    raise _Unfit
+    raise _ColumnMismatch
 
 
 def _bytes(_: pa.DataType, schema: Schema, target: Target) -> Writer:
     if schema.kind != "bytes" or schema.logical:
-        raise _Unfit
+        raise _ColumnMismatch
     return lambda array, _rows: _with_lengths(_binary(array, target.limit_bytes))
 
 
@@ -512,7 +512,7 @@ def _fixed(data_type: pa.DataType, schema: Schema, target: Target) -> Writer:
         return lambda array, _rows: [Blobs(binary(array))]
     if schema.kind == "bytes" and not schema.logical:
         return lambda array, _rows: _with_lengths(binary(array))
-    raise _Unfit
+    raise _ColumnMismatch
 
 
 def _uuids(_: pa.DataType, schema: Schema, __: Target) -> Writer:
@@ -520,7 +520,7 @@ def _uuids(_: pa.DataType, schema: Schema, __: Target) -> Writer:
         return lambda array, _rows: _with_lengths(uuid(array.storage).cast(pa.binary()))
     if schema.kind == "fixed" and schema.size == UUID_BYTES and schema.logical != "decimal":
         return lambda array, _rows: [Blobs(array.storage.cast(pa.binary()))]
-    raise _Unfit
+    raise _ColumnMismatch
 
 
 def _enum_writer(schema: Schema, limit_bytes: int) -> Writer:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from extentflow.config.registry import RegistryOptions
-from extentflow.converters.schema_registry import AVRO, Registered
+from extentflow.converters.schema_registry import AVRO, RegisteredSchema
 from extentflow.errors import AccessDenied, IncompatibleSchema, Misconfigured, RegistryUnavailable
 
 # Receives method, path and body; returns status and body of the response.
@@ -40,7 +40,7 @@ class ConfluentRegistry:
     transport: Transport
     kind: str = AVRO
 
-    def find(self, subject: str, text: str) -> Registered | None:
+    def find(self, subject: str, text: str) -> RegisteredSchema | None:
         """Return the schema `text` if the subject has it."""
         found = self._call("POST", f"/subjects/{_quoted(subject)}", self._body(text), subject)
         return None if found is None else _registered(self._id(found), text)
@@ -54,7 +54,7 @@ class ConfluentRegistry:
         reasons = [str(one) for one in found.get("messages") or ["it gives no reason"]]
         raise _incompatible(subject, "; ".join(reasons[:_MOST_REASONS]))
 
-    def register(self, subject: str, text: str) -> Registered:
+    def register(self, subject: str, text: str) -> RegisteredSchema:
         """Make the schema the subject's latest one. Raises as `check`."""
         path = f"/subjects/{_quoted(subject)}/versions"
         made = self._call("POST", path, self._body(text), subject)
@@ -73,7 +73,7 @@ class ConfluentRegistry:
         # A version may have been deleted in between.
         return [str(one.get("schema")) for one in found if one and _kind(one) == self.kind]
 
-    def latest(self, subject: str) -> Registered:
+    def latest(self, subject: str) -> RegisteredSchema:
         """Return the latest schema of the subject. Raises as `settle`."""
         path = f"/subjects/{_quoted(subject)}/versions/latest"
         found = self._call("GET", path, None, subject)
@@ -193,8 +193,8 @@ def _incompatible(subject: str, why: str) -> IncompatibleSchema:
     )
 
 
-def _registered(number: int, text: str) -> Registered:
-    return Registered(str(number), text, b"\0" + number.to_bytes(4, "big"))
+def _registered(number: int, text: str) -> RegisteredSchema:
+    return RegisteredSchema(str(number), text, b"\0" + number.to_bytes(4, "big"))
 
 
 def _kind(found: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from extentflow.aws.glue import connect, translated
 from extentflow.config.registry import DEFAULT_REGISTRY, RegistryOptions
-from extentflow.converters.schema_registry import AVRO, Registered
+from extentflow.converters.schema_registry import AVRO, RegisteredSchema
 from extentflow.errors import IncompatibleSchema, Misconfigured, RegistryUnavailable
 from extentflow.retry import RetryPolicy
 
@@ -42,7 +42,7 @@ class GlueRegistry:
     )
     _client: Any = None
 
-    def find(self, subject: str, text: str) -> Registered | None:
+    def find(self, subject: str, text: str) -> RegisteredSchema | None:
         """Return the schema `text` if the schema has such a version that Glue accepted."""
         found = self._version_of(subject, text)
         if found is not None and found["Status"] == _PENDING:
@@ -54,7 +54,7 @@ class GlueRegistry:
     def check(self, subject: str, text: str) -> None:
         """Nothing: Glue has no call for it, and checks what is registered."""
 
-    def register(self, subject: str, text: str) -> Registered:
+    def register(self, subject: str, text: str) -> RegisteredSchema:
         """Make the text the schema's latest version; create the schema if there is none."""
         made = self._register(subject, text)
         if made["Status"] == _AVAILABLE:
@@ -75,7 +75,7 @@ class GlueRegistry:
         kept = [one for one in each if one is not None and one["Status"] == _AVAILABLE]
         return [str(one["SchemaDefinition"]) for one in kept if self._is_kind(one)]
 
-    def latest(self, subject: str) -> Registered:
+    def latest(self, subject: str) -> RegisteredSchema:
         """Return the latest version of the schema."""
         found = self._version(subject, {"LatestVersion": True})
         if found is None:
@@ -168,7 +168,7 @@ class GlueRegistry:
     def _where(self) -> str:
         return f"AWS Glue, registry {self.options.registry_name}"
 
-    def _registered(self, version: str, text: str) -> Registered:
+    def _registered(self, version: str, text: str) -> RegisteredSchema:
         try:
             number = UUID(version)
         except ValueError as exc:
@@ -177,7 +177,7 @@ class GlueRegistry:
             ) from exc
         compressed = self.options.compression == "ZLIB"
         prefix = _HEADER_VERSION + (_ZLIB if compressed else _PLAIN) + number.bytes
-        return Registered(str(number), text, prefix, is_compressed=compressed)
+        return RegisteredSchema(str(number), text, prefix, is_compressed=compressed)
 
     def _incompatible(self, subject: str, why: str) -> IncompatibleSchema:
         return IncompatibleSchema(

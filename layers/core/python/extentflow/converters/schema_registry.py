@@ -26,7 +26,7 @@ Revision: TypeAlias = Callable[[Sequence[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredSchema:
     """A schema of a subject; `id` "": not registered. `prefix` begins every payload."""
 
     id: str
@@ -41,13 +41,13 @@ class SchemaRegistry(Protocol):
     All raise RegistryUnavailable, AccessDenied, Misconfigured.
     """
 
-    def find(self, subject: str, text: str) -> Registered | None:
+    def find(self, subject: str, text: str) -> RegisteredSchema | None:
         """Return the schema `text` if the subject has it, by content."""
 
     def check(self, subject: str, text: str) -> None:
         """Raise IncompatibleSchema for a schema that the subject's rule excludes."""
 
-    def register(self, subject: str, text: str) -> Registered:
+    def register(self, subject: str, text: str) -> RegisteredSchema:
         """Make the schema the subject's latest one; the same text gets the same id.
 
         Raises IncompatibleSchema with the registry's reason.
@@ -56,7 +56,7 @@ class SchemaRegistry(Protocol):
     def versions(self, subject: str) -> Sequence[str]:
         """Return the texts of the subject's schemas, the newest first."""
 
-    def latest(self, subject: str) -> Registered:
+    def latest(self, subject: str) -> RegisteredSchema:
         """Return the latest schema of the subject. Raises IncompatibleSchema."""
 
     def describe(self) -> str:
@@ -69,12 +69,12 @@ class SettledSchemas:
 
     registry: SchemaRegistry
     may_register: bool
-    _known: dict[tuple[str, str], Registered] = field(default_factory=dict)
+    _known: dict[tuple[str, str], RegisteredSchema] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def settle(
         self, subject: str, text: str, *, preview: bool = False, revise: Revision | None = None
-    ) -> Registered:
+    ) -> RegisteredSchema:
         """Return the schema `text` as the subject has it, registered if it is new.
 
         A new one is what `revise` makes of the subject's versions. With `preview`, it is checked,
@@ -91,7 +91,7 @@ class SettledSchemas:
 
     def _settled(
         self, subject: str, text: str, revise: Revision | None, *, preview: bool
-    ) -> Registered:
+    ) -> RegisteredSchema:
         known = self.registry.find(subject, text)
         if known is None and revise is not None and (versions := self.registry.versions(subject)):
             text = revise(versions)
@@ -105,5 +105,5 @@ class SettledSchemas:
             )
         self.registry.check(subject, text)
         if preview:
-            return Registered("", text, b"")
+            return RegisteredSchema("", text, b"")
         return self.registry.register(subject, text)

@@ -20,7 +20,7 @@ from extentflow.config.registry import GLUE, RegistryOptions
 from extentflow.converters import Converter, Destination
 from extentflow.converters.confluent_registry import open_confluent
 from extentflow.converters.glue_registry import open_glue
-from extentflow.converters.schema_registry import AVRO, Registered, Revision, SettledSchemas
+from extentflow.converters.schema_registry import AVRO, RegisteredSchema, Revision, SettledSchemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Subject:
     name: str
     preview: bool
 
-    def settle(self, text: str, revise: Revision | None = None) -> Registered:
+    def settle(self, text: str, revise: Revision | None = None) -> RegisteredSchema:
         """Return the schema, registered if it is new. Raises as `SettledSchemas.settle`."""
         return self.schemas.settle(self.name, text, preview=self.preview, revise=revise)
 
-    def latest(self) -> Registered:
+    def latest(self) -> RegisteredSchema:
         """Return the latest schema of the subject. Raises as `SchemaRegistry.latest`."""
         return self.schemas.registry.latest(self.name)
 
@@ -54,7 +54,7 @@ def open_registry(options: RegistryOptions, kind: str = AVRO) -> SettledSchemas:
 
 
 def payload_converter(
-    settled: Registered, write: Callable[[pa.RecordBatch], list[Piece]], limit_bytes: int
+    settled: RegisteredSchema, write: Callable[[pa.RecordBatch], list[Piece]], limit_bytes: int
 ) -> Converter:
     """Return the converter to payloads, each of them what `write` returns behind the prefix."""
     prefix = Constant(settled.prefix)

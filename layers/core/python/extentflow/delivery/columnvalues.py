@@ -96,7 +96,7 @@ class RowBatch:
 
 
 @dataclass(slots=True)
-class _Made:
+class _RecordBuilder:
     """Records under construction, and the ends of batches."""
 
     values: list[pa.Buffer]
@@ -137,7 +137,7 @@ class BoundColumnValues:
         for group in self.groups:
             group.observe(columns)
         self.cutter.limit_bytes = self.most_bytes(rows.headers)
-        made = _Made([], [], [], [], [])
+        made = _RecordBuilder([], [], [], [], [])
         with RowErrors() as errors:
             for topic, partition, places in self._parts(rows):
                 part = columns if places is None else columns.take(pa.array(places))
@@ -182,7 +182,7 @@ class BoundColumnValues:
 
     def _add(
         self,
-        made: _Made,
+        made: _RecordBuilder,
         rows: RowBatch,
         part: pa.RecordBatch,
         place: tuple[str, int, NDArray[np.int64] | None],

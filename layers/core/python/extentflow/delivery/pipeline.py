@@ -352,7 +352,7 @@ class _Made:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _PreparedRows:
     """Rows of a chunk behind the transforms, with keys and attributes. `topics`: of each row."""
 
     batch: pa.RecordBatch
@@ -428,7 +428,7 @@ class _Conversion(ABC):
         found: dict[int, str] = {}
         keys = None if self.key is None else _convert_rows(self.key, key_batch, found)
         attributes = self._attributes(chunk, rows, found)
-        prepared = _Prepared(batch, locations, topic, topics, keys, attributes)
+        prepared = _PreparedRows(batch, locations, topic, topics, keys, attributes)
         made = self._made(prepared, found)
         if found:
             places = found if rows is None else rows.ordinals[list(found)].tolist()
@@ -436,7 +436,7 @@ class _Conversion(ABC):
         return made
 
     @abstractmethod
-    def _made(self, rows: _Prepared, found: dict[int, str]) -> _Made | None:
+    def _made(self, rows: _PreparedRows, found: dict[int, str]) -> _Made | None:
         """Return the records of rows; None where there are any in `found`, to which it may add."""
 
     def _attributes(self, chunk: Chunk, rows: Rows | None, found: dict[int, str]) -> _Attributes:
@@ -463,7 +463,7 @@ class _RowConversion(_Conversion):
 
     value: Converter
 
-    def _made(self, rows: _Prepared, found: dict[int, str]) -> _Made | None:
+    def _made(self, rows: _PreparedRows, found: dict[int, str]) -> _Made | None:
         values = _convert_rows(self.value, rows.batch, found)
         if found:
             return None
@@ -486,7 +486,7 @@ class _ColumnConversion(_Conversion):
 
     value: BoundColumnValues
 
-    def _made(self, rows: _Prepared, found: dict[int, str]) -> _Made | None:
+    def _made(self, rows: _PreparedRows, found: dict[int, str]) -> _Made | None:
         if found:
             return None
         headers, time = self._shared()

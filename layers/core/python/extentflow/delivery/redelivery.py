@@ -71,7 +71,7 @@ _OF_ONE_LETTER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class LetterDecoder:
     """What one dead letter's record is decoded with.
 
     `unreadable`: why its row cannot be read from the object again; empty where it can.
@@ -86,7 +86,7 @@ class Opened:
 
 
 @dataclass(slots=True)
-class Redelivered:
+class RedeliveryResult:
     """What became of the dead letters of a replay.
 
     Records that are still bad (`bad`), and dead letters that cannot be decoded (`left`), were sent
@@ -103,7 +103,7 @@ class Redelivered:
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted:
+class _ProgressNote:
     """What the ledger notes of a partition's progress; `open`: Kafka may know of more.
 
     `repairs` is the digest of those of the last replay; empty without any.
@@ -114,19 +114,21 @@ class _Noted:
     repairs: str
 
 
-NOTED: NoteKind[_Noted] = NoteKind(
+NOTED: NoteKind[_ProgressNote] = NoteKind(
     "deadletters#",
     lambda noted: {
         "position": str(noted.position),
         "open": str(int(noted.open)),
         "repairs": noted.repairs,
     },
-    lambda facts: _Noted(int(facts["position"]), facts["open"] == "1", facts.get("repairs", "")),
+    lambda facts: _ProgressNote(
+        int(facts["position"]), facts["open"] == "1", facts.get("repairs", "")
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoded:
+class _DecodedLetter:
     """What one dead letter's record became, and what it becomes if it is bad."""
 
     extent: Extent
@@ -140,7 +142,7 @@ class _Decoded:
 
 
 # None: it is discarded. A text says why it stays. A repair: it stays unread.
-_Outcome: TypeAlias = _Decoded | Repair | str | None
+_Outcome: TypeAlias = _DecodedLetter | Repair | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class Redelivery:
     broker: Broker
     notes: NoteStore
     read: Callable[[int, int, int], Iterable[list[ConsumedRecord]]]
-    open_letter: Callable[[DeadLetter], Opened]
+    open_letter: Callable[[DeadLetter], LetterDecoder]
     rows: RowFinder = field(default_factory=RowFinder)
     clock: Clock = field(default_factory=Clock)
     transaction_seconds: float = 10.0
@@ -195,7 +197,7 @@ class Redelivery:
     def run(
         self,
         repairs: Repairs,
-        found: Redelivered,
+        found: RedeliveryResult,
         *,
         partitions: Collection[int] | None = None,
         accept_duplicates: bool = False,
@@ -228,7 +230,7 @@ class Redelivery:
         place: tuple[int, int],
         client: ProducerSettings,
         stated: tuple[Repairs, str],
-        found: Redelivered,
+        found: RedeliveryResult,
         *,
         accept_duplicates: bool,
         letters_per_transaction: int,
@@ -242,7 +244,7 @@ class Redelivery:
             self._require_ahead(partition, position, stated)
             # From now on no offset in Kafka means that it was lost.
             fence.mark(self._progress(partition, position, found))
-            NOTED.write(self.notes, identity, _Noted(position, open=True, repairs=digest))
+            NOTED.write(self.notes, identity, _ProgressNote(position, open=True, repairs=digest))
             sink = fence.open()
         except BaseException:
             fence.close()
@@ -251,7 +253,7 @@ class Redelivery:
             last = self._deliver(
                 sink, (partition, position, end), repairs, found, letters_per_transaction
             )
-        NOTED.write(self.notes, identity, _Noted(last, open=False, repairs=digest))
+        NOTED.write(self.notes, identity, _ProgressNote(last, open=False, repairs=digest))
 
     def _require_places(self, repairs: Repairs, ends: Mapping[int, int], digest: str) -> None:
         """Raise Misconfigured, before anything is sent, unless each repair has its dead letter.
@@ -297,7 +299,7 @@ class Redelivery:
         passed = [at for at in repairs if at[0] == partition and at[1] < position]
         if passed and not self._passed_with(partition, digest):
             identity = self.identity_of(partition)
-            noted = NOTED.read(self.notes, identity) or _Noted(0, open=True, repairs="")
+            noted = NOTED.read(self.notes, identity) or _ProgressNote(0, open=True, repairs="")
             NOTED.write(self.notes, identity, replace(noted, position=position, open=True))
             raise Misconfigured(self._unmatched(passed))
 
@@ -339,7 +341,7 @@ class Redelivery:
         sink: Sink,
         place: tuple[int, int, int],
         repairs: Repairs,
-        found: Redelivered,
+        found: RedeliveryResult,
         letters_per_transaction: int,
     ) -> int:
         """Deliver a partition from an offset to another; return the one behind the last letter."""
@@ -436,9 +438,11 @@ class Redelivery:
             opened, made = self._converted(letter, _bytes_of(letter, repair))
         except _OF_ONE_LETTER as exc:
             return reason(exc)
-        return _Decoded(opened.extent, replace(opened.queue, attempt=letter.attempt + 1), made)
+        return _DecodedLetter(
+            opened.extent, replace(opened.queue, attempt=letter.attempt + 1), made
+        )
 
-    def _progress(self, partition: int, position: int, found: Redelivered) -> SlotProgress:
+    def _progress(self, partition: int, position: int, found: RedeliveryResult) -> SlotProgress:
         what = f"dead letters of {self.connector}"
         return SlotProgress(
             epoch=0,
@@ -450,7 +454,12 @@ class Redelivery:
         )
 
     def _commit(
-        self, sink: Sink, partition: int, position: int, counted: Redelivered, found: Redelivered
+        self,
+        sink: Sink,
+        partition: int,
+        position: int,
+        counted: RedeliveryResult,
+        found: RedeliveryResult,
     ) -> None:
         sink.commit(self._progress(partition, position, counted))
         found.records, found.bad = counted.records, counted.bad
@@ -464,7 +473,7 @@ class Redelivery:
         letter: DeadLetter,
         repair: Repair | None,
         outcome: _Outcome,
-        counted: Redelivered,
+        counted: RedeliveryResult,
     ) -> None:
         """Send what one dead letter holds, in the open transaction."""
         if outcome is None:
@@ -495,7 +504,9 @@ class Redelivery:
         if not (made.rows or bad or made.filtered):
             self._return(sink, letter, "its bytes hold no record", counted)
 
-    def _converted(self, letter: DeadLetter, raw: bytes | None) -> tuple[Opened, ConvertedChunk]:
+    def _converted(
+        self, letter: DeadLetter, raw: bytes | None
+    ) -> tuple[LetterDecoder, ConvertedChunk]:
         if raw:
             opened = self.open_letter(letter)
             return opened, opened.pipeline.convert_record(opened.extent, raw, opened.location)
@@ -509,7 +520,7 @@ class Redelivery:
             return opened, opened.pipeline.convert_chunk(opened.extent, chunk)
         raise CorruptRecord(f"it has no bytes, because {letter.lacks_bytes}; {_REMEDY}")
 
-    def _return(self, sink: Sink, letter: DeadLetter, why: str, counted: Redelivered) -> None:
+    def _return(self, sink: Sink, letter: DeadLetter, why: str, counted: RedeliveryResult) -> None:
         """Send a dead letter that cannot be decoded to the queue again, as it is."""
         counted.left += 1
         if len(counted.reasons) < MOST_REASONS:
@@ -543,4 +554,4 @@ def _in_object(letter: DeadLetter) -> tuple[str, int, int, int, int]:
 
 
 def _size(outcome: _Outcome) -> int:
-    return outcome.size_bytes if isinstance(outcome, _Decoded) else 0
+    return outcome.size_bytes if isinstance(outcome, _DecodedLetter) else 0

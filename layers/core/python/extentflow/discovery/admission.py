@@ -90,7 +90,7 @@ class AdmissionResult:
 
 
 @dataclass(slots=True)
-class _Dealt:
+class _MessageResult:
     """The result of a message. `kept` are dead letters and their reasons, `again` bodies to send.
 
     `problems` are reasons why the message must be received again; `paused` names paused connectors.
@@ -228,7 +228,9 @@ class ArrivalHandler(JobAdmission):
         parsed = parse_notification(body)
         for ignored in (*parsed.ignored, *parsed.tests):
             log.info("nothing to do for %s", ignored)
-        dealt = _Dealt(kept=[(one.document or body, str(one)) for one in parsed.unparseable])
+        dealt = _MessageResult(
+            kept=[(one.document or body, str(one)) for one in parsed.unparseable]
+        )
         for wanted in parsed.backfills:
             self._deal_backfill(wanted, dealt)
         rest: Sequence[Arrival] = ()
@@ -250,7 +252,7 @@ class ArrivalHandler(JobAdmission):
         self._publish([job for one in dealt.found for job in one.jobs])
         return dealt.found
 
-    def _deal(self, arrival: Arrival, dealt: _Dealt, turn: int) -> None:
+    def _deal(self, arrival: Arrival, dealt: _MessageResult, turn: int) -> None:
         """Process one arrival of a message, and record what remains to be done."""
         try:
             received, errors = self._each(arrival, turn, self.late)
@@ -271,7 +273,7 @@ class ArrivalHandler(JobAdmission):
         if final and not problems:
             dealt.kept.append((_body(arrival), "; ".join(final)))
 
-    def _deal_backfill(self, wanted: Backfill, dealt: _Dealt) -> None:
+    def _deal_backfill(self, wanted: Backfill, dealt: _MessageResult) -> None:
         """Start a backfill, unless its connector is paused."""
         body = json.dumps(wanted.to_message())
         try:

@@ -27,8 +27,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
 
-from extentflow.errors import AccessDenied, Misconfigured, nearest
+from extentflow.errors import AccessDenied, Misconfigured
 from extentflow.http.requests import HttpRequest
+from extentflow.wording import nearest
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 SERVICE = "sns"

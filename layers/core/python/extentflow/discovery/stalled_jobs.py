@@ -28,7 +28,7 @@ from extentflow.ledger import ConnectorState, Ledger, rules
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
 from extentflow.queue import Queue
-from extentflow.queue.dispatch import Unfinished
+from extentflow.queue.dispatch import UnfinishedDispatch
 from extentflow.queue.routing import JobRouter
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class StalledJobScanner:
         stall = f"{mark.since:.0f}-{again.resent}"
         try:
             sent = self.router.resend(self._now(job), stall=stall, late=self.late)
-        except Unfinished:
+        except UnfinishedDispatch:
             raise
         except ExtentflowError:
             # Not everything was sent: an outage must not double the threshold.

@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from extentflow.consumer.row_batches import place
-from extentflow.errors import Conflict, Misconfigured, ObjectGone, counted
-from extentflow.export.stored_values import Joined, StoredValue, join_from, stored_value
+from extentflow.errors import Conflict, Misconfigured, ObjectGone
+from extentflow.export.stored_values import FileJoiner, StoredValue, join_from, stored_value
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.storage.targets import FileTarget, Spool
+from extentflow.wording import counted
 
 FILE_BYTES: Final = 128 << 20
 FILE_SECONDS: Final = 60.0
@@ -86,7 +87,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class ResumePosition:
     """Where a partition continues: the offset behind its files, and the claim on the next one.
 
     `offset` is 0 where there is no file.
@@ -106,7 +107,7 @@ def folder_of(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
 
 
-def resume(target: FileTarget, folder: str) -> Resumed:
+def resume(target: FileTarget, folder: str) -> ResumePosition:
     """Return where a folder's partition continues; remove what is left of an earlier process.
 
     Raises Misconfigured for names that overlap, and for such that are of other programs.
@@ -139,7 +140,9 @@ def resume(target: FileTarget, folder: str) -> Resumed:
     for at, name in claims.items():
         if at < position:
             target.delete(folder, name)
-    return Resumed(position, _read_claim(target, folder, position) if position in claims else None)
+    return ResumePosition(
+        position, _read_claim(target, folder, position) if position in claims else None
+    )
 
 
 def _matches(pattern: re.Pattern[str], names: Iterable[str]) -> Iterator[re.Match[str]]:
@@ -163,7 +166,7 @@ def _read_claim(target: FileTarget, folder: str, position: int) -> Claim | None:
 class _OpenFile:
     """A file that values are appended to."""
 
-    joined: Joined
+    joined: FileJoiner
     spool: Spool
     opened: float  # on the monotonic clock
     first: int
@@ -232,7 +235,7 @@ class PartitionFiles:
     options: IngestOptions
     submit: Callable[[Callable[[], IngestedFile]], "Future[IngestedFile]"]
     writer: str
-    resumed: Resumed
+    resumed: ResumePosition
     _open: _OpenFile | None = field(default=None, init=False)
     _running: "Future[IngestedFile] | None" = field(default=None, init=False)
 
@@ -299,7 +302,7 @@ class PartitionFiles:
                 opened.size_bytes,
             ),
         )
-        self._open, self.resumed = None, Resumed(opened.last + 1)
+        self._open, self.resumed = None, ResumePosition(opened.last + 1)
         self._running = self.submit(publication.run)
 
     def published(self) -> Iterator[IngestedFile]:

@@ -152,7 +152,7 @@ def _arrow_value(value: bytes, *, is_encrypted: bool) -> StoredValue:
     return StoredValue(ARROW, rows, bytes(data[:start]), data[start:end], start)
 
 
-class Joined(Protocol):
+class FileJoiner(Protocol):
     """A file that is being joined; its bytes are those that its calls return, in order."""
 
     extension: str
@@ -174,7 +174,7 @@ class Joined(Protocol):
         ...
 
 
-def join_from(value: StoredValue) -> Joined:
+def join_from(value: StoredValue) -> FileJoiner:
     """Return the file that begins with a value, which is not appended yet."""
     if value.footer is not None:
         return JoinedParquet(value.footer, value.schema)
@@ -196,18 +196,18 @@ class JoinedParquet:
     _footer_bytes: int = 0
 
     def begin(self) -> bytes:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         return MAGIC
 
     def takes(self, value: StoredValue) -> bool:
-        """See `Joined`; codecs may differ, as they belong to column chunks."""
+        """See `FileJoiner`; codecs may differ, as they belong to column chunks."""
         if value.footer is None or value.schema != self.schema:
             return False
         more = len(value.footer.groups)
         return len(self._groups) + more <= MOST_GROUPS and self._footer_bytes < MOST_FOOTER_BYTES
 
     def append(self, value: StoredValue) -> memoryview:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         groups = () if value.footer is None else value.footer.groups
         for group in groups:
             written = written_group(move(group, self._at - value.start), len(self._groups))
@@ -218,7 +218,7 @@ class JoinedParquet:
         return value.data
 
     def end(self) -> bytes:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         return self.footer.with_written(self._groups, self._rows)
 
 
@@ -229,19 +229,19 @@ class WholeParquet:
     extension: str = "parquet"
 
     def begin(self) -> bytes:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         return b""
 
-    def takes(self, value: StoredValue) -> bool:  # noqa: ARG002 - see `Joined`
-        """See `Joined`; called for a second value only."""
+    def takes(self, value: StoredValue) -> bool:  # noqa: ARG002 - see `FileJoiner`
+        """See `FileJoiner`; called for a second value only."""
         return False
 
     def append(self, value: StoredValue) -> memoryview:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         return value.data
 
     def end(self) -> bytes:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         return b""
 
 
@@ -253,17 +253,17 @@ class JoinedArrow:
     extension: str = "arrows"
 
     def begin(self) -> bytes:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         return self.schema
 
     def takes(self, value: StoredValue) -> bool:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         return value.encoding == ARROW and value.schema == self.schema
 
     def append(self, value: StoredValue) -> memoryview:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         return value.data
 
     def end(self) -> bytes:
-        """See `Joined`."""
+        """See `FileJoiner`."""
         return _STREAM_END

@@ -15,7 +15,7 @@ from extentflow.export.partition_files import (
     IngestedFile,
     IngestOptions,
     PartitionFiles,
-    Resumed,
+    ResumePosition,
     claim_name,
     folder_of,
     resume,
@@ -66,7 +66,7 @@ class Ingestion:
         with ThreadPoolExecutor(self.threads, "publish") as pool:
             writer = secrets.token_hex(8)
 
-            def files(partition: int, resumed: Resumed) -> PartitionFiles:
+            def files(partition: int, resumed: ResumePosition) -> PartitionFiles:
                 return PartitionFiles(
                     self.topic, partition, self.target, self.options, pool.submit, writer, resumed
                 )
@@ -84,7 +84,7 @@ class Ingestion:
                 for one in self._files.values():
                     one.drop()
 
-    def _begin(self, files: Callable[[int, Resumed], PartitionFiles]) -> None:
+    def _begin(self, files: Callable[[int, ResumePosition], PartitionFiles]) -> None:
         """Assign the partitions that are new, each where its files end."""
         begins: dict[int, int] = {}
         for partition in range(len(self._files), self.source.partitions()):
@@ -97,7 +97,7 @@ class Ingestion:
         for partition in self._ends.keys() & begins.keys():
             self.source.assign(partition, begins[partition])
 
-    def _checked(self, partition: int, resumed: Resumed, low: int, high: int) -> int:
+    def _checked(self, partition: int, resumed: ResumePosition, low: int, high: int) -> int:
         """Return the offset from which on a partition is read."""
         claim, offset = resumed.claim, resumed.offset
         where = f"topic {self.topic}[{partition}]"
@@ -124,7 +124,9 @@ class Ingestion:
             f" --accept-gap continues without them, from {low} on"
         )
 
-    def _read(self, files: Callable[[int, Resumed], PartitionFiles]) -> Iterator[IngestedFile]:
+    def _read(
+        self, files: Callable[[int, ResumePosition], PartitionFiles]
+    ) -> Iterator[IngestedFile]:
         refreshed = arrived = self.clock.monotonic()
         while not self.stop() and (self._ends or not self.options.once):
             polled = self.source.poll()

@@ -37,13 +37,13 @@ class RecordSource(Protocol):
         """Read a partition from an offset on, also one that is read already."""
         ...
 
-    def poll(self) -> "Polled":
+    def poll(self) -> "PolledRecords":
         """Return what has arrived, after a short wait at most."""
         ...
 
 
 @dataclass(slots=True)
-class Polled:
+class PolledRecords:
     """Records in the order of each partition.
 
     `ended` are partitions that were read to their end now. `lost` are those whose next record was
@@ -98,9 +98,9 @@ class TopicSource:
             self._client.incremental_assign([TopicPartition(self._topic, partition, begin)])
         self._assigned.add(partition)
 
-    def poll(self) -> Polled:
+    def poll(self) -> PolledRecords:
         """See `RecordSource`."""
-        found = Polled()
+        found = PolledRecords()
         with self._errors():
             messages = self._client.consume(POLL_RECORDS, POLL_SECONDS)
         for message in messages:

@@ -20,7 +20,7 @@ NAMESPACE = "http://sns.amazonaws.com/doc/2010-03-31/"
 CONTENT_TYPE = "text/xml"
 # Ten message attributes of three fields each, and about ten fields of Publish itself.
 MAX_FIELDS = 100
-# The largest body of a notification; StorageGRID and S3 send less.
+# The largest body that the receiver takes.
 MAX_REQUEST_BYTES = 1 << 20
 _BLANK = "\ufeff \t\r\n"
 

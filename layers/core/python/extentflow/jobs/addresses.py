@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import Self, TypeAlias
 
 from extentflow.config.connector import ConnectorConfig, hidden, lies_within
-from extentflow.errors import AccessDenied, Misconfigured, ObjectGone, without_credentials
+from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
 from extentflow.model import ObjectVersion
-from extentflow.storage import Listed, ObjectStore, Page
+from extentflow.storage import ListedObject, ObjectStore, Page
+from extentflow.wording import without_credentials
 
 log = logging.getLogger(__name__)
 
@@ -279,7 +280,7 @@ def _below(
 ) -> Iterator[str | None]:
     """Yield the keys of objects below a prefix that match a glob; None for each that is `known`."""
 
-    def is_meant(listed: Listed | ObjectVersion) -> bool:
+    def is_meant(listed: ListedObject | ObjectVersion) -> bool:
         if not listed.key.startswith(prefix):
             raise Misconfigured(
                 f"{scope.uri(prefix)}: the server lists {scope.uri(listed.key)}, whose key does not"

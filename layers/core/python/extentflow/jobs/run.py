@@ -353,7 +353,7 @@ class JobRunner:
         Once the run is stopped, or the connector paused, the rest is left to a later run. Open jobs
         of a STOPPED connector end CANCELLED, as anywhere.
         """
-        left = _Left(watch, self._states())
+        left = _SkippedJobs(watch, self._states())
         running: list[Job] = []
         for job in jobs:
             self.step("planning", len(running))
@@ -383,7 +383,7 @@ class JobRunner:
             log.warning("%s is not planned yet: %s", job.version.uri, exc)
             return job
 
-    def _pending(self, job: Job, left: _Left) -> Iterator[Extent]:
+    def _pending(self, job: Job, left: _SkippedJobs) -> Iterator[Extent]:
         """Yield a job's pending extents; an object that cannot be cut again ends its own job."""
         try:
             with cutting(self.ledger, job):
@@ -399,7 +399,7 @@ class JobRunner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _SkippedJobs:
     """A listener that also collects the jobs skipped because their connector is paused."""
 
     watch: RunListener

@@ -41,7 +41,7 @@ class PartitionBalancer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _TopicDescription:
     """A topic as last described. `led` are its partitions that have a leader."""
 
     partitions: int
@@ -59,7 +59,7 @@ class KnownTopics:
         self._client = client
         self._timeouts = timeouts
         self._now = now
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _TopicDescription] = {}
 
     def check(self, records: Records) -> PartitionBalancer:
         """Return the topic's balancer, which is replaced when partitions change.
@@ -78,7 +78,7 @@ class KnownTopics:
             )
         return known.balancer
 
-    def _describe(self, topic: str, before: _Known | None) -> _Known:
+    def _describe(self, topic: str, before: _TopicDescription | None) -> _TopicDescription:
         with self._client.calling() as producer:
             try:
                 leaders = self._leaders(producer, topic)
@@ -92,7 +92,7 @@ class KnownTopics:
         available = [number for number, leader in leaders.items() if leader >= 0] or list(leaders)
         if before is not None and before.led == available:
             return replace(before, partitions=len(leaders), read_at=self._now())
-        return _Known(len(leaders), available, PartitionBalancer(available), self._now())
+        return _TopicDescription(len(leaders), available, PartitionBalancer(available), self._now())
 
     def _leaders(self, producer: Producer, topic: str) -> dict[int, int]:
         """Return the leader of each partition, -1 where there is none."""

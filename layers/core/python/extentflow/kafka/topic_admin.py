@@ -11,7 +11,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from extentflow.errors import Misconfigured, SinkUnavailable, nearest
+from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.kafka import PROGRESS_TOPIC
 from extentflow.kafka.producer import (
     LOG,
@@ -22,6 +22,7 @@ from extentflow.kafka.producer import (
     translate,
 )
 from extentflow.kafka.settings import Timeouts
+from extentflow.wording import nearest
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from extentflow.ledger.dynamodb_calls import (
 from extentflow.ledger.identity import adopt, identity
 from extentflow.ledger.item_stores import stores_over
 from extentflow.ledger.items import EXPIRY_ATTRIBUTE, bind
-from extentflow.ledger.server_calls import Rejected, retry_policy
+from extentflow.ledger.server_calls import RejectedRequest, retry_policy
 from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class DynamoAdmin:
             return
         try:
             self._calls.call(subject, request)
-        except Rejected:
+        except RejectedRequest:
             if not is_enabled():  # otherwise another process was faster
                 raise
 
@@ -205,7 +205,7 @@ def _unless(code: str, call: Callable[[], Answer]) -> Answer | None:
     """Return what `call` returns; None when DynamoDB rejects it with `code`."""
     try:
         return call()
-    except Rejected as rejected:
+    except RejectedRequest as rejected:
         if rejected.code != code:
             raise
         return None

@@ -3,13 +3,13 @@
 botocore's own retries are off: after a lost response its second attempt would meet the effect of
 the first one and report a failed condition, and the two could not be distinguished. Every write is
 repeatable instead: it has conditions, and all attempts of one transaction share a
-`ClientRequestToken`. A caller that gets `Refused` looks for its own nonce, owner or epoch in the
-item as it was when the condition failed.
+`ClientRequestToken`. A caller that gets `ConditionFailed` looks for its own nonce, owner or epoch
+in the item as it was when the condition failed.
 
     response                                          becomes
-    a condition failed                                Refused, with the items as they were
+    a condition failed                                ConditionFailed, with the items as they were
     conflict, throttling, 5xx, no or half a response  retried; LedgerUnavailable at the deadline
-    no table, no permission, invalid                  Rejected (a Misconfigured), names the table
+    no table, no permission, invalid                  RejectedRequest, names the table
 """
 
 import logging
@@ -34,15 +34,15 @@ from extentflow.ledger import LedgerOptions
 from extentflow.ledger.items import (
     LEDGER_KEY,
     Condition,
+    ConditionFailed,
     Key,
-    Refused,
     Returning,
     Stored,
     Value,
     Write,
     new_token,
 )
-from extentflow.ledger.server_calls import Passing, Rejected, ServerClock, retried
+from extentflow.ledger.server_calls import RejectedRequest, ServerClock, TransientFailure, retried
 from extentflow.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class DynamoCalls:
     def call(self, subject: str, request: "Callable[[DynamoDBClient], Answer]") -> Answer:
         """Return the response to `request`; `subject` names the operation in messages.
 
-        Raises Refused, Rejected; LedgerUnavailable: a write may have taken effect.
+        Raises ConditionFailed, RejectedRequest; LedgerUnavailable: a write may have taken effect.
         """
         return retried(self, subject, self.retry, lambda: self._try(subject, request))
 
@@ -147,7 +147,7 @@ class DynamoCalls:
             self._read_date(error.response, sent_at)
             raise self._translated(subject, error) from error
         except NO_ANSWER as error:
-            raise Passing(f"{type(error).__name__}: {error}") from error
+            raise TransientFailure(f"{type(error).__name__}: {error}") from error
         except BotoCoreError as error:
             cause = describe_sdk_error(error)
             raise self._rejected(subject, type(error).__name__, cause) from error
@@ -167,10 +167,10 @@ class DynamoCalls:
         if code == "TransactionCanceledException":
             return self._cancelled(subject, message, response["CancellationReasons"])
         if code in REFUSED_CODES:
-            return Refused({0: _image(response)})
+            return ConditionFailed({0: _image(response)})
         status = response["ResponseMetadata"].get("HTTPStatusCode", 0)
         if code in PASSING_CODES or status >= SERVER_ERROR:
-            return Passing(f"{code}: {message}")
+            return TransientFailure(f"{code}: {message}")
         return self._rejected(subject, code, message)
 
     def _cancelled(
@@ -184,15 +184,19 @@ class DynamoCalls:
         # A failed condition decides even beside a conflict: a retry would fail it again.
         failed = [place for place, code in enumerate(codes) if code in REFUSED_CODES]
         images = {place: _image(reasons[place]) for place in failed}
-        return Refused(images) if images else Passing(f"transaction cancelled: {codes}")
+        return (
+            ConditionFailed(images)
+            if images
+            else TransientFailure(f"transaction cancelled: {codes}")
+        )
 
-    def _rejected(self, subject: str, code: str, message: str) -> Rejected:
+    def _rejected(self, subject: str, code: str, message: str) -> RejectedRequest:
         if code in REMEDIES:
-            return Rejected(f"{self}: {REMEDIES[code]}", code=code)
+            return RejectedRequest(f"{self}: {REMEDIES[code]}", code=code)
         remedy = f"{self}: {subject} was refused, {code}: {message}"
         if code in PERMISSION_CODES:
             remedy += " - check credentials and permissions with `extentflow doctor`"
-        return Rejected(remedy, code=code)
+        return RejectedRequest(remedy, code=code)
 
 
 def _image(response: dict[str, Any]) -> Stored | None:
@@ -377,7 +381,7 @@ class DynamoItems:
             found.extend(map(item_from_wire, answer["Responses"].get(self.table, [])))
             if left := answer.get("UnprocessedKeys", {}).get(self.table):
                 rest = left["Keys"]
-                raise Passing(f"{len(rest)} of {len(wanted)} keys were not processed")
+                raise TransientFailure(f"{len(rest)} of {len(wanted)} keys were not processed")
             return answer
 
         self.calls.call(f"reading {len(wanted)} items", ask)

@@ -35,10 +35,10 @@ from extentflow.ledger.items import (
     Attr,
     Attributes,
     Condition,
+    ConditionFailed,
     Fields,
     Items,
     Key,
-    Refused,
     Stored,
     Value,
     Write,
@@ -107,7 +107,7 @@ class StoredSlots:
         write = Write(_key(lease), is_as_seen, content)
         try:
             before = self._items.update(f"leasing {lease}", write, returning="ALL_OLD")
-        except Refused as refused:
+        except ConditionFailed as refused:
             stored = refused.images[0]
             if stored is None or (stored["epoch"], stored["owner"]) != (lease.epoch, owner):
                 return None
@@ -128,7 +128,7 @@ class StoredSlots:
         writes = _end_of_claim(lease, seen.claim, after, {})
         try:
             self._items.transact(f"settling {lease}", writes)
-        except Refused as refused:
+        except ConditionFailed as refused:
             stored = image(self._items, refused, SLOT_PLACE, _key(lease))
             return "working" not in _own_slot(stored, lease)
         return True
@@ -146,7 +146,7 @@ class StoredSlots:
     def release(self, lease: Lease) -> None:
         works_on_nothing = Attr("working").not_exists()
         write = Write(_key(lease), _is_ours(lease) & works_on_nothing, {"owner": "", "until": 0.0})
-        with suppress(Refused):  # taken, or it works on a claim that its next owner settles
+        with suppress(ConditionFailed):  # taken, or it works on a claim that its next owner settles
             self._items.update(f"releasing {lease}", write)
 
 
@@ -236,7 +236,7 @@ class StoredExtents:
         )
         try:
             self._items.transact(f"claiming {extent.uri}", writes)
-        except Refused as refused:
+        except ConditionFailed as refused:
             item = self._refused_item(refused, extent)
             rules.check_range(extent, item)
             _own_slot(image(self._items, refused, SLOT_PLACE, _key(lease)), lease)
@@ -274,7 +274,9 @@ class StoredExtents:
             _has_claim(claim.mark) & Attr("attempts").eq(attempts),
             {"attempts": attempts - 1},
         )
-        with suppress(Refused):  # settled by another worker, or returned by an earlier request
+        with suppress(
+            ConditionFailed
+        ):  # settled by another worker, or returned by an earlier request
             self._items.update(f"returning an attempt of {claim.extent.uri}", write)
 
     def complete(self, claim: Claim, **totals: Unpack[Totals]) -> None:
@@ -292,7 +294,7 @@ class StoredExtents:
         writes = _end_of_claim(claim.lease, claim.mark, after, {"last": last})
         try:
             self._items.transact(f"{verb} {claim.extent.uri}", writes)
-        except Refused as refused:
+        except ConditionFailed as refused:
             key = extent_key(after.job, after.ordinal)
             stored = image(self._items, refused, EXTENT_PLACE, key)
             if (stored or {}).get("last") != last:
@@ -320,14 +322,14 @@ class StoredExtents:
             )
             try:
                 self._items.transact(subject, writes)
-            except Refused as refused:
+            except ConditionFailed as refused:
                 require_last(refused.images.get(1), job)
                 raise
             return True
 
         return race(self._items, subject, attempt)
 
-    def _refused_item(self, refused: Refused, extent: Extent) -> ExtentItem:
+    def _refused_item(self, refused: ConditionFailed, extent: Extent) -> ExtentItem:
         key = extent_key(extent.job, extent.ordinal)
         return _extent(image(self._items, refused, EXTENT_PLACE, key), extent.job, extent.ordinal)
 

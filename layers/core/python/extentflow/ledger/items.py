@@ -134,7 +134,7 @@ class Write:
         return after
 
 
-class Refused(Exception):  # noqa: N818 - an outcome, and never seen outside of this room
+class ConditionFailed(Exception):  # noqa: N818 - an outcome, and never seen outside of this room
     """A condition did not hold; nothing was written.
 
     `images` has the place of each write whose own condition failed, with its item then, if any.
@@ -177,13 +177,13 @@ class Items(Protocol):
         """Return the values of `listing` that jobs have, sorted. May lag behind writes."""
 
     def update(self, subject: str, write: Write, *, returning: Returning = "NONE") -> Stored:
-        """Apply one write; return the item as `returning` says. Refused: its condition failed.
+        """Apply one write; return the item as `returning` says. Raises ConditionFailed.
 
         `subject` names the operation in messages.
         """
 
     def transact(self, subject: str, writes: Sequence[Write]) -> None:
-        """Apply all writes, of different items, or none. Refused: conditions failed."""
+        """Apply all writes, of different items, or none. ConditionFailed: conditions failed."""
 
     def now(self) -> float:
         """Return a lower bound of the server's clock, in seconds; may send a request."""
@@ -193,20 +193,20 @@ def store(items: Items, subject: str, write: Write) -> Stored:
     """Apply a write that happens once; return the item, written now or before."""
     try:
         return items.update(subject, write, returning="ALL_NEW")
-    except Refused as refused:
+    except ConditionFailed as refused:
         return refused.images[0] or {}
 
 
-def refusal(items: Items, subject: str, write: Write) -> Refused | None:
+def refusal(items: Items, subject: str, write: Write) -> ConditionFailed | None:
     """Apply one write; return why it was refused, if it was."""
     try:
         items.update(subject, write)
-    except Refused as refused:
+    except ConditionFailed as refused:
         return refused
     return None
 
 
-def image(items: Items, refused: Refused, place: int, key: Key) -> Stored | None:
+def image(items: Items, refused: ConditionFailed, place: int, key: Key) -> Stored | None:
     """Return the item at the failed condition; the current item if another condition failed."""
     return refused.images[place] if place in refused.images else items.get(key)
 
@@ -214,7 +214,7 @@ def image(items: Items, refused: Refused, place: int, key: Key) -> Stored | None
 def race(items: Items, subject: str, attempt: Callable[[], Answer]) -> Answer:
     """Repeat a read and a conditional write until no other writer comes between them."""
     for _ in range(ROUNDS):
-        with suppress(Refused):
+        with suppress(ConditionFailed):
             return attempt()
     raise LedgerUnavailable(
         f"{items}: {subject}: refused {ROUNDS} times by concurrent writes; try again"

@@ -15,10 +15,10 @@ from extentflow.ledger.items import (
     Attr,
     Attributes,
     Condition,
+    ConditionFailed,
     Fields,
     Items,
     Key,
-    Refused,
     Stored,
     Write,
     decoding,
@@ -71,7 +71,7 @@ class StoredJobs:
         mark = Write(job_key(before.id), _is_as_read(before), {FOLLOWED: True})
         try:
             self._items.transact(subject, (write, mark))
-        except Refused as refused:
+        except ConditionFailed as refused:
             found = image(self._items, refused, 0, write.key)
             return job_from_item(found) if found else None
         return self.stored(job.id)[0]
@@ -182,7 +182,7 @@ class StoredJobs:
         change = reopening(job, planned=planned, followed=accept_duplicates)
         try:
             found = self._items.update(f"resuming job {job_id}", change, returning="ALL_NEW")
-        except Refused as refused:
+        except ConditionFailed as refused:
             require_last(refused.images.get(0), job)
             return self.stored(job_id)[0]
         return job_from_item(found)
@@ -197,7 +197,7 @@ class StoredJobs:
             raise ValueError(f"job {job.id} is {job.state}; it has no end to publish")
         content: Attributes = {"listing": _listing(job.connector, job.state)}
         write = Write(job_key(job.id), _is_as_read(job), content)
-        with suppress(Refused):  # reopened since: its next end is published, too
+        with suppress(ConditionFailed):  # reopened since: its next end is published, too
             self._items.update(f"marking job {job.id} as published", write)
 
     def stored(self, job_id: str) -> tuple[Job, bool]:
@@ -227,7 +227,7 @@ class StoredJobs:
     def _change(self, subject: str, job_id: str, write: Write) -> Job:
         try:
             return job_from_item(self._items.update(subject, write, returning="ALL_NEW"))
-        except Refused:
+        except ConditionFailed:
             return self.stored(job_id)[0]
 
 

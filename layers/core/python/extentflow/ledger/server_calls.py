@@ -16,7 +16,7 @@ FRESH_SECONDS = 60.0  # how long an estimated time is used
 SILENCE_SECONDS = 2.0  # shorter outages are not logged
 
 
-class Rejected(Misconfigured):
+class RejectedRequest(Misconfigured):
     """The server will never accept this request; `code` is its own name for the reason."""
 
     def __init__(self, problem: str, code: str = "") -> None:  # as pickle calls it
@@ -24,7 +24,7 @@ class Rejected(Misconfigured):
         super().__init__(problem)
 
 
-class Passing(Exception):  # noqa: N818
+class TransientFailure(Exception):  # noqa: N818
     """Another try may help; a request may raise it about an answer that left something out."""
 
 
@@ -38,7 +38,7 @@ def retry_policy(options: LedgerOptions) -> RetryPolicy:
 def retried(
     server: object, subject: str, retry: RetryPolicy, request: Callable[[], Answer]
 ) -> Answer:
-    """Return the response to `request`, repeated while it raises Passing.
+    """Return the response to `request`, repeated while it raises TransientFailure.
 
     `server` and `subject`, the operation, stand in messages. LedgerUnavailable: a write may have
     taken effect.
@@ -48,7 +48,7 @@ def retried(
     for attempt in retry.attempts():
         try:
             return request()
-        except Passing as exc:
+        except TransientFailure as exc:
             passing, tried = exc, attempt.number
         elapsed = monotonic() - began
         if not warned and SILENCE_SECONDS < elapsed < retry.total_seconds:

@@ -6,9 +6,9 @@ replaces them, and commits. Each transaction leaves its token in the items that 
 attempt after a commit without a response finds it there.
 
     response                                         becomes
-    a condition does not hold                        Refused, with the items as they were
+    a condition does not hold                        ConditionFailed, with the items as they were
     no connection, shut down, locked, serialization  retried; LedgerUnavailable at the deadline
-    no database, no table, no permission             Rejected (a Misconfigured), names the ledger
+    no database, no table, no permission             RejectedRequest, names the ledger
 """
 
 import ctypes
@@ -35,16 +35,22 @@ from extentflow.ledger.identity import adopt, identity
 from extentflow.ledger.item_stores import stores_over
 from extentflow.ledger.items import (
     EXPIRY_ATTRIBUTE,
+    ConditionFailed,
     Items,
     Key,
-    Refused,
     Returning,
     Stored,
     Write,
     bind,
     new_token,
 )
-from extentflow.ledger.server_calls import Passing, Rejected, ServerClock, retried, retry_policy
+from extentflow.ledger.server_calls import (
+    RejectedRequest,
+    ServerClock,
+    TransientFailure,
+    retried,
+    retry_policy,
+)
 from extentflow.retry import RetryPolicy
 
 Answer = TypeVar("Answer")
@@ -161,7 +167,7 @@ class SqlCalls:
             except (SQLAlchemyError, OSError) as error:
                 raise self._translated(subject, error) from error
             except CredentialsUnavailable as error:
-                raise Passing(str(error)) from error
+                raise TransientFailure(str(error)) from error
 
         return retried(self, subject, self.retry, attempt)
 
@@ -182,16 +188,16 @@ class SqlCalls:
         text = str(cause).strip() or type(cause).__name__
         if not isinstance(error, DBAPIError):
             passing = isinstance(error, (PoolTimeout, OSError))
-            return Passing(text) if passing else self._rejected(subject, text)
+            return TransientFailure(text) if passing else self._rejected(subject, text)
         if self.is_sqlite:
             return self._translated_sqlite(subject, cause, text)
         code = getattr(cause, "sqlstate", None) or ""
         if code in MISSING:
-            return Rejected(f"{self}: it does not exist; {INIT}", code)
+            return RejectedRequest(f"{self}: it does not exist; {INIT}", code)
         # psycopg states no code when the connection broke or was never made.
         if code[:2] in PASSING_CLASSES or code in PASSING_CLASSES or self._broke(error, code):
             remedy = " - free space on the database server's disk" if code == DISK_FULL else ""
-            return Passing(f"{code}: {text}{remedy}".removeprefix(": "))
+            return TransientFailure(f"{code}: {text}{remedy}".removeprefix(": "))
         remedy = " - check user and grants" if {code[:2], code} & PERMISSION_CLASSES else ""
         return self._rejected(subject, f"{code}: {text}{remedy}", code)
 
@@ -200,10 +206,10 @@ class SqlCalls:
         path = self.url.database
         if any(name.startswith(each) for each in SQLITE_PASSING):
             remedy = f" - free space on the file system of {path}" if name == "SQLITE_FULL" else ""
-            return Passing(f"{name}: {text}{remedy}")
+            return TransientFailure(f"{name}: {text}{remedy}")
         missing = name == "SQLITE_CANTOPEN" and not Path(path or "").exists()
         if "no such table" in text or missing:
-            return Rejected(f"{self}: it does not exist; {INIT}; {ONE_MACHINE}", name)
+            return RejectedRequest(f"{self}: it does not exist; {INIT}; {ONE_MACHINE}", name)
         remedies = {
             "SQLITE_READONLY": f" - {path}, its -wal and -shm and their folder must be writable",
             "SQLITE_CANTOPEN": f" - the folder of {path} must be writable",
@@ -217,8 +223,8 @@ class SqlCalls:
         refused = "authentication failed" in str(error.orig) or "does not exist" in str(error.orig)
         return not code and not refused
 
-    def _rejected(self, subject: str, text: str, code: str = "") -> Rejected:
-        return Rejected(f"{self}: {subject} was refused, {text}", code)
+    def _rejected(self, subject: str, text: str, code: str = "") -> RejectedRequest:
+        return RejectedRequest(f"{self}: {subject} was refused, {text}", code)
 
 
 def _close(engine: sa.Engine, pid: int) -> None:
@@ -458,7 +464,7 @@ class SqlItems(Items):
                 if write.condition is not None and not write.condition.holds(item or {})
             }
             if failed:
-                raise Refused(failed)
+                raise ConditionFailed(failed)
             changes = [
                 (item, write.applied(item)) for write, item in zip(writes, items, strict=True)
             ]

@@ -18,7 +18,7 @@ from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.queue import Queue
 
 
-class Unfinished(Retryable):
+class UnfinishedDispatch(Retryable):
     """Time ran out before everything was sent; the same call continues."""
 
 
@@ -35,7 +35,7 @@ class ExtentDispatcher:
     queue: Queue
 
     def start(self, job: Job, *, late: Callable[[], bool] = lambda: False) -> Job:
-        """Send the extents that may have no message. Raises as `Planner.plan`, and Unfinished.
+        """Send the extents that may have no message. Raises as `Planner.plan`; UnfinishedDispatch.
 
         A PLANNING job is planned, and its extents are sent page by page; it stays PLANNING if
         `late` returned true, so call this again. For a reopened job (A, B, A; a replay), unfinished
@@ -64,7 +64,7 @@ class ExtentDispatcher:
         """Send the unfinished extents of a RUNNING job; return the number of messages.
 
         Only ordinals `below`, if given. An object that cannot be cut any more ends its job. Raises
-        Unfinished if `late` returned true between two pages.
+        UnfinishedDispatch if `late` returned true between two pages.
         """
         if job.state is not JobState.RUNNING:
             return 0
@@ -74,7 +74,7 @@ class ExtentDispatcher:
             wanted = (one for one in pending if below is None or one.ordinal < below)
             for page in in_pages(islice(wanted, 1) if job.ordered else wanted, PAGE_EXTENTS):
                 if sent and late():
-                    raise Unfinished(f"job {job.id}: time ran out after {sent} messages")
+                    raise UnfinishedDispatch(f"job {job.id}: time ran out after {sent} messages")
                 sent += self._send(job, page)
         return sent
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.config.parsing import parse
-from extentflow.errors import Misconfigured, plain, without_credentials
+from extentflow.errors import Misconfigured
 from extentflow.jobs.addresses import (
     FILE_SCHEME,
     GLOB_CHARACTERS,
@@ -39,6 +39,7 @@ from extentflow.jobs.addresses import (
 from extentflow.ledger import ConnectorVersion, last_stored
 from extentflow.services.connectors import Connectors, overlapping, place_of, service_of
 from extentflow.wiring import Runtime, check_connector
+from extentflow.wording import plain, without_credentials
 
 NAME_CHARACTERS = 90
 DIGEST_CHARACTERS = 8

@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 from extentflow.aws import configured_endpoint
 from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
 from extentflow.config.parsing import parse
-from extentflow.errors import Misconfigured, nearest
+from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
 from extentflow.model import JobState, ObjectVersion
 from extentflow.wiring import check_connector
 from extentflow.wiring.objects import not_stored
+from extentflow.wording import nearest
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Buckets of AWS have one owner in all regions of a partition; others than the usual one stay apart.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from extentflow.delivery.received_letters import KEEP, DeadLetter, Repair
-from extentflow.delivery.redelivery import LETTERS_PER_TRANSACTION, Redelivered
+from extentflow.delivery.redelivery import LETTERS_PER_TRANSACTION, RedeliveryResult
 from extentflow.errors import Misconfigured
 from extentflow.jobs import preflight
 from extentflow.wiring import Runtime
@@ -40,7 +40,7 @@ class DeadLetterQueue:
         *,
         accept_duplicates: bool = False,
         letters_per_transaction: int = LETTERS_PER_TRANSACTION,
-    ) -> Redelivered:
+    ) -> RedeliveryResult:
         """Decode the dead letters again under the latest revision, and deliver what they hold.
 
         `repairs` is a file of JSON lines as `repair_line` writes them. Exactly once: a replay that
@@ -51,7 +51,7 @@ class DeadLetterQueue:
         self.runtime.require_app()
         queue = open_redelivery(self.runtime, self.connector)
         known = {} if repairs is None else read_repairs(repairs)
-        found = Redelivered()
+        found = RedeliveryResult()
         queue.run(
             known,
             found,
@@ -60,7 +60,7 @@ class DeadLetterQueue:
         )
         return found
 
-    def discard(self, places: Collection[tuple[int, int]]) -> Redelivered:
+    def discard(self, places: Collection[tuple[int, int]]) -> RedeliveryResult:
         """Discard the dead letters at these partitions and offsets; deliver nothing.
 
         The others are sent to the queue again as they are, behind the ones that are there. Raises
@@ -75,7 +75,7 @@ class DeadLetterQueue:
             )
         self.runtime.require_app()
         queue = replace(open_redelivery(self.runtime, self.connector), others=KEEP)
-        found = Redelivered()
+        found = RedeliveryResult()
         repairs = dict.fromkeys(places, Repair(None))
         queue.run(repairs, found, partitions={partition for partition, _ in places})
         return found

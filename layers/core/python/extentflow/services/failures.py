@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from extentflow.config.connector import ConnectorConfig
-from extentflow.errors import BucketGone, ObjectGone, Permanent, counted
+from extentflow.errors import BucketGone, ObjectGone, Permanent
 from extentflow.jobs.addresses import KeyScope, match_missing
 from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.ledger import Ledger, summaries
@@ -26,6 +26,7 @@ from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.services.connectors import seen_by, sharing
 from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime
+from extentflow.wording import counted
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ from extentflow.errors import (
     Misconfigured,
     NotOffered,
     Retryable,
-    format_bytes,
 )
 from extentflow.jobs.addresses import KeyScope
 from extentflow.jobs.preflight import dead_letters_refused, records_refused
@@ -29,6 +28,7 @@ from extentflow.storage import ObjectStore, changeable, untaggable
 from extentflow.wiring import Runtime
 from extentflow.wiring.arrivals import create_own_queue, has_own_queue, queues
 from extentflow.wiring.options import encryption_checks, format_checks, registry_checks
+from extentflow.wording import format_bytes
 
 CLOCK_SKEW_SECONDS = 5.0
 

@@ -16,7 +16,7 @@ from extentflow.config.connector import AUTO, ENGINES, LAMBDA, SPARK, ConnectorC
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.notifications import parse_notification
 from extentflow.engines.emr.submitted import run_of
-from extentflow.errors import ExtentflowError, Misconfigured, either, plain
+from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.jobs.completion import FAILURES
 from extentflow.jobs.planner import following_id
 from extentflow.jobs.preflight import skip_reason
@@ -31,6 +31,7 @@ from extentflow.wiring import Runtime, functions
 from extentflow.wiring.arrivals import ARRIVALS, DEAD, has_own_queue, queue, queues
 from extentflow.wiring.functions import FUNCTIONS
 from extentflow.wiring.options import require_shared_ledger
+from extentflow.wording import either, plain
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 DEAD_EXTENTS = ("extents_dlq_url", "extents_queue_url")

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
-from extentflow.errors import Misconfigured, plain
+from extentflow.errors import Misconfigured
 from extentflow.http.serving import Handler, HttpServer
+from extentflow.wording import plain
 
 PATH = "/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -77,7 +78,7 @@ def serve_metrics(text: Callable[[], str], address: str | None) -> Iterator[str]
         yield ""
         return
 
-    class Scraped(Handler):
+    class MetricsHandler(Handler):
         def do_GET(self) -> None:  # noqa: N802 - the base class's
             body = text().encode() if self.path.partition("?")[0] == PATH else None
             status = HTTPStatus.NOT_FOUND if body is None else HTTPStatus.OK
@@ -87,7 +88,7 @@ def serve_metrics(text: Callable[[], str], address: str | None) -> Iterator[str]
 
     host, port = _host_and_port(address)
     try:
-        server = HttpServer((host, port), Scraped, request_seconds=REQUEST_SECONDS)
+        server = HttpServer((host, port), MetricsHandler, request_seconds=REQUEST_SECONDS)
     except OSError as exc:
         raise Misconfigured(
             f"--metrics {plain(address)}: {exc.strerror or exc}; write another HOST:PORT"

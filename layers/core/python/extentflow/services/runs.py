@@ -26,7 +26,6 @@ from extentflow.errors import (
     Permanent,
     UnsupportedFormat,
     UnsupportedType,
-    counted,
 )
 from extentflow.jobs import preflight
 from extentflow.jobs.addresses import (
@@ -72,6 +71,7 @@ from extentflow.wiring.extents import (
 )
 from extentflow.wiring.functions import open_job_events
 from extentflow.wiring.options import absent_elsewhere, encryption
+from extentflow.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class RunControl:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Selection:
     """What the addresses of a run mean: objects to deliver, `earlier` jobs, `delivered` ones."""
 
     versions: Sequence[ObjectVersion]
@@ -491,13 +491,13 @@ class Runs:
         again: bool,
         failed: bool,
         made: bool,
-    ) -> _Found:
+    ) -> _Selection:
         """Find the objects that a run delivers; of those delivered before only the jobs."""
         if failed:
             objects = self._failed(config, revision, addresses, made=made)
             for line in described(objects, revision):
                 self.control.notify(line)
-            return _Found([one.version for one in objects])
+            return _Selection([one.version for one in objects])
         planner = self.runtime.planner()
         delivered: dict[ObjectVersion, Job] = {}
 
@@ -520,7 +520,7 @@ class Runs:
         earlier = self._earlier(config, revision, addresses, [*versions, *delivered], made=made)
         _require_meaning(config, unmatched, earlier)
         self._note_changed(config, versions)
-        return _Found(versions, earlier, list(delivered.values()))
+        return _Selection(versions, earlier, list(delivered.values()))
 
     def _note_changed(self, config: ConnectorConfig, versions: Sequence[ObjectVersion]) -> None:
         """Report objects of which an earlier version was delivered, by the newest jobs."""
@@ -563,7 +563,7 @@ class Runs:
     def _completed(
         self,
         result: RunReport,
-        found: _Found,
+        found: _Selection,
         config: ConnectorConfig,
         revision: int,
         *,

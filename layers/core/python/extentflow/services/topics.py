@@ -75,7 +75,7 @@ class TopicCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class Verification:
     """Rows of objects compared with those of a topic, by their contents.
 
     `missing` rows of the objects are not in the topic, `unexpected` ones of the topic are not in
@@ -130,7 +130,7 @@ _Groups: TypeAlias = dict[str, tuple[str, ...] | None]
 
 
 @dataclass(slots=True)
-class _Held:
+class _TopicRows:
     """The rows that a topic holds: values of rows, and those of columnar values of some objects.
 
     `columns` has the groups of these objects; `others` counts rows of other objects.
@@ -225,7 +225,7 @@ class Topics:
         addresses: Sequence[str],
         *,
         counting: Counting = lambda _what, _of: nullcontext(lambda _done: None),
-    ) -> Verified:
+    ) -> Verification:
         """Compare the rows of objects, as the connector delivers them, with those of a topic.
 
         An object that headers of columnar values name is compared by columns, whatever the encoding
@@ -258,7 +258,7 @@ class Topics:
         if as_rows:
             found, unnamed = found.and_of(held.rows), 0
         missing, unexpected = _difference(expected, found)
-        return Verified(
+        return Verification(
             topic=topic,
             objects=len(versions),
             expected=len(expected),
@@ -275,9 +275,9 @@ class Topics:
         ends: Mapping[int, int],
         uris: Collection[str],
         show: Callable[[int], object],
-    ) -> _Held:
+    ) -> _TopicRows:
         """Read the rows of a topic, those of columnar values only of the objects `uris`."""
-        held, reader, done = _Held(), ValueReader(keys=self.keys), 0
+        held, reader, done = _TopicRows(), ValueReader(keys=self.keys), 0
         for records in self._all(topic, ends):
             show(done)
             done += len(records)

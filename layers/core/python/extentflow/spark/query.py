@@ -57,7 +57,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Triggered:
+class TriggerResult:
     """The result of one trigger, in extents, records, bytes and seconds; and what was waiting."""
 
     batch: int
@@ -130,7 +130,7 @@ class Service:
         """Let `run` return within five seconds; from any thread, or a signal handler."""
         self._stopping.set()
 
-    def run(self, report: Callable[[Triggered], None]) -> list[str]:
+    def run(self, report: Callable[[TriggerResult], None]) -> list[str]:
         """Deliver until `stop`, or what waits; return lines on undelivered jobs and connectors."""
         try:
             if self._terms.every_seconds is None:
@@ -144,7 +144,7 @@ class Service:
             except ExtentflowError as exc:  # must not hide why the query ended
                 log.warning("slots stay leased until their leases end: %s", exc)
 
-    def _deliver_pending(self, report: Callable[[Triggered], None]) -> list[str]:
+    def _deliver_pending(self, report: Callable[[TriggerResult], None]) -> list[str]:
         options = StreamOptions.read({**self._terms.options, "run": self._terms.run})
         listing = options.run if options.listing else None
         tracker = DrainTracker(self._runtime.brief_ledger, options.connector, listing=listing)
@@ -188,7 +188,7 @@ class Service:
         except (PySparkException, Py4JError) as exc:
             raise (engine.jvm_end() or QueryFailed(failure_cause(str(exc)))) from exc
 
-    def _follow(self, query: StreamingQuery, report: Callable[[Triggered], None]) -> int:
+    def _follow(self, query: StreamingQuery, report: Callable[[TriggerResult], None]) -> int:
         """Report a query's triggers until it ends; return how many extents became final."""
         ended, last, over = 0, -1, False
         try:
@@ -231,7 +231,7 @@ def _observed(receipts: DataFrame) -> DataFrame:
     )
 
 
-def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
+def _triggers(query: StreamingQuery, last: int) -> Iterator[TriggerResult]:
     """Yield the triggers after batch `last` that did something."""
     if (newest := query.lastProgress) is None or newest.batchId <= last:
         return  # reading all of `recentProgress` costs a second
@@ -241,7 +241,7 @@ def _triggers(query: StreamingQuery, last: int) -> Iterator[Triggered]:
             continue
         offset = json.loads(progress.json)["sources"][0]["endOffset"]  # its member is no JSON
         seconds = progress.durationMs.get("triggerExecution", 0) / 1000
-        yield Triggered(
+        yield TriggerResult(
             batch=progress.batchId,
             seconds=seconds,
             records_per_second=round(observed["records"] / max(seconds, 1e-3), 1),

@@ -10,10 +10,11 @@ from typing import Self
 
 from extentflow.config import worker as worker_settings
 from extentflow.config.files import read_if_present
-from extentflow.config.table import Reading, Table, declared, key
+from extentflow.config.table import ParsedKeys, Table, declared, key
 from extentflow.config.types import BOOLEAN, TEXT, choice, matching, or_word, seconds, whole
 from extentflow.config.worker import WorkerSettings
-from extentflow.errors import Misconfigured, nearest
+from extentflow.errors import Misconfigured
+from extentflow.wording import nearest
 
 FAIL_FAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 QUEUE, LISTING = "queue", "listing"
@@ -148,7 +149,7 @@ def _read(
     options: Mapping[str, str],
     environ: Mapping[str, str],
     labels: Mapping[str, str] | None = None,
-) -> tuple[Reading, tuple[str, ...], WorkerSettings]:
+) -> tuple[ParsedKeys, tuple[str, ...], WorkerSettings]:
     """Return our options, the addresses that `load` was given, and the settings of workers."""
     given = {name.lower(): text for name, text in options.items()}  # names come in any case
     one, several = (given.pop(name, "") for name in PATHS)

@@ -16,7 +16,7 @@ from extentflow.model import ObjectVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedObject:
     """One key of a listing, with the ETag and size that the listing contains."""
 
     bucket: str
@@ -61,7 +61,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
         """Yield every key below `prefix` (nested prefixes included), in key order, page by page.
 
         Raises as `head`; ObjectGone where there is no such bucket.

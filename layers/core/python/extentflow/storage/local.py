@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 from extentflow.errors import AccessDenied, BucketGone, Misconfigured, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.retry import RetryPolicy
-from extentflow.storage import Listed, ObjectProperties, Page, StoreOptions, ranges
+from extentflow.storage import ListedObject, ObjectProperties, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
 
 _RETRY = RetryPolicy(total_seconds=10.0)
@@ -78,7 +78,7 @@ class LocalStore:
         ranges.check_request(version, start, end)
         return self._retry.call(lambda: self._read(version, start, end))
 
-    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
         # Symbolic links to directories inside the bucket are skipped: their files have other keys.
         with _translate_errors(bucket_uri(bucket)):
             root = _root(bucket)
@@ -116,7 +116,7 @@ class LocalStore:
         _ = version
         return {}
 
-    def _page(self, found: Iterator[Listed]) -> tuple[ObjectVersion, ...]:
+    def _page(self, found: Iterator[ListedObject]) -> tuple[ObjectVersion, ...]:
         return tuple(
             ObjectVersion(listed.bucket, listed.key, None, listed.etag, listed.size)
             for listed in islice(found, self._page_keys)
@@ -203,7 +203,7 @@ def _check_inside(root: Path, path: str, where: str) -> None:
 
 def _walk(
     bucket: str, root: Path, parent: str, prefix: str, after: bytes = b""
-) -> Iterator[Listed]:
+) -> Iterator[ListedObject]:
     """Yield the files below the directory with key `parent` whose keys sort after `after`."""
     with _translate_errors(_uri(bucket, parent)), os.scandir(root / parent) as entries:
         ordered = sorted(entries, key=_sort_key)
@@ -223,7 +223,7 @@ def _walk(
             if prefix.startswith(f"{key}/") or key.startswith(prefix):
                 yield from _walk(bucket, root, f"{key}/", prefix, after)
         elif found is not None and stat.S_ISREG(found.st_mode) and key.startswith(prefix):
-            yield Listed(bucket, key, _pin(found), found.st_size)
+            yield ListedObject(bucket, key, _pin(found), found.st_size)
 
 
 def _sort_key(entry: os.DirEntry[str]) -> bytes:

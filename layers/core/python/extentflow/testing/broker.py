@@ -43,7 +43,7 @@ def java_partition(key: bytes, partitions: int) -> int:
 
 
 @dataclass(slots=True)
-class _Stored:
+class _StoredRecord:
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -54,7 +54,7 @@ class _Stored:
 @dataclass(slots=True)
 class _Topic:
     max_message_bytes: int
-    partitions: list[list[_Stored]]
+    partitions: list[list[_StoredRecord]]
     unkeyed: int = 0
 
     def place(self, key: bytes | None) -> int:
@@ -69,7 +69,7 @@ class _Slot:
     """One transactional id: its producer epoch, its open transaction, its group's offset."""
 
     epoch: int = 0
-    open: list[_Stored] = field(default_factory=list)
+    open: list[_StoredRecord] = field(default_factory=list)
     group: tuple[int, str] | None = None
 
     def decide(self, state: Literal["committed", "aborted"]) -> None:
@@ -124,7 +124,9 @@ class _Log:
             if self.unclear and not self.unclear.popleft()[0]:
                 raise SinkUnavailable(f"{identity}: deliveries failed; records may be doubled")
 
-    def append(self, records: Records, limit: int) -> tuple[list[_Stored], list[RejectedRecord]]:
+    def append(
+        self, records: Records, limit: int
+    ) -> tuple[list[_StoredRecord], list[RejectedRecord]]:
         topic = self.topics.get(records.topic)
         if topic is None:
             raise SinkUnavailable(f"topic {records.topic} does not exist; create it")
@@ -133,7 +135,7 @@ class _Log:
                 f"topic {records.topic} has {len(topic.partitions)} partitions, "
                 f"partition {records.partition} was asked for"
             )
-        taken: list[_Stored] = []
+        taken: list[_StoredRecord] = []
         refused: list[RejectedRecord] = []
         for index, (key, value, headers) in enumerate(list(_rows(records))):
             size = (
@@ -146,7 +148,7 @@ class _Log:
                 refused.append(RejectedRecord(index, why))
                 continue
             time = 0 if records.timestamps is None else records.timestamps[index].as_py()
-            taken.append(_Stored(key, value, headers, time, "pending"))
+            taken.append(_StoredRecord(key, value, headers, time, "pending"))
             wanted = records.partition
             if records.partitions is not None:
                 wanted = records.partitions[index].as_py()

@@ -28,7 +28,7 @@ from extentflow.ledger import (
 )
 from extentflow.ledger.extent_store import StoredSlots
 from extentflow.ledger.item_stores import stores_over
-from extentflow.ledger.items import Items, Key, Refused, Returning, Stored, Write, bind
+from extentflow.ledger.items import ConditionFailed, Items, Key, Returning, Stored, Write, bind
 from extentflow.ledger.notes import NoteStore
 
 Answer = TypeVar("Answer")
@@ -82,7 +82,7 @@ class MemoryItems:
                 if write.condition is not None and not write.condition.holds(item or {})
             }
             if failed:
-                raise Refused(failed)
+                raise ConditionFailed(failed)
             for write, item in zip(writes, items, strict=True):
                 if write.changes:
                     self.partitions.setdefault(write.key.pk, {})[write.key.sk] = write.applied(item)

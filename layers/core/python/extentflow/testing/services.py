@@ -22,7 +22,7 @@ from extentflow.queue import BATCH_MESSAGES, Depth, Message
 
 
 @dataclass(slots=True)
-class _Kept:
+class _QueuedMessage:
     message: Message
     visible_at: float
 
@@ -41,14 +41,14 @@ class MemoryQueue:
         self._clock = clock
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _QueuedMessage] = {}
 
     def send(self, bodies: Sequence[str], *, reason: str = "", group: str = "") -> None:
         with self._call("send"):
             for body in bodies:
                 number, now = f"m{next(self._numbers)}", self._clock()
                 message = Message(number, body, "", 0, reason, sent=now, group=group)
-                self._kept[number] = _Kept(message, now)
+                self._kept[number] = _QueuedMessage(message, now)
                 self.sent.append(body)
 
     def receive(
@@ -94,10 +94,10 @@ class MemoryQueue:
         with self._lock:
             return min((kept.visible_at for kept in self._kept.values()), default=None)
 
-    def _fair(self, now: float) -> Iterator[_Kept]:
+    def _fair(self, now: float) -> Iterator[_QueuedMessage]:
         """Yield visible messages, first those of the group with the fewest hidden ones."""
         hidden: Counter[str] = Counter()
-        waiting: dict[str, deque[_Kept]] = {}
+        waiting: dict[str, deque[_QueuedMessage]] = {}
         for kept in self._kept.values():
             if kept.visible_at > now:
                 hidden[kept.message.group] += 1

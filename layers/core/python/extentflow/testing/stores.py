@@ -23,7 +23,7 @@ from extentflow.model import ObjectVersion
 from extentflow.storage import (
     ChangeableStore,
     DescribedStore,
-    Listed,
+    ListedObject,
     ObjectProperties,
     ObjectStore,
     Page,
@@ -40,7 +40,7 @@ FaultKind = Literal["unavailable", "short", "changed", "gone", "denied"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StoreRequest:
     """One request that reached a store; `start` and `end` are 0 where it was no read."""
 
     operation: Operation
@@ -78,7 +78,7 @@ class MemoryStore:
         self._ordinals = itertools.count(1)
         self._lock = threading.Lock()
         self._counters = TransferCounters()
-        self.asked: list[Asked] = []
+        self.asked: list[StoreRequest] = []
 
     @property
     def fetched_bytes(self) -> int:
@@ -115,12 +115,12 @@ class MemoryStore:
                 self._objects.get(bucket, {}).pop(key, None)
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        self._note(Asked("head", bucket, key))
+        self._note(StoreRequest("head", bucket, key))
         return self._found(bucket, key, version_id).version
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
         """Return exactly `[start, end)`; ValueError for more than 64 MiB or another range."""
-        self._note(Asked("read", version.bucket, version.key, start, end))
+        self._note(StoreRequest("read", version.bucket, version.key, start, end))
         ranges.check_request(version, start, end)
         stored = self._found(version.bucket, version.key, version.version_id)
         where = ranges.range_uri(version, start, end)
@@ -129,14 +129,14 @@ class MemoryStore:
         self._counters.count(body_bytes=len(body))
         return body
 
-    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
-        self._note(Asked("list", bucket, prefix))
+    def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
+        self._note(StoreRequest("list", bucket, prefix))
         for version in self._current(bucket, prefix):
-            yield Listed(bucket, version.key, version.etag, version.size)
+            yield ListedObject(bucket, version.key, version.etag, version.size)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         while True:
-            self._note(Asked("list", bucket, prefix))
+            self._note(StoreRequest("list", bucket, prefix))
             behind = (token or "").encode()
             found = [one for one in self._current(bucket, prefix) if one.key.encode() > behind]
             page = tuple(found[: self._page_keys])
@@ -146,21 +146,21 @@ class MemoryStore:
                 return
 
     def properties(self, version: ObjectVersion) -> ObjectProperties:
-        self._note(Asked("properties", version.bucket, version.key))
+        self._note(StoreRequest("properties", version.bucket, version.key))
         return self._pinned(version).properties
 
     def tags(self, version: ObjectVersion) -> Mapping[str, str]:
-        self._note(Asked("tags", version.bucket, version.key))
+        self._note(StoreRequest("tags", version.bucket, version.key))
         return dict(self._pinned(version).tags)
 
     def tag(self, version: ObjectVersion, name: str, value: str) -> None:
-        self._note(Asked("tag", version.bucket, version.key))
+        self._note(StoreRequest("tag", version.bucket, version.key))
         if version.version_id is None:
             raise NotOffered(untaggable(version))
         self._pinned(version).tags[name] = value
 
     def copy(self, version: ObjectVersion, bucket: str, key: str) -> None:
-        self._note(Asked("copy", version.bucket, version.key))
+        self._note(StoreRequest("copy", version.bucket, version.key))
         found = self._pinned(version)
         if bucket not in self._objects:
             raise BucketGone(f"s3://{bucket}: no such bucket")
@@ -168,7 +168,7 @@ class MemoryStore:
 
     def delete(self, version: ObjectVersion) -> None:
         """Delete the pinned version, for good; nothing happens if it is not there."""
-        self._note(Asked("delete", version.bucket, version.key))
+        self._note(StoreRequest("delete", version.bucket, version.key))
         if version.version_id is None:
             self.require_conditional_deletes(version.bucket, "")
         with self._lock:
@@ -222,7 +222,7 @@ class MemoryStore:
             raise ObjectGone(f"s3://{bucket}/{key}: no such {what}")
         return versions[-1]
 
-    def _note(self, asked: Asked) -> None:
+    def _note(self, asked: StoreRequest) -> None:
         self._counters.count(requests=1)
         with self._lock:
             self.asked.append(asked)
@@ -242,7 +242,7 @@ class Fault:
     calls: frozenset[int] = frozenset()
     touching: tuple[int, int] | None = None
 
-    def hits(self, number: int, asked: Asked) -> bool:
+    def hits(self, number: int, asked: StoreRequest) -> bool:
         """Whether call `number` of its operation fails."""
         if asked.operation != self.operation or (self.calls and number not in self.calls):
             return False
@@ -263,20 +263,20 @@ class FaultyStore:
         self.calls: dict[Operation, int] = dict.fromkeys(get_args(Operation), 0)
 
     def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        self._strike(Asked("head", bucket, key))
+        self._strike(StoreRequest("head", bucket, key))
         return self._store.head(bucket, key, version_id)
 
     def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        kind = self._strike(Asked("read", version.bucket, version.key, start, end))
+        kind = self._strike(StoreRequest("read", version.bucket, version.key, start, end))
         body = self._store.read(version, start, end)
         return body[:-1] if kind == "short" else body
 
-    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
-        self._strike(Asked("list", bucket, prefix))
+    def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
+        self._strike(StoreRequest("list", bucket, prefix))
         yield from self._store.list(bucket, prefix)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        self._strike(Asked("list", bucket, prefix))
+        self._strike(StoreRequest("list", bucket, prefix))
         yield from self._store.pages(bucket, prefix, token=token)
 
     def properties(self, version: ObjectVersion) -> ObjectProperties:
@@ -298,14 +298,14 @@ class FaultyStore:
         changeable(self._store, bucket).require_conditional_deletes(bucket, folder)
 
     def _described(self, operation: Operation, version: ObjectVersion) -> DescribedStore:
-        self._strike(Asked(operation, version.bucket, version.key))
+        self._strike(StoreRequest(operation, version.bucket, version.key))
         return described(self._store, version.uri)
 
     def _changeable(self, operation: Operation, version: ObjectVersion) -> ChangeableStore:
-        self._strike(Asked(operation, version.bucket, version.key))
+        self._strike(StoreRequest(operation, version.bucket, version.key))
         return changeable(self._store, version.uri)
 
-    def _strike(self, asked: Asked) -> FaultKind | None:
+    def _strike(self, asked: StoreRequest) -> FaultKind | None:
         with self._lock:
             self.calls[asked.operation] += 1
             number = self.calls[asked.operation]

@@ -112,7 +112,7 @@ def open_chain(steps: Sequence[Step]) -> Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Excluding:
+class RangeExclusion:
     """Whether the first steps of a chain drop every record whose columns lie within ranges.
 
     Only filters at the start count: they see the columns as they are in the object. Called by
@@ -122,7 +122,7 @@ class Excluding:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, steps: Sequence[Step]) -> "Excluding | None":
+    def of(cls, steps: Sequence[Step]) -> "RangeExclusion | None":
         """Return it for a chain; None: it excludes nothing by columns."""
         leading = tuple(takewhile(_filters_by_columns, steps))
         return cls(leading) if leading else None

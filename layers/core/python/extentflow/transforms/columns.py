@@ -41,8 +41,9 @@ from extentflow.config.column_lists import CASTS, NAMES, RENAMES, Schema, arrow_
 from extentflow.config.specs import TransformSpec
 from extentflow.config.table import key
 from extentflow.config.types import EXACT, TEXT, Kind, choice
-from extentflow.errors import UnsupportedType, shown_bytes
+from extentflow.errors import UnsupportedType
 from extentflow.transforms import NO_KEY, Rows
+from extentflow.wording import shown_bytes
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 

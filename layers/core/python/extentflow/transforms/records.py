@@ -14,8 +14,9 @@ from extentflow.config.column_lists import NAMES
 from extentflow.config.specs import TransformSpec
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, EXACT, TEXT, Kind, illegal_topic
-from extentflow.errors import UnsupportedType, quoted
+from extentflow.errors import UnsupportedType
 from extentflow.transforms import NO_KEY, Rows
+from extentflow.wording import quoted
 
 
 def _dropped(rows: Rows) -> Rows:

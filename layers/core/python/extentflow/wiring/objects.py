@@ -8,13 +8,7 @@ from pathlib import PurePath
 
 from extentflow.config.connector import NOTHING_FOUND, SPLIT_COMPRESSIONS, ConnectorConfig
 from extentflow.config.parsing import parse
-from extentflow.errors import (
-    AccessDenied,
-    Misconfigured,
-    StoreUnavailable,
-    UnsupportedFormat,
-    nearest,
-)
+from extentflow.errors import AccessDenied, Misconfigured, StoreUnavailable, UnsupportedFormat
 from extentflow.formats import Format, open_format
 from extentflow.formats.magic import HEAD_BYTES, SAMPLE_BYTES
 from extentflow.formats.recognition import (
@@ -28,7 +22,7 @@ from extentflow.kafka.settings import problems
 from extentflow.ledger import Ledger, last_stored
 from extentflow.model import Content, Extent, Job, ObjectVersion
 from extentflow.storage import (
-    Listed,
+    ListedObject,
     ObjectProperties,
     ObjectStore,
     Page,
@@ -40,6 +34,7 @@ from extentflow.storage import (
 )
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
+from extentflow.wording import nearest
 
 CACHED_JOBS = 1_024
 PRODUCER = "producer."
@@ -278,7 +273,7 @@ class RotatedStore:
         with self._retry_after_rotation():
             return self._store.read(version, start, end)
 
-    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
         with self._retry_after_rotation():
             yield from self._store.list(bucket, prefix)
 

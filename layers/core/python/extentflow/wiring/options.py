@@ -36,7 +36,7 @@ from extentflow.kafka.settings import Timeouts
 from extentflow.ledger import LedgerOptions
 from extentflow.model import Content, ObjectVersion
 from extentflow.storage import StoreOptions, described, untaggable
-from extentflow.transforms import Chain, Excluding, open_chain
+from extentflow.transforms import Chain, RangeExclusion, open_chain
 
 RAW_COLUMN = "value"
 # What usually compresses to somewhat less than the 1 MiB of a value; more rows in one cost less.
@@ -187,7 +187,7 @@ def format_options(
         select=(*config.select, *config.extracted_columns) if config.select else (),
         charset=config.charset,
         max_record_bytes=config.record_max_bytes,
-        excludes=Excluding.of(config.steps),
+        excludes=RangeExclusion.of(config.steps),
     )
 
 

@@ -9,7 +9,7 @@ from extentflow.config.table import Key, declared
 from extentflow.delivery.dead_letters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.received_letters import DeadLetter
-from extentflow.delivery.redelivery import Opened, Redelivery
+from extentflow.delivery.redelivery import LetterDecoder, Redelivery
 from extentflow.errors import Misconfigured, NotOffered
 from extentflow.kafka import ProducerSettings
 from extentflow.kafka.reading import ConsumedRecord
@@ -93,7 +93,7 @@ class _Opener:
         self._of_jobs = of_jobs
         self._pipeline = lru_cache(CACHED_JOBS)(self._open)
 
-    def open(self, letter: DeadLetter) -> Opened:
+    def open(self, letter: DeadLetter) -> LetterDecoder:
         """Return what a dead letter's record is decoded with. Raises NotOffered and as formats."""
         try:
             ordinal, start, end, location = letter.place
@@ -121,7 +121,7 @@ class _Opener:
         unreadable = self._unreadable(job) if letter.is_row else ""
         client = self._client(job)
         queue = self._queue(job, unit, client.max_batch_bytes)
-        return Opened(extent, location, made, queue, client, unreadable)
+        return LetterDecoder(extent, location, made, queue, client, unreadable)
 
     def _revision_for(self, job: Job) -> tuple[ConnectorConfig, int]:
         """Return the revision under which a job's dead letters are replayed. Raises NotOffered."""

@@ -6,12 +6,13 @@ from pathlib import Path
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
 from extentflow.config.types import illegal_topic
-from extentflow.errors import Misconfigured, quoted
+from extentflow.errors import Misconfigured
 from extentflow.jobs.addresses import S3_SCHEMES, file_path
 from extentflow.storage.local_target import LocalTarget
 from extentflow.storage.s3 import S3Store, S3Target
 from extentflow.storage.targets import FileTarget
 from extentflow.wiring import options
+from extentflow.wording import quoted
 
 # The keys of connectors that say how their store is reached.
 STORE_KEYS = ("aws.s3.", "aws.access.", "aws.secret.", "aws.sts.")

@@ -41,7 +41,7 @@ from extentflow.export.lake.lake_target import (
     Batch,
     Offsets,
     TableState,
-    Written,
+    WriteResult,
     advanced,
     offsets_text,
     read_offsets,
@@ -133,13 +133,13 @@ class IcebergTable:
 
     def write(
         self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
-    ) -> Written:
+    ) -> WriteResult:
         """See `Target`."""
         if state.columns is None:
             # The first record raises SchemaGrown; without one there is nothing to write.
             any_column = from_arrow_schema(pa.schema([("any", pa.int64())]))
             map_in_arrow(records, rows_in_arrow(reader), any_column).count()
-            return Written(state, 0)
+            return WriteResult(state, 0)
         commit, drop = self._prepared(records, reader, state.columns)
         own, is_unknown = uuid4().hex, False
         for attempt in range(ATTEMPTS):
@@ -158,7 +158,7 @@ class IcebergTable:
                         raise self._conflict(found, state, batch) from exc
                     state = replace(state, offsets=found.offsets, version=found.version)
                     continue
-            return Written(self._state(), self._tagged(own))
+            return WriteResult(self._state(), self._tagged(own))
         raise AssertionError("the last attempt returns or raises")
 
     def _prepared(

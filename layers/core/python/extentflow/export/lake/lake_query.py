@@ -44,7 +44,7 @@ from extentflow.export.lake.lake_target import (
     Offsets,
     TableState,
     Target,
-    Written,
+    WriteResult,
     advanced,
     offsets_text,
     read_offsets,
@@ -83,7 +83,7 @@ class LakeTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class LakeBatch:
     """One micro-batch: what was committed to the target. `rows` 0: it had the batch already."""
 
     batch: int
@@ -111,7 +111,7 @@ class LakeService:
         """Let `run` return within seconds; from any thread, or a signal handler."""
         self._stopping.set()
 
-    def run(self, report: Callable[[Delivered], None]) -> None:
+    def run(self, report: Callable[[LakeBatch], None]) -> None:
         """Write the topics until `stop`, or what they hold.
 
         Raises the first error of a micro-batch; Conflict where another query writes the topics.
@@ -152,7 +152,7 @@ class LakeService:
                 " further rows would have nulls; name these, too, or write to another target"
             )
 
-    def _start(self, report: Callable[[Delivered], None]) -> StreamingQuery:
+    def _start(self, report: Callable[[LakeBatch], None]) -> StreamingQuery:
         terms = self._terms
         partitions = {one: self._runtime.broker.end_offsets(one) for one in terms.topics}
         earliest = {one: dict.fromkeys(ends, EARLIEST) for one, ends in partitions.items()}
@@ -220,7 +220,7 @@ class LakeService:
     # -- one micro-batch, in the thread that Spark calls -------------------------------------------
 
     def _deliver(
-        self, records: DataFrame, number: int, report: Callable[[Delivered], None]
+        self, records: DataFrame, number: int, report: Callable[[LakeBatch], None]
     ) -> None:
         began = time.monotonic()
         try:
@@ -239,9 +239,9 @@ class LakeService:
             # overflows the stack on long reports (StreamExecution.scala, PROXY_ERROR).
             raise QueryFailed(f"batch {number} failed") from None
         seconds = time.monotonic() - began
-        report(Delivered(number, rows, seconds, offsets_text(self._state.offsets)))
+        report(LakeBatch(number, rows, seconds, offsets_text(self._state.offsets)))
 
-    def _written(self, records: DataFrame, batch: Batch) -> Written:
+    def _written(self, records: DataFrame, batch: Batch) -> WriteResult:
         """Write a batch; where it has columns that the table lacks, add them and write it again."""
         for _ in range(MOST_GROWTHS):
             values, spark = self._terms.values, self._target.spark

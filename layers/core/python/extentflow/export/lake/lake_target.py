@@ -96,7 +96,7 @@ class TableState:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """The result of a write: the state behind it, and how many rows it added."""
 
     state: TableState
@@ -126,7 +126,7 @@ class Target(Protocol):
 
     def write(
         self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
-    ) -> Written:
+    ) -> WriteResult:
         """Add the rows of Kafka records, and the offsets, in one commit on top of `state`.
 
         `records` has the columns of `rows.KAFKA_COLUMNS`, and only those of `batch`. `reader`

@@ -62,7 +62,7 @@ from extentflow.export.lake.lake_target import (
     Batch,
     Offsets,
     TableState,
-    Written,
+    WriteResult,
     advanced,
     offsets_text,
     read_offsets,
@@ -207,7 +207,7 @@ class ParquetFolder:
 
     def write(
         self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
-    ) -> Written:
+    ) -> WriteResult:
         """See `Target`."""
         number = state.version + 1
         attempt = f"{self.run}-{number}-{uuid4().hex[:8]}"
@@ -235,7 +235,7 @@ class ParquetFolder:
                 " this folder meanwhile; nothing is doubled, end one of the two"
             )
         self._publish(entry)
-        return Written(TableState(state.columns, entry.offsets, number), entry.rows)
+        return WriteResult(TableState(state.columns, entry.offsets, number), entry.rows)
 
     # -- the log -----------------------------------------------------------------------------------
 

@@ -224,7 +224,7 @@ class Null:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedValues:
     """Values of `fixed` bytes: booleans, floats, fixed and what is stored in them."""
 
     arrow: pa.DataType
@@ -258,14 +258,14 @@ class Fixed:
         return raw
 
 
-def _booleans(content: Content, at: Cursors, _: Fixed) -> pa.Array:
+def _booleans(content: Content, at: Cursors, _: FixedValues) -> pa.Array:
     flags = content.bytes[at]
     if len(flags) and flags.max() > 1:
         raise DamagedBlock("a boolean is neither 0 nor 1")
     return pa.array(flags.astype(np.bool_))
 
 
-def _durations(content: Content, at: Cursors, node: Fixed) -> pa.Array:
+def _durations(content: Content, at: Cursors, node: FixedValues) -> pa.Array:
     parts = [content.words[at + 4 * part].astype(np.uint32) for part in range(3)]
     return pa.StructArray.from_arrays([pa.array(p) for p in parts], fields=[*node.arrow])
 
@@ -281,7 +281,7 @@ DURATION = pa.struct(
 
 
 _FIXED: tuple[
-    tuple[Callable[[pa.DataType], bool], Callable[[Content, Cursors, Fixed], pa.Array]], ...
+    tuple[Callable[[pa.DataType], bool], Callable[[Content, Cursors, FixedValues], pa.Array]], ...
 ] = (
     (pa.types.is_boolean, _booleans),
     (pa.types.is_float64, lambda content, at, _: pa.array(content.words[at].view("<f8"))),

@@ -33,13 +33,7 @@ import orjson
 import pyarrow as pa
 
 from extentflow.config.specs import OF_COLUMNS
-from extentflow.errors import (
-    Conflict,
-    CorruptObject,
-    UnsupportedFormat,
-    UnsupportedType,
-    shown_bytes,
-)
+from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, no_rows, row_factor
 from extentflow.formats.avro.avro_columns import (
     DURATION,
@@ -47,7 +41,7 @@ from extentflow.formats.avro.avro_columns import (
     Content,
     DamagedBlock,
     Enum,
-    Fixed,
+    FixedValues,
     Items,
     Node,
     Null,
@@ -61,6 +55,7 @@ from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signatur
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import tail
+from extentflow.wording import shown_bytes
 
 MAGIC = b"Obj\x01"
 MARKER_BYTES = 16
@@ -94,11 +89,11 @@ class _UnsupportedSchemaError(Exception):
 
 _PRIMITIVES: Mapping[str, Node] = {
     "null": Null(),
-    "boolean": Fixed(pa.bool_(), 1),
+    "boolean": FixedValues(pa.bool_(), 1),
     "int": Number(pa.int32(), 32),
     "long": Number(pa.int64(), 64),
-    "float": Fixed(pa.float32(), 4),
-    "double": Fixed(pa.float64(), 8),
+    "float": FixedValues(pa.float32(), 4),
+    "double": FixedValues(pa.float64(), 8),
     "bytes": Bytes(pa.binary()),
     "string": Bytes(pa.string()),
 }
@@ -267,12 +262,12 @@ def _fixed(schema: Mapping[str, Any], path: str) -> Node:
     if not isinstance(size, int) or not 0 <= size < 1 << 31:
         raise _InvalidSchemaError(f"the fixed at column '{path}' has the size {size!r}")
     if logical == "decimal" and (decimal := _decimal(schema, path)) is not None:
-        return Fixed(decimal, size)
+        return FixedValues(decimal, size)
     if (logical, size) == ("uuid", 16):
-        return Fixed(pa.uuid(), size)
+        return FixedValues(pa.uuid(), size)
     if (logical, size) == ("duration", 12):
-        return Fixed(DURATION, size)
-    return Fixed(pa.binary(size), size)
+        return FixedValues(DURATION, size)
+    return FixedValues(pa.binary(size), size)
 
 
 def _decimal(schema: Mapping[str, Any], path: str) -> pa.DataType | None:

@@ -282,7 +282,7 @@ def _check_memory(result: int) -> None:
         raise MemoryError("zlib: no memory for the state of a stream")
 
 
-class _Counted:
+class _CountedPieces:
     """Pieces of a compressed object; `read` is the offset behind the last one."""
 
     def __init__(self, pieces: Iterator[bytes], start: int) -> None:
@@ -306,7 +306,11 @@ def _gunzip_with_points(
     points: ResumePoints,
 ) -> Iterator[bytes]:
     start = points.start or ResumePoint(0, 0)
-    content, state, compressed = start.content, start.state, _Counted(pieces, start.compressed)
+    content, state, compressed = (
+        start.content,
+        start.state,
+        _CountedPieces(pieces, start.compressed),
+    )
     rest = next(compressed, b"")
     # One for all members: some objects have a member per KB.
     out = ctypes.create_string_buffer(step_bytes)

@@ -239,7 +239,7 @@ class FrameSource:
         rest = b""
         for group in range(first, last):
             left, skipped = starts[group + 1] - starts[group], start - contents[group]
-            compressed = _Taken(raw, rest, left)
+            compressed = _LimitedPieces(raw, rest, left)
             for piece in self._group(group, compressed, window_bytes):
                 yield piece[max(0, skipped) :]
                 skipped -= len(piece)
@@ -298,7 +298,7 @@ def _damaged(reason: str) -> CorruptObject:
     )
 
 
-class _Taken:
+class _LimitedPieces:
     """The first `left` bytes of pieces; `rest` is what follows them in the last piece."""
 
     def __init__(self, pieces: Iterator[bytes], rest: bytes, left: int) -> None:

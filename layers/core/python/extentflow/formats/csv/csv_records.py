@@ -404,7 +404,7 @@ class RecordCutter:
         Contiguous `windows` begin with a record and are read no further than necessary. A longer
         record than `max_record_bytes` becomes a bad record without bytes, in a block of its own.
         """
-        pending = _Pending(self.syntax, max_record_bytes, span, places=places)
+        pending = _PendingBytes(self.syntax, max_record_bytes, span, places=places)
         for offset, window in windows:
             yield from pending.add(offset, window)
             if pending.done:
@@ -428,7 +428,7 @@ class RecordCutter:
             start = max(position, start)
             windows = _windows(source, start, end, window_bytes)
         else:
-            around = _RangeAround(source, extent, window_bytes, self.syntax.unit)
+            around = _RangeSurroundings(source, extent, window_bytes, self.syntax.unit)
             windows = _StartSearch(self.syntax, extent, around, max_record_bytes).windows()
         span = (start, end)
         yield from self.cut(windows, max_record_bytes=max_record_bytes, span=lambda: span)
@@ -437,7 +437,7 @@ class RecordCutter:
         self, content: BlockContent, *, window_bytes: int, max_record_bytes: int
     ) -> Iterator[LineBlock]:
         """Yield the records that begin in the content of an extent's blocks."""
-        around = _BlocksAround(content, window_bytes, self.syntax.lines.mark)
+        around = _BlockSurroundings(content, window_bytes, self.syntax.lines.mark)
         if content.position or content.extent.start == 0:
             windows = content.windows(0, window_bytes=window_bytes, most_behind=_UNBOUNDED)
         else:
@@ -458,7 +458,7 @@ def _windows(source: RangeSource, start: int, end: int, window_bytes: int) -> It
         end += len(piece)
 
 
-class _Pending:
+class _PendingBytes:
     """The bytes of records that have not ended yet."""
 
     def __init__(
@@ -607,7 +607,7 @@ def _common_start(without: Indexes, within: Indexes, start: int) -> int:
     return _BEFORE if first and also else _AHEAD
 
 
-class _Around(Protocol):
+class _Surroundings(Protocol):
     """The content of an extent, and what surrounds it."""
 
     @property
@@ -630,7 +630,7 @@ class _Around(Protocol):
 
 
 @dataclass(frozen=True)
-class _RangeAround:
+class _RangeSurroundings:
     source: RangeSource
     extent: Extent
     window_bytes: int
@@ -656,7 +656,7 @@ class _RangeAround:
 
 
 @dataclass(frozen=True)
-class _BlocksAround:
+class _BlockSurroundings:
     content: BlockContent
     window_bytes: int
     mark: bytes
@@ -686,7 +686,7 @@ class _StartSearch:
     """Finds a record's start that does not depend on whether the extent starts within quotes."""
 
     def __init__(
-        self, syntax: RecordSyntax, extent: Extent, around: _Around, max_record_bytes: int
+        self, syntax: RecordSyntax, extent: Extent, around: _Surroundings, max_record_bytes: int
     ) -> None:
         self._syntax, self._extent, self._around = syntax, extent, around
         self._most_back = max_record_bytes + 2 * syntax.multiline_bytes

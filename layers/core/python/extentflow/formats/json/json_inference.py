@@ -34,14 +34,14 @@ _PLAIN = re.compile(r"-?(?P<whole>[0-9]+)(?:\.(?P<fraction>[0-9]+))?")
 
 
 @dataclass(slots=True)
-class _Seen:
+class _MemberSamples:
     """The values of a member in the samples, or of the elements of its arrays."""
 
     booleans: bool = False
     numbers: list[str] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
-    members: dict[str, _Seen] | None = None
-    elements: _Seen | None = None
+    members: dict[str, _MemberSamples] | None = None
+    elements: _MemberSamples | None = None
 
     def add(self, value: Any) -> None:  # noqa: ANN401 - any document
         """Add a parsed value."""
@@ -54,9 +54,9 @@ class _Seen:
         elif isinstance(value, Members):
             self.members = {} if self.members is None else self.members
             for name, member in value:
-                self.members.setdefault(name, _Seen()).add(member)
+                self.members.setdefault(name, _MemberSamples()).add(member)
         elif isinstance(value, list):
-            self.elements = self.elements or _Seen()
+            self.elements = self.elements or _MemberSamples()
             for one in value:
                 self.elements.add(one)
 
@@ -77,7 +77,7 @@ class _Seen:
         return "bool" if self.booleans else type_of(pa.array(self.strings, pa.string()), TIMES)
 
 
-def _written(members: dict[str, _Seen], level: int) -> str:
+def _written(members: dict[str, _MemberSamples], level: int) -> str:
     return JSON_SCHEMA.write(tuple((name, one.type(level)) for name, one in members.items()))
 
 
@@ -105,7 +105,7 @@ def inferred_columns(batches: Iterable[pa.RecordBatch]) -> str:
 
     `value` of each batch has documents; what is no object has no columns.
     """
-    seen = _Seen(members={})
+    seen = _MemberSamples(members={})
     for batch in batches:
         for raw in batch.column("value").to_pylist():
             try:

@@ -25,13 +25,7 @@ import pyarrow.dataset as ds
 from pyarrow import orc
 
 from extentflow.config.specs import OF_COLUMNS
-from extentflow.errors import (
-    Conflict,
-    CorruptObject,
-    UnsupportedFormat,
-    UnsupportedType,
-    shown_bytes,
-)
+from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, no_rows
 from extentflow.formats.arrow_format import require_columns
 from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
@@ -50,6 +44,7 @@ from extentflow.formats.orc.orc_metadata import (
 from extentflow.formats.parquet.prefetch import ObjectFile
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
+from extentflow.wording import shown_bytes
 
 EXTENT_BYTES = 32 << 20
 MAGIC = b"ORC"

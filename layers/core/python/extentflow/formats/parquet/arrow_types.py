@@ -64,7 +64,7 @@ def require_exact(version: ObjectVersion, schema: pa.Schema, metadata: pq.FileMe
                 f" more than {LARGEST_FIXED_BYTES:,}; write it as binary"
             )
     try:
-        Exact.of(schema, metadata)
+        ExactColumns.of(schema, metadata)
     except UnsupportedType as exc:
         raise UnsupportedType(f"{version.uri}: {exc}") from exc
 
@@ -184,7 +184,7 @@ Plan: TypeAlias = tuple[pa.DataType, Convert | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class ExactColumns:
     """Makes what Arrow read exact, in batches with some or all columns of `schema`.
 
     `schema` is that of the converted columns, `decimals` are the columns that have any.
@@ -195,7 +195,7 @@ class Exact:
     decimals: frozenset[str]
 
     @classmethod
-    def of(cls, schema: pa.Schema, metadata: pq.FileMetaData) -> Exact:
+    def of(cls, schema: pa.Schema, metadata: pq.FileMetaData) -> ExactColumns:
         """Return what the columns of a file need. Raises UnsupportedType."""
         leaves = _Leaves(metadata)
         conversions: dict[str, Convert] = {}
@@ -259,7 +259,7 @@ def complete_leaves(metadata: pq.FileMetaData, leaves: Sequence[int]) -> list[in
     if not any("." in metadata.schema.column(leaf).path for leaf in found):
         return sorted(found)
     schema = metadata.schema.to_arrow_schema()
-    converted, end = Exact.of(schema, metadata).conversions, 0
+    converted, end = ExactColumns.of(schema, metadata).conversions, 0
     for column in schema:
         own = range(end, end + _leaf_count(column.type))
         end = own.stop

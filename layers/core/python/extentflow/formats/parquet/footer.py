@@ -22,7 +22,7 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType, shown_bytes
+from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.formats.parquet.arrow_types import require_exact
 from extentflow.formats.parquet.column_keys import (
@@ -36,6 +36,7 @@ from extentflow.formats.parquet.thrift_tree import Struct, read_struct
 from extentflow.model import ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import MAX_READ_BYTES
+from extentflow.wording import shown_bytes
 
 
 def selected_leaves(metadata: pq.FileMetaData, names: Sequence[str]) -> list[int]:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, SECRET, choice
-from extentflow.errors import Conflict, CorruptObject, format_bytes, shown_bytes
+from extentflow.errors import Conflict, CorruptObject
 from extentflow.formats import (
     BadRecord,
     Chunk,
@@ -39,7 +39,7 @@ from extentflow.formats import (
 )
 from extentflow.formats.parquet.arrow_types import (
     BadRows,
-    Exact,
+    ExactColumns,
     bad_int96_rows,
     complete_leaves,
     int96_passes,
@@ -68,6 +68,7 @@ from extentflow.formats.parquet.statistics import column_ranges_of
 from extentflow.formats.parquet.stored_groups import StoredGroups, Stream
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
+from extentflow.wording import format_bytes, shown_bytes
 
 EXTENT_BYTES = 32 << 20
 # Of Arrow's stream per column, for row groups that are larger than a window.
@@ -287,7 +288,7 @@ class _RowGroupReader:
         self._batch_bytes = options.batch_bytes
         row_bytes = max((group.row_bytes for group in groups), default=1)
         self._fitting_rows = max(1, min(FIRST_ROWS, self._batch_bytes // row_bytes))
-        self._exact = Exact.of(self._readers[0].schema, metadata)
+        self._exact = ExactColumns.of(self._readers[0].schema, metadata)
         self.schema = _needed_schema(self._exact.schema, metadata, wanted)
         self._excluded: frozenset[int] = frozenset()
         self._pruning: PagePruning | None = None

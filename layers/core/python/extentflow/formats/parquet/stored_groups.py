@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from extentflow.formats import FormatOptions
-from extentflow.formats.parquet.arrow_types import Exact
+from extentflow.formats.parquet.arrow_types import ExactColumns
 from extentflow.formats.parquet.compact_protocol import I32, I64, LIST, STRUCT
 from extentflow.formats.parquet.footer import MAGIC, ROW_GROUPS, Footer, RowGroup
 from extentflow.formats.parquet.pages import (
@@ -358,7 +358,7 @@ class StoredGroups:
             return None
         schema = metadata.schema.to_arrow_schema()
         stored = StoredFooter.of(footer)
-        if stored is None or Exact.of(schema, metadata).conversions:
+        if stored is None or ExactColumns.of(schema, metadata).conversions:
             return None
         return cls(footer, stored, schema, options.max_record_bytes)
 

@@ -42,7 +42,7 @@ from extentflow.errors import (
 )
 from extentflow.model import ObjectVersion
 from extentflow.retry import RetryPolicy
-from extentflow.storage import Listed, ObjectProperties, Page, StoreOptions, ranges
+from extentflow.storage import ListedObject, ObjectProperties, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
 from extentflow.storage.s3.changes import ObjectChanges
 from extentflow.storage.s3.error_codes import S3Error, bucket_gone
@@ -143,9 +143,9 @@ class S3Store:
         ranges.check_request(version, start, end)
         return self._retry.call(lambda: self._read(version, start, end))
 
-    def list(self, bucket: str, prefix: str = "") -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
         for found in self._listings.keys(bucket, prefix):
-            yield Listed(found.bucket, found.key, found.etag, found.size)
+            yield ListedObject(found.bucket, found.key, found.etag, found.size)
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
         return self._listings.pages(bucket, prefix, token)
