@@ -3,10 +3,10 @@
     python -m tools.sentences            every Markdown and Python file of the tree
     python -m tools.sentences FILE...    only these
 
-A word stands between blanks and has a letter or a digit. Code between backquotes and a value within
-an f-string count as one word each. Code blocks, drawings, tables, quotations and headings are left
-out. Each sentence that is too long is printed as `file:line: words: sentence`; then the exit code
-is 1.
+A word stands between blanks and has a letter or a digit. Code between backquotes, a list of such
+code, and a value within an f-string count as one word each. Left out are code blocks, drawings,
+tables, quotations and headings. Each sentence that is too long is printed as
+`file:line: words: sentence`; then the exit code is 1.
 """
 
 import ast
@@ -23,6 +23,7 @@ LEFT_OUT = ("docs/history.md", "tests/", "bench/")
 _END = re.compile(r"(?<=[^\s.][.!?])[)\"'*_]*\s+")
 _ABBREVIATION = re.compile(r"\b(e\.g|i\.e|etc|vs|cf)\.")
 _CODE = re.compile(r"``[^`]*``|`[^`]*`")
+_LIST_OF_CODE = re.compile(r"`code`(?:, `code`){2,}(?:,? (?:and|or) `code`)?")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s+(?=\S)")
 # A line of a docstring's section, such as `    ObjectGone: the version does not exist.`
@@ -47,8 +48,8 @@ def main(names: list[str]) -> int:
 
 def find_long_sentences(text: str) -> list[tuple[int, str]]:
     """Return the sentences above the limit, each with its number of words."""
-    plain = _LINK.sub(r"\1", _CODE.sub("`code`", " ".join(text.split())))
-    sentences = _END.split(_ABBREVIATION.sub(r"\1", plain))
+    plain = _LIST_OF_CODE.sub("`code`", _CODE.sub("`code`", " ".join(text.split())))
+    sentences = _END.split(_ABBREVIATION.sub(r"\1", _LINK.sub(r"\1", plain)))
     counted = [(_count_words(sentence), sentence) for sentence in sentences]
     return [one for one in counted if one[0] > MOST_WORDS]
 

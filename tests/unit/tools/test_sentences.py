@@ -43,6 +43,13 @@ def test_code_is_one_word_and_a_link_is_its_text() -> None:
     assert find_long_sentences(text) == []
 
 
+def test_a_list_of_code_is_one_word() -> None:
+    keys = ", ".join(["`a.b`"] * 40)
+
+    assert find_long_sentences(f"Refused are {keys} and `c`.") == []
+    assert len(find_long_sentences("`a` and " * 20)) == 1
+
+
 def test_paragraphs_and_items_of_a_page_have_their_first_line() -> None:
     page = "# Title\n\nOne\ntwo.\n\n- item\n  goes on\n- next\n\n1. first\n"
 
