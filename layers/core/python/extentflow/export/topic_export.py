@@ -23,7 +23,7 @@ from extentflow.export.partition_files import (
 from extentflow.export.topic_source import RecordSource
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.retry import Clock
-from extentflow.storage.targets import FileTarget
+from extentflow.storage.folders import Folder
 
 # Publishing waits for disks and servers, while further values are fetched.
 PUBLISHING_THREADS: Final = 4
@@ -42,7 +42,7 @@ class Ingestion:
 
     topic: str
     source: RecordSource
-    target: FileTarget
+    target: Folder
     options: IngestOptions
     stop: Callable[[], bool]
     clock: Clock = field(default_factory=Clock)
@@ -67,8 +67,9 @@ class Ingestion:
             writer = secrets.token_hex(8)
 
             def files(partition: int, resumed: ResumePosition) -> PartitionFiles:
+                folder = self._folder(partition)
                 return PartitionFiles(
-                    self.topic, partition, self.target, self.options, pool.submit, writer, resumed
+                    self.topic, partition, folder, self.options, pool.submit, writer, resumed
                 )
 
             try:
@@ -84,12 +85,15 @@ class Ingestion:
                 for one in self._files.values():
                     one.drop()
 
+    def _folder(self, partition: int) -> Folder:
+        return self.target.below(folder_of(self.topic, partition))
+
     def _begin(self, files: Callable[[int, ResumePosition], PartitionFiles]) -> None:
         """Assign the partitions that are new, each where its files end."""
         begins: dict[int, int] = {}
         for partition in range(len(self._files), self.source.partitions()):
             low, high = self.source.watermarks(partition)
-            resumed = resume(self.target, folder_of(self.topic, partition))
+            resumed = resume(self._folder(partition))
             begins[partition] = begin = self._checked(partition, resumed, low, high)
             self._files[partition] = files(partition, resumed)
             if not self.options.once or begin < high:
@@ -101,7 +105,7 @@ class Ingestion:
         """Return the offset from which on a partition is read."""
         claim, offset = resumed.claim, resumed.offset
         where = f"topic {self.topic}[{partition}]"
-        files = self.target.uri(folder_of(self.topic, partition))
+        files = self._folder(partition).uri()
         if offset > high:
             raise Misconfigured(
                 f"{where} ends at offset {high}, and {files} has files up to {offset - 1}: the"
@@ -120,7 +124,7 @@ class Ingestion:
     def _gap(self, partition: int, offset: int, low: int) -> Misconfigured:
         return Misconfigured(
             f"topic {self.topic}[{partition}]: retention deleted the offsets {offset} to {low - 1}"
-            f" before they were written to {self.target.uri(folder_of(self.topic, partition))};"
+            f" before they were written to {self._folder(partition).uri()};"
             f" --accept-gap continues without them, from {low} on"
         )
 

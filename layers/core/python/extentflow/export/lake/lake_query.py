@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -54,7 +54,6 @@ from extentflow.formats.json.json_arrays import delivered_type
 from extentflow.formats.parquet.column_keys import KeyService
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.kafka.record_headers import by_name
-from extentflow.wiring import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +81,29 @@ class LakeTerms:
     arrow_records: int = 16
 
 
+class ReadableTopics(Protocol):
+    """What the driver asks of topics; see `kafka.broker.KafkaBroker`."""
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """Return the end of each partition."""
+        ...
+
+    def read_from(
+        self, topic: str, begin: Mapping[int, int], *, end: Mapping[int, int], group: str
+    ) -> Iterator[list[ConsumedRecord]]:
+        """Yield the committed records of the partitions of `begin`, up to `end`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCluster:
+    """The cluster that a query reads; the driver reads the newest values as `group`."""
+
+    bootstrap_servers: str
+    group: str
+    topics: ReadableTopics
+
+
 @dataclass(frozen=True, slots=True)
 class LakeBatch:
     """One micro-batch: what was committed to the target. `rows` 0: it had the batch already."""
@@ -96,12 +118,12 @@ class LakeService:
     """Runs one query until it ends or is stopped."""
 
     def __init__(
-        self, spark: SparkSession, target: Target, terms: LakeTerms, runtime: Runtime
+        self, spark: SparkSession, target: Target, terms: LakeTerms, cluster: LakeCluster
     ) -> None:
         self._spark = spark
         self._target = target
         self._terms = terms
-        self._runtime = runtime
+        self._cluster = cluster
         self._stopping = threading.Event()
         self._failure: ExtentflowError | None = None
         self._delivered = False
@@ -131,7 +153,7 @@ class LakeService:
     def _create(self) -> None:
         """Create the table with the columns of the newest values and of --schema, if any."""
         values, spark = self._terms.values, self._target.spark
-        columns = newest_columns(self._runtime, self._terms.topics, values, spark=spark)
+        columns = newest_columns(self._cluster, self._terms.topics, values, spark=spark)
         if values.schema is not None:
             documents = declared_columns(values, spark=spark)
             columns = merged(columns or documents, documents, "--schema")
@@ -154,12 +176,12 @@ class LakeService:
 
     def _start(self, report: Callable[[LakeBatch], None]) -> StreamingQuery:
         terms = self._terms
-        partitions = {one: self._runtime.broker.end_offsets(one) for one in terms.topics}
+        partitions = {one: self._cluster.topics.end_offsets(one) for one in terms.topics}
         earliest = {one: dict.fromkeys(ends, EARLIEST) for one, ends in partitions.items()}
         held = {one: self._state.offsets.get(one, {}) for one in terms.topics}
         self._require_same_topics(held, partitions)
         options = {
-            "kafka.bootstrap.servers": self._runtime.settings.bootstrap_servers,
+            "kafka.bootstrap.servers": self._cluster.bootstrap_servers,
             **terms.kafka,
             "kafka.isolation.level": "read_committed",
             "subscribe": ",".join(terms.topics),
@@ -301,7 +323,7 @@ def declared_columns(values: ValueOptions, *, spark: bool) -> pa.Schema:
 
 
 def newest_columns(
-    runtime: Runtime, topics: Iterable[str], values: ValueOptions, *, spark: bool
+    cluster: LakeCluster, topics: Iterable[str], values: ValueOptions, *, spark: bool
 ) -> pa.Schema | None:
     """Return the columns of the newest values of each topic, merged; None: they state none.
 
@@ -314,7 +336,7 @@ def newest_columns(
     keys = values.open_keys()
     groups: dict[str, str] = {}
     for topic in topics:
-        for record in _newest_records(runtime, topic):
+        for record in _newest_records(cluster, topic):
             where = f"topic {topic}[{record.partition}] offset {record.offset}"
             with located(where):
                 known, schema = _columns_of(record, values, keys)
@@ -350,13 +372,12 @@ def _columns_of(
     return pa.schema(columns), found.label
 
 
-def _newest_records(runtime: Runtime, topic: str) -> list[ConsumedRecord]:
+def _newest_records(cluster: LakeCluster, topic: str) -> list[ConsumedRecord]:
     """Return the newest record of each partition, where it is among its last offsets."""
-    ends = runtime.broker.end_offsets(topic)
+    ends = cluster.topics.end_offsets(topic)
     begin = {one: max(0, end - NEWEST) for one, end in ends.items()}
-    group = f"{runtime.settings.app_id}.lake"
     newest: dict[int, ConsumedRecord] = {}
-    for records in runtime.broker.read_from(topic, begin, end=ends, group=group):
+    for records in cluster.topics.read_from(topic, begin, end=ends, group=cluster.group):
         newest.update({one.partition: one for one in records})
     return list(newest.values())
 
