@@ -1,7 +1,7 @@
 """`extentflow run ADDRESS --topic TOPIC`: a connector of the command, its topic, its second run."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
 from extentflow.cli import app, output, run_command_line
 from extentflow.cli import run_commands as runs
+from extentflow.cli.option_groups import ServerOptions
 from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Job, JobState
 from extentflow.services.runs import AGAIN, RunControl, Runs
@@ -31,10 +32,10 @@ class Line:
     captured: pytest.CaptureFixture[str]
     runtime: MemoryRuntime = field(default_factory=MemoryRuntime)
     engines: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    given: Mapping[str, str] | None = None
+    given: ServerOptions | None = None
     said: str = ""
 
-    def open_runs(self, given: Mapping[str, str] | None = None) -> Runs:
+    def open_runs(self, given: ServerOptions | None = None) -> Runs:
         self.given = given
         return Runs(self.runtime, RunControl(notify=output.note), self._opened)
 
@@ -68,7 +69,7 @@ def test_one_command_delivers_with_a_connector_that_it_shows(line: Line) -> None
 
     assert code == 0
     assert line.delivered == [b"abc", b"abc"]
-    assert line.given == {"bootstrap.servers": "localhost:9092"}
+    assert line.given == ServerOptions(bootstrap_servers="localhost:9092")
     assert line.engines[0][0] == "inline"
     connector, by, *_ = line.said.splitlines()
     assert connector == (

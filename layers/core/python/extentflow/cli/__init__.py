@@ -34,6 +34,8 @@ DEBUG = "--debug"
 NO_BROKERS = "bootstrap.servers: missing"
 # In what a ledger reports that does not exist.
 INIT = "`extentflow init` creates it"
+# The commands of the application take it over.
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 Connector = Annotated[
@@ -101,7 +103,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"max_content_width": 120},
+    context_settings=HELP,
 )
 
 
@@ -135,7 +137,7 @@ def main() -> None:
 def run_alone(command: Callable[..., None]) -> None:
     """Run a command without its name, for spark-submit, and exit."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command()(command)
+    alone.command(context_settings=HELP)(command)
     sys.exit(run_command_line(alone))
 
 

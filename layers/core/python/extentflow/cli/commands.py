@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from extentflow import plugins
+from extentflow.cli import output
 from extentflow.errors import Misconfigured
 from extentflow.plugins import Registry
 
@@ -123,6 +124,10 @@ COMMANDS = {
     ),
 }
 
+# Spellings of the release before, and the command that each is now: a command, with an option of
+# it that is left out. They go with the next release.
+FORMER: dict[tuple[str, ...], str] = {}
+
 
 def starting_local_stack() -> str:
     """Return the command that starts the local stack, with the way to it where it is missing."""
@@ -189,7 +194,11 @@ class CommandLine(TyperGroup):
     def resolve_command(
         self, ctx: "Context", args: list[str]
     ) -> "tuple[str | None, Command | None, list[str]]":
-        """Return the command that the first word names, as typer; say which are of a checkout."""
+        """Return the command that the first word names, as typer; accept former spellings.
+
+        The error for a command of the local stack names the checkout.
+        """
+        args = _in_new_words(args)
         name = args[0]
         if name in CHECKOUT_COMMANDS and self.get_command(ctx, name) is None:
             raise Misconfigured(
@@ -207,6 +216,16 @@ class CommandLine(TyperGroup):
                         " the name of another one; rename it, or uninstall its package"
                     )
                 self.add_command(_as_listed(command), name)
+
+
+def _in_new_words(args: list[str]) -> list[str]:
+    """Return a command line without a spelling of `FORMER`, with a hint to the new one."""
+    for (command, *options), name in FORMER.items():
+        if command == args[0] and all(option in args for option in options):
+            former = " ".join((command, *options))
+            output.note(f"`extentflow {former}` is now `extentflow {name}`; use the new name")
+            return [name, *(word for word in args[1:] if word not in options)]
+    return args
 
 
 def _as_listed(command: "Command") -> "Command":

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from operator import attrgetter
@@ -15,6 +15,7 @@ from typer import Argument, Option
 from extentflow.cli import output
 from extentflow.cli.dead_letter_commands import replay_letters
 from extentflow.cli.job_commands import redrive
+from extentflow.cli.option_groups import ServerOptions
 from extentflow.cli.output import INCOMPLETE, AsJson, Cores, EngineName, Master, counted, size
 from extentflow.cli.reports import SHOWN_JOBS, by_state, show
 from extentflow.errors import Misconfigured
@@ -299,7 +300,7 @@ def run(
         raise Misconfigured("--failed goes without --again, and with --engine spark or inline")
     if made is not None and choice.name == EMR and not save:
         raise Misconfigured("--engine emr reads a stored connector: add --save to store it")
-    runs = _runs({} if servers is None else {"bootstrap.servers": servers})
+    runs = _runs(ServerOptions(bootstrap_servers=servers))
     where = runs.runtime.ledger_address
     if not where.chosen and where.path.exists():  # else its creation is reported
         output.note(f"ledger {where.path}, because no setting names one")
@@ -508,12 +509,12 @@ def ingest(
     run(addresses, connector=connector, master=SUBMITTED, again=again, as_json=as_json)
 
 
-def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> "Runs":
+def _runs(servers: ServerOptions = ServerOptions(), *, creates: bool = True) -> "Runs":  # noqa: B008 - frozen
     from extentflow.cli.opening import open_runtime
     from extentflow.cli.progress import RunProgress, signals_stop
     from extentflow.services.runs import RunControl, Runs, committed_records
 
-    runtime = open_runtime(given, creates=creates)
+    runtime = open_runtime(servers, creates=creates)
     progress = RunProgress(output.err, partial(committed_records, runtime))
     control = RunControl(
         lambda: progress, signals_stop, output.note, progress.on_step, progress.counting

@@ -44,6 +44,8 @@ FOREIGN_VARIABLES = ("EXTENTFLOW_IVY_SETTINGS", CONFIG_VARIABLE)
 SETTINGS_FILES = ("extentflow.yaml", "extentflow.properties")
 FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 
+# Settings that options of commands replace.
+OPTIONS = {"bootstrap.servers": "--bootstrap-servers", "ledger.url": "--ledger"}
 OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 
@@ -255,8 +257,10 @@ def load(
         else:
             problems.append(f"{plain(found)}: no such setting; {nearest(found, known)}")
     for name, text in (given or {}).items():
+        for other in OF_DYNAMODB if name == "ledger.url" else ():
+            config.pop(other, None)
         config[name] = text
-        labels[name] = f"--{name.replace('.', '-')}"
+        labels[name] = OPTIONS[name]
     try:
         settings = with_ledger(WorkerSettings.from_map(config, labels=labels), environ)
     except Misconfigured as exc:
