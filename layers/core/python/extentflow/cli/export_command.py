@@ -1,4 +1,4 @@
-"""`extentflow ingest`: columnar values of a topic as Parquet or Arrow files, in a folder or S3."""
+"""`extentflow export`: columnar values of a topic as Parquet or Arrow files, in a folder or S3."""
 
 import threading
 from dataclasses import asdict
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from extentflow.cli import output
+from extentflow.cli.option_groups import StoreSettings
 from extentflow.cli.output import AsJson
 
 if TYPE_CHECKING:
-    from extentflow.export.partition_files import IngestedFile
+    from extentflow.export.partition_files import ExportedFile
 
 Name = Annotated[str, Argument(metavar="TOPIC", help="The topic, with columnar values.")]
 Where = Annotated[
@@ -33,18 +34,9 @@ AcceptGap = Annotated[
     bool,
     Option("--accept-gap", help="Continue behind records that were deleted before they were read."),
 ]
-Settings = Annotated[
-    list[str] | None,
-    Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="How S3 is reached, as keys of connectors: aws.s3.endpoint, aws.s3.region and others;"
-        " repeatable.",
-    ),
-]
 
 
-def ingest(
+def export(
     topic: Name,
     *,
     to: Where,
@@ -52,7 +44,7 @@ def ingest(
     file_seconds: FileSeconds = 60.0,
     once: Once = False,
     accept_gap: AcceptGap = False,
-    settings: Settings = None,
+    settings: StoreSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the columnar values of a topic into Parquet or Arrow files, each record once.
@@ -66,28 +58,28 @@ def ingest(
     from extentflow.cli.progress import signals_stop
     from extentflow.config.types import SIZE
     from extentflow.errors import Misconfigured
-    from extentflow.export.partition_files import IngestOptions
+    from extentflow.export.partition_files import ExportOptions
     from extentflow.services.addressed import parse_settings
-    from extentflow.services.exports import Ingestions
+    from extentflow.services.exports import Exports
 
     try:
         most_bytes = SIZE.read(file_bytes)
     except ValueError as exc:
         raise Misconfigured(f"--file-bytes {file_bytes}: {exc}") from exc
-    options = IngestOptions(
+    options = ExportOptions(
         bytes=most_bytes, seconds=file_seconds, once=once, accept_gap=accept_gap
     )
     given = parse_settings(settings or ())
-    ingestions = Ingestions(open_runtime(creates=False), output.note)
+    exporteds = Exports(open_runtime(creates=False), output.note)
     ended, files, rows = threading.Event(), 0, 0
     with signals_stop(ended.set, "stopping: publishing the open files"):
-        for found in ingestions.run(topic, to, options, stop=ended.is_set, settings=given):
+        for found in exporteds.run(topic, to, options, stop=ended.is_set, settings=given):
             files, rows = files + 1, rows + found.rows
             output.say(output.json_text(asdict(found)) if as_json else _line(found))
     output.note(f"{output.counted(files, 'file')} with {output.counted(rows, 'row')}")
 
 
-def _line(file: "IngestedFile") -> str:
+def _line(file: "ExportedFile") -> str:
     facts = (
         output.counted(file.rows, "row"),
         output.counted(file.values, "value"),

@@ -21,7 +21,6 @@ from extentflow.config.connector import (
     ConnectorConfig,
     key_converters,
 )
-from extentflow.config.store_access import access_problems
 from extentflow.config.specs import (
     CONVERTERS,
     FORMATS,
@@ -32,6 +31,7 @@ from extentflow.config.specs import (
     FormatSpec,
 )
 from extentflow.config.steps import Step, read_steps
+from extentflow.config.store_access import access_problems
 from extentflow.config.table import Key, KeyCondition, ParsedKeys, Table, declared
 from extentflow.config.worker import TABLE as SETTINGS
 from extentflow.config.worker import variable

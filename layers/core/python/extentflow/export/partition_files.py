@@ -39,7 +39,7 @@ _SHOWN_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngestOptions:
+class ExportOptions:
     """How files are cut, and when reading ends.
 
     A file is closed before it would have more than `bytes`, and without `once` when its first value
@@ -54,7 +54,7 @@ class IngestOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestedFile:
+class ExportedFile:
     """A file that was published: the records `[first, last]` of a partition."""
 
     uri: str
@@ -193,9 +193,9 @@ class _Publication:
     claim: Claim
     is_adopted: bool
     spool: Spool
-    file: IngestedFile
+    file: ExportedFile
 
-    def run(self) -> IngestedFile:
+    def run(self) -> ExportedFile:
         """Publish the file, and return it. Raises Conflict for another process."""
         with closing(self.spool):
             if not self.is_adopted:
@@ -215,7 +215,7 @@ class _Publication:
 
     def _not_alone(self, where: str) -> Conflict:
         return Conflict(
-            f"{where} was written by another process, which ingests the same partition; nothing is"
+            f"{where} was written by another process, which exports the same partition; nothing is"
             " written twice: stop one of them, or give it another target, and start again"
         )
 
@@ -230,14 +230,14 @@ class PartitionFiles:
     topic: str
     partition: int
     folder: Folder
-    options: IngestOptions
-    submit: Callable[[Callable[[], IngestedFile]], "Future[IngestedFile]"]
+    options: ExportOptions
+    submit: Callable[[Callable[[], ExportedFile]], "Future[ExportedFile]"]
     writer: str
     resumed: ResumePosition
     _open: _OpenFile | None = field(default=None, init=False)
-    _running: "Future[IngestedFile] | None" = field(default=None, init=False)
+    _running: "Future[ExportedFile] | None" = field(default=None, init=False)
 
-    def append(self, record: ConsumedRecord, now: float) -> Iterator[IngestedFile]:
+    def append(self, record: ConsumedRecord, now: float) -> Iterator[ExportedFile]:
         """Append a record's value; yield files that are published by now.
 
         Raises as `stored_value` and `_Publication.run`.
@@ -251,15 +251,13 @@ class PartitionFiles:
         elif self._open is not None and self._must_close(self._open, value):
             yield from self.close()
         if self._open is None:
-            self._open = _OpenFile(
-                join_from(value), self.folder.spool(), opened=now, first=offset
-            )
+            self._open = _OpenFile(join_from(value), self.folder.spool(), opened=now, first=offset)
             self._open.write(self._open.joined.begin())
         self._open.append(value, offset)
         if claim is not None and offset == claim.last:
             yield from self.close()
 
-    def close_old(self, now: float) -> Iterator[IngestedFile]:
+    def close_old(self, now: float) -> Iterator[ExportedFile]:
         """Close the file if it is old; yield files that are published by now."""
         if (
             self._open is not None
@@ -270,7 +268,7 @@ class PartitionFiles:
         if self._running is not None and self._running.done():
             yield from self.published()
 
-    def close(self) -> Iterator[IngestedFile]:
+    def close(self) -> Iterator[ExportedFile]:
         """Publish the open file in the background; yield the one before it."""
         opened, claim, position = self._open, self.resumed.claim, self.resumed.offset
         if opened is None or (claim is not None and opened.last < claim.last):
@@ -284,7 +282,7 @@ class PartitionFiles:
             claim or Claim(opened.first, opened.last, self.writer),
             claim is not None,
             opened.spool,
-            IngestedFile(
+            ExportedFile(
                 self.folder.uri(name),
                 self.partition,
                 opened.first,
@@ -297,7 +295,7 @@ class PartitionFiles:
         self._open, self.resumed = None, ResumePosition(opened.last + 1)
         self._running = self.submit(publication.run)
 
-    def published(self) -> Iterator[IngestedFile]:
+    def published(self) -> Iterator[ExportedFile]:
         """Wait for the publication that runs; yield its file. Raises as `_Publication.run`."""
         running, self._running = self._running, None
         if running is not None:

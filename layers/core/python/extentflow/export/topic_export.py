@@ -12,8 +12,8 @@ from typing import Final
 
 from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured, SinkUnavailable
 from extentflow.export.partition_files import (
-    IngestedFile,
-    IngestOptions,
+    ExportedFile,
+    ExportOptions,
     PartitionFiles,
     ResumePosition,
     claim_name,
@@ -34,7 +34,7 @@ IDLE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class Ingestion:
+class TopicExport:
     """Reads a topic and writes its files. `stop` returns whether reading is to end early.
 
     Used by one thread; publishes on `threads` others.
@@ -43,14 +43,14 @@ class Ingestion:
     topic: str
     source: RecordSource
     target: Folder
-    options: IngestOptions
+    options: ExportOptions
     stop: Callable[[], bool]
     clock: Clock = field(default_factory=Clock)
     threads: int = PUBLISHING_THREADS
     _files: dict[int, PartitionFiles] = field(default_factory=dict, init=False)
     _ends: dict[int, int] = field(default_factory=dict, init=False)
 
-    def run(self) -> Iterator[IngestedFile]:
+    def run(self) -> Iterator[ExportedFile]:
         """Yield the files as they are published, until the end or `stop`.
 
         At the end all files are closed. Where a value is corrupt, the values before it are
@@ -130,7 +130,7 @@ class Ingestion:
 
     def _read(
         self, files: Callable[[int, ResumePosition], PartitionFiles]
-    ) -> Iterator[IngestedFile]:
+    ) -> Iterator[ExportedFile]:
         refreshed = arrived = self.clock.monotonic()
         while not self.stop() and (self._ends or not self.options.once):
             polled = self.source.poll()
@@ -156,7 +156,7 @@ class Ingestion:
                 refreshed = now
                 self._begin(files)
 
-    def _append(self, record: ConsumedRecord, now: float) -> Iterator[IngestedFile]:
+    def _append(self, record: ConsumedRecord, now: float) -> Iterator[ExportedFile]:
         end = self._ends.get(record.partition, 0)
         if self.options.once and record.offset >= end:
             self._ends.pop(record.partition, None)
@@ -165,7 +165,7 @@ class Ingestion:
         if self.options.once and record.offset + 1 >= end:
             self._ends.pop(record.partition, None)
 
-    def _continue_behind_gap(self, partition: int) -> Iterator[IngestedFile]:
+    def _continue_behind_gap(self, partition: int) -> Iterator[ExportedFile]:
         """Close the file before records that were deleted while this run was behind."""
         files = self._files[partition]
         yield from files.close()
@@ -175,7 +175,7 @@ class Ingestion:
             raise self._gap(partition, files.resumed.offset, low)
         self.source.assign(partition, low)
 
-    def _close_all(self) -> Iterator[IngestedFile]:
+    def _close_all(self) -> Iterator[ExportedFile]:
         for one in self._files.values():
             yield from one.close()
         for one in self._files.values():

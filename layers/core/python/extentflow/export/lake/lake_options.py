@@ -14,7 +14,11 @@ from extentflow.formats.parquet.column_keys import KeyService
 
 
 class ValueAccess(Protocol):
-    """Opens keys and registries in any process, and reads their secrets there; hashable."""
+    """Opens keys and registries in any process, and reads their secrets there."""
+
+    def __hash__(self) -> int:
+        """Return the same in all copies, because what is opened is cached."""
+        ...
 
     def keys(self, reference: str) -> KeyService:
         """Return what decrypts columns. Raises Misconfigured without the text."""

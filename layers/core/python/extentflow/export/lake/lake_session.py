@@ -76,9 +76,9 @@ class LakeAddress:
                 f"--set {', '.join(self.store)}: Spark's settings of --catalog state how its store"
                 " is reached"
             )
-        if self.table is not None and (other := self.store.keys() - _JAVA_KEYS):
+        if self.table is not None and (keys := self.store.keys() - _JAVA_KEYS):
             problems.append(
-                f"--set {', '.join(sorted(other))}: not with --table, whose metadata Java writes;"
+                f"--set {', '.join(sorted(keys))}: not with --table, whose metadata Java writes;"
                 f" only {', '.join(_JAVA_KEYS)}"
             )
         if self.table is None:

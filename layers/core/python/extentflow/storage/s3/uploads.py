@@ -19,8 +19,8 @@ from extentflow.errors import (
     Retryable,
 )
 from extentflow.retry import RetryPolicy
-from extentflow.storage.s3.error_codes import Unsupported
 from extentflow.storage.folders import PROBE, other_bytes
+from extentflow.storage.s3.error_codes import Unsupported
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
