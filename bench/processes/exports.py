@@ -21,8 +21,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from bench.process import serve
 from extentflow.export.partition_files import FILE_BYTES, ExportOptions
-from extentflow.export.topic_export import PUBLISHING_THREADS
-from extentflow.export.topic_source import FETCH, POLL_RECORDS, POLL_SECONDS
+from extentflow.export.topic_export import FETCH, POLL_RECORDS, POLL_SECONDS, PUBLISHING_THREADS
 from extentflow.services.exports import Exports
 from extentflow.wiring import Runtime
 

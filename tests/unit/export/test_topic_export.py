@@ -15,8 +15,7 @@ from tests.support.columnar_records import as_parquet, columnar, numbers
 from extentflow.errors import Conflict, CorruptRecord, Misconfigured
 from extentflow.export.partition_files import Claim, ExportedFile, ExportOptions, claim_name
 from extentflow.export.topic_export import TopicExport
-from extentflow.export.topic_source import PolledRecords
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord, Place, PolledRecords
 from extentflow.retry import Clock
 from extentflow.testing.folders import MemoryFolder
 
@@ -37,30 +36,32 @@ class ListedSource:
     _reading: dict[int, int] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
 
-    def partitions(self) -> int:
+    def partitions(self, _topic: str) -> int:
         return len(self.records)
 
-    def watermarks(self, partition: int) -> tuple[int, int]:
+    def watermarks(self, place: Place) -> tuple[int, int]:
+        partition = place[1]
         found = self.records[partition]
         return self.lows.get(partition, 0), found[-1].offset + 1 if found else 0
 
-    def assign(self, partition: int, begin: int) -> None:
+    def read_from(self, place: Place, begin: int) -> None:
+        partition = place[1]
         self._reading[partition] = begin
         self._ended.discard(partition)
 
-    def poll(self) -> PolledRecords:
+    def poll(self, _most: int, _seconds: float) -> PolledRecords:
         found = PolledRecords()
         for partition, begin in sorted(self._reading.items()):
             if begin < self.lows.get(partition, 0):
-                found.lost.add(partition)
+                found.lost.add(("orders", partition))
                 continue
             behind = [one for one in self.records[partition] if one.offset >= begin]
-            found.records += behind[: self.at_once]
+            found.records += [(("orders", partition), one) for one in behind[: self.at_once]]
             if behind:
                 self._reading[partition] = behind[: self.at_once][-1].offset + 1
             if len(behind) <= self.at_once and partition not in self._ended:
                 self._ended.add(partition)
-                found.ended.add(partition)
+                found.ended["orders", partition] = self.watermarks(("orders", partition))[1]
         return found
 
 
@@ -270,8 +271,8 @@ def test_records_that_are_deleted_during_a_run_are_an_error_and_end_a_file() -> 
         found = ListedSource({0: records})
         original = found.poll
 
-        def poll() -> PolledRecords:
-            polled = original()
+        def poll(_most: int, _seconds: float) -> PolledRecords:
+            polled = original(_most, _seconds)
             found.lows[0] = 5
             return polled
 

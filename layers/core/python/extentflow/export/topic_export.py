@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured, SinkUnavailable
 from extentflow.export.partition_files import (
@@ -20,8 +20,7 @@ from extentflow.export.partition_files import (
     folder_of,
     resume,
 )
-from extentflow.export.topic_source import RecordSource
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord, Place, PolledRecords
 from extentflow.retry import Clock
 from extentflow.storage.folders import Folder
 
@@ -31,6 +30,37 @@ PUBLISHING_THREADS: Final = 4
 REFRESH_SECONDS: Final = 60.0
 # After so long without a record, a run with an end gives up.
 IDLE_SECONDS: Final = 60.0
+
+
+POLL_RECORDS: Final = 32
+POLL_SECONDS: Final = 0.02
+# A fetch takes several values, which have about a megabyte. Brokers report the end of a partition
+# when they have waited for more: half a second by default.
+FETCH: Final = {
+    "fetch.message.max.bytes": "8388608",
+    "fetch.wait.max.ms": "50",
+    "auto.offset.reset": "error",
+}
+
+
+class RecordSource(Protocol):
+    """Committed records; see `kafka.reading.RecordReader`, whose settings begin with FETCH."""
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has now."""
+        ...
+
+    def watermarks(self, place: Place) -> tuple[int, int]:
+        """Return the first offset that a partition has, and the one behind its last."""
+        ...
+
+    def read_from(self, place: Place, begin: int) -> None:
+        """Read a partition from an offset on, also one that is read already."""
+        ...
+
+    def poll(self, most: int, seconds: float) -> PolledRecords:
+        """Return at most so many records, after so long a wait."""
+        ...
 
 
 @dataclass(slots=True)
@@ -91,15 +121,15 @@ class TopicExport:
     def _begin(self, files: Callable[[int, ResumePosition], PartitionFiles]) -> None:
         """Assign the partitions that are new, each where its files end."""
         begins: dict[int, int] = {}
-        for partition in range(len(self._files), self.source.partitions()):
-            low, high = self.source.watermarks(partition)
+        for partition in range(len(self._files), self.source.partitions(self.topic)):
+            low, high = self.source.watermarks((self.topic, partition))
             resumed = resume(self._folder(partition))
             begins[partition] = begin = self._checked(partition, resumed, low, high)
             self._files[partition] = files(partition, resumed)
             if not self.options.once or begin < high:
                 self._ends[partition] = high
         for partition in self._ends.keys() & begins.keys():
-            self.source.assign(partition, begins[partition])
+            self.source.read_from((self.topic, partition), begins[partition])
 
     def _checked(self, partition: int, resumed: ResumePosition, low: int, high: int) -> int:
         """Return the offset from which on a partition is read."""
@@ -133,14 +163,14 @@ class TopicExport:
     ) -> Iterator[ExportedFile]:
         refreshed = arrived = self.clock.monotonic()
         while not self.stop() and (self._ends or not self.options.once):
-            polled = self.source.poll()
+            polled = self.source.poll(POLL_RECORDS, POLL_SECONDS)
             now = self.clock.monotonic()
-            for record in polled.records:
+            for _, record in polled.records:
                 yield from self._append(record, now)
-            for partition in polled.lost:
+            for _, partition in polled.lost:
                 yield from self._continue_behind_gap(partition)
             if self.options.once:
-                for partition in polled.ended:
+                for _, partition in polled.ended:
                     self._ends.pop(partition, None)
                 if polled.records or polled.ended:
                     arrived = now
@@ -170,10 +200,11 @@ class TopicExport:
         files = self._files[partition]
         yield from files.close()
         yield from files.published()
-        low, _ = self.source.watermarks(partition)
+        place = self.topic, partition
+        low, _ = self.source.watermarks(place)
         if not self.options.accept_gap:
             raise self._gap(partition, files.resumed.offset, low)
-        self.source.assign(partition, low)
+        self.source.read_from(place, low)
 
     def _close_all(self) -> Iterator[ExportedFile]:
         for one in self._files.values():

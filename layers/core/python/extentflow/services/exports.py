@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from extentflow.config.types import illegal_topic
 from extentflow.errors import Misconfigured
 from extentflow.export.partition_files import ExportedFile, ExportOptions
-from extentflow.export.topic_export import TopicExport
-from extentflow.export.topic_source import TopicSource
+from extentflow.export.topic_export import FETCH, TopicExport
+from extentflow.kafka.reading import RecordReader
 from extentflow.wiring import Runtime
 from extentflow.wiring.folders import open_folder
 
@@ -48,6 +48,7 @@ class Exports:
                 " the same moment are not distinguished; let only one write into this target"
             )
         group = f"{runtime.settings.app_id}.{runtime.random.getrandbits(64):x}.export"
-        with TopicSource(runtime.broker.reader_settings(group), topic) as source:
+        client = {**runtime.broker.reader_settings(group), **FETCH}
+        with RecordReader(client, f"topic {topic}") as source:
             exported = TopicExport(topic, source, target, options, stop, runtime.clock)
             yield from exported.run()
