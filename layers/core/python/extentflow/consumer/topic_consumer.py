@@ -9,25 +9,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from importlib import import_module
 from itertools import groupby
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import pyarrow as pa
-
 from extentflow.columnar import EXTENT, OBJECT
 from extentflow.config.column_lists import JSON_SCHEMA
 from extentflow.consumer import joins
+from extentflow.consumer.frames import as_dicts, pandas_conversion, polars_conversion
 from extentflow.consumer.joins import GroupJoin
-from extentflow.consumer.row_batches import ConsumedBatch, Position, dicts
+from extentflow.consumer.row_batches import ConsumedBatch, Position
 from extentflow.consumer.value_reader import FindSchema, ValueReader
 from extentflow.errors import (
     ExtentflowError,
     Misconfigured,
     SinkUnavailable,
-    UnsupportedType,
 )
 from extentflow.formats.parquet.column_keys import KeyService, MasterKeys
 from extentflow.kafka.reading import (
@@ -45,8 +41,6 @@ POLL_RECORDS = 10_000
 POLL_SECONDS = 0.1
 REQUEST_SECONDS = 30.0
 Made = TypeVar("Made")
-# Of Arrow's conversion to pandas.
-_REFUSALS = (ValueError, TypeError, ArithmeticError, NotImplementedError)
 
 
 class TopicConsumer:
@@ -168,7 +162,7 @@ class TopicConsumer:
         values that Python lacks, such as nanoseconds; their batch stays the next one.
         """
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            rows = self._converted(batch, dicts, UnsupportedType)
+            rows = self._converted(batch, as_dicts)
             count, sought = 0, self._sought
             try:
                 for count, row in enumerate(rows, 1):
@@ -190,10 +184,9 @@ class TopicConsumer:
         columns have Arrow's types (`pandas.ArrowDtype`): with those of NumPy, integers beside
         nulls become doubles, and the types of a column differ from batch to batch.
         """
-        arrow_type = import_module("pandas").ArrowDtype
+        convert = pandas_conversion()
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            make = partial(pa.RecordBatch.to_pandas, types_mapper=arrow_type)
-            yield self._converted(batch, make, _REFUSALS)
+            yield self._converted(batch, convert)
 
     def polars(
         self, *, until_end: bool = False, idle_seconds: float | None = None
@@ -202,35 +195,18 @@ class TopicConsumer:
 
         Raises UnsupportedType for a column whose type Polars lacks; its batch stays the next one.
         """
-        polars = import_module("polars")
-        # A panic is no PolarsError, and not even an Exception.
-        refusals = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
+        convert = polars_conversion()
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            yield self._converted(batch, polars.from_arrow, refusals)
+            yield self._converted(batch, convert)
 
-    def _converted(
-        self,
-        batch: ConsumedBatch,
-        make: Callable[[pa.RecordBatch], Made],
-        refusals: type[BaseException] | tuple[type[BaseException], ...],
-    ) -> Made:
-        """Return the rows of a batch as something else; after an error, it is the next one again.
-
-        Raises UnsupportedType for `refusals`.
-        """
+    def _converted(self, batch: ConsumedBatch, convert: Callable[[ConsumedBatch], Made]) -> Made:
+        """Return the rows of a batch in another form; after an error, it is the next one again."""
         try:
-            return make(batch.rows)
-        except BaseException as exc:
+            return convert(batch)
+        except BaseException:
             self.handled(batch, 0)
             self._ready.appendleft(batch)
-            if not isinstance(exc, refusals):
-                raise
-            types = ", ".join(f"{one.name}: {one.type}" for one in batch.rows.schema)
-            raise UnsupportedType(
-                f"{batch.place}: not all values of"
-                f" the columns {types} can be converted ({exc}); leave the column out with"
-                " columns=[...], or use batches()"
-            ) from exc
+            raise
 
     def handled(self, batch: ConsumedBatch, rows: int) -> None:
         """State that only the first `rows` rows of the batch yielded last are to be committed."""
