@@ -21,7 +21,7 @@ from extentflow.ledger import LedgerOptions
 from extentflow.ledger.extent_store import slot_key
 from extentflow.ledger.sql import SqlLedger, _number
 from extentflow.retry import RetryPolicy
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 IMPATIENT = RetryPolicy(total_seconds=0.0)
 

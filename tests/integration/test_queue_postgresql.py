@@ -20,7 +20,7 @@ from extentflow.queue import Depth
 from extentflow.queue import sql_queue as sql
 from extentflow.queue.sql_queue import MESSAGES, SqlQueue
 from extentflow.retry import RetryPolicy
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 pytestmark = pytest.mark.variant
 
