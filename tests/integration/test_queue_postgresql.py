@@ -15,7 +15,7 @@ from tests.support.memory_delivery import Ticker
 
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.sql import SqlCalls
+from extentflow.ledger.sql_calls import SqlCalls
 from extentflow.queue import Depth
 from extentflow.queue import sql_queue as sql
 from extentflow.queue.sql_queue import MESSAGES, SqlQueue

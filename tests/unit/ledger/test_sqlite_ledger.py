@@ -19,8 +19,9 @@ from tests.contracts.ledger_contract import LedgerContract
 from tests.contracts.ledger_faults import together
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
-from extentflow.ledger import LedgerOptions, sql
-from extentflow.ledger.sql import SqlLedger, created_ns, file_system
+from extentflow.ledger import LedgerOptions, sql, sqlite_files
+from extentflow.ledger.sql import SqlLedger
+from extentflow.ledger.sqlite_files import created_ns, file_system
 from extentflow.model import Job
 from extentflow.retry import Clock, RetryPolicy
 
@@ -175,7 +176,7 @@ def test_a_file_on_a_network_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     opened(tmp_path / "made-elsewhere.db")
-    monkeypatch.setattr(sql, "file_system", lambda _: kind)
+    monkeypatch.setattr(sqlite_files, "file_system", lambda _: kind)
     new, old = (
         SqlLedger(LedgerOptions(url=f"sqlite:///{tmp_path / name}"))
         for name in ("new/ledger.db", "made-elsewhere.db")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.support.queued import Queued, ordinals
 
-from extentflow.config.connector import AUTO, LAMBDA, SPARK
+from extentflow.config.connector_keys import AUTO, LAMBDA, SPARK
 from extentflow.engines.emr import Run, RunState, RunStatus
 from extentflow.engines.emr.submitted import (
     CACHE_SECONDS,

@@ -12,15 +12,8 @@ from typing import Any
 from extentflow.config import types
 from extentflow.config.column_lists import BY_NAME, LAST_MODIFIED
 from extentflow.config.columnar import ARROW, ARROW_COMPRESSIONS
-from extentflow.config.connector import (
-    CONVERTER,
-    CONVERTER_PARTS,
-    LOCAL_FILE,
-    MOVE,
-    TAG,
-    ConnectorConfig,
-    key_converters,
-)
+from extentflow.config.connector import ConnectorConfig, key_converters
+from extentflow.config.connector_keys import CONVERTER, CONVERTER_PARTS, LOCAL_FILE, MOVE, TAG
 from extentflow.config.specs import (
     CONVERTERS,
     FORMATS,

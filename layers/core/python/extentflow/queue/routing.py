@@ -25,7 +25,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from extentflow.config.connector import AUTO, SPARK
+from extentflow.config.connector_keys import AUTO, SPARK
 from extentflow.engines.emr import RunState
 from extentflow.engines.emr.submitted import (
     OnCompletion,

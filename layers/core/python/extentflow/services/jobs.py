@@ -12,7 +12,8 @@ from heapq import nlargest
 from typing import Any
 from uuid import uuid4
 
-from extentflow.config.connector import AUTO, ENGINES, LAMBDA, SPARK, ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector_keys import AUTO, ENGINES, LAMBDA, SPARK
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.notifications import parse_notification
 from extentflow.engines.emr.submitted import run_of
@@ -21,7 +22,8 @@ from extentflow.jobs.completion import FAILURES
 from extentflow.jobs.planner import following_id
 from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report_of
-from extentflow.ledger import ExtentItem, JobProgress, JobSummary, summaries, summary_of
+from extentflow.ledger import ExtentItem, JobProgress
+from extentflow.ledger.summaries import JobSummary, summaries, summary_of
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive

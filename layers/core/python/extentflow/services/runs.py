@@ -12,7 +12,8 @@ from functools import partial
 from itertools import islice
 from uuid import uuid4
 
-from extentflow.config.connector import LOCAL_FILE, NOTHING_FOUND, ConnectorConfig
+from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
+from extentflow.config.connector_keys import LOCAL_FILE
 from extentflow.config.parsing import parse
 from extentflow.engines import Engine, RunListener
 from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns

@@ -15,7 +15,8 @@ from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.config.column_lists import LAST_MODIFIED, MessageKey
 from extentflow.config.columnar import DEFAULT_COMPRESSION, PARQUET
-from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, TAG, ConnectorConfig
+from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
+from extentflow.config.connector_keys import CONVERTER_PARTS, TAG
 from extentflow.config.ledgers import DYNAMODB, LedgerAddress
 from extentflow.config.registry import RegistryOptions, registries
 from extentflow.config.secrets import environments, resolve
