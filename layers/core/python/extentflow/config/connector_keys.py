@@ -477,7 +477,7 @@ class ConnectorKeys:
     engine: str = key(
         types.choice(ENGINES),
         "What delivers objects of notifications and listings. `lambda`: functions. `spark`: a run"
-        " of EMR Serverless for each. `auto`: Spark for those of more than"
+        " of Spark for each. `auto`: Spark for those of more than"
         " `spark.threshold.bytes`. Where no run can be started, functions deliver the object.",
         default=AUTO,
     )

@@ -48,7 +48,7 @@ OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 
 SPARK_THRESHOLD_BYTES = 20 << 30
-# The default execution timeout of EMR Serverless.
+# The default execution timeout of the service that runs Spark.
 SPARK_TIMEOUT_MINUTES = 720
 
 

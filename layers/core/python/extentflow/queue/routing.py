@@ -26,8 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from extentflow.config.connector_keys import AUTO, SPARK
-from extentflow.engines.emr import RunState
-from extentflow.engines.emr.submitted import (
+from extentflow.engines.remote import RunState
+from extentflow.engines.submitted_runs import (
     OnCompletion,
     RunOwnership,
     SubmittedRun,

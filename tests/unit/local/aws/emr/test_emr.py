@@ -15,9 +15,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from extentflow.engines.emr import Run
 from extentflow.engines.emr import emr_client as emr
 from extentflow.engines.emr.emr_client import Application, EmrJobRuns
+from extentflow.engines.remote import Run
 from extentflow.errors import Misconfigured, RunsUnavailable
 from extentflow_local.aws.emr import events
 from extentflow_local.aws.emr.description import answer_shape, problems

@@ -4,8 +4,8 @@
     runs-of#WHAT   WHAT is `job/ID`: the job's own run; or a connector: the runs that deliver all
                    objects below their addresses
 
-Notes are written after the start and may be lost or stale without harm: then a run's end starts
-nothing, or functions work beside the run, and each extent belongs to the worker that claims it.
+Notes are written after the start, and may be lost or stale without harm. Then a run's end starts
+nothing, or functions work beside the run. Each extent belongs to the worker that claims it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from extentflow.config.worker import SPARK_TIMEOUT_MINUTES
-from extentflow.engines.emr import JobRuns, Run, RunGone, RunState
+from extentflow.engines.remote import JobRuns, Run, RunGone, RunState
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind

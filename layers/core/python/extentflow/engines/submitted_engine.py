@@ -1,4 +1,4 @@
-"""The emr engine: follows one submitted run through the ledger.
+"""The engine of a remote run: follows it through the ledger.
 
 One run serves all waves, because its own driver takes every job of its command line. Waves after
 the first find most of their extents final and wait for the others.
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from extentflow.engines import RunListener, Task
-from extentflow.engines.emr import JobRuns, RunState
+from extentflow.engines.remote import JobRuns, RunState
 from extentflow.errors import ExtentflowError, Retryable, RunFailed
 from extentflow.ledger import ExtentItem, Ledger
 from extentflow.model import Extent, ExtentState, Outcome, Receipt

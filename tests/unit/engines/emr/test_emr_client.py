@@ -8,9 +8,9 @@ import pytest
 from botocore.stub import Stubber
 from layers.recipes import spark_archive
 
-from extentflow.engines.emr import Run, RunGone, RunState, RunStatus
 from extentflow.engines.emr import emr_client as emr
 from extentflow.engines.emr.emr_client import Application, EmrJobRuns
+from extentflow.engines.remote import Run, RunGone, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
 
 APPLICATION = Application(

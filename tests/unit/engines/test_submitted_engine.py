@@ -9,8 +9,8 @@ from tests.support.memory_delivery import World
 
 from extentflow.delivery.runner import run_extent
 from extentflow.engines import pack
-from extentflow.engines.emr import Run, RunState, RunStatus
-from extentflow.engines.emr.engine import SubmittedRunEngine
+from extentflow.engines.remote import Run, RunState, RunStatus
+from extentflow.engines.submitted_engine import SubmittedRunEngine
 from extentflow.errors import Misconfigured, RunFailed
 from extentflow.jobs.run import JobRunner as Drive
 from extentflow.jobs.run import RunReport
