@@ -115,8 +115,8 @@ class ConnectorConfig(ConnectorKeys):
             raise UnsupportedFormat(
                 f"{self._uri(key)}: {known if found else 'the name has no extension of a format'},"
                 " and the content shows none (CSV and text are never guessed); set input.format in"
-                f" connector {self.name} (with --topic: --set input.format=csv), or run a glob that"
-                " leaves it out (PREFIX/*.csv)"
+                f" connector {self.name} (with --topic: --set input.format=csv), or run a"
+                " glob without it (PREFIX/*.csv)"
             )
         if problem := self.unfit(name):
             raise UnsupportedFormat(

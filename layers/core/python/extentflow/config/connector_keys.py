@@ -135,57 +135,57 @@ class ConnectorKeys:
     )
     topic: str = key(
         types.TOPIC_TEMPLATE,
-        "the topic to write to. May hold `{bucket}`, `{prefix}` (`aws.s3.prefix`),"
-        " `{key}` (the whole key) and `{extension}`; slashes become dots, any other"
-        " character that Kafka does not allow is an error for that object.",
+        "the topic to write to. May hold `{bucket}`, `{prefix}` (`aws.s3.prefix`), `{key}` (the"
+        " whole key) and `{extension}`. Slashes become dots; any other character that Kafka does"
+        " not allow is an error.",
         required=True,
     )
     name_template: types.NameTemplate | None = key(
         types.NAME_TEMPLATE,
         "How objects are named, as Aiven's connectors write them:"
-        " `{{topic}}-{{partition}}-{{start_offset}}.gz`; also `{{timestamp}}`, `{{key}}`, and any"
-        " folder before it. Its `{{topic}}` fills `{topic}` of `topic`, its `{{partition}}` is"
-        " `message.partition=name`; other objects are errors.",
+        " `{{topic}}-{{partition}}-{{start_offset}}.gz`, also `{{timestamp}}`, `{{key}}`, and"
+        " folders before it. `{{topic}}` fills `{topic}` of `topic`, `{{partition}}` is"
+        " `message.partition=name`. Other objects are errors.",
         name="file.name.template",
         shown="none",
     )
     format: str | None = key(
         _adapter(FORMATS),
-        "One of the formats below. By extension; before a compression's extension too (.csv.gz).",
+        "One of the formats below. The extension counts also before that of a compression"
+        " (.csv.gz).",
         name="input.format",
         shown="from the extension",
         aliases=(Alias("decoder.type"),),
     )
     compression: str | None = key(
         types.choice({"none", BY_CONTENT, *COMPRESSION_EXTENSIONS.values()}),
-        "`none`, or around the whole object, which is one extent: `gzip` (.gz), `zstd` (.zst),"
-        " `bzip2` (.bz2), `lz4` (.lz4, frames), `snappy` (.sz, .snappy, frames). `bgzf` (.bgz), as"
-        " bgzip writes it, is cut into extents, and so are `zstd` with a seek table and `bzip2`,"
-        " see `file.compression.split`. `content`: the first bytes of every object decide,"
-        " whatever its extension; planning reads them.",
+        "`none`, or around the whole object: `gzip` (.gz), `zstd` (.zst), `bzip2` (.bz2), `lz4`"
+        " (.lz4, frames), `snappy` (.sz, .snappy, frames). Such an object is one extent; `bgzf`"
+        " (.bgz) and those of `file.compression.split` are cut. `content`: planning reads the"
+        " first bytes of every object.",
         name="file.compression.type",
         shown="from the extension, or from content where it is of no known format",
         only=(_LINES,),
     )
     split: bool = key(
         types.BOOLEAN,
-        "Cut objects of `text`, `csv` and `jsonl` in `bzip2` and seekable `zstd` into extents."
-        " `false`: one extent, and the seek table is not used.",
+        "Cut objects of `text`, `csv` and `jsonl` in `bzip2`, or in `zstd` with a seek table,"
+        " into extents.",
         default=True,
         name="file.compression.split",
         only=(_LINES,),
     )
     charset: str | None = key(
         types.or_word("auto", types.CHARSET),
-        "The character set of lines: any of Python's codecs. `auto`: UTF-8, or UTF-16 or UTF-32"
-        " where the object begins with its byte order mark.",
+        "The character set of lines, any of Python's codecs. `auto`: by the byte order mark"
+        " UTF-16 or UTF-32, else UTF-8.",
         name="character.set",
         shown="auto",
         only=(_LINES,),
     )
     record_max_bytes: int = key(
         types.SIZE,
-        "The longest record; a longer one is a bad record. At most 512 MiB.",
+        "The longest record, at most 512 MiB; a longer one is a bad record.",
         default=64 << 20,
         only=(_LIMITED,),
     )
@@ -197,29 +197,29 @@ class ConnectorKeys:
     )
     s3_bucket: str | None = _s3(
         types.BUCKET,
-        "The bucket; several are several connectors.",
+        "The bucket; each needs a connector.",
         name="aws.s3.bucket.name",
         shown="required",
         aliases=(Alias("s3.bucket.name"),),
     )
     prefix: str = _s3(
         types.EXACT,
-        "Keys that begin with it belong to the connector, nested ones too. Exact text."
-        " Left out are names that begin with `_` or `.` below it (`_SUCCESS`).",
+        "Keys that begin with this exact text belong to the connector. Names below it that begin"
+        " with `_` or `.` are left out (`_SUCCESS`).",
         default="",
         shown=None,
     )
     directory: str | None = key(
         types.DIRECTORY,
-        "The absolute path that takes the bucket's place, nested directories included."
-        " With S3 services it is NetApp's name for `aws.s3.prefix`.",
+        "The absolute path in place of a bucket, with all nested directories. With S3 services it"
+        " is NetApp's name for `aws.s3.prefix`.",
         shown="required",
         only=(_LOCAL,),
     )
     object_key: str | None = key(
         types.EXACT,
-        "Only this object, or file: its whole key. Where nothing has that key, what is below it, as"
-        " below a folder. Exact text that begins with `aws.s3.prefix`.",
+        "Only the object or file with exactly this key, else all below it as a folder. Begins"
+        " with `aws.s3.prefix`.",
         name="object.key",
         shown="all below the prefix or directory",
     )
@@ -233,12 +233,12 @@ class ConnectorKeys:
     )
     path_style: bool | None = _s3(
         types.BOOLEAN,
-        "Whether the bucket stands in the path rather than in the host name.",
+        "Whether the bucket stands in the path, not in the host name.",
         name="aws.s3.path.style.access.enabled",
         shown="true with an endpoint",
     )
     ca_bundle: str | None = _s3(
-        types.TEXT, "A PEM file, on every worker, with the authorities to trust for the endpoint."
+        types.TEXT, "A PEM file on every worker: the authorities to trust for the endpoint."
     )
     access_key_id: str | None = _aws(
         types.REFERABLE, "The access key's id, or a reference.", aliases=(Alias("access.key.id"),)
@@ -246,122 +246,115 @@ class ConnectorKeys:
     secret_access_key: str | None = _aws(
         types.SECRET, "The secret, as a reference only.", aliases=(Alias("access.key"),)
     )
-    role_arn: str | None = _sts(types.REFERABLE, "A role to assume with the credentials above.")
+    role_arn: str | None = _sts(types.REFERABLE, "A role to assume with these credentials.")
     role_external_id: str | None = _sts(
         types.REFERABLE, "The external id that the role asks for.", only=(_S3, _ROLE)
     )
     value_converter: str | None = key(
         CONVERTER,
-        "`string`, `bytes`, `base64` (the bytes that text states), `json`, `avro`, `json-schema` or"
-        " `protobuf`, or Connect's class names for them, or a plug-in's; the formats below list"
-        " those that they allow.",
+        "`string`, `bytes`, `base64` (the bytes that text states), `json`, `avro`, `json-schema`,"
+        " `protobuf`, Connect's class names for them, or a plug-in's.",
         shown="by format",
         section="Records",
     )
     message_key: MessageKey = key(
         MESSAGE_KEY,
-        "`none`, `object` (the object's key), `column:name[,name]`, or `path:$.a.b`, which is"
-        " `column:a.b`: where there is no column `a.b`, the member `b` of `a`. Or"
-        " `template:${key}-{id}` of columns and of `${bucket}`, `${key}`, `${version}`, `${etag}`,"
-        " `${size}`, `${uri}`, null where a column is. One column's null is a null key; a JSON line"
-        " without such a member is a bad record.",
+        "`none`, `object` (the object's key), `column:name[,name]`, `path:$.a.b`: column `a.b`,"
+        " else member `b` of `a`. `template:${key}-{id}`: columns, and `${bucket}`, `${key}`,"
+        " `${version}`, `${etag}`, `${size}`, `${uri}`. A null column makes the key null; a JSON"
+        " line without the member is a bad record.",
         default=MessageKey(),
         shown="none",
     )
     key_converter: str | None = key(
         CONVERTER,
-        "The object's key: string. One column: string (default), bytes, base64, json, avro,"
-        " json-schema, protobuf."
-        " Several: json, avro, json-schema or protobuf, one object with these members. Needs"
-        " message.key or ValueToKey.",
+        "Of the object's key: string. Of one column: string (default), bytes, base64, json, avro,"
+        " json-schema, protobuf. Of several, as members of one object: json, avro, json-schema,"
+        " protobuf. Needs `message.key` or ValueToKey.",
         shown="by message.key",
     )
     headers: tuple[Header, ...] = key(
         HEADERS,
-        "Headers of every record: `name=source,name=source`. Sources: `column:NAME`, `text:...` and"
-        " `bucket`, `key`, `version`, `etag`, `size`, `uri`, `extent`, `location`, `last_modified`,"
-        " `content_type`, `metadata:NAME`, `tag:NAME` of the object."
-        " Values as `header.converter` makes them; a null column gives no header.",
+        "Headers of every record: `name=source,name=source`. Sources: `column:NAME`, `text:...`,"
+        " and of the object `bucket`, `key`, `version`, `etag`, `size`, `uri`, `extent`,"
+        " `location`, `last_modified`, `content_type`, `metadata:NAME`, `tag:NAME`. A null column"
+        " gives no header.",
         default=(),
         shown="none",
     )
     message_headers: str | None = key(
         COLUMN,
-        "`column:NAME`: all headers of a record from one column, before those of `headers`: a list"
-        " of structs of key and value, a map, a struct, or text"
-        " ([formats.md](formats.md#backups)). `none`: only those of `headers`.",
+        "`column:NAME`: more headers, from one column, before those of `headers`. The column"
+        " holds a map, a struct, text, or a list of structs of key and value"
+        " ([formats.md](formats.md#backups)).",
         shown="none",
     )
     header_converter: str | None = key(
         types.choice(OF_MEMBERS, _HEADER_CLASSES),
-        "How values of headers are made of columns: `string`, `bytes` or `base64`, or Connect's"
-        " class names for the first two. By default, binary columns are passed on as they are, and"
-        " others are text.",
+        "How columns become values of headers: `string`, `bytes` or `base64`, or Connect's class"
+        " names for the first two. By default binary columns stay as they are, others become text.",
         shown="by type",
     )
     message_timestamp: str | None = key(
         TIMESTAMP,
-        "`none`: the time at which the record is sent. `last_modified`: the object's."
-        " `column:NAME`: a timestamp, a date, or"
-        " milliseconds since 1970; a null is `none`, an instant not"
-        " after the beginning of 1970 a bad record.",
+        "`none`: when the record is sent. `last_modified`: the object's. `column:NAME`: a"
+        " timestamp, a date, or milliseconds since 1970. A null is `none`; an instant not after"
+        " the beginning of 1970 is a bad record.",
         shown="none",
     )
     message_partition: str | None = key(
         PARTITION,
-        "`none`: by the key, or any. `name`: that of `file.name.template`."
-        " `column:NAME`: a whole number; a null is `none`, a partition"
-        " that the topic lacks makes a bad record.",
+        "`none`: by the key, or any. `name`: that of `file.name.template`. `column:NAME`: a whole"
+        " number. A null is `none`; a partition that the topic lacks makes a bad record.",
         shown="none",
     )
     select: tuple[str, ...] = key(
         NAMES,
-        'The columns that become the value, in this order: `id,"a, b"`. All others are not'
-        " decoded where the format allows, and are there for `message.key` only. Of JSON documents:"
-        " one member, whose text or JSON is the value.",
+        'The columns of the value, in this order: `id,"a, b"`. Others are decoded for'
+        " `message.key` only, where the format allows. Of JSON documents: one member, whose text"
+        " or JSON is the value.",
         default=(),
         shown="all",
     )
     columnar_encoding: str = key(
         types.choice(ENCODINGS),
         "`none`: a value per row. `parquet`, `arrow` (IPC stream): a value holds many rows as"
-        " columns, for consumers that read columns ([columnar.md](columnar.md)). Takes the place of"
-        " `value.converter`.",
+        " columns ([columnar.md](columnar.md)), in place of `value.converter`.",
         default=ROWS,
         section="Columnar values",
     )
     columnar_compression: str | None = _columnar(
         types.choice(COMPRESSIONS),
-        "How the columns are compressed. `gzip` and `snappy` only with `parquet`. Kafka's own"
-        " compression is then `none`, unless this is `none`, or `producer.compression.type` set.",
+        "How columns are compressed; `gzip` and `snappy` only with `parquet`. Kafka's own"
+        " compression is then `none`, unless this is `none` or `producer.compression.type` is set.",
         shown="zstd; where row groups are passed through, theirs",
         name="columnar.encoding.compression",
     )
     columnar_batch_bytes: int = _columnar(
         types.SIZE,
-        "The size to aim at for a value; never above what its topic takes. A batch holds rows of"
-        " one extent only.",
+        "The size to aim at for a value, within what its topic takes. A batch holds rows of one"
+        " extent only.",
         default=1 << 20,
     )
     columnar_groups: tuple[ColumnGroup, ...] = _columnar(
         GROUPS,
-        "`group: column, column; group: *`: each group of columns goes to a topic of its own,"
-        " `TOPIC.group`, batch for batch, in the same transaction. `*`: the columns of no other"
-        " group; without it, each column belongs to a group.",
+        "`group: column, column; group: *`: each group of columns goes to its own topic"
+        " `TOPIC.group`, batch for batch, in the same transaction. `*` holds all other columns;"
+        " without it every column needs a group.",
         default=(),
         shown="none: all columns go to the topic",
     )
     columnar_passthrough: bool = _columnar(
         types.BOOLEAN,
-        "Whether row groups of Parquet objects are sent as they are, without decoding, where they"
-        " fit into a value and nothing changes them.",
+        "Send row groups of Parquet objects without decoding where they fit into a value and"
+        " nothing changes them.",
         default=True,
         only=(_AS_PARQUET,),
     )
     columnar_encryption_columns: tuple[str, ...] = key(
         NAMES,
-        "Columns that are encrypted, with all of their members"
-        " ([columnar.md](columnar.md#encrypted-columns)). Row groups are then not passed through.",
+        "Columns to encrypt, with all members ([columnar.md](columnar.md#encrypted-columns))."
+        " Nothing is then passed through.",
         default=(),
         shown="none",
         only=(_AS_PARQUET,),
@@ -369,26 +362,25 @@ class ConnectorKeys:
     columnar_encryption_key: str | None = key(
         types.matching("[A-Za-z0-9._/:+=@-]{1,2048}", "write letters, digits and . _ / : + = @ -"),
         "The id of the master key that wraps the keys of these columns: one of"
-        " `columnar.encryption.key.list`, or in AWS KMS an ARN, an id or `alias/NAME`.",
+        " `columnar.encryption.key.list`, or for AWS KMS an ARN, an id or `alias/NAME`.",
         only=(_AS_PARQUET,),
     )
     columnar_encryption_key_list: str | None = key(
         types.SECRET,
-        "The master keys `id:base64, id:base64`, of 16, 24 or 32 bytes, as a reference only.",
+        "Master keys `id:base64, id:base64` of 16, 24 or 32 bytes, as a reference only.",
         shown="none: AWS KMS wraps",
         only=(_AS_PARQUET,),
     )
     transforms: tuple[str, ...] = key(
         ALIASES,
-        "Names of transforms, applied in this order between decode and convert"
-        " ([transforms.md](transforms.md)).",
+        "Names of transforms, in the order in which they are applied between decode and convert.",
         default=(),
         shown="none",
         section="Transforms",
     )
     predicates: tuple[str, ...] = key(
         ALIASES,
-        "Names of the predicates that transforms refer to.",
+        "Names of the predicates of transforms.",
         default=(),
         shown="none",
         only=(_NOT_EMPTY,),
@@ -402,13 +394,13 @@ class ConnectorKeys:
     )
     ordering: str = key(
         types.choice({"partitioned", "object"}),
-        "`partitioned`: file order within an extent, extents in parallel. `object`:"
-        " one object's records in file order, one extent after the other.",
+        "`partitioned`: file order within an extent, extents in parallel. `object`: all records"
+        " of an object in file order.",
         default="partitioned",
     )
     errors_tolerance: str = key(
         types.choice({"none", "all"}),
-        "`none`: a bad record fails its extent. `all`: bad records go to the dead letter queue.",
+        "`none`: a bad record fails its extent. `all`: it goes to the dead letter queue.",
         default="none",
     )
     dead_letter_topic: str | None = key(
@@ -420,49 +412,48 @@ class ConnectorKeys:
     )
     dead_letter_headers: bool = key(
         types.BOOLEAN,
-        "Whether dead letters carry object, version, extent, place and reason.",
+        "Whether dead letters have object, version, extent, place and reason as headers.",
         default=True,
         name="errors.deadletterqueue.context.headers.enable",
         only=(_TOLERANT,),
     )
     errors_max_records: int | None = key(
         types.whole(0),
-        "The most bad records of one job. With more of them the job is FAILED"
-        " ([formats.md](formats.md#bad-records)).",
+        "A job with more bad records is FAILED ([formats.md](formats.md#bad-records)).",
         shown="any number",
         only=(_TOLERANT,),
     )
     errors_log: bool = key(
         types.BOOLEAN,
-        "Whether each bad record is a line of the workers' log: object, version, extent, place and"
-        " reason as JSON. At most 100 lines a minute and process.",
+        "Log each bad record as JSON: object, version, extent, place, reason. At most 100 lines a"
+        " minute and process.",
         default=False,
         name="errors.log.enable",
     )
     errors_log_messages: bool = key(
         types.BOOLEAN,
-        "Whether these lines have the first 1,024 bytes of the record.",
+        "Add the first 1,024 bytes of the record to these lines.",
         default=False,
         name="errors.log.include.messages",
         only=(_LOGGED,),
     )
     after_completion: str = key(
         types.choice(COMPLETIONS),
-        "What happens to an object after its job is DONE: `none`, `tag`, `move` or `delete`, always"
-        " to the version that was read ([operations.md](operations.md#objects-after-delivery)).",
+        "What happens to the delivered version of an object after its job is DONE: `none`, `tag`,"
+        " `move` or `delete` ([operations.md](operations.md#objects-after-delivery)).",
         default=NONE,
         only=(_S3,),
     )
     completion_tag: str | None = key(
         types.TAG,
-        "The tag, `name=value`; other tags of the object stay. The bucket needs versions.",
+        "The tag, `name=value`, beside the object's other tags. The bucket needs versions.",
         name="after.completion.tag",
         shown="required with `tag`",
         only=(_TAGS,),
     )
     completion_prefix: str | None = key(
         types.EXACT,
-        "Takes the place of `aws.s3.prefix` in the keys of moved objects; outside of that prefix.",
+        "Replaces `aws.s3.prefix` in the keys of moved objects, and lies outside of that prefix.",
         name="after.completion.move.prefix",
         shown="required with `move`",
         only=(_MOVES,),
@@ -477,8 +468,8 @@ class ConnectorKeys:
     engine: str = key(
         types.choice(ENGINES),
         "What delivers objects of notifications and listings. `lambda`: functions. `spark`: a run"
-        " of Spark for each. `auto`: Spark for those of more than"
-        " `spark.threshold.bytes`. Where no run can be started, functions deliver the object.",
+        " of Spark for each. `auto`: Spark above `spark.threshold.bytes`. Functions deliver where"
+        " no run can be started.",
         default=AUTO,
     )
     max_tasks: int | None = key(
@@ -486,9 +477,9 @@ class ConnectorKeys:
     )
     extent_bytes: int | None = key(
         types.or_word("auto", types.SIZE),
-        "The size to aim at for an extent. `auto`: max(64 MiB, size / 10,000) for line"
-        " formats, row groups up to 32 MiB for Parquet, and at least one extent per"
-        " core where the object allows it. Line formats: at most 1,000,000 extents.",
+        "The size to aim at for an extent. `auto`: max(64 MiB, size / 10,000) for line formats,"
+        " row groups up to 32 MiB for Parquet, at least one extent per core if possible. Line"
+        " formats: at most 1,000,000 extents.",
         shown="auto",
         aliases=(Alias("extent.stride"),),
     )
@@ -503,9 +494,9 @@ class ConnectorKeys:
     transform_settings: Mapping[str, str] = family(
         Family(
             "transforms.",
-            "`transforms.NAME.type` is the transform of that name, `transforms.NAME.predicate` and"
-            " `.negate` say for which records it is applied; its other keys stand in"
-            " [transforms.md](transforms.md).",
+            "`transforms.NAME.type` is the transform of that name. `transforms.NAME.predicate`"
+            " and `.negate` say to which records it applies. [transforms.md](transforms.md) lists"
+            " its other keys.",
             None,
         )
     )
