@@ -292,10 +292,9 @@ class ExtentStore(Protocol):
     ) -> Claim | None:
         """Claim an extent in one transaction; None when refused (the caller re-reads).
 
-        Conditions of the job and the extent: the job is open; the extent is not final and has no
-        claim; its existence, position and attempts are as `seen`. Conditions of the slot: its epoch
-        is the lease's, and it works on nothing. Effects: claim mark, attempts + 1, range stored at
-        the first claim; slot.working, lease renewed.
+        Conditions: the job is open; the extent is not final, has no claim, and is as `seen`. The
+        slot has the lease's epoch and works on nothing. Effects: claim mark, attempts + 1, range
+        stored at the first claim; slot.working, lease renewed.
 
         The same call again (same nonce) returns the claim it made. None also when the slot works
         on something, such as a claim whose response was lost: leasing it again settles that.
@@ -306,9 +305,9 @@ class ExtentStore(Protocol):
     def advance(self, claim: Claim, *, lease_seconds: float, **totals: Unpack[Totals]) -> None:
         """Record a committed chunk, attempts back to 0; then renew the lease in a second write.
 
-        Called from a background thread, too, and then perhaps after the claim has ended.
-        Conditional on the claim's mark and on position never going backwards. The lease stays as
-        it is when the ledger is unavailable by then.
+        Also called from a background thread, perhaps after the claim has ended. Conditional on
+        the claim's mark and on position not going backwards. The lease stays as it is when the
+        ledger is unavailable by then.
 
         Fenced: the claim is no longer ours, or (the chunk is recorded) the slot was taken.
         Conflict: the claim is ours, but the ledger's position lies further on.
@@ -387,10 +386,9 @@ class SlotStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LedgerDescription:
-    """What `extentflow doctor` shows. None: the server lacks the feature, as DynamoDB Local does.
+    """What `extentflow doctor` shows: `problems` of the layout, `recovery` to any point in time.
 
-    `problems`: differences from the expected layout. `recovery`: backups to any point in time.
-    `expiry`: the server deletes expired notes.
+    `expiry`: the server deletes expired notes. None: the server lacks the feature.
     """
 
     status: str
@@ -408,9 +406,9 @@ class LedgerAdmin(Protocol):
     def create(self) -> tuple[str, ...]:
         """Create what is missing and wait until it can be used; idempotent.
 
-        A copy of another ledger, such as a restored backup, becomes a ledger of its own. Returns
-        what its operator must know then, in sentences; otherwise nothing. Misconfigured: a
-        permission is missing, or the name belongs to something else.
+        A copy of another ledger, such as a restored backup, becomes a ledger of its own; the
+        sentences that are returned say what its operator must know. Misconfigured: a permission is
+        missing, or the name belongs to something else.
         """
 
     def describe(self) -> LedgerDescription:

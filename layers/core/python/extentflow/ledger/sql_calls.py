@@ -311,7 +311,7 @@ def lock_keys(connection: sa.Connection, keys: Sequence[Key]) -> None:
     # Two keys may have one number; the order is the same for all, so that none waits in a circle.
     numbers = sorted({lock_number(key) for key in keys})
     connection.execute(
-        sa.text("SELECT pg_advisory_xactlock_keys(n) FROM unnest(CAST(:numbers AS bigint[])) AS n"),
+        sa.text("SELECT pg_advisory_xact_lock(n) FROM unnest(CAST(:numbers AS bigint[])) AS n"),
         {"numbers": numbers},
     )
 
