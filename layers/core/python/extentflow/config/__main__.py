@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from extentflow.config import kafka
 from extentflow.config.connector_keys import CONVERTER_PARTS
@@ -59,6 +59,7 @@ _CONNECTORS = """\
 
 A key that does not apply is an error. Another system's name for a key may be used in its place,
 never beside it.
+Lists have the default in parentheses.
 """
 
 _WORKERS = """\
@@ -146,12 +147,8 @@ def _adapters(registry: Registry[Any]) -> Iterator[str]:
     for name in filter(registry.is_built_in, registry.names()):
         yield f"- `{name}`"
         for key in declared(options_type(registry.get(name))):
-            if _is_key(key):
+            if isinstance(key, Key):
                 yield f"  - `{key.name}` ({_default(key)}): {_capitalised(key.doc)}"
-
-
-def _is_key(one: object) -> TypeGuard[Key]:
-    return isinstance(one, Key)
 
 
 def _format(name: str) -> dict[str, str]:
@@ -185,9 +182,9 @@ def _sections(table: Table) -> Iterator[str]:
         else:
             usual = ""
         first: dict[str, str] = {}  # keys by their meaning
-        yield "\n".join(
-            _grid([_row(key, usual, first.setdefault(key.doc, key.name)) for key in keys])
-        )
+        rows = [_row(key, usual, first.setdefault(key.doc, key.name)) for key in keys]
+        conditional = any(row["only where"] for row in rows)
+        yield "\n".join(_grid(rows) if conditional else _list(rows))
     for family in table.families:
         yield f"### `{family.prefix}*`"
         yield family.doc
@@ -234,6 +231,11 @@ def _grid(rows: list[dict[str, str]]) -> Iterator[str]:
     yield _line(["---"] * len(titles))
     for row in rows:
         yield _line([row[title].replace("|", r"\|") for title in titles])
+
+
+def _list(rows: list[dict[str, str]]) -> Iterator[str]:
+    for row in rows:
+        yield f"- {row['key']} ({row['default']}): {row['meaning']}"
 
 
 def _line(cells: list[str]) -> str:

@@ -261,8 +261,8 @@ class ConnectorKeys:
         MESSAGE_KEY,
         "`none`, `object` (the object's key), `column:name[,name]`, `path:$.a.b`: column `a.b`,"
         " else member `b` of `a`. `template:${key}-{id}`: columns, and `${bucket}`, `${key}`,"
-        " `${version}`, `${etag}`, `${size}`, `${uri}`. A null column makes the key null; a JSON"
-        " line without the member is a bad record.",
+        " `${version}`, `${etag}`, `${size}`, `${uri}`. A null of the only column, or in a"
+        " template, is a null key. A JSON line without the member is a bad record.",
         default=MessageKey(),
         shown="none",
     )
