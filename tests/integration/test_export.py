@@ -24,7 +24,7 @@ from extentflow.storage import StoreOptions
 from extentflow.storage.folders import Folder
 from extentflow.storage.s3 import S3Store
 from extentflow.storage.s3.folder import S3Folder
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -51,9 +51,9 @@ from extentflow.services.lakes import folder_opener, lake_cluster
 from extentflow.storage.folders import FolderOpener
 from extentflow.wiring.options import aws_kms
 from extentflow.wiring.value_access import ProcessAccess
-from extentflow_local.settings import LocalSettings
-from extentflow_local.stack import Stack
-from extentflow_local.toolbox import toolbox
+from extentflow_local.stack.settings import LocalSettings
+from extentflow_local.stack.stack import Stack
+from extentflow_local.stack.toolbox import toolbox
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

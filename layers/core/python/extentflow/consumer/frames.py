@@ -17,7 +17,7 @@ _REFUSALS = (ValueError, TypeError, ArithmeticError, NotImplementedError)
 
 
 def as_dicts(batch: ConsumedBatch) -> Iterator[dict[str, Any]]:
-    """Yield a dict per row. Raises UnsupportedType, before the first, for values that Python lacks."""
+    """Yield a dict per row. Raises UnsupportedType first, for values that Python lacks."""
     return _converted(dicts, UnsupportedType, batch)
 
 
