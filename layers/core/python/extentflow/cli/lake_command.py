@@ -66,10 +66,11 @@ class TargetOptions:
     def address(self) -> LakeAddress:
         """Return the address of the target. Raises Misconfigured."""
         from extentflow.export.lake.lake_session import ENDPOINT, LakeAddress
+        from extentflow.jobs.addresses import S3_SCHEMES
         from extentflow.services.addressed import parse_settings
 
         store = parse_settings(self.settings or ())
-        if self.endpoint is not None:
+        if self.endpoint is not None and (self.to or "").startswith(S3_SCHEMES):
             if ENDPOINT in store:
                 raise Misconfigured(f"--endpoint: says the same as --set {ENDPOINT}; keep one")
             store[ENDPOINT] = self.endpoint

@@ -320,7 +320,7 @@ class PartitionFiles:
             name = claim_name(self.resumed.offset)
             raise Misconfigured(
                 f"{place(self.topic, self.partition, offset)} is not what"
-                f" {self.folder.uri(name)} states, by which an earlier process began"
-                f" the file of the offsets {claim.first} to {claim.last}: records were deleted, or"
-                " the topic was created again; delete that file once no other process writes there"
+                f" {self.folder.uri(name)} states: an earlier process began a file of the offsets"
+                f" {claim.first} to {claim.last}. Records were deleted, or the topic was created"
+                " again; delete that file once no other process writes there"
             )

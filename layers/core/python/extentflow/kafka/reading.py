@@ -55,8 +55,8 @@ def read_committed(
 ) -> Iterator[list[ConsumedRecord]]:
     """Yield the committed records of `topic` in batches, in order within each partition.
 
-    Starts at the oldest record, or reads the partitions of `begin` from these offsets, and ends
-    when every partition was read up to its last stable offset, or before its offset in `end`. The
+    Starts at the oldest record, or reads the partitions of `begin` from these offsets. Ends when
+    every partition was read up to its last stable offset, or before its offset in `end`. The
     last stable offset is that of the time when the reader is there: without `end` it moves with
     every commit, that of the caller included. With `follow` it never ends. An open transaction
     holds that offset back: wait for its end (at most `transaction.timeout.ms`) before reading.

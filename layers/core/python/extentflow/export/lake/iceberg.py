@@ -4,9 +4,9 @@
     offsets {"t":{..}}  offsets {"t":{..}}  none: its parent's apply     offsets {"t":{..}}
                                                                           ^ rows and offsets at once
 
-A batch is one commit, an overwrite that deletes nothing, which Iceberg validates against the
-snapshot that the offsets were read from: rows that any other writer added since then are a
-conflict, also when Iceberg retries the commit. Then the offsets are read again. If they are those
+A batch is one commit, an overwrite that deletes nothing. Iceberg validates it against the snapshot
+that the offsets were read from, also when Iceberg retries it. Rows that another writer added since
+then are a conflict. Then the offsets are read again. If they are those
 of before, another writer added unrelated rows and the batch is committed again; if not, another
 query writes the same topics, and this one ends.
 

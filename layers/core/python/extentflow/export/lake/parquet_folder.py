@@ -13,11 +13,11 @@ one object that is created only if its name does not exist, and holds the offset
              delete all that is staged
 
 A row is in one file, whose name has the topic, the partition, and the first and the last offset of
-the records in it. A file is readable only behind a commit that lists it; a crash before the commit
-leaves staged files, which the next start deletes; one after it leaves files to move, which the next
-start moves before anything else. A move is a copy, then the deletion of the staged object: whole
-objects, so that doing it again changes nothing. Names of staged files end in `.staged`, in a folder
-that begins with `_`: readers of `*.parquet` skip them.
+the records in it. A file is readable only behind a commit that lists it. A crash before the commit
+leaves staged files, which the next start deletes. A crash after it leaves files to move, which the
+next start moves before anything else. A move is a copy, then the deletion of the staged object:
+whole objects, so that doing it again changes nothing. Names of staged files end in `.staged`, in a
+folder that begins with `_`: readers of `*.parquet` skip them.
 
 An older query fails when it commits, because the number of its next entry exists, or has nothing to
 move that is not moved. Entries are never deleted: a number that was free again could be committed
