@@ -193,7 +193,7 @@ class Delivery:
         config, revision = self.runtime.connectors.latest(self.connector_name)
         versions = self._versions(list(keys))
         requests = (self.runtime.request(config, revision, each, cores) for each in versions)
-        return driver.ingest(requests, again=math.inf if again else None)
+        return driver.deliver(requests, again=math.inf if again else None)
 
     def driver(self, engine: Engine, watch: RunListener | None = None) -> JobRunner:
         return JobRunner(

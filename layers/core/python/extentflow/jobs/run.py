@@ -174,7 +174,7 @@ class JobRunner:
     undeliverable_reason: Callable[[Job], str] = lambda _job: ""
     step: Step = lambda _what, _done: None
 
-    def ingest(
+    def deliver(
         self,
         requests: Iterator[JobRequest],
         *,
