@@ -280,7 +280,7 @@ class Round:
 
     def _redrive(self, queued: list[Lane]) -> None:
         if self.servers.functions.dead():
-            self._command(queued[0], "replay", "--dlq", "--json")
+            self._command(queued[0], "redrive", "--json")
 
     def _replay(self, queued: list[Lane]) -> None:
         """Jobs that could not be planned have no message."""

@@ -65,6 +65,7 @@ from extentflow.services.failures import (
 from extentflow.services.plans import CheckedTopics, FailedPlans, ObjectPlan, Plans
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import (
+    INLINE,
     check_first_records,
     check_stated_columns,
     require_engine,
@@ -97,9 +98,9 @@ Counting = Callable[[str], AbstractContextManager[Callable[[int], object]]]
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """The engine (spark, inline or emr), its cores (None: all), Spark's master (None: local)."""
+    """The engine (inline, spark or emr), its cores (None: all), Spark's master (None: local)."""
 
-    name: str = "spark"
+    name: str = INLINE
     cores: int | None = None
     master: str | None = None
 
@@ -108,7 +109,7 @@ class EngineChoice:
         require_engine(self.name, self.master)
 
 
-ON_SPARK = EngineChoice()
+INLINE_HERE = EngineChoice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ class Runs:
         connector: str,
         addresses: Sequence[str] = (),
         *,
-        engine: EngineChoice = ON_SPARK,
+        engine: EngineChoice = INLINE_HERE,
         again: bool = False,
         failed: bool = False,
         revision: int | None = None,
@@ -296,7 +297,7 @@ class Runs:
             )
             if again and engine.name == EMR:
                 requests = self._finished_first(requests)
-            result = driver.ingest(requests, again=since, failed=failed, earlier=found.earlier)
+            result = driver.deliver(requests, again=since, failed=failed, earlier=found.earlier)
         if again and not (result.stopped or result.left_out or result.broken):
             AGAIN.clear(runtime.ledger.notes, delivery)
         return self._completed(result, found, config, revision, made=made)
@@ -336,7 +337,7 @@ class Runs:
         self,
         job_id: str,
         *,
-        engine: EngineChoice = ON_SPARK,
+        engine: EngineChoice = INLINE_HERE,
         extent: int | None = None,
         accept_duplicates: bool = False,
     ) -> RunReport:
@@ -382,7 +383,7 @@ class Runs:
             )
 
     def replay_all(
-        self, connector: str, *, engine: EngineChoice = ON_SPARK, accept_duplicates: bool = False
+        self, connector: str, *, engine: EngineChoice = INLINE_HERE, accept_duplicates: bool = False
     ) -> RunReport:
         """Replay all FAILED and CANCELLED jobs of a connector, and replays that were interrupted.
 
@@ -405,7 +406,7 @@ class Runs:
         with self._driving(engine, least, None) as driver:
             return driver.replay_all(jobs, refused=refused, accept_duplicates=accept_duplicates)
 
-    def resume(self, job_id: str, *, engine: EngineChoice = ON_SPARK) -> RunReport:
+    def resume(self, job_id: str, *, engine: EngineChoice = INLINE_HERE) -> RunReport:
         """Deliver what a job has left, failed extents excluded; a final job is only reported."""
         job = known_job(self.runtime.ledger, job_id)
         with self._driving_job(job, engine) as driver:
