@@ -4,8 +4,12 @@ What commands do is the responsibility of `extentflow.services`. `commands` list
 module declares arguments and options; its functions import the services that they call, so that
 help and completion of shells import none.
 
-Exit codes: 0 every job is DONE; 1 some job is not, or a service is unavailable; 2 nothing was
-started, because something is missing or wrong; 130 stopped by a signal.
+Exit codes:
+
+    0     every job is DONE
+    1     some job is not, or a service is unavailable
+    2     nothing was started, because something is missing or wrong
+    130   stopped by a signal
 """
 
 import io
