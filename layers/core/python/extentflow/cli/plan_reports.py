@@ -114,7 +114,7 @@ def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
 
 
 def _compression(one: "ObjectPlan") -> str:
-    from extentflow.config.connector import BY_CONTENT
+    from extentflow.config.connector_keys import BY_CONTENT
 
     by_content = one.compression_source == BY_CONTENT
     return f"{one.compression} (by {BY_CONTENT})" if by_content else one.compression

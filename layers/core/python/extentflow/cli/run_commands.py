@@ -139,14 +139,14 @@ class SelectionOptions:
         ),
     ] = False
 
-    def require_fitting(self, engine: str, *, unsaved: bool) -> None:
+    def require_fitting(self, engine: "EngineChoice", *, unsaved: bool) -> None:
         """Raise Misconfigured where an engine cannot run the selection; `unsaved`: of --topic."""
-        from extentflow.services.runs import EMR
-
-        if self.failed and (self.again or engine == EMR):
+        if self.failed and (self.again or engine.remote):
             raise Misconfigured("--failed goes without --again, and with --engine spark or inline")
-        if unsaved and engine == EMR:
-            raise Misconfigured("--engine emr reads a stored connector: add --save to store it")
+        if unsaved and engine.remote:
+            raise Misconfigured(
+                f"--engine {engine.name} reads a stored connector: add --save to store it"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ class ReplayOptions:
 
     def require_jobs(self, job: str | None, engine: str | None) -> None:
         """Raise Misconfigured unless the options name either one job or a connector's jobs."""
-        from extentflow.services.runs import EMR
+        from extentflow.engines import run_service
 
         if job is None and self.connector is None:
             raise Misconfigured(
@@ -179,10 +179,9 @@ class ReplayOptions:
             return
         if job is not None or self.extent is not None:
             raise Misconfigured("--connector goes without JOB and --extent")
-        if engine == EMR:
+        if engine is not None and run_service(engine) is not None:
             raise Misconfigured(
-                "--connector goes with --engine spark or inline; a run on EMR Serverless takes one"
-                " JOB"
+                "--connector goes with --engine spark or inline; a remote run takes one JOB"
             )
 
 
@@ -226,7 +225,7 @@ def run(
         )
     topics, choice = source.new_topics(), _choice(engine)
     made = source.make(addresses or ())
-    selection.require_fitting(choice.name, unsaved=made is not None and not source.save)
+    selection.require_fitting(choice, unsaved=made is not None and not source.save)
     runs = _runs(servers)
     where = runs.runtime.ledger_address
     if not where.chosen and where.path.exists():  # else its creation is reported
