@@ -23,7 +23,9 @@ JobId = Annotated[str | None, Argument(help="A job's id, or its beginning.")]
 Watched = Annotated[
     bool, Option("--watch", "-w", help="Show changes, from the first job on until all have ended.")
 ]
-RedrivenJob = Annotated[str | None, Argument(help="Only messages of this job: its id.")]
+RedrivenJob = Annotated[
+    str | None, Argument(help="Only messages of this job: its id, or its beginning.")
+]
 LettersSince = Annotated[
     str | None, Option("--since", help="Only messages dead-lettered since, as 2h, 3d.")
 ]
