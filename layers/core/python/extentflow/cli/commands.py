@@ -69,6 +69,10 @@ COMMANDS = {
         "extentflow.cli.dead_letter_commands:dead_letters",
         "Show a connector's dead letters: place, reason, first bytes; with --json as JSON lines.",
     ),
+    "replay-dead-letters": CommandEntry(
+        "extentflow.cli.dead_letter_commands:replay_dead_letters",
+        "Decode a connector's dead letters again, and deliver their records.",
+    ),
     "tail": CommandEntry(
         "extentflow.cli.topic_commands:tail",
         "Show the last rows of a topic, one line each, those of columnar values as JSON.",
@@ -122,11 +126,19 @@ COMMANDS = {
         "Announce objects to the planner, as a notification would; or give all to one run of "
         "Spark.",
     ),
+    "redrive": CommandEntry(
+        "extentflow.cli.job_commands:redrive",
+        "Send messages of the dead letter queues to the functions again, or only show them.",
+    ),
 }
 
 # Spellings of the release before, and the command that each is now: a command, with an option of
 # it that is left out. They go with the next release.
-FORMER: dict[tuple[str, ...], str] = {("ingest",): "export"}
+FORMER: dict[tuple[str, ...], str] = {
+    ("ingest",): "export",
+    ("replay", "--dlq"): "redrive",
+    ("replay", "--dead-letters"): "replay-dead-letters",
+}
 
 
 def starting_local_stack() -> str:

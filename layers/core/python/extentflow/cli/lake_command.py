@@ -15,7 +15,7 @@ import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
-from extentflow.cli.option_groups import StoreSettings, expand_options
+from extentflow.cli.option_groups import ServerOptions, StoreSettings, expand_options
 from extentflow.cli.output import STOPPED, AsJson, Cores, Master
 from extentflow.errors import CorruptRecord, Misconfigured, Permanent
 from extentflow.plugins import from_extra
@@ -135,7 +135,7 @@ class DecodingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOptions:
-    """When batches are written, and what is read for them."""
+    """When batches are written, what is read for them, and how they are reported."""
 
     once: Annotated[
         bool, Option("--once", help="Write what the topics hold when it begins, and end.")
@@ -155,6 +155,7 @@ class BatchOptions:
         str | None,
         Option(help="Folder of Spark's batch log; may be deleted (default: temporary)."),
     ] = None
+    as_json: AsJson = False
 
     def source_options(self, runtime: Runtime) -> dict[str, str]:
         """Return the options of Spark's source. Raises Misconfigured where brokers need some."""
@@ -206,7 +207,7 @@ def lake(
     decoding: DecodingOptions,
     batches: BatchOptions,
     spark: SessionOptions,
-    as_json: AsJson = False,
+    servers: ServerOptions,
 ) -> None:
     """Write topics to Parquet files or an Iceberg table on Spark, exactly once.
 
@@ -225,7 +226,7 @@ def lake(
     if found := where.problems(opener):
         raise Misconfigured(found)
     values = decoding.values()
-    runtime = open_runtime()
+    runtime = open_runtime(servers)
     options = batches.source_options(runtime)
     for topic in topics:  # before Spark takes its time to start
         runtime.topic(topic)
@@ -244,7 +245,7 @@ def lake(
             arrow_records=DOCUMENTS if values.schema or values.registry else COLUMNAR_VALUES,
         )
         table = where.open(session, opener)
-        _write(LakeService(session, table, terms, lake_cluster(runtime)), as_json=as_json)
+        _write(LakeService(session, table, terms, lake_cluster(runtime)), as_json=batches.as_json)
 
 
 def _write(service: LakeService, *, as_json: bool) -> None:

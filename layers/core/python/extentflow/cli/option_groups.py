@@ -50,6 +50,12 @@ class ServerOptions:
         found = {"bootstrap.servers": self.bootstrap_servers, "ledger.url": self.ledger}
         return {name: text for name, text in found.items() if text is not None}
 
+    @property
+    def words(self) -> str:
+        """The options that were given, for a command that has to repeat them."""
+        given = (("--bootstrap-servers", self.bootstrap_servers), ("--ledger", self.ledger))
+        return " ".join(f"{option} {text}" for option, text in given if text is not None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
