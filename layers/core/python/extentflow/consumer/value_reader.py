@@ -11,19 +11,20 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
+from extentflow.arrays.spans import Spans
+from extentflow.codecs.avro_columns import decode_values
+from extentflow.codecs.avro_content import DamagedBlock
+from extentflow.codecs.avro_nodes import Record
+from extentflow.codecs.avro_writer_schema import parse_schema
+from extentflow.codecs.json_columns import ColumnReader, MemberColumns, UnfitDocument
+from extentflow.codecs.json_inference import inferred_columns
 from extentflow.columnar import ENCODING, BatchFacts, is_columnar
 from extentflow.columnar.values import decode, no_column
 from extentflow.config.column_lists import Schema
 from extentflow.consumer.row_batches import ConsumedBatch, place
 from extentflow.errors import AccessDenied, CorruptObject, CorruptRecord, Misconfigured
-from extentflow.formats.avro.avro_columns import DamagedBlock, Record
-from extentflow.formats.avro.avro_format import decode_values, parse_schema
-from extentflow.formats.json.json_columns import ColumnReader, MemberColumns
-from extentflow.formats.json.json_inference import inferred_columns
-from extentflow.formats.lines import LineBlock
 from extentflow.formats.parquet.column_keys import KeyService
 from extentflow.kafka.reading import ConsumedRecord
 
@@ -127,7 +128,7 @@ class ValueReader:
         if number not in self._avro:
             self._avro[number] = parse_schema(text.encode(), f"schema {number} of the registry")
         try:
-            return decode_values(self._avro[number], bodies)
+            return decode_values(self._avro[number], Spans.of(bodies))
         except DamagedBlock as exc:
             raise CorruptRecord(f"not of the Avro schema {number}: {exc}") from exc
 
@@ -149,10 +150,10 @@ def _inferred(values: Sequence[bytes]) -> MemberColumns:
 
 
 def _documents(values: Sequence[bytes], columns: MemberColumns) -> pa.RecordBatch:
-    chunk = ColumnReader(columns).read(_lines(values))
-    if chunk.bad or len(chunk.locations) != len(values):
-        raise CorruptRecord(chunk.bad[0].reason if chunk.bad else "a value is blank")
-    return chunk.batch
+    try:
+        return ColumnReader(columns).read_all(Spans.of(values))
+    except UnfitDocument as exc:
+        raise CorruptRecord(str(exc)) from exc
 
 
 def _facts(record: ConsumedRecord) -> BatchFacts:
@@ -160,13 +161,6 @@ def _facts(record: ConsumedRecord) -> BatchFacts:
     if found is None:
         raise CorruptRecord(f"the header {ENCODING} is null")
     return found
-
-
-def _lines(values: Sequence[bytes]) -> LineBlock:
-    ends = np.cumsum([len(value) + 1 for value in values]).astype(np.int64)
-    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-    data = np.frombuffer(b"\n".join([*values, b""]), np.uint8)
-    return LineBlock(0, data, starts, ends - 1, ends, int(ends[-1]))
 
 
 def _selected(rows: pa.RecordBatch, columns: Sequence[str], *, lenient: bool) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from extentflow.arrays.batch_rows import no_rows, without_rows
 from extentflow.arrays.buffers import Columns
 from extentflow.background import BackgroundCall
 from extentflow.converters import Converter
@@ -43,8 +44,6 @@ from extentflow.formats import (
     SchemaFormat,
     StoredFormat,
     StoredRows,
-    no_rows,
-    without_rows,
 )
 from extentflow.kafka import Records, RejectedRecord
 from extentflow.kafka.record_headers import HeaderColumns, HeaderLists, Headers

@@ -8,13 +8,14 @@ first byte. Therefore any partition of `[0, size)` yields every record exactly o
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from extentflow.arrays.batch_rows import no_rows, without_rows
 from extentflow.config.specs import FORMATS, FormatSpec, Ranges
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
@@ -75,20 +76,6 @@ class Chunk:
     locations: Sequence[int]
     bad: tuple[BadRecord, ...] = ()
     excluded: int = 0
-
-
-def without_rows(batch: pa.RecordBatch, rows: Collection[int]) -> pa.RecordBatch:
-    """Return the batch without some rows."""
-    if not rows:
-        return batch
-    bounds = [-1, *sorted(rows), batch.num_rows]
-    # Slices, because Arrow's filter kernel does not support every type (string_view).
-    kept = [
-        batch.slice(left + 1, right - left - 1)
-        for left, right in pairwise(bounds)
-        if left + 1 < right
-    ]
-    return pa.concat_batches(kept) if kept else batch.slice(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,27 +329,6 @@ def open_format(name: str, options: FormatOptions, own: object = None) -> Format
     spec = FORMATS.get(name)
     opened: Format = spec.open(options, spec.options() if own is None else own)
     return opened
-
-
-def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch without rows."""
-    return pa.record_batch([_no_values(column.type) for column in schema], schema)
-
-
-def _no_values(kind: pa.DataType) -> pa.Array:
-    # Arrow makes no empty arrays of nested extension types, and of nested run-end encoded ones it
-    # makes `nulls` that are not valid.
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _no_values(kind.storage_type))
-    if pa.types.is_run_end_encoded(kind):
-        ends = pa.nulls(0, kind.run_end_type)
-        return pa.RunEndEncodedArray.from_arrays(ends, _no_values(kind.value_type))
-    if not kind.num_fields:
-        return pa.nulls(0, kind)
-    children = [_no_values(kind.field(at).type) for at in range(kind.num_fields)]
-    # No bitmap, and offsets that begin with the one zero that even empty lists have.
-    buffers = [None, *[pa.py_buffer(bytes(8))] * (kind.num_buffers - 1)]
-    return pa.Array.from_buffers(kind, 0, buffers, children=children)
 
 
 def row_factor(size: int) -> int:

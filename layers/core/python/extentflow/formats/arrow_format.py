@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from extentflow.arrays.batch_rows import no_rows
 from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats import (
@@ -35,7 +36,6 @@ from extentflow.formats import (
     FormatOptions,
     FormatSpec,
     cut_at_units,
-    no_rows,
     row_factor,
 )
 from extentflow.formats.lines import stream_windows

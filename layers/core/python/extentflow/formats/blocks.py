@@ -20,7 +20,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from extentflow.formats.lines import Indexes, Window
+from extentflow.arrays.spans import Indexes
+from extentflow.formats.lines import Window
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 

@@ -23,9 +23,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from extentflow.arrays.spans import Indexes
 from extentflow.errors import CorruptObject
 from extentflow.formats.compressed.compression import decompress
-from extentflow.formats.lines import Indexes, stream_windows
+from extentflow.formats.lines import stream_windows
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import TAIL_BYTES, WINDOW_BYTES, tail

@@ -19,22 +19,22 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from extentflow.arrays.spans import Indexes
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, magic
 from extentflow.formats.compressed.compression import CODECS, decompress
-from extentflow.formats.json.json_columns import ColumnReader
 from extentflow.formats.json.json_options import (
+    DocumentDecoder,
     DocumentOptions,
-    column_reader,
     inspected,
     schema_problems,
     to_sample,
     with_columns,
 )
 from extentflow.formats.json.jsonl_format import JsonlOptions, JsonReader, json_reader
-from extentflow.formats.lines import BOM, Indexes, LineBlock, one_record, stream_windows
+from extentflow.formats.lines import BOM, LineBlock, one_record, stream_windows
 from extentflow.formats.text.charsets import UTF_8, Charset, decoded_windows
 from extentflow.formats.text.text_format import ObjectHead
 from extentflow.model import Extent
@@ -81,10 +81,10 @@ class JsonDocuments:
         self._options = options
         self._own = own
         self._elements = own.elements
-        self._reader: JsonReader | ColumnReader = (
+        self._reader: JsonReader | DocumentDecoder = (
             json_reader(options, JsonlOptions(validate=validate))
             if own.schema == ()
-            else column_reader("json", options, own)
+            else DocumentDecoder("json", options, own)
         )
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from extentflow.codecs.json_columns import ColumnReader, MemberColumns, blank_texts
+from extentflow.codecs.json_inference import inferred_columns
 from extentflow.config.column_lists import JSON_SCHEMA, Schema
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import choice, or_word
-from extentflow.formats import Format, FormatOptions, FormatSpec
+from extentflow.formats import Chunk, Format, FormatOptions, FormatSpec
 from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
-from extentflow.formats.json.json_columns import ColumnReader, MemberColumns
-from extentflow.formats.json.json_inference import inferred_columns
+from extentflow.formats.lines import LineBlock, invalid_utf8_lines
+from extentflow.formats.text.text_format import LineReader, ObjectHead, make_chunk
 from extentflow.storage import RangeSource
 
 
@@ -37,10 +39,24 @@ class DocumentOptions:
     )
 
 
-def column_reader(name: str, options: FormatOptions, own: DocumentOptions) -> ColumnReader:
-    """Return the reader of documents as columns."""
-    ignores = own.unknown_members == "ignore"
-    return ColumnReader(MemberColumns.of(name, own.schema, options.facts, ignores=ignores))
+class DocumentDecoder:
+    """A LineDecoder of one JSON object per line: a column for each member that has one."""
+
+    def __init__(self, name: str, options: FormatOptions, own: DocumentOptions) -> None:
+        ignores = own.unknown_members == "ignore"
+        members = MemberColumns.of(name, own.schema, options.facts, ignores=ignores)
+        self._documents = ColumnReader(members)
+
+    def reader(self, _head: ObjectHead) -> LineReader:
+        """Return the reader; the start of an object says nothing."""
+        return self.read
+
+    def read(self, block: LineBlock) -> Chunk:
+        """Return the records of `block`, whose lines are documents; blank ones are none."""
+        blank = blank_texts(block.spans)
+        bad = {line: why for line, why in invalid_utf8_lines(block).items() if line not in blank}
+        (lines, batch), unfit = self._documents.read(block.spans, blank | bad.keys())
+        return make_chunk(block, batch, lines, bad | unfit)
 
 
 def to_sample(options: FormatOptions) -> FormatOptions:

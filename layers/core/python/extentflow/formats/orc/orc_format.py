@@ -24,9 +24,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import orc
 
+from extentflow.arrays.batch_rows import no_rows
 from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, no_rows
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units
 from extentflow.formats.arrow_format import require_columns
 from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
 from extentflow.formats.orc.orc_metadata import (

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from extentflow.arrays.batch_rows import no_rows
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, SECRET, choice
@@ -35,7 +36,6 @@ from extentflow.formats import (
     StoredRows,
     cut_at_units,
     magic,
-    no_rows,
 )
 from extentflow.formats.parquet.arrow_types import (
     BadRows,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -20,6 +20,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from extentflow.arrays.spans import Indexes
 from extentflow.config.connector import SPLIT_COMPRESSIONS
 from extentflow.config.table import key
 from extentflow.config.types import DELIMITER, or_word, whole
@@ -51,7 +52,6 @@ from extentflow.formats.compressed.compression import (
 )
 from extentflow.formats.compressed.zstd_frames import GROUP_OVERLAPS, FrameTable, content_of
 from extentflow.formats.lines import (
-    Indexes,
     LineBlock,
     LineSyntax,
     Places,
@@ -222,24 +222,6 @@ def lines_except(block: LineBlock, dropped: Collection[int]) -> Indexes | None:
     if not dropped:
         return None
     return np.delete(np.arange(len(block)), np.fromiter(dropped, np.int64))
-
-
-# The lines that became rows, ascending, and these rows.
-Table: TypeAlias = tuple[Indexes, pa.RecordBatch]
-
-
-def merge_tables(tables: Sequence[Table]) -> Table:
-    """Return the rows of tables, at least one, in the order of their lines."""
-    filled = [table for table in tables if len(table[0])]
-    if len(filled) < 2:  # noqa: PLR2004 - nothing to merge
-        return filled[0] if filled else tables[0]
-    lines = np.concatenate([lines for lines, _ in filled])
-    batch = pa.concat_batches([batch for _, batch in filled])
-    order = np.argsort(lines)
-    # In the order of the object, as locations must increase.
-    if (order[1:] > order[:-1]).all():
-        return lines, batch
-    return lines[order], batch.take(pa.array(order))
 
 
 # Turns lines of one object into records and bad records, including `block.bad`; called for
