@@ -36,7 +36,7 @@ COMMANDS = "extentflow.commands"
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ENGINES: {"inline": "extentflow.engines.inline:InlineEngine"},
     FORMATS: {
-        "arrow": "extentflow.formats.arrow_format:ARROW",
+        "arrow": "extentflow.formats.arrow.arrow_format:ARROW",
         "avro": "extentflow.formats.avro.avro_format:AVRO",
         "bytes": "extentflow.formats.bytes_format:BYTES",
         "csv": "extentflow.formats.csv.csv_format:CSV",

@@ -213,6 +213,16 @@ def varints(numbers: NDArray[np.int64]) -> list[Piece]:
     return unsigned_varints(((numbers << 1) ^ (numbers >> 63)).view(np.uint64))
 
 
+def varint(bits: int) -> bytes:
+    """Return one number, which is not negative, as a varint."""
+    made = bytearray()
+    while bits >= 1 << _BITS_PER_BYTE:
+        made.append(bits & 0x7F | 0x80)
+        bits >>= _BITS_PER_BYTE
+    made.append(bits)
+    return bytes(made)
+
+
 def unsigned_varints(bits: NDArray[np.uint64]) -> list[Piece]:
     """Return unsigned numbers as varints."""
     largest = int(bits.max(initial=0))

@@ -17,12 +17,12 @@ from pyarrow import types
 
 from extentflow.arrays.buffers import RowErrors, corrupt_rows
 from extentflow.arrays.casts import failing_rows
+from extentflow.arrays.valid_batches import valid_batch
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.encryption import ColumnEncryption, encrypted_paths, locked
 from extentflow.columnar.schemas import plain
 from extentflow.config.columnar import PARQUET
 from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedType
-from extentflow.formats.arrow_format import valid_batch
 from extentflow.formats.parquet.column_keys import (
     KeyService,
     KeyUnavailableError,

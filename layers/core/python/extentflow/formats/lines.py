@@ -221,6 +221,12 @@ def one_record(text: bytes, location: int, *, original: bytes | None = None) -> 
     return block if original is None else replace(block, original=one_record(original, location))
 
 
+def no_lines(offset: int, next_position: int, *bad: BadRecord) -> LineBlock:
+    """Return a block without lines, but perhaps of bad ones."""
+    none = np.empty(0, np.int64)
+    return LineBlock(offset, np.empty(0, np.uint8), none, none, none, next_position, bad)
+
+
 def place_of(places: Places | None, offset: int) -> int:
     """Return the position of an offset in the content."""
     return offset if places is None else places.place(offset)
@@ -457,12 +463,10 @@ class _Cutter:
             yield block.part(first, len(block))
 
     def too_long(self, start: int, stop: int) -> LineBlock:
-        none = np.empty(0, np.int64)
         limit = self.max_line_bytes
         reason = f"the line is longer than the {limit} bytes that are allowed for one record"
         bad = BadRecord(raw=None, location=place_of(self.places, start), reason=reason)
-        position = place_of(self.places, stop)
-        return LineBlock(start, np.empty(0, np.uint8), none, none, none, position, (bad,))
+        return no_lines(start, place_of(self.places, stop), bad)
 
 
 def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:

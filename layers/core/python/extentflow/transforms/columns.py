@@ -15,12 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from extentflow.arrays.buffers import (
-    Columns,
-    RowErrors,
-    corrupt_record,
-    require_unique,
-)
+from extentflow.arrays.buffers import Columns, RowErrors, corrupt_record, require_unique
 from extentflow.arrays.casts import (
     ArrayFunction,
     exact_cast,
@@ -31,11 +26,7 @@ from extentflow.arrays.casts import (
     whole_units,
 )
 from extentflow.arrays.encodings import decoded, is_text
-from extentflow.arrays.scalars import (
-    DIGITS,
-    FIRST_DAY,
-    LAST_DAY,
-)
+from extentflow.arrays.scalars import DIGITS, FIRST_DAY, LAST_DAY
 from extentflow.arrays.texts import mask_rows
 from extentflow.config.column_lists import CASTS, NAMES, RENAMES, Schema, arrow_type
 from extentflow.config.specs import TransformSpec

@@ -29,13 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extentflow.errors import CorruptObject
-from extentflow.formats.blocks import (
-    Block,
-    BlockContent,
-    BlockIndex,
-    OwnedBlocks,
-    from_offset,
-)
+from extentflow.formats.blocks import Block, BlockContent, BlockIndex, OwnedBlocks, from_offset
 from extentflow.formats.lines import Window, stream_windows
 from extentflow.storage.ranges import WINDOW_BYTES, tail
 

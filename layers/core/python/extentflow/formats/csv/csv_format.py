@@ -36,13 +36,8 @@ from extentflow.formats.csv.csv_records import RecordCutter
 from extentflow.formats.csv.csv_syntax import RecordSyntax
 from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
 from extentflow.formats.lines import BOM, LineBlock, invalid_utf8_lines
-from extentflow.formats.text.text_format import (
-    BGZF,
-    LineFormat,
-    LineReader,
-    ObjectHead,
-    make_chunk,
-)
+from extentflow.formats.text.line_format import LineFormat, LineReader, make_chunk
+from extentflow.formats.text.object_head import BGZF, ObjectHead
 from extentflow.storage import RangeSource
 
 T = TypeVar("T")

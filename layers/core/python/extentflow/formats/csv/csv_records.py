@@ -18,13 +18,7 @@ from extentflow.formats.csv.csv_starts import (
     windows_from,
 )
 from extentflow.formats.csv.csv_syntax import RecordSyntax, State
-from extentflow.formats.lines import (
-    LineBlock,
-    Places,
-    Window,
-    place_of,
-    without_returns,
-)
+from extentflow.formats.lines import LineBlock, Places, Window, no_lines, place_of, without_returns
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
@@ -208,11 +202,9 @@ class _PendingBytes:
     def _too_long(self, location: int, next_position: int) -> Iterator[LineBlock]:
         start, end = (0, UNBOUNDED) if self._span is None else self._span()
         if start <= location < end:
-            none = np.empty(0, np.int64)
             reason = f"the record is longer than the {self._limit} bytes that are allowed"
             place, then = (place_of(self._places, at) for at in (location, next_position))
-            bad = (BadRecord(raw=None, location=place, reason=reason),)
-            yield LineBlock(location, np.empty(0, np.uint8), none, none, none, then, bad)
+            yield no_lines(location, then, BadRecord(raw=None, location=place, reason=reason))
 
     def _block(self, data: bytes, ends: Indexes, malformed: Indexes, mark: int) -> LineBlock:
         lines, content = self._syntax.lines, np.frombuffer(data, np.uint8)

@@ -25,9 +25,7 @@ from numpy.typing import NDArray
 
 from extentflow.arrays.spans import ASCII_END, Indexes
 from extentflow.errors import Misconfigured
-from extentflow.formats.lines import (
-    LineSyntax,
-)
+from extentflow.formats.lines import LineSyntax
 from extentflow.formats.text.charsets import UTF_8, Charset
 
 _LF, _CR = 10, 13

@@ -14,7 +14,8 @@ from extentflow.config.types import choice, or_word
 from extentflow.formats import Chunk, Format, FormatOptions, FormatSpec
 from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
 from extentflow.formats.lines import LineBlock, invalid_utf8_lines
-from extentflow.formats.text.text_format import LineReader, ObjectHead, make_chunk
+from extentflow.formats.text.line_format import LineReader, make_chunk
+from extentflow.formats.text.object_head import ObjectHead
 from extentflow.storage import RangeSource
 
 

@@ -31,13 +31,8 @@ from extentflow.formats.json.json_options import (
     with_columns,
 )
 from extentflow.formats.lines import LineBlock, invalid_utf8_lines
-from extentflow.formats.text.text_format import (
-    LineFormat,
-    LineReader,
-    ObjectHead,
-    lines_except,
-    make_chunk,
-)
+from extentflow.formats.text.line_format import LineFormat, LineReader, lines_except, make_chunk
+from extentflow.formats.text.object_head import ObjectHead
 from extentflow.storage import RangeSource
 
 _VALUE = "value"

@@ -28,8 +28,8 @@ from extentflow.arrays.batch_rows import no_rows
 from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units
-from extentflow.formats.arrow_format import require_columns
 from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
+from extentflow.formats.object_file import ObjectFile
 from extentflow.formats.orc.orc_metadata import (
     LARGEST_BLOCK_BYTES,
     Fields,
@@ -42,7 +42,7 @@ from extentflow.formats.orc.orc_metadata import (
     unpack_message,
     write_fields,
 )
-from extentflow.formats.parquet.prefetch import ObjectFile
+from extentflow.formats.readable_schemas import require_columns
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.wording import shown_bytes

@@ -22,13 +22,7 @@ from numpy.typing import NDArray
 from extentflow.arrays.spans import ASCII_END, Indexes
 from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import magic
-from extentflow.formats.lines import (
-    LineBlock,
-    LineSyntax,
-    Window,
-    line_edges,
-    without_returns,
-)
+from extentflow.formats.lines import LineBlock, LineSyntax, Window, line_edges, without_returns
 
 # Stands for bytes that are no text; lone surrogates are never valid, so the UTF-8 check finds it.
 _INVALID = "\udfff"
