@@ -71,8 +71,8 @@ test: setup ## Lint, types, import contracts, unit, laws, infra, integration; a 
 
 test-all: test rest ## `test`, then what it leaves out (archives, chaos, clusters, fuzzing, outages, long tests, variants)
 
-lint: setup ## Ruff, mypy --strict, import contracts
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+lint: setup ## Ruff, mypy --strict, import contracts, length of sentences
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python -m tools.sentences
 
 unit: setup ## Tests without network: unit tests, laws
 	@$(PYTEST) load tests/unit tests/laws

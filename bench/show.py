@@ -14,6 +14,9 @@ from rich.table import Column, Table
 from bench.bars import judged, shown
 
 APART = ("case", "scale", "pairs", "machine")
+RATES = "rows_per_second"
+# The least and the most rate of the runs, shown behind the median.
+RANGES = f"{RATES}_least_and_most"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +30,36 @@ class Grid:
 def grids(result: Mapping[str, Any]) -> Iterator[Grid]:
     """Yield a result's tables."""
     shown_members = {name: value for name, value in result.items() if name not in APART}
+    ranges = shown_members.pop(RANGES, {})
     columns = {name: value for name, value in shown_members.items() if _is_column(name, value)}
     if columns:
         names = dict.fromkeys(name for column in columns.values() for name in column)
         yield Grid(
             ["", *(words(name) for name in columns)],
             [
-                [words(row), *(cell(name, column.get(row)) for name, column in columns.items())]
+                [
+                    words(row),
+                    *(
+                        cell(name, column.get(row)) + _range(name, ranges.get(row))
+                        for name, column in columns.items()
+                    ),
+                ]
                 for row in names
             ],
         )
+    alike = _alike(shown_members, columns)
+    if alike:
+        yield _wide("", {words(name): value for name, value in alike.items()})
     single: dict[str, Any] = {}
     for name, value in shown_members.items():
-        if name in columns:
+        if name in columns or name in alike:
             continue
         if _is_records(value):
             yield _wide(name, value)
         elif isinstance(value, Mapping):
-            yield Grid(
-                [words(name), ""], [[words(each), cell(each, one)] for each, one in value.items()]
-            )
+            unit = name if name.endswith("rss_bytes") else ""
+            figures = [[words(each), cell(unit or each, one)] for each, one in value.items()]
+            yield Grid([words(name), ""], figures)
         else:
             single[name] = value
     if single:
@@ -85,8 +98,25 @@ def show(name: str, result: Mapping[str, Any], console: Console) -> None:
         console.print(f"{bar.says}: {shown_members} (to hold: {bar.bound()})", highlight=False)
 
 
+def _range(name: str, least_and_most: object) -> str:
+    return f" ({cell(name, least_and_most)})" if name == RATES and least_and_most else ""
+
+
 def _is_column(name: str, value: object) -> bool:
     return name != "ratios" and isinstance(value, Mapping) and name.startswith(("rows_", "cpu_"))
+
+
+def _alike(members: Mapping[str, Any], columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the mappings that have the figures of another one, such as one per rate."""
+    keys = [tuple(value) for value in members.values() if isinstance(value, Mapping)]
+    return {
+        name: value
+        for name, value in members.items()
+        if name not in columns
+        and isinstance(value, Mapping)
+        and not _is_records(value)
+        and keys.count(tuple(value)) > 1
+    }
 
 
 def _is_records(value: object) -> bool:

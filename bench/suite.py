@@ -47,47 +47,44 @@ CASES: Mapping[str, Case] = {
             "spark-native",
             "bench.spark_native",
             1,
-            "extentflow on Spark against Spark's own Kafka sink, which guarantees "
-            "at least once only, and "
-            "exactly once against at least once.",
+            "extentflow on Spark against Spark's own Kafka sink, which guarantees at least once "
+            "only. Exactly once against at least once.",
         ),
         Case(
             "data-source",
             "bench.data_source",
             0,
-            "Reading Spark's data source against `extentflow run`, on Spark; only if named.",
+            "Spark's data source against `extentflow run` on Spark. Only if named.",
         ),
         Case(
             "parquet-json",
             "bench.parquet_json",
             0.5,
-            "One process, exactly once, from S3, against one process that a competent user writes "
-            "with pyarrow and confluent-kafka, at least once, from a local file: `plain` makes "
-            "JSON of row dicts with orjson, `plain columns` in pyarrow's compute functions.",
+            "One process, exactly once, from S3. Its competitors use pyarrow and confluent-kafka, "
+            "at least once, from a local file: `plain` makes JSON of row dicts with orjson, "
+            "`plain columns` with pyarrow's compute functions.",
         ),
         Case(
             "lines",
             "bench.lines",
             1,
-            "One process, lines of text, exactly once, from a file, against `ceiling`: the same "
-            "lines, in memory, through the same Kafka client. `from s3`: from the "
-            "local S3 server, which keeps text compressed and takes 9 CPU seconds per GB of the "
-            "same cores to unpack it.",
+            "One process delivers lines of text, exactly once, from a file. `ceiling` sends the "
+            "same lines from memory through the same Kafka client. `from s3` reads the local S3 "
+            "server, which needs 9 CPU seconds per GB of the same cores to unpack text.",
         ),
         Case(
             "scaling",
             "bench.scaling",
             0.5,
-            "One and two worker processes, to the broker, which shares their cores, and to a sink "
-            "that discards records.",
+            "One and two worker processes send to the broker, which shares their cores, and to a "
+            "sink that discards records.",
         ),
         Case(
             "first-record",
             "bench.first_record",
             1,
-            "From the submission of an object to its 1,280th record, as a consumer of committed "
-            "records sees it: `warm` in a worker that ran before, `cold` from the start of "
-            "`extentflow run`.",
+            "From the submission of an object until a consumer has its 1,280th committed record. "
+            "`warm`: in a worker that ran before. `cold`: from the start of `extentflow run`.",
         ),
         Case(
             "start",
@@ -106,32 +103,30 @@ CASES: Mapping[str, Case] = {
             "planning",
             "bench.planning",
             1,
-            "One arrival becomes a job and its messages: requests, bytes fetched, seconds and "
-            "memory, for computed objects.",
+            "One arrival of a computed object becomes a job and its messages.",
         ),
         Case(
             "columnar",
             "bench.columnar",
             0.5,
-            "Values that hold many rows as columns, against a value per row: what one process "
-            "delivers from a local file, the CPU time of client and broker, bytes in the broker's "
-            "log, and what one process reads of the topics.",
+            "Values that hold many rows as columns, against a value per row: one process that "
+            "delivers a local file, and one that reads the topics.",
         ),
         Case(
             "lake",
             "bench.lake",
             0.5,
-            "`extentflow lake` of a topic of columnar values, against a streaming query that reads "
-            "the same rows as JSON by Spark's `from_json` and writes them by Spark's own sink, "
-            "into an Iceberg table, and into Parquet files. One warm session, two cores.",
+            "`extentflow lake` of a topic of columnar values. Its competitor is a streaming query "
+            "that reads the same rows as JSON by Spark's `from_json`, and writes them by Spark's "
+            "own sink. One warm session, two cores.",
         ),
         Case(
             "ingest",
             "bench.ingest",
             0.5,
-            "`extentflow ingest` of a topic of columnar values, against a program that copies the "
-            "same values to files of the same size, stored as safely, into a folder and into the "
-            "S3 server. Both read from the broker on the same two cores.",
+            "`extentflow export` of a topic of columnar values, against a program that copies the "
+            "same values to files of the same size, stored as safely. Both share two cores with "
+            "the broker.",
         ),
         Case(
             "ceiling",
@@ -149,30 +144,30 @@ CASES: Mapping[str, Case] = {
             "slow-brokers",
             "bench.slow_brokers",
             0,
-            "What is committed of what a broker behind a slow link takes; only if named.",
+            "The share of passed bytes that is committed to a broker behind a slow link. Only if "
+            "named.",
         ),
         Case(
             "slow-ledger",
             "bench.slow_ledger",
             0,
             "One process whose ledger delays every response by 200 ms or 1 s, against a prompt "
-            "ledger; only if named.",
+            "ledger. Only if named.",
         ),
         Case(
             "ledgers",
             "bench.ledgers",
             0,
-            "Claims and completions of extents per second with 1, 8 and 64 workers on SQLite and "
-            "PostgreSQL, against DynamoDB Local; claims are what the workers could do, had they "
-            "nothing else to do; only if named.",
+            "Claims and completions of extents per second with 1, 8 and 64 workers that do nothing "
+            "else: SQLite and PostgreSQL against DynamoDB Local. Only if named.",
         ),
         Case(
             "formats",
             "bench.formats",
             0,
-            "Every format, decoded, converted to JSON and sent to a mock broker by one process, "
-            "against a loop over its rows with the usual reader for Python, orjson and produce; "
-            "only if named.",
+            "Every format against a loop over its rows: [formats.md]"
+            "(formats.md#what-each-format-costs) has the table. Here is the peak memory of Parquet "
+            "in shapes that need most of it. Only if named.",
         ),
         Case(
             "small-objects",

@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from tests.support.delivery import Delivery, joined, numbered_lines
 
+from extentflow import __version__
 from extentflow.kafka.reading import read_committed
 from extentflow_local.stack import Stack
 
@@ -199,7 +200,7 @@ def test_what_an_extra_is_missing_for_names_the_command_that_installs_it(
 
 
 def test_the_command_and_the_module_are_one_program(environment: Environment) -> None:
-    version = f"extentflow {PYPROJECT['project']['version']}\n"
+    version = f"extentflow {__version__}\n"
 
     assert environment.run("extentflow", "--version") == version
     assert environment.run("python", "-m", "extentflow", "--version") == version

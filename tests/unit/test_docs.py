@@ -14,6 +14,7 @@ import typer
 from infra.config import Bucket, Cluster, Network, Receiver, Stage
 from infra.config_spark import Spark
 
+from extentflow import __version__
 from extentflow.cli import app
 from extentflow.config.files import parse_text
 from extentflow.config.parsing import connector_table
@@ -24,8 +25,15 @@ from extentflow.kafka import JOBS_TOPIC, PROGRESS_TOPIC, SCHEMAS_TOPIC
 from extentflow.wiring import check_connector
 
 ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "layers" / "core" / "python" / "extentflow"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 EVENT_PATH = [ROOT / "docs" / f"{name}.md" for name in ("deploy", "operations", "storagegrid")]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Names commands, keys and headings of its time.
+HISTORY = ROOT / "docs" / "history.md"
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")),
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page != HISTORY),
+]
 # Settings of brokers, consumers and topics, which are not ours.
 KAFKAS = {
     "isolation.level",
@@ -38,7 +46,7 @@ SECRET_ARN = "arn:aws:secretsmanager:eu-central-1:111122223333:secret:grid-AbCdE
 
 
 def page_id(page: Path) -> str:
-    return page.name
+    return str(page.relative_to(ROOT))
 
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -86,7 +94,8 @@ def first_cells(text: str) -> list[str]:
 
 def markdown() -> Iterator[Path]:
     """Every page of the repository."""
-    tracked = ("*.md", "docs/**/*.md", "events/*.md", "examples/**/*.md", "connectors/*.md")
+    folders = ("", ".github/**/", "docs/**/", "events/", "examples/**/", "connectors/")
+    tracked = [f"{folder}*.md" for folder in folders]
     yield from (page for pattern in tracked for page in sorted(ROOT.glob(pattern)))
 
 
@@ -117,6 +126,14 @@ def test_every_command_and_option_exists(page: Path) -> None:
         options = {option for parameter in command.params for option in parameter.opts}
         given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert given <= options, f"{page.name}: extentflow {command.name} {given - options}"
+
+
+def test_the_page_of_the_command_line_has_every_command() -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    named = {word for span in first_cells(page) for word in re.findall(r"^[a-z-]+", span)}
+    former = set(re.findall(r"^`([a-z-]+)` is the former name", page, re.MULTILINE))
+
+    assert set(command_line().commands) <= named | former
 
 
 @every_page
@@ -155,6 +172,31 @@ def test_every_file_that_is_named_is_there(page: Path) -> None:
     for span in spans(page):
         if re.fullmatch(rf"{ours}/[\w./-]*\w\.(?:py|md|json|yaml|env|service)", span):
             assert (ROOT / span).exists(), span
+
+
+def test_every_file_to_change_is_there() -> None:
+    text = section(ARCHITECTURE, "Where to change what")
+    for name in re.findall(r"`(\w+/[\w./-]+)`", text):
+        assert (ROOT / name).exists() or (LIBRARY.parent / name).exists(), name
+
+
+def test_every_package_is_described() -> None:
+    packages = {path.parent.name for path in LIBRARY.glob("*/__init__.py")}
+
+    assert packages <= set(first_cells(section(ARCHITECTURE, "Packages")))
+
+
+def test_every_page_is_listed_by_task() -> None:
+    contents = ROOT / "docs" / "README.md"
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", contents.read_text()))
+
+    assert {page.name for page in contents.parent.glob("*.md")} - {contents.name} == linked
+
+
+def test_the_changelog_has_the_version_with_its_date() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+
+    assert re.search(rf"^## {re.escape(__version__)} - \d{{4}}-\d\d-\d\d$", text, re.MULTILINE)
 
 
 @event_path_page

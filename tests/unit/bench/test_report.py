@@ -147,3 +147,50 @@ def test_records_are_one_table_with_every_column_of_any_of_them(
             [["text", "5", ""], ["Parquet", "6", "7"]],
         )
     ]
+
+
+def test_the_least_and_the_most_rate_stand_behind_the_median() -> None:
+    found = result(
+        rows_per_second={"plain": 60_000},
+        rows_per_second_least_and_most={"plain": [50_000, 70_000]},
+    )
+
+    assert list(grids(found)) == [
+        Grid(["", "rows per second"], [["plain", "60,000 (50,000 - 70,000)"]])
+    ]
+
+
+def test_mappings_of_the_same_figures_are_rows_of_one_table() -> None:
+    found = result(
+        **{
+            "1_mib_per_second": {"committed": 0.5, "passed": 1.0},
+            "2_mib_per_second": {"committed": 1.5, "passed": 2.0},
+            "peak_rss_bytes": {"3,000 columns": 700 << 20},
+        }
+    )
+
+    assert list(grids(found)) == [
+        Grid(
+            ["", "committed", "passed"],
+            [["1 mib per second", "0.5", "1"], ["2 mib per second", "1.5", "2"]],
+        ),
+        Grid(["peak rss bytes", ""], [["3,000 columns", "700 MiB"]]),
+    ]
+
+
+def test_a_page_shows_a_ratio_that_has_a_bar_with_the_bar_only() -> None:
+    ratios = {"one_process_to_ceiling": 0.771, "from_s3_to_ceiling": 0.408}
+
+    text = page({"lines": result(ratios=ratios)})
+
+    assert text.count("0.771") == 1
+    assert "Ratios:\n\n- from s3 to ceiling: 0.408\n" in text
+
+
+def test_a_page_leaves_out_what_another_page_shows() -> None:
+    found = result(rows_per_second={"orc": 7}, parquet_peak_rss_bytes={"wide": 9 << 20})
+
+    text = page({"formats": found})
+
+    assert "rows per second" not in text
+    assert "Parquet peak rss bytes:\n\n- wide: 9 MiB\n" in text

@@ -1,0 +1,1 @@
+"""Programs that check the tree; `make lint` runs them."""
