@@ -1,8 +1,8 @@
 """Interleave columns of encoded values into one binary value per row.
 
 A row is the concatenation of its pieces, in order. Neighbouring short pieces are written as whole
-words of eight bytes, in the order of the output, so that each word covers what the previous one
-wrote behind its own bytes:
+words of eight bytes, in the order of the output. So each word covers what the previous one wrote
+behind its own bytes:
 
     row 0       00 00 00 00 07 | 02 | ac 02 | ...       pieces: prefix, branch, number, ...
     words       [00 00 00 00 07 .. .. ..]

@@ -1,7 +1,7 @@
 """The types of an Avro schema, each of which reads its values on columns.
 
-A node passes values in three ways, which agree: `skip` with one cursor per record, `step` with one
-cursor, in a loop over values, and `read` with one cursor per record, to an Arrow array.
+A node passes values in three ways, which agree. `skip` and `read` have one cursor per record, and
+`read` returns an Arrow array. `step` has one cursor, in a loop over values.
 """
 
 from __future__ import annotations
@@ -74,15 +74,12 @@ class Null:
     weight: int = 1
 
     def skip(self, _: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return at
 
     def step(self, _: bytes, at: int) -> int:
-        """As `Node.step`."""
         return at
 
     def read(self, _: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         return pa.nulls(len(at)), at
 
 
@@ -96,19 +93,15 @@ class FixedValues:
 
     @property
     def least(self) -> int:
-        """As `Node.least`."""
         return self.fixed
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return content.forward(at, self.fixed)
 
     def step(self, _: bytes, at: int) -> int:
-        """As `Node.step`."""
         return at + self.fixed
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         return self._values(content, at), at + self.fixed
 
     def _values(self, content: Content, at: Cursors) -> pa.Array:
@@ -171,15 +164,12 @@ class Number:
     weight: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return content.behind_varints(at)
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
         return behind_number(data, at)
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         values, at = content.varints(at)
         stored = values
         if self.bits == np.dtype(np.int32).itemsize * 8:
@@ -199,18 +189,15 @@ class Bytes:
     weight: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return content.behind_bytes(at)
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
         length, at = read_number(data, at)
         if length < 0:
             raise DamagedBlock("a length is negative")
         return at + length
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         starts, ends = content.behind_lengths(at)
         if pa.types.is_decimal(self.arrow):
             return read_decimals(content, starts, ends, self.arrow), ends
@@ -228,15 +215,12 @@ class Enum:
     weight: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return content.behind_varints(at)
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
         return behind_number(data, at)
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         values, at = content.varints(at)
         _require_below(values, len(self.symbols), "a symbol of an enum")
         symbols = pa.array(self.symbols, pa.string())
@@ -252,8 +236,8 @@ def _require_below(values: NDArray[np.int64], count: int, what: str) -> None:
 class Union:
     """One of several branches.
 
-    With one branch beside null, the values of that branch or null; otherwise a struct with one
-    member per branch, of which one is set, or none where the branch is null.
+    With one branch beside null, the values of that branch or null. Otherwise a struct with one
+    member per branch: one of them is set, or none where the branch is null.
     """
 
     branches: tuple[Node, ...]
@@ -264,7 +248,6 @@ class Union:
     least: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         first = content.bytes[at]
         # Branches below 64 have one byte, in which they are doubled.
         if first.max(initial=0) < min(2 * len(self.branches), CONTINUED) and not (first & 1).any():
@@ -282,14 +265,12 @@ class Union:
         return at
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
         chosen, at = read_number(data, at)
         if not 0 <= chosen < len(self.branches):
             _require_below(np.array([chosen]), len(self.branches), _BRANCH)
         return self.branches[chosen].step(data, at)
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         chosen, at = self._branches(content, at)
         members = []
         for number, branch in enumerate(self.branches):
@@ -345,7 +326,6 @@ class Record:
         )
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         ahead = 0
         for child in self.children:
             if child.fixed is not None:
@@ -357,13 +337,11 @@ class Record:
         return content.forward(at, ahead) if ahead else at
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
         for child in self.children:
             at = child.step(data, at)
         return at
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         columns, behind = self.columns(content, at)
         if not columns:
             # A struct without members takes its length from a mask only.
@@ -394,11 +372,9 @@ class Items:
     least: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return self._scan(content, at)[2]
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
         while True:
             count, at = read_number(data, at)
             if count < 0:
@@ -414,7 +390,6 @@ class Items:
                 at = self.item.step(data, at)
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         rows, starts, behind = self._scan(content, at)
         # By place in the content, which is by row and then by item.
         starts = np.sort(starts)

@@ -4,8 +4,8 @@ document  -- Arrow's parser might read it in another way -------> `json_values`,
           -- any other: a block of them by Arrow's parser, at once
                  which refuses one of them ---------------------> again, in parts
 
-Arrow's parser is only trusted where it is known to agree with `json_values`: it takes what follows
-a document for the next one, NaN and Infinity for numbers, strings for decimals, and wraps decimals
+Arrow's parser only gets documents on which it agrees with `json_values`. Arrow takes what follows a
+document for the next one, NaN and Infinity for numbers, and strings for decimals. It wraps decimals
 with more digits than it can hold.
 """
 

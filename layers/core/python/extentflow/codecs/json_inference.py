@@ -100,18 +100,17 @@ def _rounds(number: str) -> bool:
     return abs(found) == float("inf") or is_rounded(number, found)
 
 
-def inferred_columns(batches: Iterable[pa.RecordBatch]) -> str:
+def inferred_columns(documents: Iterable[bytes]) -> str:
     """Return the names and types of the members of documents, as `json.schema` takes them.
 
-    `value` of each batch has documents; what is no object has no columns.
+    What is no object has no columns.
     """
     seen = _MemberSamples(members={})
-    for batch in batches:
-        for raw in batch.column("value").to_pylist():
-            try:
-                document = parse(raw)
-            except ValueError:  # delivery reports it
-                continue
-            if isinstance(document, Members):
-                seen.add(document)
+    for raw in documents:
+        try:
+            document = parse(raw)
+        except ValueError:  # what reads all documents reports it
+            continue
+        if isinstance(document, Members):
+            seen.add(document)
     return _written(seen.members or {}, 1)

@@ -323,9 +323,9 @@ def decode(
     `lenient`: of these, those that it has; otherwise one that it lacks is an error. `keys` unwrap
     the keys of encrypted columns; others are read without.
 
-    Raises CorruptRecord where the value is no such batch, or has other rows than its headers state;
-    Misconfigured for a column that it lacks; AccessDenied for encrypted columns without their keys;
-    and as the key service.
+    Raises CorruptRecord where the value is no such batch, or has other rows than its headers state.
+    Raises Misconfigured for a column that it lacks, AccessDenied for encrypted columns without
+    their keys, and as the key service.
     """
     is_parquet = facts.encoding == PARQUET
     wanted = [name for name in facts.encrypted if columns is None or name in columns]

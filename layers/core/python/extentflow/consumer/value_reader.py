@@ -39,7 +39,7 @@ class ValueReader:
 
     `columns`: only these, in this order; None: all. `lenient`: of these, those that a value has.
     `schema` declares the members of JSON values, as `json.schema` does; None: the values of a batch
-    show them, and later batches keep the types as long as these hold their values exactly.
+    show them. Later batches keep the types as long as these hold their values exactly.
     `find_schema` reads schemas of a registry; None: there is none. `keys` decrypt columns of
     columnar values; None: only the others can be read.
     """
@@ -57,9 +57,9 @@ class ValueReader:
         """Yield the rows of consecutive records of one partition, in order.
 
         Records without a value (tombstones) have no rows. Raises CorruptRecord, whose message names
-        topic, partition and offset; AccessDenied, with the same place, for encrypted columns
-        without their keys; and Misconfigured for a column that a value lacks, and for values that
-        need a registry.
+        topic, partition and offset, and AccessDenied, with the same place, for encrypted columns
+        without their keys. Raises Misconfigured for a column that a value lacks, and for values
+        that need a registry.
         """
         for run in self.runs(records):
             kind = self._kind(run[0])
@@ -139,14 +139,10 @@ class ValueReader:
             # One that no longer fits is replaced; types of other batches stay as they were.
             with suppress(CorruptRecord):
                 return _documents(values, self._inferred)
-        self._inferred = _inferred(values)
+        # The columns that hold all members of the values, exactly.
+        found = inferred_columns(values)
+        self._inferred = MemberColumns.of("json", None, found, ignores=False)
         return _documents(values, self._inferred)
-
-
-def _inferred(values: Sequence[bytes]) -> MemberColumns:
-    """Return the columns that hold all members of JSON values, exactly."""
-    batch = pa.record_batch({"value": pa.array(values, pa.binary())})
-    return MemberColumns.of("json", None, inferred_columns([batch]), ignores=False)
 
 
 def _documents(values: Sequence[bytes], columns: MemberColumns) -> pa.RecordBatch:

@@ -1,46 +1,33 @@
 """Write Arrow columns in Avro's binary encoding, by the Arrow type and the Avro schema of each.
 
-A writer is chosen once per column, for the schema that the registry holds. Where that differs from
-the one that the Arrow type itself has, it is written as long as every value stays what it is:
-fields in another order, null or not, wider numbers and units. All else is refused by name.
+A writer is chosen once per column, for the schema that the registry holds. That schema may differ
+from the one of the Arrow type: fields in another order, null or not, wider numbers and units. Every
+value stays what it is. All else is refused by name.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyarrow import types
 
-from extentflow.arrays.buffers import RowErrors, corrupt_rows, require_limit, validity
+from extentflow.arrays.buffers import RowErrors, corrupt_rows, validity
 from extentflow.arrays.encodings import is_text, plain_type
-from extentflow.arrays.interleave import (
-    WORD_BYTES,
-    Blobs,
-    Constant,
-    Piece,
-    fixed_words,
-    join_rows,
-    masked,
-    taken,
-    varints,
-)
-from extentflow.arrays.nested import (
-    LISTS,
-    distinct_values,
-    flattened,
-    list_bounds,
-    map_entries,
-    require_unique_keys,
-    rows_of,
-)
+from extentflow.arrays.interleave import Blobs, Constant, Piece, fixed_words, masked, varints
+from extentflow.arrays.nested import LISTS, map_entries, require_unique_keys
 from extentflow.converters.avro_defaults import default_bytes
 from extentflow.converters.avro_scalars import ColumnMismatch, Target, scalar_writer
 from extentflow.converters.avro_schema import Schema
-from extentflow.converters.row_writers import EVERY_ROW, Members, Rows, Writer, joined_items
-from extentflow.errors import CorruptRecord, IncompatibleSchema
+from extentflow.converters.row_writers import (
+    EVERY_ROW,
+    Members,
+    Rows,
+    Writer,
+    encoded_writer,
+    entry_writer,
+    write_items,
+)
+from extentflow.errors import IncompatibleSchema
 
 
 def record_writer(fields: Sequence[pa.Field], schema: Schema, path: str, target: Target) -> Members:
@@ -82,7 +69,8 @@ def record_writer(fields: Sequence[pa.Field], schema: Schema, path: str, target:
 def column_writer(data_type: pa.DataType, schema: Schema, path: str, target: Target) -> Writer:
     """Return the writer of a column as the schema says. IncompatibleSchema names the column."""
     if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
-        return _encoded_writer(data_type, schema, path, target)
+        values = column_writer(data_type.value_type, schema, path, target)
+        return encoded_writer(values, lambda _: EVERY_ROW)
     if schema.kind == "union":
         return _union_writer(data_type, schema, path, target)
     try:
@@ -165,23 +153,14 @@ def _struct_writer(data_type: pa.DataType, schema: Schema, path: str, target: Ta
     return lambda array, rows: write(array.flatten(), rows & validity(array))
 
 
-def _list_writer(write_items: Writer, limit_bytes: int) -> Writer:
+def _list_writer(items: Writer, limit_bytes: int) -> Writer:
+    """Return the writer of arrays: one block of all items, and the end, which is an empty block."""
+
     def write(array: pa.Array, _rows: Rows) -> list[Piece]:
-        bounds = list_bounds(array)
-        values = flattened(array, bounds)
-        require_limit(len(values) * WORD_BYTES, limit_bytes)
-        with RowErrors() as errors, errors.collect("item: ", partial(rows_of, bounds)):
-            items = join_rows(write_items(values, EVERY_ROW), len(values), limit_bytes)
-        return _blocks(items, bounds)
+        lists, counts = write_items(array, lambda values: items(values, EVERY_ROW), limit_bytes)
+        return [*masked(varints(counts), counts > 0), Blobs(lists), Constant(b"\0")]
 
     return write
-
-
-def _blocks(items: pa.BinaryArray, bounds: NDArray[np.int64]) -> list[Piece]:
-    """Return arrays and maps: one block of all items, and the end, which is an empty block."""
-    counts = np.diff(bounds)
-    lists = Blobs(joined_items(items, bounds))
-    return [*masked(varints(counts), counts > 0), lists, Constant(b"\0")]
 
 
 def _map_writer(data_type: pa.MapType, schema: Schema, path: str, target: Target) -> Writer:
@@ -191,7 +170,7 @@ def _map_writer(data_type: pa.MapType, schema: Schema, path: str, target: Target
     if schema.kind == "map" and is_text(plain_type(data_type.key_type)):
         keys = column_writer(data_type.key_type, Schema("string"), f"{path}.key", target)
         values = column_writer(data_type.item_type, schema.inner, f"{path}.value", target)
-        write_entries = _entry_writer((keys, values))
+        write_entries = entry_writer(keys, values)
     elif schema.kind == "array":
         key, value = (("key", data_type.key_type), ("value", data_type.item_type))
         write_entries = column_writer(pa.struct([key, value]), schema.inner, path, target)
@@ -206,34 +185,3 @@ def _map_writer(data_type: pa.MapType, schema: Schema, path: str, target: Target
         return write_lists(lists, rows)
 
     return write_map
-
-
-def _entry_writer(writers: Sequence[Writer]) -> Writer:
-    def write(array: pa.StructArray, rows: Rows) -> list[Piece]:
-        pieces: list[Piece] = []
-        with RowErrors() as errors:
-            for write_part, part in zip(writers, array.flatten(), strict=True):
-                with errors.collect():
-                    pieces += write_part(part, rows)
-        return pieces
-
-    return write
-
-
-def _encoded_writer(data_type: pa.DataType, schema: Schema, path: str, target: Target) -> Writer:
-    """Return the writer of dictionary and run-end-encoded arrays: each distinct value once."""
-    write_values = column_writer(data_type.value_type, schema, path, target)
-
-    def write(array: pa.Array, rows: Rows) -> list[Piece]:
-        values, indices = distinct_values(array)
-        if indices.null_count or len(values) == 0:
-            # A null is a value, too.
-            values = pa.concat_arrays([values, pa.nulls(1, values.type)])
-            indices = pc.fill_null(indices.cast(pa.int64()), len(values) - 1)
-        try:
-            return taken(write_values(values, EVERY_ROW), indices.to_numpy())
-        except CorruptRecord:
-            # A dictionary may hold entries that no row uses.
-            return write_values(values.take(indices), rows)
-
-    return write

@@ -1,8 +1,8 @@
 """Avro schemas: those of Arrow's types, and those that a registry holds.
 
 docs/registry.md has the table of types. Records, fixed types and enums of nested columns are named
-by their path, with _ behind it where another type has that name, so that a name is unique and the
-same in every run.
+by their path, with _ behind it where another type has that name. So a name is unique, and the same
+in every run.
 """
 
 import json

@@ -2,41 +2,30 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
-from extentflow.arrays.buffers import RowErrors, require_limit, validity
+from extentflow.arrays.buffers import validity
 from extentflow.arrays.encodings import is_text, no_exact_form, plain_type
-from extentflow.arrays.interleave import (
-    WORD_BYTES,
-    Blobs,
-    Constant,
-    Piece,
-    join_rows,
-    masked,
-    taken,
-)
-from extentflow.arrays.nested import (
-    LISTS,
-    distinct_values,
-    flattened,
-    list_bounds,
-    map_entries,
-    present_rows,
-    require_unique_keys,
-    rows_of,
-)
+from extentflow.arrays.interleave import Blobs, Constant, Piece, join_rows, masked
+from extentflow.arrays.nested import LISTS, map_entries, present_rows, require_unique_keys
 from extentflow.arrays.numbers import require_digits
 from extentflow.converters.names import Names
 from extentflow.converters.protobuf_numbers import History
 from extentflow.converters.protobuf_scalars import SIZED, Kind, scalar_kind, sized, tag_bytes
-from extentflow.converters.row_writers import EVERY_ROW, Members, Rows, Writer, joined_items
-from extentflow.errors import CorruptRecord, UnsupportedType
+from extentflow.converters.row_writers import (
+    EVERY_ROW,
+    Members,
+    Rows,
+    Writer,
+    encoded_writer,
+    entry_writer,
+    members_writer,
+    write_items,
+)
+from extentflow.errors import UnsupportedType
 
 # Readers take values of 100 messages in each other, of which a column's type may be one.
 MOST_MESSAGES = 99
@@ -119,15 +108,7 @@ class MessageFile:
             write_member = self._member(message, one.with_name(names[index]), number, inside)
             writers.append((index, f"{one.name}: ", write_member))
 
-        def write(arrays: Sequence[pa.Array], rows: Rows) -> list[Piece]:
-            pieces: list[Piece] = []
-            with RowErrors() as errors:
-                for index, label, write_member in writers:
-                    with errors.collect(label):
-                        pieces += write_member(arrays[index], rows)
-            return pieces
-
-        return write
+        return members_writer(writers)
 
     def _member(self, message: Message, one: pa.Field, number: int, path: str) -> Writer:
         """Declare a field; return the writer of its tag and value, of nothing for a null."""
@@ -148,7 +129,7 @@ class MessageFile:
         data_type = one.type
         if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
             kind = self._kind(message, one.with_type(data_type.value_type), path)
-            return replace(kind, write=_encoded_writer(kind.write))
+            return replace(kind, write=encoded_writer(kind.write, validity))
         if _is_repeated(data_type):
             # Tells null from empty.
             child = message.child(one.name, path)
@@ -206,7 +187,8 @@ class MessageFile:
         if has_names:
             values = self._element(message, value.with_name(one.name), f"{path}.value")
             message.fields.append(f"map<string, {values.name}> {one.name} = {number}")
-            write_entry = _entry_writer(self._kind(message, key, f"{path}.key"), values)
+            key_kind = self._kind(message, key, f"{path}.key")
+            write_entry = entry_writer(_tagged(1, key_kind), _tagged(2, values))
             entry = self._around(Message("", History()), write_entry)
         else:
             entries = pa.field(one.name, pa.struct([key, value]), nullable=False)
@@ -225,54 +207,24 @@ class MessageFile:
     def _items(self, item: Kind, number: int) -> Writer:
         is_packed = item.wire != SIZED
         tag = Constant(tag_bytes(number, SIZED))
+        tags = [] if is_packed else [tag]
 
         def write(array: pa.Array, _rows: Rows) -> list[Piece]:
-            bounds = list_bounds(array)
-            values = flattened(array, bounds)
-            require_limit(len(values) * WORD_BYTES, self.limit_bytes)
-            with RowErrors() as errors, errors.collect("item: ", partial(rows_of, bounds)):
-                written = item.write(values, EVERY_ROW)
-                pieces = written if is_packed else [tag, *written]
-                joined = join_rows(pieces, len(values), self.limit_bytes)
-            lists = joined_items(joined, bounds)
+            lists, counts = write_items(
+                array,
+                lambda values: [*tags, *item.write(values, EVERY_ROW)],
+                self.limit_bytes,
+            )
             if is_packed:
-                return masked([tag, *sized(lists)], np.diff(bounds) > 0)
+                return masked([tag, *sized(lists)], counts > 0)
             return [Blobs(lists)]
 
         return write
 
 
-def _entry_writer(key: Kind, value: Kind) -> Writer:
-    tags = Constant(tag_bytes(1, key.wire)), Constant(tag_bytes(2, value.wire))
-
-    def write(array: pa.StructArray, rows: Rows) -> list[Piece]:
-        keys, values = array.flatten()
-        pieces: list[Piece] = []
-        with RowErrors() as errors:
-            with errors.collect():
-                pieces += [tags[0], *key.write(keys, rows)]
-            with errors.collect():
-                pieces += [tags[1], *value.write(values, rows)]
-        return pieces
-
-    return write
-
-
-def _encoded_writer(write_values: Writer) -> Writer:
-    """Return the writer of dictionary and run-end-encoded arrays: each distinct value once."""
-
-    def write(array: pa.Array, rows: Rows) -> list[Piece]:
-        values, indices = distinct_values(array)
-        if len(values) == 0:
-            values = pa.nulls(1, values.type)
-        indices = pc.fill_null(indices.cast(pa.int64()), 0)
-        try:
-            return taken(write_values(values, validity(values)), indices.to_numpy())
-        except CorruptRecord:
-            # A dictionary may hold entries that no row uses.
-            return write_values(values.take(indices), rows)
-
-    return write
+def _tagged(number: int, kind: Kind) -> Writer:
+    tag = Constant(tag_bytes(number, kind.wire))
+    return lambda array, rows: [tag, *kind.write(array, rows)]
 
 
 def _is_repeated(data_type: pa.DataType) -> bool:

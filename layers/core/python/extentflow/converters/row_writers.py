@@ -1,22 +1,27 @@
 """What the encodings of rows share: which rows count, and the pieces of numbers and lists."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
 from extentflow.arrays.buffers import (
+    RowErrors,
     corrupt_rows,
     require_limit,
     text_bytes,
     validity,
     value_offsets,
 )
-from extentflow.arrays.interleave import Piece, Words, fixed_words
+from extentflow.arrays.interleave import WORD_BYTES, Piece, Words, fixed_words, join_rows, taken
+from extentflow.arrays.nested import distinct_values, flattened, list_bounds, rows_of
 from extentflow.arrays.numbers import numbers
+from extentflow.errors import CorruptRecord
 
 # True, or the rows whose values count: others lie in a parent that is null.
 Rows: TypeAlias = Any
@@ -50,11 +55,65 @@ def write_singles(values: NDArray[np.float32]) -> list[Piece]:
     return [fixed_words(values.view(np.uint32).astype(np.uint64), 4)]
 
 
-def joined_items(items: pa.BinaryArray, bounds: NDArray[np.int64]) -> pa.BinaryArray:
-    """Return the bytes of neighbouring items as one value per list."""
+def write_items(
+    array: pa.Array, write: Callable[[pa.Array], list[Piece]], limit_bytes: int
+) -> tuple[pa.BinaryArray, NDArray[np.int64]]:
+    """Return the bytes of all items of each list, and how many items it has.
+
+    `write` returns the pieces of items, of which every one counts.
+    """
+    bounds = list_bounds(array)
+    values = flattened(array, bounds)
+    require_limit(len(values) * WORD_BYTES, limit_bytes)
+    with RowErrors() as errors, errors.collect("item: ", partial(rows_of, bounds)):
+        items = join_rows(write(values), len(values), limit_bytes)
     offsets, data = value_offsets(items)[bounds].astype(np.int32), items.buffers()[2]
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"") if data is None else data]
-    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
+    counts = np.diff(bounds)
+    return pa.Array.from_buffers(pa.binary(), len(counts), buffers), counts
+
+
+def encoded_writer(write_values: Writer, counted: Callable[[pa.Array], Rows]) -> Writer:
+    """Return the writer of dictionary and run-end-encoded arrays: each distinct value once.
+
+    `counted` returns which distinct values count; a null is a value, too.
+    """
+
+    def write(array: pa.Array, rows: Rows) -> list[Piece]:
+        values, indices = distinct_values(array)
+        if indices.null_count or len(values) == 0:
+            values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+            indices = pc.fill_null(indices.cast(pa.int64()), len(values) - 1)
+        try:
+            return taken(write_values(values, counted(values)), indices.to_numpy())
+        except CorruptRecord:
+            # A dictionary may hold entries that no row uses.
+            return write_values(values.take(indices), rows)
+
+    return write
+
+
+def members_writer(parts: Sequence[tuple[int, str, Writer]]) -> Members:
+    """Return the writer of columns, by their ordinals, one behind the other.
+
+    Errors name the columns by the labels.
+    """
+
+    def write(arrays: Sequence[pa.Array], rows: Rows) -> list[Piece]:
+        pieces: list[Piece] = []
+        with RowErrors() as errors:
+            for ordinal, label, write_member in parts:
+                with errors.collect(label):
+                    pieces += write_member(arrays[ordinal], rows)
+        return pieces
+
+    return write
+
+
+def entry_writer(key: Writer, value: Writer) -> Writer:
+    """Return the writer of the entries of maps."""
+    write = members_writer([(0, "", key), (1, "", value)])
+    return lambda array, rows: write(array.flatten(), rows)
 
 
 def checked_binary(array: pa.Array, limit_bytes: int) -> pa.BinaryArray:

@@ -48,11 +48,11 @@ _MOST_ROW_DIGITS = 9
 class BadRecord:
     """One record that could not be decoded.
 
-    `raw` are its bytes in the object (None where it has none of its own, as in a corrupt row
-    group); `location` is its byte offset or row ordinal in the object, as the format's
-    `location_unit` states; `reason` is one readable line. `payload`: `raw` is the value that was
-    to be sent, because the topic rejected the record. `row`: it was decoded, and rejected as a
-    row of columns, so that decoding finds it again at `location`.
+    `raw` are its bytes in the object; None where it has none of its own, as in a corrupt row group.
+    `location` is its byte offset or row ordinal in the object, as the format's `location_unit`
+    states. `reason` is one readable line. `payload`: `raw` is the value that was to be sent,
+    because the topic rejected the record. `row`: it was decoded, and rejected as a row of columns,
+    so that decoding finds it again at `location`.
     """
 
     raw: bytes | None
@@ -295,16 +295,16 @@ class FormatOptions:
     """What every format is opened with, beside its own options.
 
     `compression`: none, or one of `compression.CODECS` (line formats only). `batch_rows` and
-    `window_bytes` bound memory and are arguments so that tests can use two bytes; `batch_bytes` is
-    the size that Parquet and ORC aim at for the columns of a batch. `validate_text`:
-    an invalid UTF-8 sequence makes a bad record (False where the bytes are passed through).
-    `columns`: those that keys are made from, for formats that extract them (JSON lines). `select`:
-    the columns that are needed, of which a format may decode others, too; empty: all.
-    `charset`: Python's name of the character set (line formats only); None is UTF-8, or what a byte
-    order mark says. `excludes`: whether rows whose columns lie within ranges are all dropped later,
-    so that a format may count them without decoding. `facts` are what it found at planning.
-    `overlap_bytes`: the content of an extent's frames or blocks that belongs to the extent before
-    it; the same for all extents of an object, and no less than the end of a line.
+    `window_bytes` bound memory, and tests set two bytes. `batch_bytes` is the size that Parquet and
+    ORC aim at for the columns of a batch. `validate_text`: an invalid UTF-8 sequence makes a bad
+    record (False where the bytes are passed through). `columns`: those that keys are made from, for
+    formats that extract them (JSON lines). `select`: the columns that are needed, of which a format
+    may decode others, too; empty: all. `charset`: Python's name of the character set (line formats
+    only); None is UTF-8, or what a byte order mark says. `excludes`: whether rows whose columns lie
+    within ranges are all dropped later, so that a format may count them without decoding. `facts`
+    are what it found at planning. `overlap_bytes`: the content of an extent's frames or blocks that
+    belongs to the extent before it. It is the same for all extents of an object, and no less than
+    the end of a line.
     """
 
     compression: str = "none"
@@ -334,8 +334,8 @@ def open_format(name: str, options: FormatOptions, own: object = None) -> Format
 def row_factor(size: int) -> int:
     """Return by how much a location multiplies a block's offset: a power of ten.
 
-    For formats whose extents cannot count the rows before them: a location, which is a position as
-    well, is the byte offset of a block times the factor, plus the row within the block. The factor
-    is 10^9 for objects up to 9.2 GB, less for larger ones: locations fit into 64 bits.
+    This is for formats whose extents cannot count the rows before them. A location is the byte
+    offset of a block times the factor, plus the row within the block. It is a position, too. The
+    factor is 10^9 for objects up to 9.2 GB, less for larger ones: locations fit into 64 bits.
     """
     return int(10 ** min(_MOST_ROW_DIGITS, len(str(_LARGEST_POSITION // max(1, size))) - 1))

@@ -532,8 +532,7 @@ def _is_number(data_type: pa.DataType) -> bool:
 def _unlike(name: str, data_type: pa.DataType, literal: Literal) -> str:
     return (
         f"column {name} has type {data_type} and cannot be compared with {literal!s}; write another"
-        " literal, change the column with the transform Cast where it can, or give its type where"
-        " the format allows it (csv.schema)"
+        " literal, change the column with the transform Cast, or give its type (csv.schema)"
     )
 
 

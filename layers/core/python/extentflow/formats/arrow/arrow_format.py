@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import io
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -29,10 +28,12 @@ from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, row_factor
 from extentflow.formats.arrow.arrow_messages import Block, Claims, footer_blocks
+from extentflow.formats.damage import corrupt_object, one_line
 from extentflow.formats.lines import stream_windows
 from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
 from extentflow.formats.object_file import ObjectFile
 from extentflow.formats.readable_schemas import require_columns
+from extentflow.formats.version_cache import VersionCache
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 
@@ -43,7 +44,6 @@ _FRAME_BYTES = 10
 _TAIL_BYTES = 64 << 10
 # A batch is held in memory as a whole, like every message.
 LARGEST_MESSAGE_BYTES = 256 << 20
-_CACHED_FOOTERS = 64
 _CONTINUATION, _LENGTH_BYTES = b"\xff" * 4, 4
 _ERRORS = (pa.ArrowException, OSError, ValueError, MemoryError)
 
@@ -71,10 +71,10 @@ def read_footer(source: RangeSource) -> Footer:
         require_signature(version, head[:HEAD_BYTES], tail, expected="arrow")
         return Footer(None)
     if not tail.endswith(MAGIC) or size < 2 * _FRAME_BYTES:
-        raise _corrupt(version, 0, size, "begins as Arrow IPC but does not end with ARROW1")
+        raise corrupt_object(version, "begins as Arrow IPC but does not end with ARROW1")
     length = int.from_bytes(tail[-_FRAME_BYTES : -len(MAGIC)], "little")
     if length + _FRAME_BYTES + len(MAGIC) > size or length > LARGEST_MESSAGE_BYTES:
-        raise _corrupt(version, 0, size, f"claims a footer of {length} bytes")
+        raise corrupt_object(version, f"claims a footer of {length} bytes")
     first = size - length - _FRAME_BYTES
     if first < start:
         windows = stream_windows(source, first, size, _TAIL_BYTES << 7)
@@ -84,11 +84,11 @@ def read_footer(source: RangeSource) -> Footer:
     try:
         dictionaries, batches = footer_blocks(footer)
     except (ValueError, struct.error) as exc:
-        raise _corrupt(version, first, size, f"has an unreadable footer: {exc}") from exc
+        raise corrupt_object(version, f"has an unreadable footer: {exc}", first) from exc
     reached = len(MAGIC)
     for block in batches:
         if not reached <= block.start < block.end <= first:
-            raise _corrupt(version, first, size, f"has a batch at [{block.start}-{block.end})")
+            raise corrupt_object(version, f"has a batch at [{block.start}-{block.end})", first)
         reached = block.end
     sizes = [block.end - block.start for block in batches]
     held = sum(max(0, block.end - block.start) for block in dictionaries)
@@ -100,17 +100,9 @@ def read_footer(source: RangeSource) -> Footer:
     return Footer(tuple(batches))
 
 
-def _corrupt(version: ObjectVersion, start: int, end: int, what: str) -> CorruptObject:
-    return CorruptObject(f"{version.uri}[{start}-{end}) {what}; upload it again, or remove it")
-
-
-def _one_line(exc: BaseException) -> str:
-    return " ".join(str(exc).split()) or type(exc).__name__
-
-
 def _unreadable_message(version: ObjectVersion, start: int, exc: BaseException) -> CorruptObject:
-    what = f"has an unreadable Arrow message: {_one_line(exc)}"
-    return _corrupt(version, start, version.size, what)
+    what = f"has an unreadable Arrow message: {one_line(exc)}"
+    return corrupt_object(version, what, start)
 
 
 class _MessageFile(ObjectFile):
@@ -140,7 +132,7 @@ def _open_file(source: RangeSource) -> tuple[ObjectFile, pa.ipc.RecordBatchFileR
         require_columns(version, reader.schema)
     except _ERRORS as exc:
         file.check()
-        raise _corrupt(version, 0, version.size, f"is unreadable: {_one_line(exc)}") from exc
+        raise corrupt_object(version, f"is unreadable: {one_line(exc)}") from exc
     return file, reader
 
 
@@ -210,8 +202,8 @@ class ArrowIpc:
     """
 
     options: FormatOptions
-    footers: OrderedDict[ObjectVersion, Footer] = field(
-        default_factory=OrderedDict, repr=False, compare=False
+    footers: VersionCache[Footer] = field(
+        default_factory=lambda: VersionCache(read_footer), repr=False, compare=False
     )
     splittable: bool = field(default=True, init=False)
     location_unit: Literal["offset", "row"] = field(default="offset", init=False)
@@ -221,12 +213,12 @@ class ArrowIpc:
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield runs of consecutive batches up to `target_bytes`; one range for a stream."""
         require_bytes(source.version, "Arrow IPC")
-        batches = self._footer(source).batches or ()
+        batches = self.footers.get(source).batches or ()
         yield from cut_at_units(batches, target_bytes, source.version.size)
 
     def schema(self, source: RangeSource) -> pa.Schema:
         """Return the columns, from the footer of a file or the start of a stream."""
-        is_file = self._footer(source).batches is not None
+        is_file = self.footers.get(source).batches is not None
         _, reader = _open_file(source) if is_file else self._open_stream(source)
         return reader.schema
 
@@ -237,7 +229,7 @@ class ArrowIpc:
         """
         if extent.start == extent.end:
             return
-        footer = self._footer(source)
+        footer = self.footers.get(source)
         at, skip = divmod(position, row_factor(source.version.size))
         if footer.batches is not None:
             yield from self._from_file(source, extent, footer.batches, at, skip)
@@ -268,7 +260,7 @@ class ArrowIpc:
                 file.check()
                 reason = (
                     f"{version.uri}[{batch.start}-{batch.end}): batch {number} is lost:"
-                    f" {_one_line(exc)}"
+                    f" {one_line(exc)}"
                 )
                 yield self._lost(reader.schema, source, batch, reason)
             else:
@@ -293,7 +285,7 @@ class ArrowIpc:
                     rows = valid_batch(rows)
                 except (pa.ArrowInvalid, pa.ArrowIndexError) as exc:
                     where = f"{version.uri}[{start}-{file.at})"
-                    reason = f"{where}: a record batch is lost: {_one_line(exc)}"
+                    reason = f"{where}: a record batch is lost: {one_line(exc)}"
                     yield self._lost(reader.schema, source, batch, reason)
                 else:
                     yield from self._parts(source, rows, batch, skip)
@@ -303,7 +295,7 @@ class ArrowIpc:
             raise _unreadable_message(version, start, exc) from exc
         file.check()
         if file.at != size:
-            raise _corrupt(version, file.at, size, "has bytes behind the end of its stream")
+            raise corrupt_object(version, "has bytes behind the end of its stream", file.at)
 
     def _open_stream(
         self, source: RangeSource
@@ -336,14 +328,6 @@ class ArrowIpc:
             end = min(start + step, rows.num_rows)
             position = first + end if end < rows.num_rows else batch.end * factor
             yield Chunk(rows.slice(start, end - start), position, range(first + start, first + end))
-
-    def _footer(self, source: RangeSource) -> Footer:
-        known = self.footers.get(source.version)
-        if known is None:
-            known = self.footers[source.version] = read_footer(source)
-            while len(self.footers) > _CACHED_FOOTERS:
-                self.footers.popitem(last=False)
-        return known
 
 
 ARROW = FormatSpec(

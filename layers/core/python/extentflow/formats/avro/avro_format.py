@@ -13,7 +13,7 @@ zeros, may be part of a block, where an extent would take it for a marker: such 
 extent. A block that contains a random marker was made to mislead. The extent that owns the block
 was not misled itself, and fails.
 
-A location is the byte offset of a block times `row_factor`, plus the row within the block; it is a
+A location is the byte offset of a block times `row_factor`, plus the row within the block. It is a
 position, too, so decoding resumes at a block without reading those before it.
 """
 
@@ -22,11 +22,10 @@ from __future__ import annotations
 import bz2
 import lzma
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -39,9 +38,11 @@ from extentflow.codecs.avro_writer_schema import parse_schema
 from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, row_factor
+from extentflow.formats.damage import corrupt_object, one_line
 from extentflow.formats.lines import stream_windows
 from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
-from extentflow.model import Extent, ObjectVersion
+from extentflow.formats.version_cache import VersionCache
+from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import tail
 from extentflow.wording import shown_bytes
@@ -53,7 +54,6 @@ LARGEST_HEADER_BYTES = 8 << 20
 _FIRST_HEADER_BYTES = 4096
 # 16 random bytes have fewer distinct ones with a probability of 10^-12.
 _RANDOM_BYTES = 8
-_CACHED_HEADERS = 64
 # Blocks are decoded side by side, so many of them at once are faster.
 GROUP_WINDOWS = 2
 GROUP_BATCHES = 8
@@ -70,28 +70,17 @@ def _stored(body: bytes, _limit: int) -> bytes:
     return body
 
 
-def _deflate(body: bytes, limit: int) -> bytes:
-    stream = zlib.decompressobj(-zlib.MAX_WBITS)
-    content = stream.decompress(body, limit + 1)
-    return _complete(content, ended=stream.eof or len(content) > limit)
+def _unpacked(open_stream: Callable[[int], Any]) -> Codec:
+    """Return the codec of a library of Python's; `open_stream` takes the most bytes of content."""
 
+    def unpack(body: bytes, limit: int) -> bytes:
+        stream = open_stream(limit)
+        content: bytes = stream.decompress(body, limit + 1)
+        if not stream.eof and len(content) <= limit:
+            raise DamagedBlock("its compressed content is incomplete")
+        return content
 
-def _bzip2(body: bytes, limit: int) -> bytes:
-    stream = bz2.BZ2Decompressor()
-    content = stream.decompress(body, limit + 1)
-    return _complete(content, ended=stream.eof or len(content) > limit)
-
-
-def _xz(body: bytes, limit: int) -> bytes:
-    stream = lzma.LZMADecompressor(memlimit=2 * limit + (64 << 20))
-    content = stream.decompress(body, limit + 1)
-    return _complete(content, ended=stream.eof or len(content) > limit)
-
-
-def _complete(content: bytes, *, ended: bool) -> bytes:
-    if not ended:
-        raise DamagedBlock("its compressed content is incomplete")
-    return content
+    return unpack
 
 
 def _zstandard(body: bytes, limit: int) -> bytes:
@@ -115,11 +104,11 @@ def _snappy(body: bytes, limit: int) -> bytes:
 
 CODECS: Mapping[bytes, Codec] = {
     b"null": _stored,
-    b"deflate": _deflate,
+    b"deflate": _unpacked(lambda _: zlib.decompressobj(-zlib.MAX_WBITS)),
     b"snappy": _snappy,
     b"zstandard": _zstandard,
-    b"bzip2": _bzip2,
-    b"xz": _xz,
+    b"bzip2": _unpacked(lambda _: bz2.BZ2Decompressor()),
+    b"xz": _unpacked(lambda limit: lzma.LZMADecompressor(memlimit=2 * limit + (64 << 20))),
 }
 # What the libraries raise for content that they cannot decompress.
 _CODEC_ERRORS = (zlib.error, OSError, lzma.LZMAError, pa.ArrowException, EOFError, ValueError)
@@ -210,7 +199,9 @@ def read_header(source: RangeSource) -> Header:
                 continue
             break
         except DamagedBlock as exc:
-            raise _corrupt(version, 0, len(data), f"has a header that is damaged: {exc}") from exc
+            raise corrupt_object(
+                version, f"has a header that is damaged: {exc}", end=len(data)
+            ) from exc
         name = entries.get(b"avro.codec", b"null")
         if name not in CODECS:
             known = ", ".join(codec.decode() for codec in CODECS)
@@ -220,11 +211,7 @@ def read_header(source: RangeSource) -> Header:
             )
         record = parse_schema(entries.get(b"avro.schema", b""), uri)
         return Header(record, pa.schema([*record.arrow]), CODECS[name], marker, end)
-    raise _corrupt(version, 0, len(data), "has a header that does not end")
-
-
-def _corrupt(version: ObjectVersion, start: int, end: int, what: str) -> CorruptObject:
-    return CorruptObject(f"{version.uri}[{start}-{end}) {what}; upload it again, or remove it")
+    raise corrupt_object(version, "has a header that does not end", end=len(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +294,8 @@ class _Blocks:
         if end >= self._extent.end and self._misleads(start, raw):
             raise CorruptObject(
                 f"{self._version.uri}[{start}-{end}): an Avro block contains the object's marker,"
-                " so that later extents may have delivered parts of it as records; write the object"
-                " again, with a random marker, or deliver it as one extent: set extent.bytes to"
+                " so that later extents may have delivered parts of it as records. Write the object"
+                " again with a random marker, or deliver it as one extent: set extent.bytes to"
                 f" {self._version.size} and use `extentflow run --again`"
             )
         self._pass(lead + size + MARKER_BYTES)
@@ -339,8 +326,7 @@ class _Blocks:
         self._at += count
 
     def _lost(self, start: int, what: str) -> CorruptObject:
-        end = self._version.size
-        return _corrupt(self._version, start, end, f"has an Avro block that {what}")
+        return corrupt_object(self._version, f"has an Avro block that {what}", start)
 
 
 # -- format ----------------------------------------------------------------------------------------
@@ -351,8 +337,8 @@ class Avro:
     """Avro object container files. `headers` are those of the latest object versions."""
 
     options: FormatOptions
-    headers: OrderedDict[ObjectVersion, Header] = field(
-        default_factory=OrderedDict, repr=False, compare=False
+    headers: VersionCache[Header] = field(
+        default_factory=lambda: VersionCache(read_header), repr=False, compare=False
     )
     splittable: bool = field(default=True, init=False)
     location_unit: Literal["offset", "row"] = field(default="offset", init=False)
@@ -366,14 +352,14 @@ class Avro:
         """
         size = source.version.size
         require_bytes(source.version, "Avro")
-        is_random = len(set(self._header(source).marker)) >= _RANDOM_BYTES
+        is_random = len(set(self.headers.get(source).marker)) >= _RANDOM_BYTES
         step = max(1, target_bytes) if is_random else size
         for start in range(0, size, step):
             yield start, min(start + step, size)
 
     def schema(self, source: RangeSource) -> pa.Schema:
         """Return the columns, from the header."""
-        return self._header(source).schema
+        return self.headers.get(source).schema
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the blocks whose first byte lies in the extent.
@@ -382,7 +368,7 @@ class Avro:
         """
         if extent.start == extent.end:
             return
-        header = self._header(source)
+        header = self.headers.get(source)
         factor = row_factor(source.version.size)
         at, skip = divmod(position, factor)
         search = not position and extent.start >= header.end
@@ -402,14 +388,6 @@ class Avro:
                 )
             yield from self._chunks(extent, header, group, factor, skip)
             skip = 0
-
-    def _header(self, source: RangeSource) -> Header:
-        known = self.headers.get(source.version)
-        if known is None:
-            known = self.headers[source.version] = read_header(source)
-            while len(self.headers) > _CACHED_HEADERS:
-                self.headers.popitem(last=False)
-        return known
 
     def _groups(
         self, extent: Extent, header: Header, blocks: Iterator[Block], factor: int
@@ -483,7 +461,7 @@ def _decompressed(block: Block, codec: Codec, limit: int) -> Block:
     except _TooShortError:
         return replace(block, damage="its compressed content is incomplete")
     except _CODEC_ERRORS as exc:
-        return replace(block, damage=f"it cannot be decompressed: {' '.join(str(exc).split())}")
+        return replace(block, damage=f"it cannot be decompressed: {one_line(exc)}")
     if len(content) > limit:
         return replace(block, damage=f"its content is larger than {limit} bytes")
     return replace(block, body=content)

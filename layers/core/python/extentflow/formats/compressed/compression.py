@@ -104,9 +104,9 @@ def stream_codec(codec: str) -> str:
 def undivided_bytes(codec: str, head: bytes, size: int) -> int:
     """Return about how much content of an object precedes its first resume point.
 
-    `head` are its first bytes of `size`. Of a zstd frame that ends in `head` nothing is counted;
-    otherwise its header states the size of its content, or the median ratio of the head's MiBs
-    does: one that is all repetition says nothing about the others.
+    `head` are its first bytes of `size`. A zstd frame that ends in `head` counts nothing, and the
+    header of a longer one may state the size of its content. Otherwise the median ratio of the
+    head's MiBs decides, because one that is all repetition says nothing about the others.
     """
     if codec == "gzip" and can_resume(codec):
         return 0

@@ -1,7 +1,7 @@
 """Decompress gzip (RFC 1952), also from the end of a deflate block within a member.
 
-The state of a point holds the content before it, the bits of its last byte that belong to the next
-block, and checksum and size of the member so far.
+The state of a point holds the content before it, and checksum and size of the member so far. It
+also holds the bits of its last byte that belong to the next block.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     extents  [0 ............. 14)[14 .................)
     content  [frames 0 and 1 + overlap)[.. frame 2)
 
-The extents of the content are what the frames hold that begin in the extents of the object, moved
-by `overlap_bytes`: what a record needs that began before its extent is then in frames of its own.
+An extent owns the content of the frames that begin in it, moved by `overlap_bytes`. So its frames
+hold what a record needs that began before the extent.
 
 The table is the last skippable frame (zstd's contrib/seekable_format). It is compared with itself
 and with the object's size; each group of frames is compared with the content that the table states.

@@ -92,17 +92,14 @@ class RangeSurroundings:
     unit: int
 
     def span(self) -> tuple[int, int]:
-        """As `Surroundings.span`."""
         return self.extent.start, self.extent.end
 
     def windows(self, back: int) -> tuple[int, bool, Iterator[Window]]:
-        """As `Surroundings.windows`."""
         begin = self._aligned(back)
         windows = windows_from(self.source, begin, self.extent.end, self.window_bytes)
         return begin, begin == 0, windows
 
     def further_back(self, begin: int, back: int) -> tuple[bytes, bool]:
-        """As `Surroundings.further_back`."""
         before = self._aligned(back)
         if before >= begin:
             return b"", False
@@ -122,11 +119,9 @@ class BlockSurroundings:
     mark: bytes
 
     def span(self) -> tuple[int, int]:
-        """As `Surroundings.span`."""
         return self.content.begin, self.content.end()
 
     def windows(self, back: int) -> tuple[int, bool, Iterator[Window]]:
-        """As `Surroundings.windows`."""
         content = self.content
         windows = content.windows(back, window_bytes=self.window_bytes, most_behind=UNBOUNDED)
         found = next(windows, None)
@@ -139,7 +134,6 @@ class BlockSurroundings:
         return found[0], content.is_whole, chain([found], windows)
 
     def further_back(self, begin: int, back: int) -> tuple[bytes, bool]:
-        """As `Surroundings.further_back`."""
         found, whole = self.content.before(begin, back)
         # Where a byte order mark is not at offset 0, it would be part of the first field.
         return found.removeprefix(self.mark) if whole else found, whole

@@ -234,8 +234,9 @@ class RecordSyntax:
     def follow(self, data: bytes, at: int, state: State, *, final: bool) -> tuple[State, int]:
         """Follow one record from byte `at` of `data`, a field's start in the state FIELD.
 
-        Returns ENDED and the place of its LF (the length of `data` if it ends with the object), or
-        the state and byte to continue with when more bytes are there. `final`: there are no more.
+        Returns ENDED and the place of its LF, which is the length of `data` if it ends with the
+        object. Otherwise returns the state and byte to continue with when more bytes are there.
+        `final`: there are no more.
         """
         quote, size = ord(self.quote), len(data)
         plain, _, long, line = self._patterns

@@ -67,7 +67,9 @@ def to_sample(options: FormatOptions) -> FormatOptions:
 
 def inspected(name: str, documents: Format, source: RangeSource) -> str:
     """Return the columns of the documents in samples of an object."""
-    facts = inferred_columns(sampled_batches(documents, source))
+    batches = sampled_batches(documents, source)
+    found = (raw for batch in batches for raw in batch.column("value").to_pylist())
+    facts = inferred_columns(found)
     what = f"{source.version.uri}: {name}.schema=infer"
     remedy = f"set {name}.schema, with json or map<string,type> for objects with many names"
     return bounded(facts, what, remedy)

@@ -11,9 +11,9 @@
 An index that contradicts itself or the footer is not used: its row group is read as a whole. Known
 writers make such ones. A page that contradicts it while it is read shows that rows before it may
 have been skipped wrongly. An index that is wrong within these limits loses rows, as statistics in
-the footer do. If the first rows of pages are wrong, and only skipped pages would show it, it
-combines values of different rows: a page states how many values it has, but not at which row it
-begins, and the headers of skipped pages are not read, as each would take a request.
+the footer do. If the first rows of pages are wrong, and only skipped pages would show it, values of
+different rows are combined. The reason is that a page states how many values it has, but not at
+which row it begins. Headers of skipped pages are not read, as each would take a request.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, cast
 
@@ -39,6 +39,7 @@ from extentflow.formats.parquet.prefetch import LARGEST_GAP_BYTES
 from extentflow.formats.parquet.row_group_reader import (
     DecodedRows,
     MisleadingIndex,
+    ReadSettings,
     RowGroupReader,
     UndecodableRows,
     row_count,
@@ -90,8 +91,8 @@ _process_footers = Footers()
 class Parquet:
     """Parquet objects; a location is the ordinal of a row in the object.
 
-    A row group that cannot be decoded ends with a chunk without rows and with one bad record (raw
-    None) for all rows from the first undecodable one on; decoding continues with the next group.
+    A row group that cannot be decoded ends with a chunk without rows. Its one bad record (raw None)
+    stands for all rows from the first undecodable one on. Decoding continues with the next group.
 
     `readers` threads prefetch while an extent is decoded; with 0, the caller's thread reads every
     byte when it is needed. Ranges up to `gap_bytes` apart share a request; pages are
@@ -119,7 +120,8 @@ class Parquet:
 
     def schema(self, source: RangeSource) -> pa.Schema:
         """Return the columns that are read, from the footer."""
-        with closing(self._reader(source, self._footer(source), [], batch_rows=1)) as reader:
+        opened = RowGroupReader(source, self._footer(source), [], self._settings())
+        with closing(opened) as reader:
             return reader.schema
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
@@ -127,15 +129,8 @@ class Parquet:
 
         Raises as `Format.decode`, and Conflict if `position` exceeds the rows of the extent.
         """
-        for footer, todo, row, first_row in self._owned(source, extent, position):
-            yield from self._chunks(
-                source,
-                footer,
-                todo,
-                row=row,
-                first_row=first_row,
-                batch_rows=self.options.batch_rows,
-            )
+        if (owned := self._owned(source, extent, position)) is not None:
+            yield from self._chunks(owned, self._settings())
 
     def decode_stored(
         self,
@@ -147,64 +142,56 @@ class Parquet:
         codec: str | None,
     ) -> Iterator[Chunk | StoredRows]:
         """Yield row groups as they are stored where they fit; see `StoredFormat`."""
-        for footer, todo, row, first_row in self._owned(source, extent, position):
-            groups = StoredGroups.of(footer, self.options)
-            footers: dict[RowGroup, bytes] = {}
-            if groups is not None:
-                # Not of a row group that is continued within.
-                whole = [group for group in todo if row <= group.first_row]
-                footers = {one: groups.footer_of(one, codec, most_bytes) for one in whole}
-            for is_stored, part in _runs(todo, footers):
-                if is_stored and groups is not None:
-                    chosen = {group: footers[group] for group in part}
-                    yield from self._stored(source, groups, chosen, first_row)
-                    continue
-                yield from self._chunks(
-                    source,
-                    footer,
-                    part,
-                    row=max(row, part[0].first_row),
-                    first_row=first_row,
-                    batch_rows=self.options.batch_rows,
-                )
+        owned = self._owned(source, extent, position)
+        if owned is None:
+            return
+        stored = StoredGroups.of(owned.footer, self.options)
+        footers: dict[RowGroup, bytes] = {}
+        if stored is not None:
+            # Not of a row group that is continued within.
+            whole = [group for group in owned.groups if owned.row <= group.first_row]
+            footers = {one: stored.footer_of(one, codec, most_bytes) for one in whole}
+        for has_footer, run in groupby(owned.groups, lambda group: bool(footers.get(group))):
+            part = owned.part([*run])
+            if has_footer and stored is not None:
+                yield from self._stored(part, stored, footers)
+            else:
+                yield from self._chunks(part, self._settings())
 
     def _stored(
-        self,
-        source: RangeSource,
-        groups: StoredGroups,
-        footers: Mapping[RowGroup, bytes],
-        first_row: int,
+        self, owned: _OwnedRows, stored: StoredGroups, footers: Mapping[RowGroup, bytes]
     ) -> Iterator[Chunk | StoredRows]:
         """Yield consecutive row groups as they are stored; decode one that is damaged."""
-        ends = list(footers)
-        windows = source.stream(ends[0].start, ends[-1].end)
-        reading = cast("Generator[bytes, None, None]", windows)
-        with closing(Stream(reading, ends[0].start)) as stream:
-            for group, behind in footers.items():
+        start, end = owned.groups[0].start, owned.groups[-1].end
+        reading = cast("Generator[bytes, None, None]", owned.source.stream(start, end))
+        with closing(Stream(reading, start)) as stream:
+            for group in owned.groups:
                 data = stream.take(group.start, group.end)
-                if groups.is_sound(group, data):
+                if stored.is_sound(group, data):
+                    value = b"".join((MAGIC, data, footers[group]))
                     locations = range(group.first_row, group.end_row)
-                    value = b"".join((MAGIC, data, behind))
-                    yield StoredRows(value, groups.schema, locations, group.end_row - first_row)
-                    continue
-                yield from self._chunks(
-                    source,
-                    groups.footer,
-                    [group],
-                    row=group.first_row,
-                    first_row=first_row,
-                    batch_rows=self.options.batch_rows,
-                )
+                    position = group.end_row - owned.first_row
+                    yield StoredRows(value, stored.schema, locations, position)
+                else:
+                    yield from self._chunks(owned.part([group]), self._settings())
 
-    def _owned(
-        self, source: RangeSource, extent: Extent, position: int
-    ) -> Iterator[tuple[Footer, list[RowGroup], int, int]]:
-        """Yield footer, row groups from `position` on, its row and the extent's first one; or not.
+    def _settings(self) -> ReadSettings:
+        return ReadSettings(
+            self.options,
+            self.readers,
+            self.gap_bytes,
+            self.own.int96_unit,
+            self.options.batch_rows,
+            by_pages=self.own.page_index,
+        )
+
+    def _owned(self, source: RangeSource, extent: Extent, position: int) -> _OwnedRows | None:
+        """Return the rows of an extent from `position` on; None: there are none.
 
         Raises as `decode`.
         """
         if extent.start == extent.end:
-            return
+            return None
         footer = self._footer(source)
         groups = footer.owned(extent.start, extent.end)
         # Planning reads only the end of the object; its start is checked once, by one extent.
@@ -222,47 +209,15 @@ class Parquet:
             )
         row = first_row + position
         todo = [group for group in groups if group.end_row > row]
-        if todo:
-            yield footer, todo, row, first_row
+        return _OwnedRows(source, footer, todo, row, first_row) if todo else None
 
-    def _reader(
-        self,
-        source: RangeSource,
-        footer: Footer,
-        groups: Sequence[RowGroup],
-        *,
-        batch_rows: int,
-        by_pages: bool = True,
-    ) -> RowGroupReader:
-        return RowGroupReader(
-            source,
-            footer,
-            groups,
-            batch_rows=batch_rows,
-            readers=self.readers,
-            options=self.options,
-            int96_unit=self.own.int96_unit,
-            by_pages=by_pages and self.own.page_index,
-            gap_bytes=self.gap_bytes,
-        )
-
-    def _chunks(
-        self,
-        source: RangeSource,
-        footer: Footer,
-        groups: Sequence[RowGroup],
-        *,
-        row: int,
-        first_row: int,
-        batch_rows: int,
-        by_pages: bool = True,
-    ) -> Iterator[Chunk]:
-        """Yield the rows of `groups` from row `row` on; `first_row` is the extent's first row."""
-        opened = self._reader(source, footer, groups, batch_rows=batch_rows, by_pages=by_pages)
-        with closing(opened) as reader:
-            for group in groups:
+    def _chunks(self, owned: _OwnedRows, settings: ReadSettings) -> Iterator[Chunk]:
+        """Yield rows; a row group that cannot be read is read again in another way, or lost."""
+        source, footer, row, first_row = owned.source, owned.footer, owned.row, owned.first_row
+        with closing(RowGroupReader(source, footer, owned.groups, settings)) as reader:
+            for group in owned.groups:
                 row = max(row, group.first_row)
-                failure: UndecodableRows | MisleadingIndex
+                again: ReadSettings | None
                 try:
                     for rows in reader.read(group, row - group.first_row):
                         if isinstance(rows, int):
@@ -274,27 +229,15 @@ class Parquet:
                         row += row_count(rows)
                     continue
                 except UndecodableRows as exc:
-                    failure, paged = exc, reader.plan(group) is not None
-                    narrows = exc.tried > 1
-                    again = narrows or paged
-                    by_pages = paged and narrows
-                    fewer = max(1, exc.tried // NARROWING) if narrows else batch_rows
+                    failure = str(exc)
+                    again = _narrower(settings, exc, paged=reader.plan(group) is not None)
                 except MisleadingIndex as exc:
                     if footer.index is not None:
                         why = f"row group {group.ordinal}: {exc}"
                         footer.index.report_contradiction(f"{source.version.uri}: {why}")
-                    failure, again, by_pages, fewer = exc, True, False, batch_rows
-                if again:
-                    # What cannot be decoded of pages is lost as it is without an index.
-                    yield from self._chunks(
-                        source,
-                        footer,
-                        [group],
-                        row=row,
-                        first_row=first_row,
-                        batch_rows=fewer,
-                        by_pages=by_pages,
-                    )
+                    failure, again = str(exc), replace(settings, by_pages=False)
+                if again is not None:
+                    yield from self._chunks(replace(owned, groups=[group], row=row), again)
                     continue
                 reason = (
                     f"{source.version.uri}[{group.start}-{group.end}): rows"
@@ -305,12 +248,29 @@ class Parquet:
                 yield Chunk(no_rows(reader.schema), group.end_row - first_row, range(0), lost)
 
 
-def _runs(
-    groups: Sequence[RowGroup], footers: Mapping[RowGroup, bytes]
-) -> Iterator[tuple[bool, list[RowGroup]]]:
-    """Yield consecutive row groups together that have footers, or have none."""
-    for has_footer, run in groupby(groups, lambda group: bool(footers.get(group))):
-        yield has_footer, list(run)
+@dataclass(frozen=True, slots=True)
+class _OwnedRows:
+    """The rows of row groups from the ordinal `row` on; `first_row` is the extent's first one."""
+
+    source: RangeSource
+    footer: Footer
+    groups: Sequence[RowGroup]
+    row: int
+    first_row: int
+
+    def part(self, groups: Sequence[RowGroup]) -> _OwnedRows:
+        """Return the rows of some of the row groups."""
+        return replace(self, groups=groups, row=max(self.row, groups[0].first_row))
+
+
+def _narrower(settings: ReadSettings, exc: UndecodableRows, *, paged: bool) -> ReadSettings | None:
+    """Return how rows are read again that could not be decoded; None: they are lost.
+
+    What cannot be decoded of pages is lost as it is without an index.
+    """
+    if exc.tried > 1:
+        return replace(settings, batch_rows=max(1, exc.tried // NARROWING), by_pages=paged)
+    return replace(settings, by_pages=False) if paged else None
 
 
 def _chunk(rows: DecodedRows, row: int, first_row: int) -> Chunk:

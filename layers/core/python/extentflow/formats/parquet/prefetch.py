@@ -7,7 +7,7 @@
     queued -> in flight -> held -> released     when every scan that needs a block has passed it
        '----- read by Arrow's own thread ----'  if the scan arrives before a fetch thread does
 
-Arrow scans all column chunks of a row group side by side, each from its first byte to its last, so
+Arrow scans all column chunks of a row group side by side, each from its first byte to its last. So
 the order of need is the relative position within the chunk. At most four windows are in flight or
 held, plus one block per column in the worst case.
 

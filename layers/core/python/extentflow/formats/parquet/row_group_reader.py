@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -56,8 +57,8 @@ _DECODE_ERRORS = (
 class UndecodableRows(Exception):  # noqa: N818 - an outcome, not a fault
     """Arrow cannot decode a row group.
 
-    `tried` is the number of rows of the failed batch; 1 if a smaller batch would not help, or could
-    deliver rows of a page that is known to be damaged.
+    `tried` is the number of rows of the failed batch. It is 1 if a smaller batch would not help, or
+    could deliver rows of a damaged page.
     """
 
     def __init__(self, message: str, tried: int) -> None:
@@ -213,6 +214,21 @@ def _codes_are_valid(array: pa.Array) -> bool:
     return not pa.types.is_nested(array.type) or _codes_are_valid(array.values)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How row groups are read: `readers` and `gap_bytes` as in `Parquet`.
+
+    `by_pages`: pages that a filter excludes may be skipped by the page index.
+    """
+
+    options: FormatOptions
+    readers: int
+    gap_bytes: int
+    int96_unit: str | None
+    batch_rows: int
+    by_pages: bool
+
+
 class RowGroupReader:
     """Reads `groups` in order, at most `batch_rows` rows at a time; must be closed."""
 
@@ -221,38 +237,32 @@ class RowGroupReader:
         source: RangeSource,
         footer: Footer,
         groups: Sequence[RowGroup],
-        *,
-        batch_rows: int,
-        readers: int,
-        options: FormatOptions,
-        int96_unit: str | None,
-        by_pages: bool,
-        gap_bytes: int,
+        settings: ReadSettings,
     ) -> None:
-        metadata, window_bytes = footer.metadata, options.window_bytes
+        metadata, options = footer.metadata, settings.options
         wanted = selected_leaves(metadata, options.select)
         if len(wanted) < metadata.num_columns:
             wanted = complete_leaves(metadata, wanted)
-        passes = int96_passes(metadata, wanted, int96_unit)
+        passes = int96_passes(metadata, wanted, settings.int96_unit)
         limit_bytes = page_limit_bytes(options.max_record_bytes)
         self._ahead = BlockPrefetcher(
             source,
             # Evaluated when the first row group is opened.
             self._ranges(groups, metadata, wanted),
             views=[leaves for leaves, _ in passes],
-            window_bytes=window_bytes,
-            readers=readers,
+            window_bytes=options.window_bytes,
+            readers=settings.readers,
             page_limit_bytes=limit_bytes if footer.is_plain else None,
-            gap_bytes=gap_bytes,
+            gap_bytes=settings.gap_bytes,
         )
         self._readers = [
             ColumnReader(RowGroupFile(self._ahead, view), metadata, leaves, unit)
             for view, (leaves, unit) in enumerate(passes)
         ]
         self._unit = passes[0][1]
-        self._window_bytes = window_bytes
+        self._window_bytes = options.window_bytes
         self._limit_bytes = options.max_record_bytes
-        self._batch_rows = batch_rows
+        self._batch_rows = settings.batch_rows
         self._batch_bytes = options.batch_bytes
         row_bytes = max((group.row_bytes for group in groups), default=1)
         self._fitting_rows = max(1, min(FIRST_ROWS, self._batch_bytes // row_bytes))
@@ -261,14 +271,27 @@ class RowGroupReader:
         self._excluded: frozenset[int] = frozenset()
         self._pruning: PagePruning | None = None
         self._plans: dict[int, PagePlan | None] = {}
-        if (excludes := options.excludes) is not None:
-            ranges_of = column_ranges_of(self.schema, metadata, footer.unreadable)
-            ordinals = (group.ordinal for group in groups)
-            self._excluded = frozenset(each for each in ordinals if excludes(ranges_of(each)))
-            stored = _needed_schema(self._readers[0].schema, metadata, wanted)
-            if by_pages and _has_own_pages(stored, len(wanted), len(passes)):
-                columns = (self.schema, wanted)
-                self._pruning = PagePruning(source, footer, columns, excludes, gap_bytes)
+        self._exclude(source, footer, groups, wanted, settings)
+
+    def _exclude(
+        self,
+        source: RangeSource,
+        footer: Footer,
+        groups: Sequence[RowGroup],
+        wanted: Sequence[int],
+        settings: ReadSettings,
+    ) -> None:
+        """Find the row groups that no row passes, and how pages of the others are found."""
+        metadata, excludes = footer.metadata, settings.options.excludes
+        if excludes is None:
+            return
+        ranges_of = column_ranges_of(self.schema, metadata, footer.unreadable)
+        ordinals = (group.ordinal for group in groups)
+        self._excluded = frozenset(each for each in ordinals if excludes(ranges_of(each)))
+        stored = _needed_schema(self._readers[0].schema, metadata, wanted)
+        if settings.by_pages and _has_own_pages(stored, len(wanted), len(self._readers)):
+            columns = (self.schema, wanted)
+            self._pruning = PagePruning(source, footer, columns, excludes, settings.gap_bytes)
 
     def close(self) -> None:
         """Drop the bytes that were fetched."""
@@ -314,9 +337,9 @@ class RowGroupReader:
     ) -> Iterator[DecodedRows | int]:
         """Read the pages of a plan, those before row `skip`, too.
 
-        In batches that depend on the row group alone: so each read of it, wherever it resumes,
-        meets a page that contradicts the index at the same row, and none continues with an index
-        by which another one did not skip.
+        Batches depend on the row group alone, wherever a read resumes. So each read of the row
+        group finds a page that contradicts the index at the same row. None continues with an index
+        that another one refused.
         """
         at, has_skipped = 0, False
         self._fitting_rows = max(1, min(FIRST_ROWS, self._batch_bytes // group.row_bytes))

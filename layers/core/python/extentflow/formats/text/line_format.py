@@ -8,7 +8,6 @@ Compressed objects are decompressed as one stream.
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
@@ -55,12 +54,12 @@ from extentflow.formats.text.object_head import (
     ObjectHead,
     with_offsets,
 )
-from extentflow.model import Extent, ObjectVersion
+from extentflow.formats.version_cache import VersionCache
+from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
 log = logging.getLogger(__name__)
 
-_CACHED_READERS = 64
 _CUT = ("none", BGZF, SEEKABLE_ZSTD, BZIP2_BLOCKS)
 # The offsets of Arrow's `binary` and `string` are signed 32-bit integers.
 _ARROW_OFFSETS = 1 << 31
@@ -152,8 +151,9 @@ class LineFormat:
         self._as_utf8 = as_utf8
         self._cutter = cutter
         self.cut_version = cut_version
-        self._opened: OrderedDict[ObjectVersion, _OpenedObject] = OrderedDict()
-        self._tables: OrderedDict[ObjectVersion, FrameTable] = OrderedDict()
+        # The extents of an object read its header once per process.
+        self._opened = VersionCache(self._open_object)
+        self._tables = VersionCache(self._read_table)
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield `[0, t), [t, 2t), ...`; one range where the object is not cut.
@@ -164,7 +164,7 @@ class LineFormat:
         if self._options.compression != "none":
             magic.require_bytes(source.version, self._stream_codec)
         if self._options.compression == SEEKABLE_ZSTD and self.splittable:
-            yield from cut_at_units(self._table(source).units(), step, size)
+            yield from cut_at_units(self._tables.get(source).units(), step, size)
             return
         if not self.splittable or (step < size and not self._can_cut(source)):
             step = max(1, size)
@@ -175,7 +175,7 @@ class LineFormat:
         """Whether an object is cut; otherwise it has one extent."""
         # Where a code unit begins in a block of bzip2 is not known.
         in_blocks = self.splittable and self._options.compression == BZIP2_BLOCKS
-        return self._open(source).charset.unit == 1 if in_blocks else self.splittable
+        return self._opened.get(source).charset.unit == 1 if in_blocks else self.splittable
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the records of the lines that `extent` owns; see `Format.decode`."""
@@ -186,7 +186,7 @@ class LineFormat:
     ) -> Chunk:
         """Return the chunk of one record; see `RecordFormat`."""
         del extent
-        opened = self._open(source)
+        opened = self._opened.get(source)
         if opened.charset == UTF_8 or not self._as_utf8:
             return opened.read(one_record(raw, location))
         try:
@@ -201,7 +201,7 @@ class LineFormat:
         self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
     ) -> Iterator[Chunk]:
         """Yield as `decode`; where compressed, from a point on, see `ResumableFormat`."""
-        opened = self._open(source)
+        opened = self._opened.get(source)
         options, limit = self._options, self._options.max_record_bytes
         content = self._block_content(source, extent, position)
         if not self.splittable:
@@ -213,7 +213,7 @@ class LineFormat:
             )
         else:
             if options.compression == SEEKABLE_ZSTD:
-                table, overlap = self._table(source), options.overlap_bytes
+                table, overlap = self._tables.get(source), options.overlap_bytes
                 source, extent = content_of(source, table, extent, overlap)
             window = options.window_bytes
             blocks = opened.cutter.owned(
@@ -241,7 +241,7 @@ class LineFormat:
         self, source: RangeSource, extent: Extent, position: int, points: ResumePoints
     ) -> Iterator[Window]:
         """Yield the content from `position` on; decompresses and drops what precedes it."""
-        codec, charset = self._stream_codec, self._open(source).charset
+        codec, charset = self._stream_codec, self._opened.get(source).charset
         size = source.version.size
         # A point is a hint: one that another version or a defect stored must not fail the extent.
         if points.start is not None and not is_usable(points.start, codec, size):
@@ -271,27 +271,12 @@ class LineFormat:
                 f"{extent.uri}: decompresses to {end} bytes, decoding resumes at {position}"
             )
 
-    def _open(self, source: RangeSource) -> _OpenedObject:
-        # Kept per version, so that the extents of an object read its header once per process.
-        known = self._opened.get(source.version)
-        if known is None:
-            head = ObjectHead(source, self.name, self._options, self._delimiter, self._cutter)
-            known = _OpenedObject(
-                head.charset, head.syntax, head.cutter, self._decoder.reader(head)
-            )
-            self._opened[source.version] = known
-            if len(self._opened) > _CACHED_READERS:
-                self._opened.popitem(last=False)
-        return known
+    def _open_object(self, source: RangeSource) -> _OpenedObject:
+        head = ObjectHead(source, self.name, self._options, self._delimiter, self._cutter)
+        return _OpenedObject(head.charset, head.syntax, head.cutter, self._decoder.reader(head))
 
-    def _table(self, source: RangeSource) -> FrameTable:
-        known = self._tables.get(source.version)
-        if known is None:
-            known = FrameTable.read(source, GROUP_OVERLAPS * self._options.overlap_bytes)
-            self._tables[source.version] = known
-            if len(self._tables) > _CACHED_READERS:
-                self._tables.popitem(last=False)
-        return known
+    def _read_table(self, source: RangeSource) -> FrameTable:
+        return FrameTable.read(source, GROUP_OVERLAPS * self._options.overlap_bytes)
 
 
 def _require_whole(extent: Extent) -> None:
