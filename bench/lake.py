@@ -14,8 +14,8 @@ from bench.process import WarmProcess
 from bench.processes.lakes import NAMESPACE
 from bench.result import Result
 from bench.stand import Stand, Terms
-from extentflow_local.settings import LocalSettings
-from extentflow_local.toolbox import toolbox
+from extentflow_local.stack.settings import LocalSettings
+from extentflow_local.stack.toolbox import toolbox
 
 NAME = "lake"
 LINEITEM_SCALE = 0.5

@@ -21,10 +21,10 @@ from bench.stand import Terms
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.ledger import Ledger, LedgerOptions, open_ledger
 from extentflow.model import Extent, Job, ObjectVersion, Plan, job_id
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
-from extentflow_local.services.dynamodb import DynamoDbLocal
-from extentflow_local.services.postgres import Postgres
-from extentflow_local.stack import Stack
+from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.services.dynamodb import DynamoDbLocal
+from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.stack import Stack
 
 NAME = "ledgers"
 WORKERS = (1, 8, 64)

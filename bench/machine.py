@@ -10,7 +10,7 @@ from typing import Any
 
 import confluent_kafka
 
-from extentflow_local.components import read_components
+from extentflow_local.stack.components import read_components
 
 PACKAGES = ("extentflow", "confluent-kafka", "pyarrow", "pyspark", "orjson")
 MODEL = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)

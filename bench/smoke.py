@@ -20,7 +20,7 @@ from bench.report import RECORDED, SMOKE
 from bench.result import Result
 from bench.stand import SERVICES, Terms
 from bench.suite import CASES
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 SCALES: Mapping[str, float] = {
     "lines": 0.2,

@@ -15,10 +15,10 @@ from demo.rig import NO_CONFIG, Rig
 
 from bench.pairs import Notify
 from bench.process import WarmProcess
-from extentflow_local.services.dynamodb import DynamoDbLocal
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.services.s3 import SeaweedS3
-from extentflow_local.stack import Stack
+from extentflow_local.stack.services.dynamodb import DynamoDbLocal
+from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

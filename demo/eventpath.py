@@ -14,15 +14,15 @@ import boto3
 
 from demo.rig import CommandError, Rig, bring_up
 from extentflow.model import ObjectVersion, job_id
-from extentflow_local.event_path import LocalEventPath
-from extentflow_local.event_source import uploads as announcing
-from extentflow_local.event_source.deployment import Deployment
-from extentflow_local.project import Project
-from extentflow_local.services.dynamodb import DynamoDbLocal
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.services.s3 import SeaweedS3
-from extentflow_local.services.sqs import ElasticMq
-from extentflow_local.stack import Stack
+from extentflow_local.aws.event_path import LocalEventPath
+from extentflow_local.aws.event_source import uploads as announcing
+from extentflow_local.aws.event_source.deployment import Deployment
+from extentflow_local.aws.project import Project
+from extentflow_local.stack.services.dynamodb import DynamoDbLocal
+from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

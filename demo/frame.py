@@ -17,7 +17,7 @@ from rich.table import Table
 from demo.eventrows import TopicComparison
 from demo.rig import CommandError
 from extentflow.errors import ExtentflowError
-from extentflow_local.errors import LocalStackError
+from extentflow_local.stack.errors import LocalStackError
 
 ROOT = Path.cwd()
 STOPPED = 130

@@ -27,8 +27,8 @@ from demo import tpch
 from demo.frame import ROOT, console, ended
 from demo.rig import Rig, broker_seconds
 from extentflow.config.column_lists import SCHEMA, written_type
-from extentflow_local.settings import LocalSettings
-from extentflow_local.toolbox import toolbox
+from extentflow_local.stack.settings import LocalSettings
+from extentflow_local.stack.toolbox import toolbox
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -25,14 +25,14 @@ from demo.feeds import Feed, Numbers
 from demo.frame import ROOT, Demo, Outcome, console, ended
 from demo.rig import PROGRAM, CommandError, Rig, bring_up
 from demo.streaming import EXTENT, OBJECTS, ROWS, Story, show, submitted_query, two_feeds, upload
-from extentflow_local.event_source.notifier import notifying, to_receiver
-from extentflow_local.ports import HOST
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.services.postgres import Postgres
-from extentflow_local.services.s3 import SeaweedS3
-from extentflow_local.spark_cluster import SparkCluster
-from extentflow_local.stack import Stack
+from extentflow_local.aws.event_source.notifier import notifying, to_receiver
+from extentflow_local.stack.ports import HOST
+from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.spark_cluster import SparkCluster
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -20,7 +20,7 @@ from boto3.s3.transfer import TransferConfig
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from extentflow_local.stack import LIGHT, Stack
+from extentflow_local.stack.stack import LIGHT, Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -11,7 +11,7 @@ from demo.eventrows import compare
 from demo.feeds import Numbers
 from demo.frame import ROOT, Demo, Outcome, console, ended
 from demo.streaming import EXTENT, OBJECTS, ROWS, Story, show, submitted_query, two_feeds, upload
-from extentflow_local.spark_cluster import SparkCluster
+from extentflow_local.stack.spark_cluster import SparkCluster
 
 
 def _tell(run: str, objects: int) -> Outcome:

@@ -19,10 +19,10 @@ from demo.frame import ROOT, Outcome, console, show_topics
 from demo.rig import CommandError
 from extentflow.model import JobState
 from extentflow.wiring import Runtime
-from extentflow_local.ports import HOST
-from extentflow_local.project import Project
-from extentflow_local.spark_cluster import SparkCluster
-from extentflow_local.spark_submit import Submission, Submitter, library_zip
+from extentflow_local.aws.project import Project
+from extentflow_local.stack.ports import HOST
+from extentflow_local.stack.spark_cluster import SparkCluster
+from extentflow_local.stack.spark_submit import Submission, Submitter, library_zip
 
 OBJECTS = 24
 ROWS = 200_000

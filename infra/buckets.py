@@ -18,7 +18,7 @@ from aws_cdk.interfaces.aws_s3 import IBucketRef
 from aws_cdk.region_info import RegionInfo
 from constructs import Construct, IDependable
 
-from extentflow.config.connector import DELETE, MOVE, TAG
+from extentflow.config.connector_keys import DELETE, MOVE, TAG
 from extentflow.errors import Misconfigured
 from infra import config
 from infra.config import BucketNotification

@@ -346,8 +346,8 @@ class Stage:
             yield (
                 f"most_workers={self.most_workers} and most_planners={self.most_planners} need"
                 f" {needed} concurrent invocations with those of the other functions, the account"
-                f" allows account_concurrency={self.account_concurrency}; lower the former, or"
-                ' raise the quota "Concurrent executions" of Lambda and then account_concurrency'
+                f" allows account_concurrency={self.account_concurrency}; lower them, or raise"
+                ' the quota "Concurrent executions" of Lambda, then account_concurrency'
             )
         wanted = self.most_workers + self.spark_cores
         if wanted * 100 > slots * SLOTS_IN_USE_PERCENT:

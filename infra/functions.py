@@ -47,8 +47,8 @@ class EventFunction(Construct):
     """One function with a role of its own.
 
     `code` is a folder with `handler.py`. With `network` it runs in the VPC's subnets. `recurs`: it
-    sends messages to a queue that leads back to it, so that Lambda's detection of recursive loops,
-    which drops the messages of a chain after about 16 invocations, is off.
+    sends messages to a queue that leads back to it. Lambda's detection of recursive loops is then
+    off, which would drop the messages of a chain after about 16 invocations.
 
     Raises:
         Misconfigured: the code is missing.

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from bench.process import serve
 from bench.settings import CORES, KAFKA_OPTIONS
-from extentflow_local.toolbox import spark_kafka_jars
+from extentflow_local.stack.toolbox import spark_kafka_jars
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from extentflow.discovery.reconciler import Reconciler
 from extentflow.discovery.report import Report
-from extentflow.engines.emr import RunState
+from extentflow.engines.remote import RunState
 from extentflow.queue.routing import JobRouter
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import (

@@ -3,9 +3,9 @@
 Called by CDK's provider framework, which answers CloudFormation. Harmless when repeated: the same
 configuration is the same revision. Jobs keep the revision that they began with.
 
-A connector that was there before the stack declared it stays when the stack no longer does, a
-deployment that is rolled back included; the resource's id says so, for CloudFormation brings it
-along.
+A connector that existed before the stack declared it stays when the stack no longer does, also
+where a deployment is rolled back. The resource's id records that:
+CloudFormation repeats it.
 """
 
 from typing import Any

@@ -1,1 +1,1 @@
-"""The real stack on one machine: Kafka, S3, DynamoDB, SQS, and a Spark cluster for tests."""
+"""A site on one machine: `stack` starts real servers, `aws` emulates functions and Spark runs."""

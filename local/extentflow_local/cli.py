@@ -13,12 +13,12 @@ from rich.table import Table
 
 from extentflow.cli import output
 from extentflow.errors import Misconfigured
-from extentflow_local.errors import ServiceFailed
-from extentflow_local.serve import serve
-from extentflow_local.settings import DEFAULT_PORTS, LocalSettings, variable
+from extentflow_local.aws.serve import serve
+from extentflow_local.stack.errors import ServiceFailed
+from extentflow_local.stack.settings import DEFAULT_PORTS, LocalSettings, variable
 
 if TYPE_CHECKING:
-    from extentflow_local.stack import Stack
+    from extentflow_local.stack.stack import Stack
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -79,7 +79,7 @@ def up(
 
     Commands in the same folder use them where no setting names a cluster.
     """
-    from extentflow_local.stack import AWS, LIGHT
+    from extentflow_local.stack.stack import AWS, LIGHT
 
     if names and aws:
         raise Misconfigured("--aws goes without names of services; name dynamodb, sqs, aws")
@@ -150,8 +150,8 @@ def _nothing_runs(directory: Path | None) -> str:
 
 def _ledger(stack: "Stack") -> Iterator[str]:
     """Yield which ledger commands use, and which one with jobs they do not."""
-    from extentflow_local.ledgers import unused_ledger
-    from extentflow_local.stack import LEDGER_ENDPOINT
+    from extentflow_local.stack.ledgers import unused_ledger
+    from extentflow_local.stack.stack import LEDGER_ENDPOINT
 
     if LEDGER_ENDPOINT not in stack.environment():
         yield f"ledger {stack.ledger}"
@@ -162,7 +162,7 @@ def _ledger(stack: "Stack") -> Iterator[str]:
 
 
 def _stack(directory: Path | None, ports: dict[str, int], notes: Console) -> "Stack":
-    from extentflow_local.stack import Stack
+    from extentflow_local.stack.stack import Stack
 
     settings = LocalSettings.from_environment()
     if directory is not None:
@@ -183,7 +183,7 @@ def _table(stack: "Stack") -> Table:
 
 
 def _print_environment(stack: "Stack") -> None:
-    from extentflow_local.stack import LEDGER_ENDPOINT, LEDGER_URL
+    from extentflow_local.stack.stack import LEDGER_ENDPOINT, LEDGER_URL
 
     variables = _environment(stack)
     for name, other in ((LEDGER_URL, LEDGER_ENDPOINT), (LEDGER_ENDPOINT, LEDGER_URL)):
@@ -198,7 +198,7 @@ def _print_json(stack: "Stack") -> None:
 
 
 def _environment(stack: "Stack") -> dict[str, str]:
-    from extentflow_local.serve import queues_of
+    from extentflow_local.aws.serve import queues_of
 
     return stack.environment() | queues_of(stack)
 

@@ -1,10 +1,10 @@
 """The stack of the working directory, for commands to which no setting names a cluster."""
 
 from extentflow.wiring.environments import FoundServers
-from extentflow_local.ledgers import unused_ledger
-from extentflow_local.serve import queues_of
-from extentflow_local.settings import OFF, LocalSettings, is_switched_off
-from extentflow_local.stack import LEDGER_ENDPOINT, Stack
+from extentflow_local.aws.serve import queues_of
+from extentflow_local.stack.ledgers import unused_ledger
+from extentflow_local.stack.settings import OFF, LocalSettings, is_switched_off
+from extentflow_local.stack.stack import LEDGER_ENDPOINT, Stack
 
 
 def running_stack() -> FoundServers | None:

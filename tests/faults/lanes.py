@@ -14,7 +14,7 @@ from tests.faults.servers import Servers
 from tests.support.delivery import Delivery
 from tests.support.eventpath import Feed, put_version
 
-from extentflow.ledger import committed
+from extentflow.ledger.summaries import committed
 from extentflow.model import Job, JobState
 
 Route = Literal["inline", "two inline", "spark", "queue", "queue and inline"]

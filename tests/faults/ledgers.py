@@ -23,9 +23,9 @@ import psycopg
 from tests.support.slow_link import SlowLink, slow_link
 
 from extentflow.config.ledgers import LedgerAddress
-from extentflow_local.errors import ServiceFailed
-from extentflow_local.services.postgres import Postgres
-from extentflow_local.stack import Stack
+from extentflow_local.stack.errors import ServiceFailed
+from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.stack import Stack
 
 LedgerName = Literal["dynamodb", "sqlite", "postgresql"]
 LEDGERS: tuple[LedgerName, ...] = ("dynamodb", "sqlite", "postgresql")

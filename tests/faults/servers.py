@@ -33,14 +33,14 @@ from tests.support.slow_link import SlowLink, slow_link
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.wiring import Runtime
-from extentflow_local.ports import HOST, free_run
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
-from extentflow_local.services.dynamodb import DynamoDbLocal
-from extentflow_local.services.kafka import Kafka, new_id
-from extentflow_local.services.postgres import Postgres
-from extentflow_local.services.s3 import SeaweedS3
-from extentflow_local.services.sqs import ElasticMq
-from extentflow_local.stack import Stack
+from extentflow_local.stack.ports import HOST, free_run
+from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY, Service
+from extentflow_local.stack.services.dynamodb import DynamoDbLocal
+from extentflow_local.stack.services.kafka import Kafka, new_id
+from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -18,8 +18,8 @@ from tests.faults.commands import UNEXPECTED
 from tests.faults.servers import Servers
 from tests.support.submitting import LAYER, ROOT, clean_python, surroundings
 
-from extentflow_local.spark_cluster import SparkCluster
-from extentflow_local.spark_submit import Submission, Submitter, library_zip
+from extentflow_local.stack.spark_cluster import SparkCluster
+from extentflow_local.stack.spark_submit import Submission, Submitter, library_zip
 
 JOB = ROOT / "jobs" / "spark_stream.py"
 HOSTS = ("127.0.0.1", "127.0.0.2")

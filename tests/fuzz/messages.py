@@ -22,7 +22,7 @@ from tests.unit.ledger import test_stored_items as stored
 from extentflow.delivery.resume import PointLog
 from extentflow.discovery import stalled_jobs
 from extentflow.discovery.listing import POSITIONS, SEEN
-from extentflow.engines.emr import submitted
+from extentflow.engines import submitted_runs as submitted
 from extentflow.errors import ExtentflowError
 from extentflow.kafka import SlotProgress
 from extentflow.ledger import LedgerOptions

@@ -30,11 +30,11 @@ from tests.support.synthesis import (
 )
 
 from extentflow.errors import Misconfigured
-from extentflow_local.emr import events
-from extentflow_local.event_path import ELSEWHERE
-from extentflow_local.event_source.names import TemplateContext
-from extentflow_local.event_source.patterns import wants
-from extentflow_local.event_source.template import read_document
+from extentflow_local.aws.emr import events
+from extentflow_local.aws.event_path import ELSEWHERE
+from extentflow_local.aws.event_source.names import TemplateContext
+from extentflow_local.aws.event_source.patterns import wants
+from extentflow_local.aws.event_source.template import read_document
 
 APPLICATION = "AWS::EMRServerless::Application"
 GROUP = "AWS::EC2::SecurityGroup"

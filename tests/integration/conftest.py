@@ -34,16 +34,16 @@ from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import SLOW_LINES, Delivery, joined
 from tests.support.eventpath import Ground
 
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY, Service
-from extentflow_local.services.aws import MotoServer
-from extentflow_local.services.dynamodb import DynamoDbLocal
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.services.postgres import Postgres
-from extentflow_local.services.registry import Apicurio
-from extentflow_local.services.s3 import SeaweedS3
-from extentflow_local.services.sqs import ElasticMq
-from extentflow_local.spark_cluster import SparkCluster
-from extentflow_local.stack import Stack
+from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY, Service
+from extentflow_local.stack.services.aws import MotoServer
+from extentflow_local.stack.services.dynamodb import DynamoDbLocal
+from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.services.registry import Apicurio
+from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.spark_cluster import SparkCluster
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -9,7 +9,7 @@ from extentflow.errors import NotOffered, ObjectChanged, ObjectGone
 from extentflow.model import ObjectVersion
 from extentflow.storage import StoreOptions
 from extentflow.storage.s3 import S3Store
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

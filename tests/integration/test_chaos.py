@@ -42,7 +42,7 @@ from tests.support.waiting import eventually
 from extentflow.config import worker as settings
 from extentflow.config.worker import variable
 from extentflow.model import JobState
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

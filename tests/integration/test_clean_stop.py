@@ -15,7 +15,7 @@ from tests.integration.faultproxy import FaultProxy
 from tests.support.delivery import SLOW_LINES
 from tests.support.waiting import AWAITED_SECONDS, eventually, running_seconds
 
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 # The promise is 5 s, of a machine that does nothing else; a run that hangs takes far longer.
 # Far longer than a run takes on a busy machine; a stop that waited for leases would last as long.

@@ -25,7 +25,7 @@ from extentflow.columnar.schemas import identity
 from extentflow.converters import open_converter
 from extentflow.model import JobState
 from extentflow.testing.broker import java_partition
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -29,7 +29,7 @@ from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import variable
 from extentflow.consumer import TopicConsumer
 from extentflow.errors import AccessDenied
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

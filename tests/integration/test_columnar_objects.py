@@ -26,7 +26,7 @@ from extentflow.formats.parquet.parquet_format import Parquet
 from extentflow.jobs.run import RunReport
 from extentflow.model import Extent
 from extentflow.services.dead_letter_queues import DeadLetterQueue
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -20,7 +20,7 @@ from extentflow.cli import app, run_command_line
 from extentflow.kafka import ProducerSettings, SlotProgress
 from extentflow.model import Job
 from extentflow.services.runs import Runs
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

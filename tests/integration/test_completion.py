@@ -9,7 +9,7 @@ from tests.support.eventpath import Ending, Ground
 from tests.support.waiting import eventually
 
 from extentflow.kafka import JOBS_TOPIC
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

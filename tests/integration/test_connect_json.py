@@ -19,8 +19,8 @@ from tests.support.connect_json import Milliseconds, Unfit, connect_value, read_
 from tests.unit.converters.arrow_cases import any_case
 
 from extentflow.converters.json_converter import envelope_converter
-from extentflow_local.settings import LocalSettings
-from extentflow_local.toolbox import toolbox
+from extentflow_local.stack.settings import LocalSettings
+from extentflow_local.stack.toolbox import toolbox
 
 TOPIC = "orders"
 LOGICAL = "org.apache.kafka.connect.data."

@@ -14,7 +14,7 @@ from tests.support.waiting import AWAITED_SECONDS
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord, Sink, SlotProgress
 from extentflow.kafka.broker import KafkaBroker, KafkaFence
 from extentflow.services.dead_letter_queues import DeadLetterQueue
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -15,9 +15,9 @@ from tests.support.delivery import PROGRAM, Delivery, joined, numbered_lines
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.cli import INCOMPLETE, NOTHING_STARTED, STOPPED
-from extentflow_local.emr.double import IdleRuns, IdleWork
-from extentflow_local.emr.service import EmrServerless
-from extentflow_local.stack import Stack
+from extentflow_local.aws.emr.double import IdleRuns, IdleWork
+from extentflow_local.aws.emr.service import EmrServerless
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -26,12 +26,12 @@ from tests.support.submitting import ROOT
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.model import JobState
-from extentflow_local.emr.application import Order
-from extentflow_local.emr.service import ENDPOINT, Code, EmrServerless
-from extentflow_local.emr.submitting import OUTPUT, SparkSubmits, SubmittedRun
-from extentflow_local.event_source.delivery import Delivery
-from extentflow_local.spark_cluster import SparkCluster
-from extentflow_local.stack import Stack
+from extentflow_local.aws.emr.application import Order
+from extentflow_local.aws.emr.service import ENDPOINT, Code, EmrServerless
+from extentflow_local.aws.emr.submitting import OUTPUT, SparkSubmits, SubmittedRun
+from extentflow_local.aws.event_source.delivery import Delivery
+from extentflow_local.stack.spark_cluster import SparkCluster
+from extentflow_local.stack.stack import Stack
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 

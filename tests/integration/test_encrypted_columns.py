@@ -21,7 +21,7 @@ from extentflow.config.worker import variable
 from extentflow.consumer import TopicConsumer
 from extentflow.errors import AccessDenied
 from extentflow.formats.parquet.column_keys import MasterKeys, decryption_properties
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -35,7 +35,7 @@ from tests.support.registry import registry_double
 from extentflow.engines import Engine
 from extentflow.jobs.run import RunReport
 from extentflow.wiring import open_engine
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

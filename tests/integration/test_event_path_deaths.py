@@ -31,9 +31,9 @@ from tests.support.waiting import eventually
 from extentflow.ledger import ClaimMark
 from extentflow.model import JobState
 from extentflow.queue.dispatch import body_of
-from extentflow_local.event_source.delivery import Delivery
-from extentflow_local.event_source.execution import Verdict
-from extentflow_local.stack import Stack
+from extentflow_local.aws.event_source.delivery import Delivery
+from extentflow_local.aws.event_source.execution import Verdict
+from extentflow_local.stack.stack import Stack
 
 # Two windows of a worker, three chunks in the first: one is committed at once, as an extent's first
 # transaction is small; the other two wait in an open transaction for the last window.

@@ -27,11 +27,11 @@ from tests.support.waiting import AWAITED_SECONDS, eventually
 from extentflow.ledger import ConnectorState, ExtentItem
 from extentflow.model import ExtentState, JobState
 from extentflow.wiring import Runtime
-from extentflow_local.event_source.delivery import Delivery
-from extentflow_local.event_source.lineage import MOST_VISITS
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.services.sqs import ElasticMq
-from extentflow_local.stack import Stack
+from extentflow_local.aws.event_source.delivery import Delivery
+from extentflow_local.aws.event_source.lineage import MOST_VISITS
+from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.stack import Stack
 
 # A broker that comes back and hundreds of objects take their time on a busy machine.
 ATTEMPTS = 3

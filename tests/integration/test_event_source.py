@@ -19,12 +19,12 @@ from tests.support.toy_functions import CORE, FUNCTIONS, Seen, order, toys
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.errors import Misconfigured
-from extentflow_local.errors import PortTaken
-from extentflow_local.event_source.deployment import Deployment, Queue
-from extentflow_local.event_source.execution import Verdict
-from extentflow_local.event_source.place import Place
-from extentflow_local.event_source.source import EventSource
-from extentflow_local.stack import Stack
+from extentflow_local.aws.event_source.deployment import Deployment, Queue
+from extentflow_local.aws.event_source.execution import Verdict
+from extentflow_local.aws.event_source.place import Place
+from extentflow_local.aws.event_source.source import EventSource
+from extentflow_local.stack.errors import PortTaken
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

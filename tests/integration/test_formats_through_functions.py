@@ -24,8 +24,8 @@ from extentflow.engines import spark
 from extentflow.jobs.run import JobRunner
 from extentflow.model import JobState
 from extentflow.wiring import open_engine
-from extentflow_local.services import REGION
-from extentflow_local.stack import Stack
+from extentflow_local.stack.services import REGION
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 from extentflow.errors import Conflict
 from extentflow.storage import StoreOptions
 from extentflow.storage.s3 import S3Store, S3Target
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

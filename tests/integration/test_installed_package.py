@@ -18,7 +18,7 @@ from tests.support.delivery import Delivery, joined, numbered_lines
 
 from extentflow import __version__
 from extentflow.kafka.reading import read_committed
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

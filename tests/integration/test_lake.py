@@ -49,9 +49,9 @@ from extentflow.export.lake.lake_target import TableState, Target
 from extentflow.export.lake.parquet_folder import ParquetFolder
 from extentflow.wiring.folders import open_folder
 from extentflow.wiring.options import aws_kms
-from extentflow_local.settings import LocalSettings
-from extentflow_local.stack import Stack
-from extentflow_local.toolbox import toolbox
+from extentflow_local.stack.settings import LocalSettings
+from extentflow_local.stack.stack import Stack
+from extentflow_local.stack.toolbox import toolbox
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -33,7 +33,7 @@ from extentflow.testing.broker import MemoryBroker
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-    from extentflow_local.stack import Stack
+    from extentflow_local.stack.stack import Stack
 
 WRITES = ("PutItem", "UpdateItem", "TransactWriteItems")
 IMPATIENT = RetryPolicy(total_seconds=0.0)

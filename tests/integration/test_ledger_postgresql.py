@@ -19,9 +19,10 @@ from tests.support.waiting import eventually
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.extent_store import slot_key
-from extentflow.ledger.sql import SqlLedger, _number
+from extentflow.ledger.sql import SqlLedger
+from extentflow.ledger.sql_calls import lock_number
 from extentflow.retry import RetryPolicy
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 IMPATIENT = RetryPolicy(total_seconds=0.0)
 
@@ -258,7 +259,7 @@ def happens(server: PostgresServer, act: Callable[[], bool]) -> bool:
 
 
 def _number_of_slot(lease: Any) -> int:  # noqa: ANN401 - a lease
-    return _number(slot_key(lease.cluster, lease.number))
+    return lock_number(slot_key(lease.cluster, lease.number))
 
 
 class TestRefusals:

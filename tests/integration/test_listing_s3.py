@@ -11,7 +11,7 @@ from extentflow.errors import AccessDenied, ObjectGone
 from extentflow.model import ObjectVersion, job_id
 from extentflow.storage import Page, StoreOptions
 from extentflow.storage.s3 import RequestLimits, S3Store
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

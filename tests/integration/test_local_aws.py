@@ -7,7 +7,7 @@ import psutil
 import pytest
 from botocore.exceptions import ClientError
 
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef

@@ -8,8 +8,8 @@ import boto3
 import psutil
 import pytest
 
-from extentflow_local.services.sqs import ElasticMq
-from extentflow_local.stack import Stack
+from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

@@ -14,13 +14,13 @@ from tests.support.waiting import running_seconds
 from typer.testing import CliRunner
 
 from extentflow_local.cli import app
-from extentflow_local.errors import LocalStackError, PortTaken, ServiceFailed
-from extentflow_local.services import Service
-from extentflow_local.services.dynamodb import DynamoDbLocal
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.services.s3 import SeaweedS3
-from extentflow_local.stack import Stack
-from extentflow_local.toolbox import spark_kafka_jars
+from extentflow_local.stack.errors import LocalStackError, PortTaken, ServiceFailed
+from extentflow_local.stack.services import Service
+from extentflow_local.stack.services.dynamodb import DynamoDbLocal
+from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.stack import Stack
+from extentflow_local.stack.toolbox import spark_kafka_jars
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -29,9 +29,9 @@ from extentflow.config.ledgers import LedgerAddress
 from extentflow.model import JobState
 from extentflow.wiring import Runtime
 from extentflow.wiring.arrivals import ARRIVALS, DEAD, own_queue
-from extentflow_local.ports import HOST
-from extentflow_local.services import ACCESS_KEY, REGION, SECRET_KEY
-from extentflow_local.stack import Stack
+from extentflow_local.stack.ports import HOST
+from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -15,7 +15,7 @@ from extentflow.errors import Conflict, Fenced, ProgressUnknown
 from extentflow.kafka import Records
 from extentflow.ledger import Claim
 from extentflow.model import Extent, ExtentState, JobState, Outcome
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

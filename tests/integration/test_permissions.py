@@ -14,8 +14,8 @@ from tests.support.waiting import eventually
 
 from extentflow.discovery.report import Report
 from extentflow.model import JobState, ObjectVersion
-from extentflow_local.event_source.source import EventSource
-from extentflow_local.stack import Stack
+from extentflow_local.aws.event_source.source import EventSource
+from extentflow_local.stack.stack import Stack
 
 pytestmark = pytest.mark.variant  # of the event path, whose functions other tests run
 

@@ -13,7 +13,7 @@ from tests.support.eventpath import Feed, Ground
 from tests.support.plugin import build_wheel, install_in_layer
 
 from extentflow.model import JobState
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

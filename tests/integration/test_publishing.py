@@ -15,7 +15,7 @@ from extentflow.jobs.publishers import KafkaJobEvents
 from extentflow.kafka import JOBS_TOPIC
 from extentflow.model import Job, JobState
 from extentflow.wiring.functions import open_job_events, publish_pending
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -15,12 +15,12 @@ from tests.support.memory_delivery import Ticker
 
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.sql import SqlCalls
+from extentflow.ledger.sql_calls import SqlCalls
 from extentflow.queue import Depth
 from extentflow.queue import sql_queue as sql
 from extentflow.queue.sql_queue import MESSAGES, SqlQueue
 from extentflow.retry import RetryPolicy
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 pytestmark = pytest.mark.variant
 

@@ -29,15 +29,15 @@ from tests.unit.discovery.posting import FORM, GRID, KEY, SEGMENT, event, form, 
 from extentflow.discovery import documents
 from extentflow.discovery.notifications import parse_notification
 from extentflow.model import JobState
-from extentflow_local.event_path import ELSEWHERE
-from extentflow_local.event_source.deployment import Queue
-from extentflow_local.event_source.http_events import HttpRequest, RouteMatch, event_of
-from extentflow_local.event_source.names import TemplateContext
-from extentflow_local.event_source.place import Place
-from extentflow_local.event_source.source import EventSource
-from extentflow_local.event_source.template import read_template
-from extentflow_local.services import REGION
-from extentflow_local.stack import Stack
+from extentflow_local.aws.event_path import ELSEWHERE
+from extentflow_local.aws.event_source.deployment import Queue
+from extentflow_local.aws.event_source.http_events import HttpRequest, RouteMatch, event_of
+from extentflow_local.aws.event_source.names import TemplateContext
+from extentflow_local.aws.event_source.place import Place
+from extentflow_local.aws.event_source.source import EventSource
+from extentflow_local.aws.event_source.template import read_template
+from extentflow_local.stack.services import REGION
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_sns import SNSClient

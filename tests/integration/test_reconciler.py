@@ -20,7 +20,7 @@ from extentflow.model import Extent, Job, JobState
 from extentflow.queue.consumer import QueueWorker
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import open_queue_worker, open_reconciler
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

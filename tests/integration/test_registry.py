@@ -16,7 +16,7 @@ from extentflow.converters import Destination, open_converter
 from extentflow.converters.schema_registry import SettledSchemas
 from extentflow.converters.subjects import open_registry
 from extentflow.errors import IncompatibleSchema, RegistryUnavailable
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 ID = {"name": "id", "type": "long"}
 NOTE = {"name": "note", "type": ["null", "string"], "default": None}

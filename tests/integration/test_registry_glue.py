@@ -14,7 +14,7 @@ from extentflow.config.parsing import parse
 from extentflow.converters.subjects import open_registry
 from extentflow.errors import RegistryUnavailable
 from extentflow.wiring.options import SecretResolver, converter_opener, registry_checks
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_glue import GlueClient

@@ -11,9 +11,9 @@ from py4j.java_gateway import JavaGateway
 
 from extentflow.config.registry import AvroOptions
 from extentflow.converters import Destination, open_converter
-from extentflow_local.settings import LocalSettings
-from extentflow_local.stack import Stack
-from extentflow_local.toolbox import toolbox
+from extentflow_local.stack.settings import LocalSettings
+from extentflow_local.stack.stack import Stack
+from extentflow_local.stack.toolbox import toolbox
 
 # Ids as Confluent's wire format has them.
 CONFLUENT = {

@@ -32,7 +32,7 @@ from tests.support.waiting import eventually, running_seconds
 from extentflow.kafka.record_headers import by_name
 from extentflow.model import ExtentState, JobState
 from extentflow.testing.broker import java_partition
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

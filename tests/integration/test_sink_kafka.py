@@ -38,8 +38,8 @@ from extentflow.kafka.native import Library, trusted_library
 from extentflow.kafka.reading import ConsumedRecord, read_committed
 from extentflow.kafka.settings import Timeouts
 from extentflow.kafka.transaction import group_metadata
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.stack import Stack
+from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.stack import Stack
 
 MARKED_SECONDS = 3.0
 QUICK = Timeouts(

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
-from extentflow_local.programs import spark_home
-from extentflow_local.spark_cluster import SparkCluster
+from extentflow_local.stack.programs import spark_home
+from extentflow_local.stack.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 

@@ -20,8 +20,8 @@ from tests.support.waiting import eventually
 
 from extentflow.engines import spark as engine
 from extentflow.spark import register
-from extentflow_local.services import ACCESS_KEY, SECRET_KEY
-from extentflow_local.stack import Stack
+from extentflow_local.stack.services import ACCESS_KEY, SECRET_KEY
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -22,7 +22,7 @@ from extentflow.engines import spark as engine
 from extentflow.ledger import ConnectorState
 from extentflow.spark import register
 from extentflow.spark.source import ExtentflowSource
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -28,7 +28,7 @@ from extentflow.spark.query import Service, Terms, TriggerResult
 from extentflow.spark.tasks import request_stop
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import queue
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -23,9 +23,9 @@ from tests.support.submitting import (
 )
 from tests.support.waiting import AWAITED_SECONDS
 
-from extentflow_local.spark_cluster import SparkCluster
-from extentflow_local.spark_submit import Submitter, library_zip
-from extentflow_local.stack import Stack
+from extentflow_local.stack.spark_cluster import SparkCluster
+from extentflow_local.stack.spark_submit import Submitter, library_zip
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -16,7 +16,7 @@ from extentflow.retry import RetryPolicy
 from extentflow.storage import StoreOptions
 from extentflow.storage.ranges import RangeReader
 from extentflow.storage.s3 import RequestLimits, S3Store
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -13,7 +13,7 @@ from tests.support.delivery import Delivery
 from tests.support.real import run_here
 
 from extentflow.cli import app, run_command_line
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

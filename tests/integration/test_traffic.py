@@ -14,7 +14,7 @@ from tests.support.delivery import Delivery
 from tests.support.local_engine import CallingThreadEngine, RecordingListener
 
 from extentflow.wiring import open_worker
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 
 from extentflow.jobs.run import RunReport
 from extentflow.model import JobState
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

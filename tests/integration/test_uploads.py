@@ -16,9 +16,9 @@ from tests.support.waiting import eventually
 
 from extentflow.discovery import Arrival
 from extentflow.discovery.notifications import parse_notification
-from extentflow_local.event_source.notifier import Notifier
-from extentflow_local.services.s3 import SeaweedS3, follow_command
-from extentflow_local.stack import Stack
+from extentflow_local.aws.event_source.notifier import Notifier
+from extentflow_local.stack.services.s3 import SeaweedS3, follow_command
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

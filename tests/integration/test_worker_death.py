@@ -31,7 +31,7 @@ from extentflow.errors import (
 from extentflow.jobs.run import RunReport
 from extentflow.model import Extent, ObjectVersion, Receipt
 from extentflow.wiring import open_engine
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 # Far longer than a run of these tests takes on a busy machine.
 LEASE_SECONDS = 600.0

@@ -31,7 +31,7 @@ from extentflow.ledger import ExtentItem, SlotItem
 from extentflow.model import Extent, Job, ObjectVersion, Receipt
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.functions import QUEUES, open_arrival_handler
-from extentflow_local.stack import Stack
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -47,13 +47,13 @@ from extentflow.retry import Clock
 from extentflow.testing.services import MemoryQueue
 from extentflow.wiring import Runtime
 from extentflow.wiring.functions import dispatch
-from extentflow_local.event_source.deployment import Deployment
-from extentflow_local.event_source.names import Names, TemplateContext
-from extentflow_local.event_source.place import Place
-from extentflow_local.event_source.source import EventSource
-from extentflow_local.event_source.sqs_events import event_of
-from extentflow_local.event_source.template import read_document
-from extentflow_local.services import REGION
+from extentflow_local.aws.event_source.deployment import Deployment
+from extentflow_local.aws.event_source.names import Names, TemplateContext
+from extentflow_local.aws.event_source.place import Place
+from extentflow_local.aws.event_source.source import EventSource
+from extentflow_local.aws.event_source.sqs_events import event_of
+from extentflow_local.aws.event_source.template import read_document
+from extentflow_local.stack.services import REGION
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

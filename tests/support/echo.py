@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from extentflow_local.ports import accepts
-from extentflow_local.services import Toolbox
+from extentflow_local.stack.ports import accepts
+from extentflow_local.stack.services import Toolbox
 
 SERVE = """
 import socket, sys

@@ -29,14 +29,14 @@ from extentflow.ledger import ExtentItem
 from extentflow.model import Job, JobState
 from extentflow.queue import Depth
 from extentflow.queue.sqs_queue import SqsQueue
-from extentflow_local.emr.service import EmrServerless
-from extentflow_local.event_path import emr_environment, forward_run_events
-from extentflow_local.event_source.deployment import Deployment, Queue
-from extentflow_local.event_source.names import NOWHERE, TemplateContext
-from extentflow_local.event_source.place import Place
-from extentflow_local.event_source.source import EventSource
-from extentflow_local.event_source.template import read_template
-from extentflow_local.stack import Stack
+from extentflow_local.aws.emr.service import EmrServerless
+from extentflow_local.aws.event_path import emr_environment, forward_run_events
+from extentflow_local.aws.event_source.deployment import Deployment, Queue
+from extentflow_local.aws.event_source.names import NOWHERE, TemplateContext
+from extentflow_local.aws.event_source.place import Place
+from extentflow_local.aws.event_source.source import EventSource
+from extentflow_local.aws.event_source.template import read_template
+from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -26,8 +26,8 @@ from tests.support.explore_world import Findings, NewItems, Scenario, explore_wi
 from tests.support.scenarios import RANDOM_SCENARIOS
 from tests.support.sql_items import SqlWorld
 
-from extentflow_local.services.postgres import Postgres
-from extentflow_local.stack import Stack
+from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.stack import Stack
 
 PROBABILITIES = (0.02, 0.05, 0.1, 0.2, 0.4)
 SCHEDULES_PER_TASK = 250

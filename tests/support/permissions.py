@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from extentflow_local.event_source.names import Names
-from extentflow_local.services import ACCESS_KEY, ACCOUNT, REGION
+from extentflow_local.aws.event_source.names import Names
+from extentflow_local.stack.services import ACCESS_KEY, ACCOUNT, REGION
 
 NOT_FOUND = 404
 

@@ -15,7 +15,7 @@ from extentflow.discovery.listing import ListedPrefix
 from extentflow.discovery.reconciler import Reconciler
 from extentflow.discovery.report import Report
 from extentflow.discovery.stalled_jobs import StallThresholds
-from extentflow.engines.emr.submitted import RunOwnership, SubmittedRuns
+from extentflow.engines.submitted_runs import RunOwnership, SubmittedRuns
 from extentflow.formats import Format
 from extentflow.jobs.events import JobEvents
 from extentflow.jobs.planner import JobRequest, Planner

@@ -26,9 +26,9 @@ from extentflow.kafka.broker import KafkaBroker
 from extentflow.model import Extent
 from extentflow.retry import Clock
 from extentflow.testing.ledger import MemoryLedger
-from extentflow_local.ports import HOST, free_run
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.stack import Stack
+from extentflow_local.stack.ports import HOST, free_run
+from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.stack import Stack
 
 MIB = 1 << 20
 RECORD_BYTES = 8 << 10

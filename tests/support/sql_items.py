@@ -16,7 +16,9 @@ import sqlalchemy as sa
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.ledger import LedgerOptions
 from extentflow.ledger.items import Items
-from extentflow.ledger.sql import ITEMS, SqlCalls, SqlItems, SqlLedger
+from extentflow.ledger.sql import SqlLedger
+from extentflow.ledger.sql_calls import SqlCalls
+from extentflow.ledger.sql_items import ITEMS, SqlItems
 
 
 class TimedItems(SqlItems):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.waiting import eventually
 
-from extentflow_local.spark_submit import Submission, Submitter
+from extentflow_local.stack.spark_submit import Submission, Submitter
 
 ROOT = Path(__file__).parents[2]
 LAYER = ROOT / "layers" / "core" / "python"

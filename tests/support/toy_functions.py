@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.support.waiting import AWAITED_SECONDS
 
-from extentflow_local.event_source.delivery import Delivery
-from extentflow_local.event_source.deployment import Deployment
-from extentflow_local.event_source.names import TemplateContext
-from extentflow_local.event_source.template import read_template
+from extentflow_local.aws.event_source.delivery import Delivery
+from extentflow_local.aws.event_source.deployment import Deployment
+from extentflow_local.aws.event_source.names import TemplateContext
+from extentflow_local.aws.event_source.template import read_template
 
 FUNCTIONS = Path(__file__).with_name("functions")
 TEMPLATE = FUNCTIONS / "template.json"

@@ -14,10 +14,10 @@ from demo.frame import Demo, Outcome, ended
 from demo.rig import CommandError, bring_up
 from tests.support.echo import Echo
 
-from extentflow_local.errors import PortTaken
-from extentflow_local.ports import free_run
-from extentflow_local.settings import LocalSettings
-from extentflow_local.stack import Stack
+from extentflow_local.stack.errors import PortTaken
+from extentflow_local.stack.ports import free_run
+from extentflow_local.stack.settings import LocalSettings
+from extentflow_local.stack.stack import Stack
 
 DEMO_WITH_SERVERS = """
 import sys, time

@@ -15,8 +15,8 @@ from extentflow.discovery.stalled_jobs import (
     LONGEST_WAIT_SECONDS,
     StallThresholds,
 )
-from extentflow.engines.emr import RunState, RunStatus
-from extentflow.engines.emr.submitted import RunOwnership, SubmittedRuns
+from extentflow.engines.remote import RunState, RunStatus
+from extentflow.engines.submitted_runs import RunOwnership, SubmittedRuns
 from extentflow.errors import LedgerUnavailable, ObjectGone, QueueUnavailable, StoreUnavailable
 from extentflow.formats import Format
 from extentflow.jobs.planner import PAGE_EXTENTS

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from extentflow.engines.emr import Run, RunGone, RunState, RunStatus
+from extentflow.engines.remote import Run, RunGone, RunState, RunStatus
 from extentflow.errors import RunsUnavailable
 from extentflow.testing.services import MemoryJobRuns
 

@@ -11,6 +11,7 @@ from tests.support.workers import RUN, extent
 from extentflow import plugins
 from extentflow.config.worker import WorkerSettings
 from extentflow.engines import ENGINES, Engine, EngineFactory, Task, WorkerSpec
+from extentflow.engines.remote import RunService
 from extentflow.errors import Misconfigured
 from extentflow.model import Outcome
 from extentflow.plugins import EntryPoint, Registry
@@ -20,11 +21,11 @@ TOY = EntryPoint("toy", "tests.support.toy_engine:ToyEngine", "extentflow-toy 1.
 
 
 def test_the_entry_point_of_a_package_is_an_engine_beside_the_built_in_one() -> None:
-    engines: Registry[EngineFactory] = Registry(
+    engines: Registry[EngineFactory | RunService] = Registry(
         plugins.ENGINES, "engine", find=lambda group: [TOY] if group == plugins.ENGINES else []
     )
 
-    assert engines.names() == ["inline", "toy"]
+    assert engines.names() == ["emr", "inline", "toy"]
     assert engines.get("toy") is ToyEngine
 
 

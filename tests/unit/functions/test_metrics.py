@@ -12,7 +12,7 @@ import pytest
 
 from extentflow.discovery.admission import AdmissionResult, ArrivalPending
 from extentflow.discovery.report import Report
-from extentflow.engines.emr import RunState
+from extentflow.engines.remote import RunState
 from extentflow.model import Job, JobState, ObjectVersion, Plan
 from extentflow.queue.consumer import MessageDisposition
 

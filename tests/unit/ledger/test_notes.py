@@ -7,7 +7,7 @@ import pytest
 
 from extentflow.discovery.listing import POSITIONS, SEEN
 from extentflow.discovery.stalled_jobs import MARKS, ROUNDS, _Mark
-from extentflow.engines.emr.submitted import RUNS, RUNS_OF, OnCompletion, SubmittedRun
+from extentflow.engines.submitted_runs import RUNS, RUNS_OF, OnCompletion, SubmittedRun
 from extentflow.ledger.notes import NoteKind
 from extentflow.spark.drain import ROUNDS as LISTINGS
 from extentflow.spark.drain import ListingProgress

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from extentflow.errors import Misconfigured
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.sql import SqlLedger, _connect
+from extentflow.ledger.sql import SqlLedger
+from extentflow.ledger.sql_calls import _connect
 
 
 class DriverError(Exception):

@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from tests.contracts.ledger_contract import LedgerContract
 from tests.contracts.ledger_faults import together
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
-from extentflow.ledger import LedgerOptions, sql
-from extentflow.ledger.sql import SqlLedger, created_ns, file_system
+from extentflow.ledger import LedgerOptions, sql, sqlite_files
+from extentflow.ledger.sql import SqlLedger
 from extentflow.model import Job
 from extentflow.retry import Clock, RetryPolicy
 
@@ -130,17 +129,6 @@ class TestFiles:
         with pytest.raises(Misconfigured, match="a copy of"):
             _ = SqlLedger(LedgerOptions(url=f"sqlite:///{path}")).id
 
-    def test_a_file_system_states_when_a_file_was_created(self, tmp_path: Path) -> None:
-        path = tmp_path / "ledger.db"
-        before = time.time_ns()
-        path.touch()
-        created = created_ns(path)
-        path.write_text("more")
-
-        # Kernels take the time of their last tick.
-        assert created == 0 or before - 10**8 <= created <= time.time_ns()
-        assert created_ns(path) == created
-
     def test_a_newer_layout_is_refused(self, tmp_path: Path) -> None:
         ledger = opened(tmp_path / "ledger.db")
         with sqlite3.connect(tmp_path / "ledger.db") as session:
@@ -153,29 +141,12 @@ class TestFiles:
             ledger.admin.create()
 
 
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [("/home/me/x.db", "ext4"), ("/mnt/share/x.db", "nfs4"), ("/mnt/a b/x.db", "fuse.sshfs")],
-)
-def test_the_file_system_of_a_path_is_that_of_the_innermost_mount(
-    tmp_path: Path, path: str, kind: str
-) -> None:
-    mounts = tmp_path / "mounts"
-    mounts.write_text(
-        "/dev/sda / ext4 rw 0 0\n"
-        "host:/x /mnt/share nfs4 rw 0 0\n"
-        "me@host:/ /mnt/a\\040b fuse.sshfs rw 0 0\n"
-    )
-
-    assert file_system(Path(path), mounts) == kind
-
-
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "fuse.s3fs"])
 def test_a_file_on_a_network_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     opened(tmp_path / "made-elsewhere.db")
-    monkeypatch.setattr(sql, "file_system", lambda _: kind)
+    monkeypatch.setattr(sqlite_files, "file_system", lambda _: kind)
     new, old = (
         SqlLedger(LedgerOptions(url=f"sqlite:///{tmp_path / name}"))
         for name in ("new/ledger.db", "made-elsewhere.db")

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from extentflow.errors import Misconfigured
 from extentflow_local.cli import app
-from extentflow_local.stack import SERVICES
+from extentflow_local.stack.stack import SERVICES
 
 
 def test_a_stack_that_does_not_run_is_shown_as_stopped(tmp_path: Path) -> None:

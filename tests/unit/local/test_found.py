@@ -12,10 +12,10 @@ from extentflow.model import Job, ObjectVersion, Plan, job_id
 from extentflow.wiring.environments import FoundServers
 from extentflow_local.cli import app
 from extentflow_local.found import running_stack
-from extentflow_local.processes import birth_of
-from extentflow_local.services.kafka import Kafka
-from extentflow_local.services.postgres import Postgres
-from extentflow_local.stack import LEDGER_ENDPOINT, LEDGER_URL, Stack
+from extentflow_local.stack.processes import birth_of
+from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.stack import LEDGER_ENDPOINT, LEDGER_URL, Stack
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from tests.support.queued import Queued, ordinals
 
-from extentflow.config.connector import AUTO, LAMBDA, SPARK
-from extentflow.engines.emr import Run, RunState, RunStatus
-from extentflow.engines.emr.submitted import (
+from extentflow.config.connector_keys import AUTO, LAMBDA, SPARK
+from extentflow.engines.remote import Run, RunState, RunStatus
+from extentflow.engines.submitted_runs import (
     CACHE_SECONDS,
     OnCompletion,
     RunOwnership,

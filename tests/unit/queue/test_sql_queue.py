@@ -14,7 +14,8 @@ from tests.support.memory_delivery import Ticker
 
 from extentflow.errors import Misconfigured, QueueUnavailable
 from extentflow.ledger import LedgerOptions
-from extentflow.ledger.sql import SqlCalls, SqlLedger
+from extentflow.ledger.sql import SqlLedger
+from extentflow.ledger.sql_calls import SqlCalls
 from extentflow.queue import sql_queue as sql
 from extentflow.queue.sql_queue import SqlQueue
 from extentflow.retry import Clock, RetryPolicy

@@ -34,7 +34,10 @@ COMMANDS = "extentflow.commands"
 # because the library also runs where it has no package metadata: as a Lambda layer and as an
 # archive of Spark.
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
-    ENGINES: {"inline": "extentflow.engines.inline:InlineEngine"},
+    ENGINES: {
+        "emr": "extentflow.engines.emr.serverless:EMR_SERVERLESS",
+        "inline": "extentflow.engines.inline:InlineEngine",
+    },
     FORMATS: {
         "arrow": "extentflow.formats.arrow.arrow_format:ARROW",
         "avro": "extentflow.formats.avro.avro_format:AVRO",

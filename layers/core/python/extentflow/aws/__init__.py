@@ -1,6 +1,6 @@
 """What the adapters of AWS services share: sessions, error translation, batches.
 
-Each adapter (S3, DynamoDB, SQS, EventBridge, EMR Serverless, Secrets Manager) defines its own
+Each adapter (S3, DynamoDB, SQS, EventBridge, Secrets Manager and others) defines its own
 client, its own error codes and its own entries.
 """
 

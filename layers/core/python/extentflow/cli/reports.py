@@ -38,10 +38,10 @@ class _CommandParts:
 
     @property
     def local_engine_option(self) -> str:
-        """The option for commands that EMR Serverless does not run."""
-        from extentflow.services.runs import EMR
+        """The option for commands that a remote run does not take."""
+        from extentflow.engines import run_service
 
-        return "" if self.engine == EMR else self.engine_option
+        return "" if run_service(self.engine) is not None else self.engine_option
 
     def replay(self, jobs: Sequence[JobReport]) -> str:
         """Return the command that continues jobs of one connector."""

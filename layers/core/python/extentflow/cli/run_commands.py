@@ -241,7 +241,7 @@ def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
 
 
 def _compression(one: "ObjectPlan") -> str:
-    from extentflow.config.connector import BY_CONTENT
+    from extentflow.config.connector_keys import BY_CONTENT
 
     by_content = one.compression_source == BY_CONTENT
     return f"{one.compression} (by {BY_CONTENT})" if by_content else one.compression
@@ -276,7 +276,7 @@ def run(
     With --topic the command makes a connector of the address and its options.
     """
     from extentflow.services.addressed import make_connector, parse_settings, store_connector
-    from extentflow.services.runs import EMR, EngineChoice
+    from extentflow.services.runs import EngineChoice
     from extentflow.wiring.extents import INLINE
 
     if (connector is None) == (topic is None):
@@ -295,10 +295,10 @@ def run(
             "--set and --save go with --topic; change a stored connector's file, then `extentflow"
             " connectors put FILE`"
         )
-    if failed and (again or choice.name == EMR):
+    if failed and (again or choice.remote):
         raise Misconfigured("--failed goes without --again, and with --engine spark or inline")
-    if made is not None and choice.name == EMR and not save:
-        raise Misconfigured("--engine emr reads a stored connector: add --save to store it")
+    if made is not None and choice.remote and not save:
+        raise Misconfigured(f"--engine {name} reads a stored connector: add --save to store it")
     runs = _runs({} if servers is None else {"bootstrap.servers": servers})
     where = runs.runtime.ledger_address
     if not where.chosen and where.path.exists():  # else its creation is reported
@@ -440,7 +440,8 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector."""
-    from extentflow.services.runs import EMR, EngineChoice
+    from extentflow.engines import run_service
+    from extentflow.services.runs import EngineChoice
 
     if not dlq and (since is not None or dry_run):
         raise Misconfigured("--since and --dry-run go with --dlq")
@@ -459,9 +460,9 @@ def replay(
         )
     if connector is not None and (job is not None or dlq or extent is not None):
         raise Misconfigured("--connector goes without JOB, --extent and --dlq")
-    if connector is not None and engine == EMR:
+    if connector is not None and engine is not None and run_service(engine) is not None:
         raise Misconfigured(
-            "--connector goes with --engine spark or inline; a run on EMR Serverless takes one JOB"
+            "--connector goes with --engine spark or inline; a remote run takes one JOB"
         )
     if dlq:
         redrive(job, since, dry_run=dry_run, as_json=as_json)

@@ -103,7 +103,7 @@ def show_job(found: JobDetail) -> None:
         ("state", f"{job.state}{': ' + job.reason if job.reason else ''}"),
         *([("later job", _later(found.later))] if found.later else []),
         *([("newer version", f"delivered by job {found.newer.id}")] if found.newer else []),
-        *([("run", f"{found.run} of EMR Serverless")] if found.run else []),
+        *([("remote run", found.run)] if found.run else []),
         ("extents", f"{report.done} done, {report.failed} failed of {job.plan.count}"),
         ("records", _counts(found)),
     ]

@@ -46,8 +46,7 @@ def _record_name(text: str) -> str:
 def _name(default: str) -> Any:  # noqa: ANN401 - as `key`
     return key(
         types.Kind(_record_name),
-        "The full name of the record in the schema. Strategies other than `TopicNameStrategy` need"
-        " it.",
+        "The record's full name in the schema. Strategies other than `TopicNameStrategy` need it.",
         default=default,
         shown="as Connect's",
         name="record.name",
@@ -57,7 +56,7 @@ def _name(default: str) -> Any:  # noqa: ANN401 - as `key`
 def _scrub(what: str) -> Any:  # noqa: ANN401 - as `key`
     return key(
         types.BOOLEAN,
-        f"Replace what {what} does not allow in names, as Connect does; `false`: it is an error.",
+        f"Replace what {what} does not allow in names, as Connect does; else it is an error.",
         default=False,
         name="scrub.invalid.names",
     )
@@ -84,7 +83,7 @@ class RegistryOptions:
     )
     credentials_source: str | None = key(
         types.choice({"USER_INFO"}),
-        "`USER_INFO`: with user and password. Without the key, none are sent.",
+        "`USER_INFO`: send user and password.",
         name="basic.auth.credentials.source",
     )
     user_info: str | None = key(
@@ -95,14 +94,14 @@ class RegistryOptions:
     )
     ca_location: str | None = key(
         types.TEXT,
-        "A PEM file, on every worker, with the authorities to trust for the registry.",
+        "A PEM file on every worker: the authorities to trust for the registry.",
         name="schema.registry.ssl.ca.location",
         shown="system's own",
     )
     auto_register: bool = key(
         types.BOOLEAN,
-        "Register the schema of the columns before the first record, once it is compatible."
-        " `false`: it has to be there.",
+        "Register the schema of the columns before the first record, if it is compatible."
+        " `false`: it must exist.",
         default=True,
         name="auto.register.schemas",
         aliases=(
@@ -136,19 +135,19 @@ class RegistryOptions:
     )
     schema_name: str | None = key(
         types.TEXT,
-        "With `glue`: the schema's name, in place of `subject.name.strategy`.",
+        "With `glue`: the schema's name, in place of a strategy.",
         name="schemaName",
         shown="the subject",
     )
     compatibility: str = key(
         types.choice(COMPATIBILITIES),
-        "With `glue`: the rule of a schema that is created; that of an existing one stays.",
+        "With `glue`: the rule of a schema that is created; an existing one keeps its own.",
         default="BACKWARD",
         name="compatibility",
     )
     compression: str = key(
         types.choice({"NONE", "ZLIB"}),
-        "With `glue`: `ZLIB` compresses every record by itself.",
+        "With `glue`: `ZLIB` compresses each record.",
         default="NONE",
         name="compression",
     )
@@ -174,8 +173,8 @@ class AvroOptions(RegistryOptions):
 
     use_latest: bool = key(
         types.BOOLEAN,
-        "Write by the latest schema of the subject, whatever that of the columns is;"
-        " columns that do not fit it are an error. Needs `auto.register.schemas=false`.",
+        "Write by the latest schema of the subject; columns that do not fit it are an error."
+        " Needs `auto.register.schemas=false`.",
         default=False,
         name="use.latest.version",
     )
@@ -190,8 +189,8 @@ class JsonSchemaOptions(RegistryOptions):
     record_name: str = _name("")
     open_objects: bool = key(
         types.BOOLEAN,
-        "Whether the schema allows members that no column has, as Connect's does. `false`: it does"
-        " not, and a registry takes another nullable column as a compatible change.",
+        "The schema allows members that no column has, as Connect's does. `false`: a registry"
+        " takes another nullable column as a compatible change.",
         default=True,
         name="object.additional.properties",
     )

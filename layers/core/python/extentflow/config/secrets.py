@@ -79,8 +79,9 @@ def resolve(
     """Return `values` with every reference replaced by what it refers to.
 
     Called by workers, where the values are used. `read_text` returns a file's text and may raise
-    OSError or UnicodeError; `read_secret` returns a secret's text, by name or ARN, once per secret,
-    so that a name and a password belong together. Messages name key and reference, never a value.
+    OSError or UnicodeError. `read_secret` returns a secret's text, by name or ARN, and is called
+    once per secret, so that a name and a password belong together. Messages name key and reference,
+    never a value.
 
     Raises Misconfigured with every reference that leads nowhere, and what `read_secret` raises.
     """

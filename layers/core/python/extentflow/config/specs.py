@@ -17,9 +17,6 @@ class NoOptions:
     """The options of a format that has no keys of its own."""
 
 
-NO_OPTIONS = NoOptions()
-
-
 @dataclass(frozen=True, slots=True)
 class FormatCheck:
     """What a format checks between keys; `chosen` is False where the object's extension decides.

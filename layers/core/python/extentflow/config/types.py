@@ -264,6 +264,41 @@ def depends_on_object(text: str) -> bool:
     return bool({"key", "extension", "topic"} & set(_PLACEHOLDER.findall(text)))
 
 
+def _directory(text: str) -> str:
+    if not text.strip().startswith("/"):
+        raise ValueError("write an absolute path; workers run in other directories")
+    return text.strip().rstrip("/") or "/"
+
+
+def _bucket(text: str) -> str:
+    if "," in text:
+        raise ValueError("one bucket per connector; make a connector for each of them")
+    remedy = "write the bare name, without s3://, slashes or spaces, 2 to 255 characters"
+    return matching(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", remedy).read(text)
+
+
+def _tag(text: str) -> str:
+    name, equals, value = text.strip().partition("=")
+    legal = r"[\w +\-.:/@]"
+    if (
+        not equals
+        or not re.fullmatch(legal + "{1,128}", name)
+        or not re.fullmatch(legal + "{0,256}", value)
+    ):
+        raise ValueError(
+            "write name=value: letters, digits, spaces and + - . _ : / @, as S3 allows"
+        )
+    if name.lower().startswith("aws:"):
+        raise ValueError("S3 keeps names of tags that begin with aws: for itself; choose another")
+    return text.strip()
+
+
+def _topic_name(text: str) -> str:
+    if problem := illegal_topic(text.strip()):
+        raise ValueError(problem)
+    return text.strip()
+
+
 NAME_TEMPLATE: Kind[NameTemplate] = Kind(_name_template, lambda template: template.text)
 TEXT = matching("(?s).+", "write a value, or remove the key")
 NAME = matching(
@@ -281,6 +316,10 @@ CHARSET: Kind[str] = Kind(_charset)
 SECRET: Kind[str] = Kind(_secret, secret=True)
 REFERABLE: Kind[str] = Kind(_referable)
 TOPIC_TEMPLATE: Kind[str] = Kind(_template)
+TOPIC: Kind[str] = Kind(_topic_name)
+BUCKET: Kind[str] = Kind(_bucket)
+DIRECTORY: Kind[str] = Kind(_directory)
+TAG: Kind[str] = Kind(_tag)
 
 
 def whole(least: int, most: int = 10**18) -> Kind[int]:

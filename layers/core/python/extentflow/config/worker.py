@@ -48,7 +48,7 @@ OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 
 SPARK_THRESHOLD_BYTES = 20 << 30
-# The default execution timeout of EMR Serverless.
+# The default execution timeout of the service that runs Spark.
 SPARK_TIMEOUT_MINUTES = 720
 
 
@@ -69,39 +69,36 @@ class WorkerSettings:
     )
     app_id: str = key(
         NAME,
-        "Begins every transactional id and group; grant ACLs on this prefix. A ledger"
-        " belongs to the first one that used it.",
+        "Begins every transactional id and group; grant ACLs on this prefix. A ledger keeps the"
+        " first one.",
         default="extentflow",
     )
     ledger_url: LedgerAddress | None = key(
         LEDGER_URL,
-        "Where jobs, extents, slots and connectors are recorded: `sqlite:////absolute/path` on one"
-        " machine, `postgresql://user@host/database`, `dynamodb://TABLE?region=...&endpoint=...`,"
-        " or the URL of an installed package's ledger.",
+        "Where jobs, extents, slots and connectors are recorded: `sqlite:////absolute/path` on"
+        " one machine, `postgresql://user@host/database`,"
+        " `dynamodb://TABLE?region=...&endpoint=...`, or a plug-in's URL.",
         shown="SQLite in the user's state folder",
     )
     ledger_password: str | None = key(
         SECRET,
-        "The password for PostgreSQL, or a package's ledger, as a reference only.",
+        "The password for PostgreSQL or a plug-in's ledger, as a reference only.",
         shown="that of PGPASSFILE",
     )
     ledger_table: str | None = key(
         TABLE_NAME,
-        "DynamoDB's table, in place of `ledger.url`. Each of these three selects DynamoDB.",
+        "DynamoDB's table. This key and the next two replace `ledger.url`; each selects DynamoDB.",
         shown=f"`{DEFAULT_TABLE}`",
     )
     ledger_endpoint: str | None = key(
         URL,
-        "http(s)://host:port of the DynamoDB API, where it is not the region's, in place of"
-        " `ledger.url`.",
+        "http(s)://host:port of the DynamoDB API.",
         shown="SDK's own",
     )
-    ledger_region: str | None = key(
-        TEXT, "The table's region, in place of `ledger.url`.", shown="SDK's own"
-    )
+    ledger_region: str | None = key(TEXT, "The table's region.", shown="SDK's own")
     exactly_once_slots: int = key(
         whole(1, 10_000),
-        "The number of transactional ids per Kafka cluster: the most workers at once.",
+        "Transactional ids per Kafka cluster: the most workers at once.",
         default=256,
         section="Ownership and work",
     )
@@ -115,35 +112,36 @@ class WorkerSettings:
         whole(1, 1000), "Attempts without progress after which an extent is FAILED.", default=5
     )
     retry_timeout_seconds: float = key(
-        seconds(0), "How long an attempt waits for store, broker or table to answer.", default=120.0
+        seconds(0), "How long an attempt waits for store, broker or ledger.", default=120.0
     )
     extent_ahead_bytes: int = key(
-        SIZE, "Payload prepared while what came before is sent and committed.", default=16 << 20
+        SIZE, "Payload prepared while earlier payload is sent and committed.", default=16 << 20
     )
     sink_enqueue: str = key(
         choice({ARRAYS, ONE_BY_ONE}),
-        "`arrays`: the Kafka client takes the exactly-once records of an Arrow array in one"
-        " call, where a child process proved that this works; `doctor` says whether it does."
-        " `records`: one by one, as at-least-once records always are, which takes about 1.6"
-        " times the CPU time per record; for tests of a new librdkafka.",
+        "`arrays`: the Kafka client takes exactly-once records of an Arrow array in one call,"
+        " where a child process proved that this works (`doctor` shows it). `records`: one by one,"
+        " at 1.6 times the CPU time; for tests of a new librdkafka.",
         default=ARRAYS,
     )
     transaction_max_bytes: int = key(
-        SIZE, "Payload that commits a transaction; an extent begins with less.", default=64 << 20
+        SIZE,
+        "Payload after which a transaction is committed; an extent begins with less.",
+        default=64 << 20,
     )
     transaction_max_seconds: float = key(
         seconds(0.1), "Time after which a transaction is committed.", default=10.0
     )
     transaction_timeout_ms: int = key(
         whole(1000, 900_000),
-        "Time after which brokers abort a transaction: how long a dead worker can hold back"
-        " consumers that read committed records. Brokers allow 15 minutes by default.",
+        "Time after which brokers abort a transaction. So long can a dead worker hold back"
+        " consumers of committed records. Brokers allow 15 minutes by default.",
         default=30_000,
     )
     arrivals_queue_url: str | None = key(
         URL,
-        "The SQS queue of notifications, which the planner reads. Without it, `extentflow receive`"
-        " keeps them beside a ledger in SQLite or PostgreSQL, and `extentflow stream` reads them.",
+        "The SQS queue of notifications, which the planner reads. Without it, `extentflow"
+        " receive` stores them beside a ledger in SQL, for `extentflow stream`.",
         section="Queues and events",
     )
     arrivals_dlq_url: str | None = key(
@@ -152,12 +150,12 @@ class WorkerSettings:
     extents_queue_url: str | None = key(URL, "The SQS queue of extents, which workers read.")
     extents_dlq_url: str | None = key(URL, "Where FAILED extents wait for a replay.")
     receiver_secret_id: str | None = key(
-        TEXT, "The Secrets Manager secret to verify notifications over HTTP with."
+        TEXT, "The secret in Secrets Manager that verifies notifications over HTTP."
     )
     receiver_open_allowed: bool = key(
         BOOLEAN,
-        "Whether the receiver accepts a source without a proof, `open`. For the loopback"
-        " interface only: a stage cannot set it.",
+        "Accept a source without a proof, `open`, on the loopback interface; a stage cannot set"
+        " it.",
         default=False,
     )
     event_bus: str | None = key(
@@ -165,7 +163,7 @@ class WorkerSettings:
     )
     spark_application_id: str | None = key(
         matching(r"[0-9a-z]{1,64}", "write the id of an EMR Serverless application"),
-        "The EMR Serverless application of Spark runs. With it go the next three.",
+        "The EMR Serverless application of Spark runs. The next three keys go with it.",
         section="Spark on EMR Serverless",
     )
     spark_job_role_arn: str | None = key(
@@ -174,21 +172,21 @@ class WorkerSettings:
     )
     spark_entry_point: str | None = key(
         matching(r"s3://[^/\s]+/\S+\.py", "write s3://bucket/key.py"),
-        "Where `jobs/spark_ingest.py` stands in S3.",
+        "Where `jobs/spark_ingest.py` is in S3.",
     )
     spark_archive: str | None = key(
         matching(r"s3://[^/\s]+/\S+\.(tgz|tar\.gz)", "write s3://bucket/key.tgz; Spark unpacks it"),
-        "Where the archive that `make spark-archive` builds stands in S3.",
+        "Where the archive of `make spark-archive` is in S3.",
     )
     spark_threshold_bytes: int = key(
         SIZE,
-        "An object of more bytes goes to Spark, where there is an application and its"
-        " connector's `engine` is auto.",
+        "Larger objects go to Spark if there is an application and `engine` of the connector is"
+        " auto.",
         default=SPARK_THRESHOLD_BYTES,
     )
     spark_timeout_minutes: int = key(
         whole(5, 20_160),
-        "How long a run may take; then it is ended, and what it left goes to functions.",
+        "How long a run may take; functions deliver what it left.",
         default=SPARK_TIMEOUT_MINUTES,
     )
     kafka: Mapping[str, str] = family(

@@ -1,11 +1,12 @@
 """Process messages of the arrivals queue in a process of one's own, without functions.
 
-the message                            becomes
-all of its arrivals have their jobs    deleted
-a connector is paused                  returns later; sent again as a copy in time
-a service is unavailable, a setting    returns later, as often as necessary
-  or a permission is wrong
-unparseable, or no connector reads it  deleted, and dead-lettered with the reason
+What becomes of a message:
+
+    all of its arrivals have their jobs    deleted
+    a connector is paused                  returns later; sent again as a copy in time
+    a service is unavailable, a setting    returns later, as often as necessary
+      or a permission is wrong
+    unparseable, or no connector reads it  deleted, and dead-lettered with the reason
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ class ListingScan:
         """Continue a listing where the last run stopped, at most up to its end.
 
         A step is a batch of keys, or one new object. A page that is incomplete when time runs out
-        is listed again by the next run, unless something in it failed: then it waits for the next
-        round, so that a failing object does not delay those after it. Raises as `ObjectStore`.
+        is listed again by the next run. If something in it failed, it waits for the next round, so
+        that a failing object does not delay those after it. Raises as `ObjectStore`.
         """
         config, here = listed_prefix.config, listed_prefix.place
         place, token = POSITIONS.read(self.ledger.notes, config.name) or (here, None)

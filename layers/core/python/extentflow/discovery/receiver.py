@@ -8,9 +8,9 @@
     anything else                                200   after it is on the queue, never before
     the queue rejected it                        503   the sender retries
 
-Nothing is parsed or planned here. StorageGRID drops a webhook's event permanently after a 400,
-which is therefore never returned; it retries all other failures, and a backlog in StorageGRID makes
-its clients' writes fail, so responses must be fast. Unparseable documents are queued too, and the
+Nothing is parsed or planned here. A 400 is never returned, because StorageGRID
+then drops the event; it retries all other failures. Responses must be fast, because a backlog in
+StorageGRID makes its clients' writes fail. Unparseable documents are queued too, and the
 planner dead-letters them.
 """
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from extentflow.delivery.slots import Slots
 from extentflow.discovery import Arrival
 from extentflow.discovery.admission import AdmissionResult
 from extentflow.discovery.listing import ListedPrefix, ListingScan
@@ -38,6 +37,17 @@ class ReconcilerContext(Protocol):
         """Return the id of the Kafka cluster of this deployment."""
 
 
+class SlotRecovery(Protocol):
+    """What settles slots whose lease has expired: `delivery.slots.Slots`."""
+
+    @property
+    def owner(self) -> str:
+        """The owner under which slots are taken over."""
+
+    def recover_expired(self) -> Iterator[object]:
+        """Settle the slots one by one; yield after each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reconciler:
     """One process's reconciler. `late` returns whether there is no time for another step.
@@ -49,7 +59,7 @@ class Reconciler:
 
     context: ReconcilerContext
     ledger: Ledger
-    slots: Slots
+    slots: SlotRecovery
     router: JobRouter
     receive: Callable[[Arrival], AdmissionResult]
     publish: Callable[[int], int]

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import islice
 
 from extentflow.discovery.report import Report, attempt_step
-from extentflow.engines.emr.submitted import RunOwnership
+from extentflow.engines.submitted_runs import RunOwnership
 from extentflow.errors import ExtentflowError
 from extentflow.ledger import ConnectorState, Ledger, rules
 from extentflow.ledger.notes import NoteKind
@@ -194,9 +194,8 @@ class StalledJobScanner:
         """Return how long a job may make no progress before functions take it over."""
         if ownership in _BY_A_RUN:  # the run's timeout usually ends this earlier
             return LONGEST_WAIT_SECONDS
-        if (
-            ownership is RunOwnership.GONE and not mark.resent
-        ):  # the event of the run's end was lost
+        # The event of the run's end was lost.
+        if ownership is RunOwnership.GONE and not mark.resent:
             return 0.0
         empty = self.empty_queue and ownership is not RunOwnership.UNKNOWN
         return self.thresholds.until_resent(mark.resent, empty_queue=empty)

@@ -4,7 +4,7 @@
 
     inline    worker processes on this machine
     spark     Python workers of a Spark cluster
-    emr       a Spark run on EMR Serverless, followed through the ledger
+    remote    a run that a service starts elsewhere, followed through the ledger (`RunService`)
 
 Nothing of a paused or stopped connector is started: the driver neither plans nor sends its
 extents, and workers do not claim them. An extent in progress continues to its end. Extents that a
@@ -19,6 +19,7 @@ from typing import Generic, Protocol, TypeVar
 
 from extentflow import plugins
 from extentflow.delivery.runner import DeliveryContext, fail_extent, run_extent
+from extentflow.engines.remote import RunService
 from extentflow.errors import (
     Defect,
     ExtentflowError,
@@ -127,8 +128,16 @@ class EngineFactory(Protocol):
         """
 
 
-# `spark` and `emr` also need a master or a submitted run: `wiring.open_engine` opens them.
-ENGINES: Registry[EngineFactory] = Registry(plugins.ENGINES, "engine")
+# `spark` also needs a master: `wiring.open_engine` opens it.
+ENGINES: Registry[EngineFactory | RunService] = Registry(
+    plugins.ENGINES, "engine", is_adapter=lambda one: callable(one) or isinstance(one, RunService)
+)
+
+
+def run_service(name: str) -> RunService | None:
+    """Return the service of a remote engine; None: engine `name` runs from this process."""
+    found = ENGINES.get(name) if name in ENGINES.names() else None
+    return found if isinstance(found, RunService) else None
 
 
 def run_until_final(

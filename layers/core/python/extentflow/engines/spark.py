@@ -5,7 +5,7 @@
                 error of the library ──note with class and message──> driver raises the same class
 
 A Spark task returns only when its extents are final, or their connector is paused and no worker
-holds them: a speculative or retried copy waits for the original instead of overtaking it.
+holds them. So a speculative or retried copy waits for the original instead of overtaking it.
 
 A cancelled or failed Spark job leaves Python workers running for up to 4 s, and a fenced worker
 leases another slot. Such a run therefore ends its context first and settles the slots afterwards.
@@ -133,9 +133,9 @@ def reduce_task_overhead() -> None:
     """Avoid 0.2 s of CPU that PySpark spends around each later task of this process.
 
     Call it when a task starts. After each task PySpark collects garbage: objects of the first task
-    are frozen, so that the collector skips them. Before each task it invalidates all import caches,
-    and every importer of a package inside a zip file reads the file's directory again: one importer
-    per file is left, and Python creates the others again on the next import.
+    are frozen, so that the collector skips them. Before each task it invalidates all import caches.
+    Every importer of a package inside a zip file then reads the file's directory again. One
+    importer per file is left; Python creates the others again on the next import.
     """
     global _tasks  # noqa: PLW0603 - as above
     pid = os.getpid()

@@ -13,7 +13,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from extentflow.config.connector import DELETE, MOVE, NONE, TAG, ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector_keys import DELETE, MOVE, NONE, TAG
 from extentflow.errors import (
     BucketGone,
     Misconfigured,

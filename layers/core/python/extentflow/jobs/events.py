@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from extentflow.errors import ExtentflowError, Misconfigured, contain_defects
 from extentflow.jobs.planner import in_pages
-from extentflow.ledger import Ledger, committed
+from extentflow.ledger import Ledger
+from extentflow.ledger.summaries import committed
 from extentflow.model import Job, JobState, ObjectVersion
 
 log = logging.getLogger(__name__)

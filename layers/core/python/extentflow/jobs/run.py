@@ -29,7 +29,8 @@ from extentflow.errors import (
 )
 from extentflow.jobs.planner import JobRequest, Planner, in_pages
 from extentflow.jobs.preflight import ConnectorStateCache
-from extentflow.ledger import ConnectorState, JobProgress, Ledger, committed, summary
+from extentflow.ledger import ConnectorState, JobProgress, Ledger
+from extentflow.ledger.summaries import committed, summary
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ with full jitter for a bounded time and then raise LedgerUnavailable.
 
 import builtins
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NotRequired, Protocol, TypedDict, Unpack
 
 from extentflow import plugins
@@ -292,10 +292,9 @@ class ExtentStore(Protocol):
     ) -> Claim | None:
         """Claim an extent in one transaction; None when refused (the caller re-reads).
 
-        Conditions: the job is open; the extent has no claim, is not final, and its existence,
-        position and attempts are as `seen`; the slot's epoch is the lease's, and it works on
-        nothing. Effects: claim mark, attempts + 1, range stored at the first claim; slot.working,
-        lease renewed.
+        Conditions: the job is open; the extent is not final, has no claim, and is as `seen`. The
+        slot has the lease's epoch and works on nothing. Effects: claim mark, attempts + 1, range
+        stored at the first claim; slot.working, lease renewed.
 
         The same call again (same nonce) returns the claim it made. None also when the slot works
         on something, such as a claim whose response was lost: leasing it again settles that.
@@ -306,9 +305,9 @@ class ExtentStore(Protocol):
     def advance(self, claim: Claim, *, lease_seconds: float, **totals: Unpack[Totals]) -> None:
         """Record a committed chunk, attempts back to 0; then renew the lease in a second write.
 
-        Called from a background thread, too, and then perhaps after the claim has ended.
-        Conditional on the claim's mark and on position never going backwards. The lease stays as
-        it is when the ledger is unavailable by then.
+        Also called from a background thread, perhaps after the claim has ended. Conditional on
+        the claim's mark and on position not going backwards. The lease stays as it is when the
+        ledger is unavailable by then.
 
         Fenced: the claim is no longer ours, or (the chunk is recorded) the slot was taken.
         Conflict: the claim is ours, but the ledger's position lies further on.
@@ -387,10 +386,9 @@ class SlotStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LedgerDescription:
-    """What `extentflow doctor` shows. None: the server lacks the feature, as DynamoDB Local does.
+    """What `extentflow doctor` shows: `problems` of the layout, `recovery` to any point in time.
 
-    `problems`: differences from the expected layout. `recovery`: backups to any point in time.
-    `expiry`: the server deletes expired notes.
+    `expiry`: the server deletes expired notes. None: the server lacks the feature.
     """
 
     status: str
@@ -408,9 +406,9 @@ class LedgerAdmin(Protocol):
     def create(self) -> tuple[str, ...]:
         """Create what is missing and wait until it can be used; idempotent.
 
-        A copy of another ledger, such as a restored backup, becomes a ledger of its own. Returns
-        what its operator must know then, in sentences; otherwise nothing. Misconfigured: a
-        permission is missing, or the name belongs to something else.
+        A copy of another ledger, such as a restored backup, becomes a ledger of its own; the
+        sentences that are returned say what its operator must know. Misconfigured: a permission is
+        missing, or the name belongs to something else.
         """
 
     def describe(self) -> LedgerDescription:
@@ -481,7 +479,7 @@ class Password(Protocol):
 LEDGERS: Registry[Callable[[LedgerOptions], Ledger]] = Registry(plugins.LEDGERS, "ledger")
 DEFAULT_LEDGER = "dynamodb"
 EXTRA = (
-    "`pip install 'extentflow[postgres]'` installs it; for functions and EMR Serverless add what"
+    "`pip install 'extentflow[postgres]'` installs it; for functions and remote runs add what"
     " requirements/ledger.in and postgres.in list to requirements/plugins.in (docs/extending.md)"
 )
 
@@ -509,63 +507,3 @@ def open_ledger(options: LedgerOptions) -> Ledger:
 def last_stored(connectors: ConnectorStore, name: str) -> ConnectorVersion | None:
     """Return the latest revision of a connector, also of one that is not listed; None: no such."""
     return next((one for one in connectors.list(deleted=True) if one.name == name), None)
-
-
-def committed(ledger: Ledger, job: Job) -> JobProgress:
-    """Return a job's totals with all committed records; reads the extents unless it is DONE."""
-    return summary(ledger, job).progress
-
-
-@dataclass(frozen=True, slots=True)
-class JobSummary:
-    """A job's totals with all committed records; why it ended; extents that a worker holds."""
-
-    progress: JobProgress
-    cause: str = ""
-    claimed: tuple[ExtentItem, ...] = ()
-
-
-def summary(ledger: Ledger, job: Job) -> JobSummary:
-    """Return a job's summary, strongly consistent; reads the extents unless it is DONE."""
-    totals = ledger.jobs.progress(job.id)
-    done = job.state is JobState.DONE
-    return summary_of(job, totals, () if done else ledger.extents.list(job.id))
-
-
-def summary_of(job: Job, totals: JobProgress, items: Iterable[ExtentItem]) -> JobSummary:
-    """Return a job's summary by its extents, which were read after `totals`."""
-    claimed: list[ExtentItem] = []
-    error: str | None = None
-    for item in items:
-        if item.state is not ExtentState.DONE:
-            totals = replace(
-                totals,
-                records=totals.records + item.records,
-                bad=totals.bad + item.bad,
-                filtered=totals.filtered + item.filtered,
-            )
-        if item.state is ExtentState.FAILED and error is None:
-            error = item.error
-        if item.claim is not None:
-            claimed.append(item)
-    return JobSummary(totals, _cause(job, error or ""), tuple(claimed))
-
-
-def summaries(ledger: Ledger, jobs: Collection[Job]) -> dict[str, JobSummary]:
-    """Return the summaries of jobs, by id, in few requests; they may lag behind writes."""
-    totals = ledger.jobs.progress_of(jobs)
-    extents = ledger.extents.list_many(job for job in jobs if job.state is not JobState.DONE)
-    return {job.id: summary_of(job, totals[job.id], extents.get(job.id, [])) for job in jobs}
-
-
-def failure_reason(ledger: Ledger, job: Job) -> str:
-    """Return why a job ended, and for a FAILED one why its first failed extent did."""
-    items = ledger.extents.list(job.id) if job.state is JobState.FAILED else ()
-    return _cause(job, next((one.error for one in items if one.state is ExtentState.FAILED), ""))
-
-
-def _cause(job: Job, error: str) -> str:
-    """Return why a job ended; `error` is that of its first failed extent."""
-    if job.state is JobState.FAILED and error and error not in job.reason:
-        return f"{job.reason}: {error}"
-    return job.reason

@@ -1,7 +1,7 @@
 """Sends one DynamoDB request, retries it while that helps and translates its errors.
 
-botocore's own retries are off: after a lost response its second attempt would meet the effect of
-the first one and report a failed condition, and the two could not be distinguished. Every write is
+botocore's own retries are off. After a lost response its second attempt would meet the effect of
+the first one and report a failed condition, as if another writer had been faster. Every write is
 repeatable instead: it has conditions, and all attempts of one transaction share a
 `ClientRequestToken`. A caller that gets `ConditionFailed` looks for its own nonce, owner or epoch
 in the item as it was when the condition failed.

@@ -33,8 +33,8 @@ def identity(items: Items, place: str) -> str:
     if item.get("table") != place:
         raise Misconfigured(
             f"{items}: a copy of table {item.get('table')}, for example restored from a backup;"
-            " what was delivered after the copy is unknown in it and would be delivered again;"
-            ' read docs/operations.md, "Restore the table", then run `extentflow init` to use it'
+            " what was delivered later would be delivered again;"
+            ' read docs/operations.md, "Restore the table", then run `extentflow init`'
         )
     with decoding(item):
         return str(item["id"])

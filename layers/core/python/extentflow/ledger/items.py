@@ -148,9 +148,9 @@ class ConditionFailed(Exception):  # noqa: N818 - an outcome, and never seen out
 class Items(Protocol):
     """Reads and writes items of one ledger; `str` names it in messages.
 
-    Safe for use from several threads. Repeating a write after a lost response does no harm: either
-    the database recognises it, or its condition fails, and the caller finds its own nonce, owner or
-    epoch in the image. Every method may raise LedgerUnavailable, and Misconfigured.
+    Safe for use from several threads. Repeating a write after a lost response does no harm. Either
+    the database recognises it, or its condition fails: the caller then finds its own nonce, owner
+    or epoch in the image. Every method may raise LedgerUnavailable, and Misconfigured.
     """
 
     def get(self, key: Key) -> Stored | None:

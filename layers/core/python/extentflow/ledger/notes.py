@@ -1,18 +1,19 @@
 """Notes: small facts that may be lost or outdated without harm, such as the progress of scans.
 
-name in the ledger    value                                               defined in
-listing#CONNECTOR     where the listing of a bucket continues             discovery.listing
-seen#JOB              what an earlier listing saw of an object            discovery.listing
-round#CONNECTOR#STATE how many open jobs a scan checked                   discovery.stalled_jobs
-watch#JOB             when a job made progress last                       discovery.stalled_jobs
-again#DELIVERY        when an unfinished second delivery began        services.runs
-run#RUN               what a submitted run delivers                       engines.emr.submitted
-runs-of#WHAT          the runs that deliver a job or a connector          engines.emr.submitted
-resume#JOB#ORDINAL    where decompression can start                           delivery.resume
-rounds#RUN            the listings of a `--once` run                      spark.drain
-completion#JOB        why `after.completion` of a DONE job failed     jobs.completion
-deadletters#IDENTITY  how far dead letters were replayed             delivery.redelivery
-stop#RUN              a request to stop a run                             spark.tasks
+The kinds of notes, and the module that defines each:
+
+    listing#CONNECTOR      where the listing of a bucket continues         discovery.listing
+    seen#JOB               what an earlier listing saw of an object        discovery.listing
+    round#CONNECTOR#STATE  how many open jobs a scan checked               discovery.stalled_jobs
+    watch#JOB              when a job made progress last                   discovery.stalled_jobs
+    again#DELIVERY         when an unfinished second delivery began        services.runs
+    run#RUN                what a submitted run delivers                   engines.submitted_runs
+    runs-of#WHAT           the runs that deliver a job or a connector      engines.submitted_runs
+    resume#JOB#ORDINAL     where decompression can start                   delivery.resume
+    rounds#RUN             the listings of a `--once` run                  spark.drain
+    completion#JOB         why `after.completion` of a DONE job failed     jobs.completion
+    deadletters#IDENTITY   how far dead letters were replayed              delivery.redelivery
+    stop#RUN               a request to stop a run                         spark.tasks
 """
 
 import logging

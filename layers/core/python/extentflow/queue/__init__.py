@@ -21,9 +21,8 @@ UNSENDABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 class Message:
     """One delivery of a message.
 
-    `handle` identifies this delivery; `received` counts deliveries including this one; `reason` is
-    why it is in a dead letter queue; `sent` is in seconds since 1970; `group` is the group with
-    which it was sent.
+    `handle` identifies this delivery; `received` counts deliveries including this one. `reason` is
+    why it is in a dead letter queue, `sent` in seconds since 1970, `group` that of its sending.
     """
 
     id: str

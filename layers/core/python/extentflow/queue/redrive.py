@@ -2,7 +2,7 @@
 
 A message is sent first and deleted afterwards, so an interruption duplicates at most one batch,
 which the ledger absorbs. Unwanted messages become visible again at the end, and so do messages with
-the same body as a moved one: functions that run meanwhile may dead-letter the same work again, and
+the same body as a moved one. Functions that run meanwhile may dead-letter the same work again;
 moving that too would never end.
 """
 

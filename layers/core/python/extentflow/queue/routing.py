@@ -25,9 +25,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from extentflow.config.connector import AUTO, SPARK
-from extentflow.engines.emr import RunState
-from extentflow.engines.emr.submitted import (
+from extentflow.config.connector_keys import AUTO, SPARK
+from extentflow.engines.remote import RunState
+from extentflow.engines.submitted_runs import (
     OnCompletion,
     RunOwnership,
     SubmittedRun,

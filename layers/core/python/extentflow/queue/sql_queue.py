@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from extentflow.errors import LedgerUnavailable, QueueUnavailable
-from extentflow.ledger.sql import SqlCalls
+from extentflow.ledger.sql_calls import SqlCalls
 from extentflow.queue import BATCH_MESSAGES, Depth, Message
 from extentflow.retry import Clock
 

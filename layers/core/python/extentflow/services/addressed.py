@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector_keys import LOCAL_FILE
 from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured
 from extentflow.jobs.addresses import (

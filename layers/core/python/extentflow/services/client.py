@@ -82,7 +82,7 @@ class Extentflow:
         whose jobs FAILED or are CANCELLED are delivered, under the connector's latest revision.
         Failures of single objects are in the report: `report.ok`, `report.errors`, `report.jobs`.
         `on_receipt` is called in this process for each processed extent. `engine` is `inline`
-        (processes of this machine), `spark` or `emr`.
+        (processes of this machine), `spark` or a remote one.
         """
         control = RunControl(watch=lambda: nullcontext(Listener(on_receipt)))
         choice = EngineChoice(engine, cores)

@@ -9,7 +9,8 @@ from itertools import islice
 from urllib.parse import urlsplit
 
 from extentflow.aws import configured_endpoint
-from extentflow.config.connector import LOCAL_FILE, ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector_keys import LOCAL_FILE
 from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger

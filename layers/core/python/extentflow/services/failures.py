@@ -21,7 +21,8 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import BucketGone, ObjectGone, Permanent
 from extentflow.jobs.addresses import KeyScope, match_missing
 from extentflow.jobs.planner import AGAIN_BEGAN
-from extentflow.ledger import Ledger, summaries
+from extentflow.ledger import Ledger
+from extentflow.ledger.summaries import summaries
 from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.services.connectors import seen_by, sharing
 from extentflow.storage import ObjectStore

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from extentflow.config.connector import LOCAL_FILE, NONE, TAG, ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector_keys import LOCAL_FILE, NONE, TAG
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import ARRAYS
 from extentflow.errors import (

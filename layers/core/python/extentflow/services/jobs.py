@@ -12,16 +12,18 @@ from heapq import nlargest
 from typing import Any
 from uuid import uuid4
 
-from extentflow.config.connector import AUTO, ENGINES, LAMBDA, SPARK, ConnectorConfig
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector_keys import AUTO, ENGINES, LAMBDA, SPARK
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.notifications import parse_notification
-from extentflow.engines.emr.submitted import run_of
+from extentflow.engines.submitted_runs import run_of
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.jobs.completion import FAILURES
 from extentflow.jobs.planner import following_id
 from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report_of
-from extentflow.ledger import ExtentItem, JobProgress, JobSummary, summaries, summary_of
+from extentflow.ledger import ExtentItem, JobProgress
+from extentflow.ledger.summaries import JobSummary, summaries, summary_of
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive
@@ -44,7 +46,7 @@ class JobDetail:
 
     `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
     later job delivers the object: another generation, or one of a later version. `get` adds its
-    extents by ordinal (one without an item is PENDING), its run on EMR Serverless, why nothing is
+    extents by ordinal (one without an item is PENDING), its remote run, why nothing is
     delivered now, why `after.completion` failed, the `later` job that delivers the same version,
     the `newer` job that delivered a later version, whether `replay` is what continues it, whether a
     queue delivers it, and whether its connector is stored, so that `-c` finds it. `active`: a

@@ -12,10 +12,11 @@ from functools import partial
 from itertools import islice
 from uuid import uuid4
 
-from extentflow.config.connector import LOCAL_FILE, NOTHING_FOUND, ConnectorConfig
+from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
+from extentflow.config.connector_keys import LOCAL_FILE
 from extentflow.config.parsing import parse
-from extentflow.engines import Engine, RunListener
-from extentflow.engines.emr.submitted import OnCompletion, SubmittedRuns
+from extentflow.engines import Engine, RunListener, run_service
+from extentflow.engines.submitted_runs import OnCompletion, SubmittedRuns
 from extentflow.errors import (
     Conflict,
     CorruptRecord,
@@ -75,7 +76,6 @@ from extentflow.wording import counted
 
 log = logging.getLogger(__name__)
 
-EMR = "emr"
 # Of a run of so many objects, the columns are checked before it starts.
 CHECKED_OBJECTS = 8
 LOCAL_ENGINES = "`extentflow run` with --engine spark or inline, on this machine"
@@ -97,7 +97,7 @@ Counting = Callable[[str], AbstractContextManager[Callable[[int], object]]]
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """The engine (spark, inline or emr), its cores (None: all), Spark's master (None: local)."""
+    """The engine, its cores (None: all), and Spark's master (None: local)."""
 
     name: str = "spark"
     cores: int | None = None
@@ -106,6 +106,11 @@ class EngineChoice:
     def __post_init__(self) -> None:
         """Raise Misconfigured for an engine that does not exist, before anything is requested."""
         require_engine(self.name, self.master)
+
+    @property
+    def remote(self) -> bool:
+        """Whether a service runs it on other machines."""
+        return run_service(self.name) is not None
 
 
 ON_SPARK = EngineChoice()
@@ -259,7 +264,7 @@ class Runs:
         # Cheap checks first: all of them before an engine starts, which may take minutes.
         config, revision = self._connector(connector, revision)
         preflight.require_running(runtime.ledger, connector)
-        if engine.name == EMR:
+        if engine.remote:
             require_reachable(config, addresses)
         elif engine.master is None and (problems := self._problems_here(config)):
             # Its workers are on this machine; a job would keep this revision of the connector.
@@ -294,7 +299,7 @@ class Runs:
                 )
                 for version in found.versions
             )
-            if again and engine.name == EMR:
+            if again and engine.remote:
                 requests = self._finished_first(requests)
             result = driver.ingest(requests, again=since, failed=failed, earlier=found.earlier)
         if again and not (result.stopped or result.left_out or result.broken):
@@ -859,7 +864,7 @@ class Runs:
         preflight.require_running(runtime.ledger, job.connector)
         runtime.require_app()
         config = runtime.connectors.revision(job.connector, job.revision)
-        if engine.name == EMR:
+        if engine.remote:
             require_reachable(config, ())
         preflight.check(config, runtime.broker, [job.version], lambda _version: job.content)
         check_cluster(job, runtime.broker.cluster)
@@ -948,10 +953,10 @@ class Runs:
 
 
 def unreachable_reason(config: ConnectorConfig) -> str | None:
-    """Return why a run on EMR Serverless can deliver nothing of a connector, and what to do."""
+    """Return why a remote run can deliver nothing of a connector, and what to do."""
     if config.endpoint_type == LOCAL_FILE:
         return (
-            f"connector {config.name} reads files of this machine, which a run of EMR Serverless "
+            f"connector {config.name} reads files of this machine, which a run of Spark elsewhere "
             f"cannot read; use {LOCAL_ENGINES}"
         )
     absent = absent_elsewhere(config)
@@ -959,7 +964,7 @@ def unreachable_reason(config: ConnectorConfig) -> str | None:
 
 
 def require_reachable(config: ConnectorConfig, addresses: Sequence[str]) -> None:
-    """Raise Misconfigured where one run on EMR Serverless cannot deliver the addresses."""
+    """Raise Misconfigured where one remote run cannot deliver the addresses."""
     if why := unreachable_reason(config):
         raise Misconfigured(why)
     if len(addresses) > MOST_ADDRESSES:  # they travel on the run's command line

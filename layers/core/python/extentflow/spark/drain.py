@@ -28,8 +28,9 @@ from zlib import crc32
 
 from extentflow.errors import ExtentflowError
 from extentflow.jobs.preflight import skip_reason
-from extentflow.ledger import Ledger, failure_reason
+from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
+from extentflow.ledger.summaries import failure_reason
 from extentflow.model import Job, JobState
 
 log = logging.getLogger(__name__)

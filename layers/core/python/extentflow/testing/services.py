@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from extentflow.engines.emr import Run, RunGone, RunState, RunStatus
+from extentflow.engines.remote import Run, RunGone, RunState, RunStatus
 from extentflow.errors import BusUnavailable, QueueUnavailable, RunsUnavailable
 from extentflow.jobs.events import JobEvent
 from extentflow.queue import BATCH_MESSAGES, Depth, Message
@@ -150,6 +150,9 @@ class MemoryJobRuns:
     def cancel(self, run_id: str) -> None:
         if not self.describe(run_id).state.ended:
             self.states[run_id] = RunStatus(RunState.CANCELLED)
+
+    def check(self) -> None:
+        pass
 
     def _pass(self) -> None:
         if self.failures:

@@ -337,9 +337,9 @@ class TimestampConverterOptions:
     )
     format: DatePattern | None = key(
         PATTERN,
-        "How text is read or written, as Java's SimpleDateFormat: yyyy MM dd HH mm ss SSS XXX"
+        "The pattern of text, as Java's SimpleDateFormat: yyyy MM dd HH mm ss SSS XXX"
         " and text in single quotes.",
-        shown="needed where the column or the target is text",
+        shown="needed where column or target is text",
     )
     unix_precision: str = key(
         choice(_PRECISIONS),
@@ -516,7 +516,7 @@ def _follow(array: pa.Array, path: Sequence[int]) -> pa.Array:
 class HoistFieldOptions:
     """The keys of HoistField."""
 
-    field: str = key(TEXT, "The column that is to hold all others as its members.", required=True)
+    field: str = key(TEXT, "The column that holds all others as members.", required=True)
 
 
 def _hoist_field(schema: pa.Schema, options: HoistFieldOptions) -> BatchFunction:

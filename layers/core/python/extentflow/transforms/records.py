@@ -52,7 +52,7 @@ VALUE_TO_KEY = TransformSpec(
 
 # -- InsertField -----------------------------------------------------------------------------------
 
-_COLUMN = "The column that is to hold "
+_COLUMN = "The column for "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

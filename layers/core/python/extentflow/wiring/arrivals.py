@@ -40,7 +40,7 @@ def has_own_queue(runtime: Runtime) -> bool:
 def own_queue(runtime: Runtime, setting: str, *, most_seconds: float | None = None) -> SqlQueue:
     """Return one of the queues beside the ledger; `most_seconds` bounds each of its calls."""
     # Functions have no SQLAlchemy, and import this module's callers.
-    from extentflow.ledger.sql import SqlCalls  # noqa: PLC0415
+    from extentflow.ledger.sql_calls import SqlCalls  # noqa: PLC0415
     from extentflow.queue.sql_queue import SqlQueue  # noqa: PLC0415
 
     options = ledger_options(runtime.settings, runtime.secrets)

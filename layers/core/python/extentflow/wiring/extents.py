@@ -15,7 +15,7 @@ import pyarrow as pa
 from extentflow.background import LeaseRenewer, prefetch
 from extentflow.config.column_lists import BY_NAME
 from extentflow.config.connector import ConnectorConfig
-from extentflow.config.worker import WorkerSettings, variable
+from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.badrecords import BadRecordLog, LogRate
 from extentflow.delivery.dead_letters import DeadLetters, describe
 from extentflow.delivery.memory import tune_allocator
@@ -23,9 +23,9 @@ from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
 from extentflow.delivery.slots import Slots
 from extentflow.engines import ENGINES, Engine, Worker, WorkerSpec, run_or_fail, run_until_final
-from extentflow.engines.emr.emr_client import Application, EmrJobRuns, properties
-from extentflow.engines.emr.engine import SubmittedRunEngine
-from extentflow.engines.emr.submitted import SubmittedRuns
+from extentflow.engines.remote import RunService
+from extentflow.engines.submitted_engine import SubmittedRunEngine
+from extentflow.engines.submitted_runs import SubmittedRuns
 from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedFormat, contain_defects
 from extentflow.formats import Format, SchemaFormat
 from extentflow.formats.magic import SAMPLE_BYTES
@@ -41,16 +41,13 @@ from extentflow.wiring.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-# Opened here and not by the registry; an entry point with one of these names is never used.
-RESERVED = ("spark", "emr")
+# Opened here and not by the registry; an entry point with this name is never used.
+SPARK = "spark"
 INLINE = "inline"
 # Where it is not known what topics take.
 UNLIMITED = 2**31 - 1
 SUBMITTED = "submitted"
 HERE = ", or use --engine inline, or spark without --master, on this machine"
-# A run needs none of these, and its role may not use the queues. `retry.` is for functions: their
-# messages are redelivered, while a run has to wait longer for an unavailable service.
-NOT_FOR_RUNS = ("spark.", "arrivals.", "extents.", "receiver.", "retry.")
 
 Settle = Callable[[str, pa.Schema], None]
 
@@ -386,7 +383,7 @@ def usual_engine(master: str | None = None) -> str:
 
 def require_engine(name: str, master: str | None = None) -> None:
     """Raise Misconfigured where there is no engine called `name`, or none that takes `master`."""
-    known = (*RESERVED, *ENGINES.names())
+    known = (SPARK, *ENGINES.names())
     if name not in known:
         raise Misconfigured(
             f"--engine {name}: there is no such engine; use one of {', '.join(known)}"
@@ -412,33 +409,36 @@ def open_engine(
     whose progress messages go to `say`. Misconfigured: there is no such engine here.
     """
     require_engine(name, master)
-    if name == "emr":
-        return _remote(runtime, start_run, cores, say)
+    engine = None if name == SPARK else ENGINES.get(name)
+    if isinstance(engine, RunService):
+        return _remote(runtime, name, engine, start_run, cores=cores, say=say)
     run = f"run-{uuid4().hex[:12]}"
     spec = WorkerSpec(open=open_worker, settings=runtime.settings.to_map(), run=run)
     slots = runtime.settings.exactly_once_slots
     most = min(max_tasks or slots, slots)  # a worker without a slot only waits
     count = min(cores or os.cpu_count() or 1, most)
-    if name == "spark":
+    if engine is None:
         return _spark(runtime, spec, count, master, most)
-    return ENGINES.get(name)(spec, cores=count, evict=runtime.evict)
+    return engine(spec, cores=count, evict=runtime.evict)
 
 
 def _remote(
-    runtime: Runtime, start_run: StartRun | None, cores: int | None, say: Callable[[str], object]
+    runtime: Runtime,
+    name: str,
+    service: RunService,
+    start_run: StartRun | None,
+    *,
+    cores: int | None,
+    say: Callable[[str], object],
 ) -> SubmittedRunEngine:
-    options.require_shared_ledger(runtime.settings, "runs on EMR Serverless", HERE)
-    options.require_password_elsewhere(runtime.settings, "a run of EMR Serverless")
+    options.require_shared_ledger(runtime.settings, f"runs on {service.title}", HERE)
+    options.require_password_elsewhere(runtime.settings, f"a run of {service.title}")
     if start_run is None:
-        raise Misconfigured("--engine emr is for `run` and `replay`")
-    runs = _emr_runs(runtime)
+        raise Misconfigured(f"--engine {name} is for `run` and `replay`")
+    runs = service.open(runtime.settings)
     if runs is None:
-        raise Misconfigured(
-            "--engine emr needs an EMR Serverless application; give, as the stack's outputs say,"
-            " EXTENTFLOW_SPARK_APPLICATION_ID, EXTENTFLOW_SPARK_JOB_ROLE_ARN,"
-            " EXTENTFLOW_SPARK_ENTRY_POINT and EXTENTFLOW_SPARK_ARCHIVE"
-        )
-    properties(runs.application)  # raises now where a run cannot have these settings
+        raise Misconfigured(f"--engine {name} needs {service.needs}")
+    runs.check()
     started = SubmittedRuns(runs, runtime.ledger, runtime.settings.spark_timeout_minutes)
     start = partial(start_run, started)
     clock = runtime.clock
@@ -478,22 +478,10 @@ def require_ledger_for(master: str | None, settings: WorkerSettings, instead: st
 
 
 def open_started(runtime: Runtime) -> SubmittedRuns | None:
-    """Return the submitted runs of the ledger; None where no application is configured."""
-    runs, minutes = _emr_runs(runtime), runtime.settings.spark_timeout_minutes
-    return SubmittedRuns(runs, runtime.ledger, minutes) if runs else None
-
-
-def _emr_runs(runtime: Runtime) -> EmrJobRuns | None:
-    settings = runtime.settings
-    if settings.spark_application_id is None:
+    """Return the submitted runs of the ledger; None where the settings name no service of them."""
+    if runtime.settings.spark_application_id is None:
         return None
-    usable = {k: v for k, v in settings.to_map().items() if not k.startswith(NOT_FOR_RUNS)}
-    application = Application(
-        id=settings.spark_application_id,
-        job_role_arn=settings.spark_job_role_arn or "",  # the rules of settings ask for all four
-        entry_point=settings.spark_entry_point or "",
-        archive=settings.spark_archive or "",
-        region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-        environment={variable(name): text for name, text in usable.items()},
-    )
-    return EmrJobRuns(application)
+    services = (one for _, one in ENGINES.items() if isinstance(one, RunService))
+    runs = next(filter(None, (one.open(runtime.settings) for one in services)), None)
+    minutes = runtime.settings.spark_timeout_minutes
+    return SubmittedRuns(runs, runtime.ledger, minutes) if runs else None

@@ -11,14 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from extentflow.config.connector import (
-    AUTO,
-    LAMBDA,
-    LOCAL_FILE,
-    SPARK,
-    SPLITTABLE_COMPRESSIONS,
-    ConnectorConfig,
-)
+from extentflow.config.connector import SPLITTABLE_COMPRESSIONS, ConnectorConfig
+from extentflow.config.connector_keys import AUTO, LAMBDA, LOCAL_FILE, SPARK
 from extentflow.config.worker import WorkerSettings, variable
 from extentflow.delivery.slots import Slots
 from extentflow.discovery import Arrival

@@ -15,7 +15,8 @@ from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.config.column_lists import LAST_MODIFIED, MessageKey
 from extentflow.config.columnar import DEFAULT_COMPRESSION, PARQUET
-from extentflow.config.connector import CONVERTER_PARTS, NOTHING_FOUND, TAG, ConnectorConfig
+from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
+from extentflow.config.connector_keys import CONVERTER_PARTS, TAG
 from extentflow.config.ledgers import DYNAMODB, LedgerAddress
 from extentflow.config.registry import RegistryOptions, registries
 from extentflow.config.secrets import environments, resolve
@@ -84,7 +85,7 @@ class SecretResolver:
 
 
 def absent_elsewhere(config: ConnectorConfig) -> str | None:
-    """Return which variables a run on EMR Serverless lacks, with the remedy; None: it has all."""
+    """Return which variables a remote run lacks, with the remedy; None: it has all."""
     producer = {f"producer.{name}": text for name, text in config.producer.items()}
     formats: dict[str, str] = {}
     for name, own in config.format_options.items():
@@ -93,7 +94,7 @@ def absent_elsewhere(config: ConnectorConfig) -> str | None:
     if not (found := environments({**_credentials(config), **others})):
         return None
     return (
-        f"connector {config.name}: {', '.join(found)}: a run of EMR Serverless has none of these "
+        f"connector {config.name}: {', '.join(found)}: a run of Spark elsewhere has none of these "
         "variables; refer to a secret by ${secretsmanager:name:key}"
     )
 

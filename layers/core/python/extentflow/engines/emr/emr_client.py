@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from extentflow.aws import new_session, translate_errors
 from extentflow.config.secrets import environments
-from extentflow.engines.emr import Run, RunGone, RunState, RunStatus
+from extentflow.engines.remote import Run, RunGone, RunState, RunStatus
 from extentflow.errors import Misconfigured, RunsUnavailable
 
 # Amazon Linux 2023 ships it beside its default Python.
@@ -92,6 +92,9 @@ class EmrJobRuns:
                 refused = exc.response["Error"].get("Code") == "ValidationException"
                 if not refused or not self.describe(run_id).state.ended:
                     raise
+
+    def check(self) -> None:
+        properties(self.application)
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:

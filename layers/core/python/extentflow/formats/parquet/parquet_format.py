@@ -59,7 +59,7 @@ class ParquetOptions:
     int96_unit: str | None = key(
         choice(("ns", "us")),
         "Unit of INT96 timestamps: `ns` holds 1677 to 2262, `us` any year but no fractions of a"
-        " microsecond; what the unit does not hold is a bad record. By default `us` for files of"
+        " microsecond. What the unit does not hold is a bad record. By default `us` for files of"
         " Spark, `ns` for others.",
         shown="by the file's writer",
     )

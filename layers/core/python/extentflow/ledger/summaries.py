@@ -1,0 +1,67 @@
+"""Totals of jobs with all committed records, and why jobs ended."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from extentflow.ledger import ExtentItem, JobProgress, Ledger
+from extentflow.model import ExtentState, Job, JobState
+
+
+def committed(ledger: Ledger, job: Job) -> JobProgress:
+    """Return a job's totals with all committed records; reads the extents unless it is DONE."""
+    return summary(ledger, job).progress
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job's totals with all committed records; why it ended; extents that a worker holds."""
+
+    progress: JobProgress
+    cause: str = ""
+    claimed: tuple[ExtentItem, ...] = ()
+
+
+def summary(ledger: Ledger, job: Job) -> JobSummary:
+    """Return a job's summary, strongly consistent; reads the extents unless it is DONE."""
+    totals = ledger.jobs.progress(job.id)
+    done = job.state is JobState.DONE
+    return summary_of(job, totals, () if done else ledger.extents.list(job.id))
+
+
+def summary_of(job: Job, totals: JobProgress, items: Iterable[ExtentItem]) -> JobSummary:
+    """Return a job's summary by its extents, which were read after `totals`."""
+    claimed: list[ExtentItem] = []
+    error: str | None = None
+    for item in items:
+        if item.state is not ExtentState.DONE:
+            totals = replace(
+                totals,
+                records=totals.records + item.records,
+                bad=totals.bad + item.bad,
+                filtered=totals.filtered + item.filtered,
+            )
+        if item.state is ExtentState.FAILED and error is None:
+            error = item.error
+        if item.claim is not None:
+            claimed.append(item)
+    return JobSummary(totals, _cause(job, error or ""), tuple(claimed))
+
+
+def summaries(ledger: Ledger, jobs: Collection[Job]) -> dict[str, JobSummary]:
+    """Return the summaries of jobs, by id, in few requests; they may lag behind writes."""
+    totals = ledger.jobs.progress_of(jobs)
+    extents = ledger.extents.list_many(job for job in jobs if job.state is not JobState.DONE)
+    return {job.id: summary_of(job, totals[job.id], extents.get(job.id, [])) for job in jobs}
+
+
+def failure_reason(ledger: Ledger, job: Job) -> str:
+    """Return why a job ended, and for a FAILED one why its first failed extent did."""
+    items = ledger.extents.list(job.id) if job.state is JobState.FAILED else ()
+    return _cause(job, next((one.error for one in items if one.state is ExtentState.FAILED), ""))
+
+
+def _cause(job: Job, error: str) -> str:
+    """Return why a job ended; `error` is that of its first failed extent."""
+    if job.state is JobState.FAILED and error and error not in job.reason:
+        return f"{job.reason}: {error}"
+    return job.reason

@@ -1,0 +1,1 @@
+"""Emulators of Lambda's event sources and of EMR Serverless, and `serve`, which runs both."""
