@@ -50,7 +50,7 @@ class ParquetRows:
 
     The footer limits the size of an object, because readers parse it as a whole: about 100 bytes
     for each column of each row group. 1 TB in row groups of 128 MiB and 16 columns has one of 11
-    MB; extentflow reads footers of up to 256 MiB, which is about 20 TB in such row groups.
+    MB. extentflow reads footers of up to 256 MiB, which is about 20 TB in such row groups.
 
     Raises:
         ValueError: offsets of 2^47 bytes and more.

@@ -89,7 +89,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "MaskField": "extentflow.transforms.columns:MASK_FIELD",
         "RegexRouter": "extentflow.transforms.records:REGEX_ROUTER",
         "ReplaceField": "extentflow.transforms.columns:REPLACE_FIELD",
-        "TimestampConverter": "extentflow.transforms.columns:TIMESTAMP_CONVERTER",
+        "TimestampConverter": "extentflow.transforms.timestamps:TIMESTAMP_CONVERTER",
         "ValueToKey": "extentflow.transforms.records:VALUE_TO_KEY",
     },
 }
