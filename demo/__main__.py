@@ -65,10 +65,9 @@ def _deliver(rig: Rig, data: tpch.DataSet, run: str) -> dict[str, Any]:
     rig.put_connector(
         {"name": name, "topic": topic, "aws.s3.bucket.name": BUCKET, "aws.s3.prefix": prefix}
     )
-    console.print(f"extentflow run s3://{BUCKET}/{key} --connector {name}", highlight=False)
-    report = json.loads(
-        rig.extentflow("run", f"s3://{BUCKET}/{key}", "--connector", name, "--json", quiet=True)
-    )
+    words = ("run", f"s3://{BUCKET}/{key}", "--connector", name, "--engine", "spark")
+    console.print(f"extentflow {' '.join(words)}", highlight=False)
+    report = json.loads(rig.extentflow(*words, "--json", quiet=True))
     with console.status("reading the topic back with read_committed"):
         truth = tpch.truth(data)
         verdict = verify(rig.kafka, topic, truth)

@@ -92,8 +92,8 @@ class EventPath:
         return self.waiting() == 0
 
     def replay(self, *arguments: str) -> list[dict[str, str]]:
-        """Run `extentflow replay --dlq`; return the messages that it moved, or would move."""
-        output = self.rig.extentflow("replay", *arguments, "--dlq", "--json", quiet=True)
+        """Run `extentflow redrive`; return the messages that it moved, or would move."""
+        output = self.rig.extentflow("redrive", *arguments, "--json", quiet=True)
         moved: list[dict[str, str]] = json.loads(output)["moved"]
         return moved
 

@@ -8,8 +8,8 @@ from constructs import Construct
 
 from extentflow.ledger.dynamodb_calls import JOBS_INDEX
 from infra.config import Stage
+from infra.event_path import EventPath
 from infra.functions import EventFunction
-from infra.ingest import Ingest
 from infra.observability import OLDEST_JOB, Alarms
 from infra.queues import WorkQueue
 from infra.state import Ledger
@@ -31,14 +31,19 @@ class Dashboard(Construct):
         stage: Stage,
         queues: Sequence[tuple[str, WorkQueue]],
         ledger: Ledger,
-        ingest: Ingest,
+        event_path: EventPath,
         alarms: Alarms,
     ) -> None:
         super().__init__(scope, construct_id)
         self._namespace = stage.metrics_namespace
         self._queues = queues
-        self._ingest = ingest
-        self._functions = (ingest.planner, ingest.worker, ingest.reconciler, *_receivers(ingest))
+        self._event_path = event_path
+        self._functions = (
+            event_path.planner,
+            event_path.worker,
+            event_path.reconciler,
+            *_receivers(event_path),
+        )
         cloudwatch.Dashboard(
             self,
             "Dashboard",
@@ -131,7 +136,7 @@ class Dashboard(Construct):
             for name, queue in self._queues
         ]
         responses: list[cloudwatch.IMetric] = []
-        if (endpoint := self._ingest.endpoint) is not None:
+        if (endpoint := self._event_path.endpoint) is not None:
             responses = [endpoint.client_errors(PERIOD), endpoint.server_errors(PERIOD)]
         return [
             _graph("Failures: jobs, extents, messages", ours),
@@ -212,5 +217,5 @@ def _places(ledger: Ledger) -> Mapping[str, Mapping[str, str]]:
     return {"table": table, "index": {**table, "GlobalSecondaryIndexName": JOBS_INDEX}}
 
 
-def _receivers(ingest: Ingest) -> tuple[EventFunction, ...]:
-    return () if ingest.receiver is None else (ingest.receiver,)
+def _receivers(event_path: EventPath) -> tuple[EventFunction, ...]:
+    return () if event_path.receiver is None else (event_path.receiver,)

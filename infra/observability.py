@@ -12,9 +12,9 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.config import Stage
+from infra.event_path import EventPath
 from infra.findings import explain
 from infra.functions import EventFunction
-from infra.ingest import Ingest
 from infra.queues import WorkQueue
 
 FAILED_JOBS = "FailedJobs"
@@ -45,7 +45,7 @@ class Alarms(Construct):
         *,
         stage: Stage,
         queues: Sequence[tuple[str, WorkQueue]],
-        ingest: Ingest,
+        event_path: EventPath,
     ) -> None:
         super().__init__(scope, construct_id)
         self._namespace = stage.metrics_namespace
@@ -76,16 +76,16 @@ class Alarms(Construct):
             f"a job has been open for more than {stage.oldest_job_minutes} minutes",
             threshold=stage.oldest_job_minutes * 60,
         )
-        functions = [ingest.planner, ingest.worker, ingest.reconciler]
+        functions = [event_path.planner, event_path.worker, event_path.reconciler]
         self._invocations("Errors", functions, "a function raised, timed out or ran out of memory")
         self._invocations("Throttles", functions, "the account's Lambda concurrency is used up")
         self._invocations(
             "RecursiveInvocationsDropped", functions, "Lambda dropped messages as a recursive loop"
         )
-        if ingest.endpoint is not None:
+        if event_path.endpoint is not None:
             self._alarm(
                 "ReceiverFails",
-                ingest.endpoint.server_errors(PERIOD),
+                event_path.endpoint.server_errors(PERIOD),
                 "notifications are answered 5xx; their senders repeat them",
                 threshold=0,
             )

@@ -37,7 +37,7 @@ IDLE_MINUTES = 15
 QUEUE_MINUTES = 720  # the maximum; then the run ends, and functions continue
 ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 LOGGED = ("STDOUT", "STDERR")
-ENTRY_POINT = "spark_ingest.py"
+ENTRY_POINT = "spark_deliver.py"
 PLAIN_HTTP_PORT = 80
 
 REMEDY = (

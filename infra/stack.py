@@ -12,8 +12,8 @@ from infra.connectors import Connectors
 from infra.context import StackContext
 from infra.dashboard import Dashboard
 from infra.declared import DeclaredConnector, declared
+from infra.event_path import EventPath
 from infra.functions import RETRY_SECONDS, SharedFunctionSettings
-from infra.ingest import Ingest
 from infra.layers import Layers
 from infra.network import Network
 from infra.observability import Alarms
@@ -46,12 +46,13 @@ class ExtentflowStack(cdk.Stack):
         Buckets(self, "Buckets", buckets=stage.buckets, arrivals=self._arrivals)
         context = self._context(project, connectors)
         self._spark = SparkApplication(self, "Spark", context=context) if stage.spark else None
-        self._ingest = Ingest(self, "Ingest", context=context, spark=self._spark)
+        # The construct keeps the id of stages that are deployed: resources are named after it.
+        self._event_path = EventPath(self, "Ingest", context=context, spark=self._spark)
         Connectors(self, "Connectors", context=context)
         if context.network is not None:
             context.network.require_paths()
         queues = (("Arrivals", self._arrivals), ("Extents", self._extents))
-        alarms = Alarms(self, "Alarms", stage=stage, queues=queues, ingest=self._ingest)
+        alarms = Alarms(self, "Alarms", stage=stage, queues=queues, event_path=self._event_path)
         if stage.dashboard:
             Dashboard(
                 self,
@@ -59,7 +60,7 @@ class ExtentflowStack(cdk.Stack):
                 stage=stage,
                 queues=queues,
                 ledger=self._ledger,
-                ingest=self._ingest,
+                event_path=self._event_path,
                 alarms=alarms,
             )
         self._tell()
@@ -120,8 +121,8 @@ class ExtentflowStack(cdk.Stack):
             "ExtentsQueueUrl": self._extents.queue.queue_url,
             "ExtentsDlqUrl": self._extents.dead.queue_url,
         }
-        if self._ingest.endpoint is not None:
-            outputs["ReceiverUrl"] = self._ingest.endpoint.url
+        if self._event_path.endpoint is not None:
+            outputs["ReceiverUrl"] = self._event_path.endpoint.url
         if self._spark is not None:
             outputs |= self._spark.outputs()
         for name, value in outputs.items():

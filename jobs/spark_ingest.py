@@ -1,15 +1,10 @@
-"""The `spark-submit` entry point: deliver objects into Kafka on whatever master is submitted to.
+"""The former name of `jobs/spark_deliver.py`, for one release: it warns, and does the same."""
 
-    spark-submit --master spark://host:7077 --py-files extentflow.zip jobs/spark_ingest.py \
-        --connector orders s3://bucket/prefix/
-
-The same code path as `extentflow run --engine spark`. Settings are environment variables of the
-driver (EXTENTFLOW_...); they travel to the executors with each task, references to secrets are
-looked up there. Exit code 0 only when every job is DONE.
-"""
+import sys
 
 from extentflow.cli import run_alone
-from extentflow.cli.run_commands import ingest
+from extentflow.cli.run_commands import deliver
 
 if __name__ == "__main__":
-    run_alone(ingest)
+    sys.stderr.write("note: jobs/spark_ingest.py is now jobs/spark_deliver.py; use the new name\n")
+    run_alone(deliver)

@@ -126,7 +126,7 @@ def _run(
     if publish is not None:
         run = replace(run, publish=publish)
     job_request = runtime.request(config, revision, version, engine.cores)
-    report = run.ingest(iter([job_request]), again=math.inf)
+    report = run.deliver(iter([job_request]), again=math.inf)
     if not report.ok and not report.stopped:
         raise RuntimeError(f"the run failed: {report.errors or report.jobs}")
     return {

@@ -280,7 +280,7 @@ class Round:
 
     def _redrive(self, queued: list[Lane]) -> None:
         if self.servers.functions.dead():
-            self._command(queued[0], "replay", "--dlq", "--json")
+            self._command(queued[0], "redrive", engine=None)
 
     def _replay(self, queued: list[Lane]) -> None:
         """Jobs that could not be planned have no message."""
@@ -288,11 +288,11 @@ class Round:
             if any(job.state in (JobState.FAILED, JobState.CANCELLED) for job in lane.jobs()):
                 self._command(lane, "replay", "--connector", lane.connector)
 
-    def _command(self, lane: Lane, *words: str) -> None:
+    def _command(self, lane: Lane, *words: str, engine: str | None = "inline") -> None:
         with (self.folder / "operations.log").open("a") as log:
             log.write(f"{json.dumps(words)}\n")
             log.flush()
-            with lane.delivery.start("inline", *words, output=log) as process:
+            with lane.delivery.start(engine, *words, output=log) as process:
                 process.wait()
 
     def _compared(self, lane: Lane, console: Console) -> Verdict:

@@ -57,7 +57,7 @@ def test_the_archive_holds_library_jobs_and_packages_but_no_spark() -> None:
     names = [entry.name for entry in entries]
     for package in ("boto3", "confluent_kafka", "extentflow", "pyarrow", "typer"):
         assert f"site-packages/{package}/__init__.py" in names
-    assert "jobs/spark_ingest.py" in names
+    assert "jobs/spark_deliver.py" in names
     assert not [name for name in names if name.startswith("site-packages/pyspark")]
     assert not [name for name in names if "__pycache__" in name or name.endswith("/RECORD")]
     assert names == sorted(names)
@@ -137,7 +137,7 @@ def test_every_module_can_be_imported_without_network(unpacked: Path, interprete
 
 @pytest.mark.archive
 def test_the_entry_point_begins(unpacked: Path, interpreter: str) -> None:
-    ran = _run(unpacked, interpreter, f"{spark_archive.UNPACKED}/jobs/spark_ingest.py", "--help")
+    ran = _run(unpacked, interpreter, f"{spark_archive.UNPACKED}/jobs/spark_deliver.py", "--help")
 
     assert ran.returncode == 0, ran.stderr
     assert "--connector" in ran.stdout
@@ -148,7 +148,7 @@ def test_the_entry_point_begins(unpacked: Path, interpreter: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    for path in (f"{CORE}/__init__.py", f"{CORE}/model.py", "jobs/spark_ingest.py", "pack/b/c.py"):
+    for path in (f"{CORE}/__init__.py", f"{CORE}/model.py", "jobs/spark_deliver.py", "pack/b/c.py"):
         file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(path)
@@ -179,7 +179,7 @@ def test_the_same_files_give_the_same_bytes(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [f"{CORE}/model.py", "jobs/spark_ingest.py", str(spark_archive.LOCK)]
+    "changed", [f"{CORE}/model.py", "jobs/spark_deliver.py", str(spark_archive.LOCK)]
 )
 def test_what_is_in_the_archive_decides_whether_it_is_todays(project: Path, changed: str) -> None:
     before = spark_archive.fingerprint(project)

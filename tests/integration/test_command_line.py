@@ -660,9 +660,7 @@ def test_a_replay_without_jobs_reports_that(line: CommandLine) -> None:
     assert "there is no connector absent" in unknown.err
 
 
-@pytest.mark.parametrize(
-    "words", [("0123",), ("--dlq",), ("--extent", "1"), ("--engine", "emr")], ids=" ".join
-)
+@pytest.mark.parametrize("words", [("0123",), ("--extent", "1"), ("--engine", "emr")], ids=" ".join)
 def test_a_connectors_replay_goes_without_what_concerns_one_job(
     line: CommandLine, words: tuple[str, ...]
 ) -> None:

@@ -151,7 +151,7 @@ def test_dead_letters_are_listed_repaired_and_delivered_by_commands(
     file = tmp_path / "repairs.jsonl"
     repairs = [one | {"record": one["record"].removeprefix("x")} for one in letters]
     file.write_text("".join(json.dumps(one) + "\n" for one in repairs))
-    replay = ("replay", "--dead-letters", "--repairs", str(file), "--json")
+    replay = ("replay-dead-letters", "--repairs", str(file), "--json")
     first, second = (json.loads(command(delivery, *replay)) for _ in range(2))
 
     assert (first["records"], second["records"]) == (len(BAD), 0)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LINES = numbered_lines("line-", 3_000)
 CODE = {
-    "EXTENTFLOW_SPARK_ENTRY_POINT": "s3://code/spark_ingest.py",
+    "EXTENTFLOW_SPARK_ENTRY_POINT": "s3://code/spark_deliver.py",
     "EXTENTFLOW_SPARK_ARCHIVE": "s3://code/archive.tgz",
 }
 

@@ -95,7 +95,7 @@ def scene(ground: Ground, stack: Stack) -> Iterator[Scene]:
     archive.interpreter()
     archive.built(machine)
     code = Code(
-        entry_point=ROOT / "jobs" / "spark_ingest.py",
+        entry_point=ROOT / "jobs" / "spark_deliver.py",
         archive=ROOT / spark_archive.archive(machine),
         environment=stack.environment(),
     )

@@ -465,8 +465,8 @@ def want_paused(feed: Feed) -> None:
 
 
 def replay(feed: Feed, *words: str, way: str | None = None) -> "subprocess.Popen[str]":
-    """Start `extentflow replay --dlq`; `way` is where it finds the queues."""
-    return program(feed, "replay", *words, "--dlq", way=way)
+    """Start `extentflow redrive`; `way` is where it finds the queues."""
+    return program(feed, "redrive", *words, way=way)
 
 
 def replayed(feed: Feed, *words: str) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def run_on(engine: str, found: Mapping[str, Connected], environment: Mapping[str
             config, revision = runtime.connectors.latest(one.delivery.connector_name)
             (version,) = one.delivery._versions([])
             requests.append(runtime.request(config, revision, version, 2))
-        report = driver.ingest(iter(requests))
+        report = driver.deliver(iter(requests))
         if engine == "spark":
             SparkContext.getOrCreate().stop()
     assert report.ok, report

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
-JOB = ROOT / "jobs" / "spark_ingest.py"
+JOB = ROOT / "jobs" / "spark_deliver.py"
 LINES = numbered_lines("line-", 60_000)
 EXTENT_BYTES = 96 << 10
 LAST_EXTENT = len(joined(LINES)) // EXTENT_BYTES

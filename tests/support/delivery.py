@@ -193,7 +193,7 @@ class Delivery:
         config, revision = self.runtime.connectors.latest(self.connector_name)
         versions = self._versions(list(keys))
         requests = (self.runtime.request(config, revision, each, cores) for each in versions)
-        return driver.ingest(requests, again=math.inf if again else None)
+        return driver.deliver(requests, again=math.inf if again else None)
 
     def driver(self, engine: Engine, watch: RunListener | None = None) -> JobRunner:
         return JobRunner(
@@ -208,7 +208,7 @@ class Delivery:
 
     def start(
         self,
-        engine: str,
+        engine: str | None,
         *arguments: str,
         output: int | IO[str] = subprocess.PIPE,
         errors: IO[str] | None = None,
@@ -216,12 +216,13 @@ class Delivery:
     ) -> subprocess.Popen[str]:
         """Start `extentflow run` (or `arguments`) as shells do: in a process group of its own.
 
-        Errors go to `output`, unless `errors` is given. `environment` goes over what every
-        `extentflow` process is given.
+        `engine` None: a command that takes none. Errors go to `output`, unless `errors` is given.
+        `environment` goes over what every `extentflow` process is given.
         """
         words = arguments or ("run", self.address, "--connector", self.connector_name)
+        on = () if engine is None else ("--engine", engine, "--cores", "2")
         process = subprocess.Popen(
-            [str(PROGRAM), *words, "--json", "--engine", engine, "--cores", "2"],
+            [str(PROGRAM), *words, "--json", *on],
             env={**self.environment, **(environment or {})},
             stdout=output,
             stderr=output if errors is None else errors,

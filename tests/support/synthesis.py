@@ -134,7 +134,7 @@ class Bench:
         bench.write(str(lambda_layer.LAYER / "python" / "boto3.py"), "")
         made = {"fingerprint": lambda_layer.fingerprint(root), "unzipped_bytes": 1}
         bench.write(str(lambda_layer.STAMP), json.dumps(made))
-        bench.write("jobs/spark_ingest.py", "")
+        bench.write("jobs/spark_deliver.py", "")
         bench.write(str(spark_archive.LOCK), "boto3==1\n")
         bench.write(str(spark_archive.archive()), "")
         packed = {"fingerprint": spark_archive.fingerprint(root)}

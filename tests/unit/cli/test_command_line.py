@@ -163,13 +163,23 @@ def test_a_misspelled_command_line_is_one_line_that_names_the_help(
 
 @pytest.mark.parametrize("option", [["--dry-run"], ["--since", "2h"]])
 @pytest.mark.parametrize("what", [["--dead-letters", "-c", "c"], ["-c", "c"], ["job"]])
-def test_an_option_that_would_be_ignored_is_refused(
+def test_an_option_of_another_command_is_refused(
     what: list[str], option: list[str], capsys: Capture
 ) -> None:
     """Trap: `replay --dead-letters --dry-run` delivered."""
     assert run_command_line(app, ["replay", *what, *option]) == 2
 
-    assert capsys.readouterr().err == "error: --since and --dry-run go with --dlq\n"
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith(f"error: No such option: {option[0]}")
+
+
+@pytest.mark.parametrize("words", [["--dlq"], ["--dead-letters", "--extent", "1"]], ids=" ".join)
+def test_a_former_spelling_takes_the_options_of_its_command(
+    words: list[str], capsys: Capture
+) -> None:
+    assert run_command_line(app, ["replay", *words, "-c", "c", "--master", "local"]) == 2
+
+    assert "error: No such option: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["connectors"]])

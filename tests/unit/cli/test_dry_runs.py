@@ -1,13 +1,13 @@
 """`run --dry-run`, also with `--failed`: shows what a run would do, and registers nothing."""
 
 import json
-from collections.abc import Mapping
 
 import pytest
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.cli import app, output, run_command_line
 from extentflow.cli import run_commands as runs
+from extentflow.cli.option_groups import ServerOptions
 from extentflow.engines import Engine
 from extentflow.model import JobState
 from extentflow.services.runs import RunControl, Runs
@@ -24,8 +24,8 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> MemoryRuntime:
     made = MemoryRuntime()
     made.cluster.create_topic("orders")
 
-    def opened(given: Mapping[str, str] | None = None, *, creates: bool = True) -> Runs:
-        _ = given, creates
+    def opened(servers: ServerOptions, *, creates: bool = True) -> Runs:
+        _ = servers, creates
         return Runs(made, RunControl(notify=output.note), _no_engine)
 
     monkeypatch.setattr(runs, "_runs", opened)

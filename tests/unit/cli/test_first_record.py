@@ -1,7 +1,7 @@
 """`extentflow run ADDRESS --topic TOPIC`: a connector of the command, its topic, its second run."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
 from extentflow.cli import app, output, run_command_line
 from extentflow.cli import run_commands as runs
+from extentflow.cli.option_groups import ServerOptions
 from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Job, JobState
 from extentflow.services.runs import AGAIN, RunControl, Runs
@@ -31,10 +32,10 @@ class Line:
     captured: pytest.CaptureFixture[str]
     runtime: MemoryRuntime = field(default_factory=MemoryRuntime)
     engines: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    given: Mapping[str, str] | None = None
+    given: ServerOptions | None = None
     said: str = ""
 
-    def open_runs(self, given: Mapping[str, str] | None = None) -> Runs:
+    def open_runs(self, given: ServerOptions) -> Runs:
         self.given = given
         return Runs(self.runtime, RunControl(notify=output.note), self._opened)
 
@@ -68,7 +69,7 @@ def test_one_command_delivers_with_a_connector_that_it_shows(line: Line) -> None
 
     assert code == 0
     assert line.delivered == [b"abc", b"abc"]
-    assert line.given == {"bootstrap.servers": "localhost:9092"}
+    assert line.given == ServerOptions(bootstrap_servers="localhost:9092")
     assert line.engines[0][0] == "inline"
     connector, by, *_ = line.said.splitlines()
     assert connector == (
@@ -446,18 +447,18 @@ def test_bad_records_that_are_tolerated_are_found_with_the_next_command(
     assert command not in line.said
 
 
-def test_the_usual_engine_is_one_that_is_installed(
-    line: Line, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("connector", [("-c", "c"), TOPIC], ids=" ".join)
+def test_the_engine_is_inline_unless_an_option_names_spark(
+    line: Line, connector: tuple[str, ...]
 ) -> None:
-    line.runtime.put_connector()
-    monkeypatch.setattr("extentflow.wiring.extents.find_spec", lambda _name: None)
+    line.runtime.put_connector(topic="orders")
+    spark = ("--engine", "spark"), ("--master", "local[2]")
 
-    for number, words in enumerate(((), ("--engine", "inline"), ("--master", "local[2]"))):
+    for number, words in enumerate(((), ("--engine", "inline"), *spark)):
         line.runtime.put(f"c/{number}.txt")
-        line.run(IN, "-c", "c", *words)
+        line.run(f"{IN}{number}.txt", *connector, *words)
 
-    assert [name for name, _ in line.engines] == ["inline", "inline", "spark"]
-    assert "because extentflow[spark] is not installed" not in line.said
+    assert [name for name, _ in line.engines] == ["inline", "inline", "spark", "spark"]
 
 
 @pytest.mark.usefixtures("files")
@@ -522,7 +523,7 @@ def test_a_failure_says_what_the_commands_need_that_it_names(line: Line) -> None
 
     assert code == 1
     assert "`extentflow replay" in line.said
-    assert "need `export EXTENTFLOW_BOOTSTRAP_SERVERS=broker:9092`" in line.said
+    assert "need `--bootstrap-servers broker:9092`, too" in line.said
 
 
 def test_a_failure_advises_commands_with_the_same_engine(line: Line) -> None:
@@ -536,7 +537,7 @@ def test_a_failure_advises_commands_with_the_same_engine(line: Line) -> None:
     line.run("-c", "c")
 
     (found,) = line.runtime.memory.jobs.list("orders-from-shop")
-    assert f"`extentflow replay {found.id} --engine inline` continues" in made
+    assert f"`extentflow replay {found.id}` continues" in made
     assert "the same command with --failed delivers only what failed" in made
     assert "`extentflow run -c c --engine inline` delivers its new version" in chosen
     assert "--engine" not in line.said
@@ -554,10 +555,3 @@ def test_a_replay_of_what_a_command_made_advises_that_command(
     said = capsys.readouterr().err
     assert "then the same `run ADDRESS --topic` command with --failed delivers only" in said
     assert "run -c" not in said
-
-
-def test_a_master_selects_spark(line: Line) -> None:
-    line.runtime.put("c/a.txt")
-
-    assert line.run(IN, *TOPIC, "--master", "local[2]") == 0
-    assert line.engines[0][0] == "spark"

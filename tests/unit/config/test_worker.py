@@ -79,7 +79,7 @@ def test_every_setting_comes_from_its_variable() -> None:
         "EXTENTFLOW_EVENT_BUS": "default",
         "EXTENTFLOW_SPARK_APPLICATION_ID": "00f1cbsc6anuij25",
         "EXTENTFLOW_SPARK_JOB_ROLE_ARN": "arn:aws:iam::111122223333:role/spark",
-        "EXTENTFLOW_SPARK_ENTRY_POINT": "s3://code/spark_ingest.py",
+        "EXTENTFLOW_SPARK_ENTRY_POINT": "s3://code/spark_deliver.py",
         "EXTENTFLOW_SPARK_ARCHIVE": "s3://code/spark.tar.gz",
         "EXTENTFLOW_SPARK_THRESHOLD_BYTES": "1GiB",
         "EXTENTFLOW_SPARK_TIMEOUT_MINUTES": "60",
@@ -115,7 +115,7 @@ def test_every_setting_comes_from_its_variable() -> None:
         event_bus="default",
         spark_application_id="00f1cbsc6anuij25",
         spark_job_role_arn="arn:aws:iam::111122223333:role/spark",
-        spark_entry_point="s3://code/spark_ingest.py",
+        spark_entry_point="s3://code/spark_deliver.py",
         spark_archive="s3://code/spark.tar.gz",
         spark_threshold_bytes=1 << 30,
         spark_timeout_minutes=60,
@@ -269,7 +269,7 @@ def test_all_problems_are_reported_at_once_under_the_names_that_were_used() -> N
         "EXTENTFLOW_TRANSACTION_TIMEOUT_MS='1000000': write a whole number, 1000 to 900000",
         (
             "bootstrap.servers: missing; write the Kafka brokers to ask first, as "
-            "EXTENTFLOW_BOOTSTRAP_SERVERS or `extentflow run --bootstrap-servers`"
+            "EXTENTFLOW_BOOTSTRAP_SERVERS or --bootstrap-servers"
         ),
     )
 

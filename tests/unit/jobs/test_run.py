@@ -39,7 +39,7 @@ def ingested(world: World, *bodies: bytes, engine: CallingThreadEngine | None = 
     """Put one object per body and run them all."""
     versions = [world.put(body, f"key{n}") for n, body in enumerate(bodies)]
     engine = engine or CallingThreadEngine(until_final(world.worker()))
-    return driver(world, engine).ingest(world.request(version) for version in versions)
+    return driver(world, engine).deliver(world.request(version) for version in versions)
 
 
 # -- receipts -------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_a_stopped_run_registers_nothing_more_and_says_so() -> None:
     looks = iter([False, False, True])
     run = replace(driver(world, CallingThreadEngine()), stopped=lambda: next(looks, True))
 
-    report = run.ingest(world.request(version) for version in versions)
+    report = run.deliver(world.request(version) for version in versions)
 
     assert report.stopped
     assert not report.ok
@@ -222,7 +222,7 @@ def test_a_run_registers_no_more_jobs_once_its_connector_is_paused(state: str) -
                 world.ticker.clock.sleep(CACHE_SECONDS)
             yield world.request(version)
 
-    report = driver(world, CallingThreadEngine(until_final(world.worker()))).ingest(requests())
+    report = driver(world, CallingThreadEngine(until_final(world.worker()))).deliver(requests())
 
     assert (report.ok, report.stopped, report.left_out) == (False, False, True)
     assert report.errors == (
@@ -364,7 +364,7 @@ def test_unknown_progress_is_raised() -> None:
     world = World()
     extent = unknown(world, b"abc")
     run = driver(world, CallingThreadEngine(until_final(world.worker())))
-    report = run.ingest(iter([world.request(extent.version)]))
+    report = run.deliver(iter([world.request(extent.version)]))
     assert report.jobs[0].state == "FAILED"
 
     with pytest.raises(ProgressUnknown):
@@ -379,7 +379,7 @@ def test_a_job_of_unknown_progress_is_reported_and_delays_no_other() -> None:
     world = World()
     extent = unknown(world, b"abc")
     run = driver(world, CallingThreadEngine(until_final(world.worker())))
-    run.ingest(iter([world.request(extent.version)]))
+    run.deliver(iter([world.request(extent.version)]))
     other = world.job(b"xy", "other")
     world.ledger.jobs.end(other.id, JobState.CANCELLED, "connector c was stopped")
     jobs = [known_job(world.ledger, job_id) for job_id in (extent.job, other.id)]
@@ -483,7 +483,7 @@ def test_an_undecodable_object_is_a_failed_job_among_others() -> None:
     run = driver(world, CallingThreadEngine(until_final(world.worker())))
     odd = world.request(world.put(b"?", "odd.xyz"), unfit=UNFIT)
 
-    report = run.ingest(iter([odd, world.request(world.put(b"abcd"))]))
+    report = run.deliver(iter([odd, world.request(world.put(b"abcd"))]))
 
     assert [(job.state, job.reason) for job in report.jobs] == [
         (JobState.FAILED, UNFIT),
@@ -506,9 +506,9 @@ def test_a_second_delivery_of_a_now_undecodable_object_fails() -> None:
     world = World()
     run = driver(world, CallingThreadEngine(until_final(world.worker())))
     version = world.put(b"abcd")
-    assert run.ingest(iter([world.request(version)])).ok
+    assert run.deliver(iter([world.request(version)])).ok
 
-    report = run.ingest(iter([world.request(version, unfit=UNFIT)]), again=math.inf)
+    report = run.deliver(iter([world.request(version, unfit=UNFIT)]), again=math.inf)
 
     assert [(job.state, job.reason) for job in report.jobs] == [(JobState.FAILED, UNFIT)]
     assert not report.ok
@@ -541,11 +541,11 @@ def test_a_rejected_object_is_delivered_once_its_connector_is_corrected() -> Non
     run = driver(world, CallingThreadEngine(until_final(world.worker())))
     version = world.put(b"abcd", "odd.xyz")
     refused = world.request(version, unfit=UNFIT)
-    run.ingest(iter([refused]))
-    still = run.ingest(iter([replace(refused, revision=2, unfit="still none")]))
+    run.deliver(iter([refused]))
+    still = run.deliver(iter([replace(refused, revision=2, unfit="still none")]))
 
-    repaired = run.ingest(iter([replace(world.request(version), revision=3)]))
-    later = run.ingest(iter([replace(world.request(version), revision=4)]))
+    repaired = run.deliver(iter([replace(world.request(version), revision=3)]))
+    later = run.deliver(iter([replace(world.request(version), revision=4)]))
 
     assert [job.reason for job in still.jobs] == ["still none"]
     assert (repaired.ok, repaired.records_this_run) == (True, 4)
@@ -562,13 +562,13 @@ def test_an_open_job_whose_revision_cannot_be_used_here_holds_up_no_other() -> N
     begun = world.planner.register(world.request(old))
     latest = [replace(world.request(version), revision=2) for version in (old, new)]
 
-    came_to = run.ingest(iter(latest))
+    came_to = run.deliver(iter(latest))
 
     assert [(job.uri, job.state) for job in came_to.jobs] == [(new.uri, JobState.DONE)]
     (error,) = came_to.errors
     assert f"{old.uri}: job {begun.id} is left out: no such variable" in error
     assert not came_to.ok
-    assert replace(run, undeliverable_reason=lambda _job: "").ingest(iter(latest)).ok
+    assert replace(run, undeliverable_reason=lambda _job: "").deliver(iter(latest)).ok
 
 
 def test_a_replaced_object_of_an_unusable_revision_is_not_to_be_run_again() -> None:
@@ -580,7 +580,7 @@ def test_a_replaced_object_of_an_unusable_revision_is_not_to_be_run_again() -> N
     old = world.planner.register(world.request(world.put(b"abcd", "key")))
     latest = replace(world.request(world.put(b"efgh", "key")), revision=2)
 
-    report = run.ingest(iter([latest]), earlier=[old])
+    report = run.deliver(iter([latest]), earlier=[old])
 
     assert [job.state for job in report.jobs] == [JobState.DONE]
     (error,) = report.errors
@@ -621,7 +621,7 @@ def test_a_run_publishes_its_jobs_when_it_ends() -> None:
         driver(world, CallingThreadEngine(until_final(world.worker()))), publish=given.extend
     )
 
-    report = run.ingest(
+    report = run.deliver(
         world.request(world.put(body, body.decode())) for body in (b"abcdefgh", b"ab!d")
     )
 
@@ -642,7 +642,7 @@ def test_a_run_whose_jobs_cannot_be_published_is_no_worse_for_it(
         driver(world, CallingThreadEngine(until_final(world.worker()))), publish=unavailable
     )
 
-    report = run.ingest(iter([world.request(world.put(b"abc"))]))
+    report = run.deliver(iter([world.request(world.put(b"abc"))]))
 
     assert report.ok
     assert "not every job's event was published" in caplog.text
@@ -660,9 +660,9 @@ def test_a_stopped_run_publishes_nothing_and_the_next_run_everything() -> None:
         stopped=lambda: next(looks, True),
     )
 
-    stopped = run.ingest(iter([world.request(version)]))
+    stopped = run.deliver(iter([world.request(version)]))
     before = list(given)
-    replace(run, stopped=lambda: False).ingest(iter([world.request(version)]))
+    replace(run, stopped=lambda: False).deliver(iter([world.request(version)]))
 
     assert [job.state for job in stopped.jobs] == [JobState.DONE]
     assert before == []

@@ -252,7 +252,7 @@ BROKEN: Mapping[str, tuple[Answers, str, str, str]] = {
         },
         "ExtentsDlq",
         "3 messages waiting",
-        "extentflow replay --dlq --dry-run",
+        "extentflow redrive --dry-run",
     ),
     "a function that failed to start": (
         {

@@ -143,7 +143,7 @@ def test_commands_that_show_nothing_name_the_other_ledger(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("extentflow.cli.opening.open_runtime", lambda **_: MemoryRuntime())
+    monkeypatch.setattr("extentflow.cli.opening.open_runtime", lambda *_, **__: MemoryRuntime())
 
     assert run_command_line(app, words) == 0
     assert f"note: {own.path} records 1 job" in capsys.readouterr().err

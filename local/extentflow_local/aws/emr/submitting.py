@@ -1,6 +1,6 @@
 """Run a job on a standalone cluster with `spark-submit`, as EMR Serverless would.
 
-    <folder>/<run>/spark_ingest.py, *.tgz     downloaded from S3
+    <folder>/<run>/spark_deliver.py, *.tgz     downloaded from S3
     <folder>/<run>/environment/               the archive, unpacked for the driver
     <folder>/<run>/output.log                 output of driver and spark-submit; it is kept
 

@@ -16,7 +16,7 @@ from extentflow.errors import Misconfigured, RunsUnavailable
 APPLICATION = Application(
     id="00f1cbsc6anuij25",
     job_role_arn="arn:aws:iam::111122223333:role/spark",
-    entry_point="s3://code/spark_ingest.py",
+    entry_point="s3://code/spark_deliver.py",
     archive="s3://code/spark.tgz",
     region="eu-central-1",
     environment={"EXTENTFLOW_APP_ID": "extentflow"},
@@ -77,7 +77,7 @@ def test_a_run_is_asked_for_with_role_time_code_and_arguments() -> None:
     assert asked["executionTimeoutMinutes"] == 60
     assert asked["name"] == "extentflow 0123abcd 1"
     assert asked["jobDriver"]["sparkSubmit"] == {
-        "entryPoint": "s3://code/spark_ingest.py",
+        "entryPoint": "s3://code/spark_deliver.py",
         "entryPointArguments": ["-c", "orders", "s3://shop/in/big.parquet"],
     }
 

@@ -10,8 +10,7 @@ from extentflow.engines.emr.serverless import EMR_SERVERLESS
 LIBRARY = Path(extentflow.__file__).parent
 # What a user reads: the settings of its application, the option --engine, the check of a stage.
 FOR_USERS = {
-    "cli/output.py",
-    "cli/run_commands.py",
+    "cli/option_groups.py",
     "config/worker.py",
     "plugins.py",
     "services/deployed.py",

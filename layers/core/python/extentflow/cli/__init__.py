@@ -4,8 +4,12 @@ What commands do is the responsibility of `extentflow.services`. `commands` list
 module declares arguments and options; its functions import the services that they call, so that
 help and completion of shells import none.
 
-Exit codes: 0 every job is DONE; 1 some job is not, or a service is unavailable; 2 nothing was
-started, because something is missing or wrong; 130 stopped by a signal.
+Exit codes:
+
+    0     every job is DONE
+    1     some job is not, or a service is unavailable
+    2     nothing was started, because something is missing or wrong
+    130   stopped by a signal
 """
 
 import io
@@ -22,6 +26,7 @@ from typer.exceptions import TyperException
 from extentflow import __version__
 from extentflow.cli import output
 from extentflow.cli.commands import COMMANDS, CommandLine, starting_local_stack
+from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED, AsJson
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
 
@@ -34,6 +39,8 @@ DEBUG = "--debug"
 NO_BROKERS = "bootstrap.servers: missing"
 # In what a ledger reports that does not exist.
 INIT = "`extentflow init` creates it"
+# The commands of the application take it over.
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 Connector = Annotated[
@@ -49,12 +56,13 @@ Deployed = Annotated[
 ]
 
 
-def init(*, as_json: AsJson = False) -> None:
+@expand_options
+def init(*, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Create the ledger and the progress topic where they are missing."""
     from extentflow.cli.opening import open_runtime
     from extentflow.services.health import initialise
 
-    found = initialise(open_runtime())
+    found = initialise(open_runtime(servers))
     facts = (
         f"ledger {found.url} {'created' if found.created else 'exists'} (id "
         f"{found.ledger}); progress topic exists on Kafka cluster {found.cluster}"
@@ -63,8 +71,13 @@ def init(*, as_json: AsJson = False) -> None:
     output.show(asdict(found), "\n".join((facts, *warnings)), as_json=as_json)
 
 
+@expand_options
 def doctor(
-    *, connector: Connector = None, deployed: Deployed = None, as_json: AsJson = False
+    *,
+    connector: Connector = None,
+    deployed: Deployed = None,
+    servers: ServerOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do."""
     from extentflow.cli.opening import open_runtime
@@ -74,7 +87,7 @@ def doctor(
     if deployed is not None:
         findings = list(DeployedStage(deployed).examine())
     else:
-        findings = list(examine(open_runtime(), connector))
+        findings = list(examine(open_runtime(servers), connector))
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
     else:
@@ -101,7 +114,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"max_content_width": 120},
+    context_settings=HELP,
 )
 
 
@@ -135,7 +148,7 @@ def main() -> None:
 def run_alone(command: Callable[..., None]) -> None:
     """Run a command without its name, for spark-submit, and exit."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command()(command)
+    alone.command(context_settings=HELP)(command)
     sys.exit(run_command_line(alone))
 
 

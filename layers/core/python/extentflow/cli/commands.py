@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from extentflow import plugins
+from extentflow.cli import output
 from extentflow.errors import Misconfigured
 from extentflow.plugins import Registry
 
@@ -67,6 +68,10 @@ COMMANDS = {
     "dead-letters": CommandEntry(
         "extentflow.cli.dead_letter_commands:dead_letters",
         "Show a connector's dead letters: place, reason, first bytes; with --json as JSON lines.",
+    ),
+    "replay-dead-letters": CommandEntry(
+        "extentflow.cli.dead_letter_commands:replay_dead_letters",
+        "Decode a connector's dead letters again, and deliver their records.",
     ),
     "tail": CommandEntry(
         "extentflow.cli.topic_commands:tail",
@@ -121,6 +126,17 @@ COMMANDS = {
         "Announce objects to the planner, as a notification would; or give all to one run of "
         "Spark.",
     ),
+    "redrive": CommandEntry(
+        "extentflow.cli.job_commands:redrive",
+        "Send messages of the dead letter queues to the functions again, or only show them.",
+    ),
+}
+
+# Spellings of the release before, and the command that each is now: a command, with an option of
+# it that is left out. They go with the next release.
+FORMER: dict[tuple[str, ...], str] = {
+    ("replay", "--dlq"): "redrive",
+    ("replay", "--dead-letters"): "replay-dead-letters",
 }
 
 
@@ -189,7 +205,11 @@ class CommandLine(TyperGroup):
     def resolve_command(
         self, ctx: "Context", args: list[str]
     ) -> "tuple[str | None, Command | None, list[str]]":
-        """Return the command that the first word names, as typer; say which are of a checkout."""
+        """Return the command that the first word names, as typer; accept former spellings.
+
+        The error for a command of the local stack names the checkout.
+        """
+        args = _in_new_words(args)
         name = args[0]
         if name in CHECKOUT_COMMANDS and self.get_command(ctx, name) is None:
             raise Misconfigured(
@@ -207,6 +227,16 @@ class CommandLine(TyperGroup):
                         " the name of another one; rename it, or uninstall its package"
                     )
                 self.add_command(_as_listed(command), name)
+
+
+def _in_new_words(args: list[str]) -> list[str]:
+    """Return a command line without a spelling of `FORMER`, with a hint to the new one."""
+    for (command, *options), name in FORMER.items():
+        if command == args[0] and all(option in args for option in options):
+            former = " ".join((command, *options))
+            output.note(f"`extentflow {former}` is now `extentflow {name}`; use the new name")
+            return [name, *(word for word in args[1:] if word not in options)]
+    return args
 
 
 def _as_listed(command: "Command") -> "Command":

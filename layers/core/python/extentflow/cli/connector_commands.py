@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
+from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import NOTHING_STARTED, AsJson
 from extentflow.errors import Misconfigured
 
@@ -45,10 +46,11 @@ def validate(files: Files, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def put(files: Files, *, as_json: AsJson = False) -> None:
+@expand_options
+def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Store connectors, none where one is wrong; jobs already planned keep their revision."""
     checked = _checked(files)  # all of them, before the ledger is reached
-    stored = _connectors().put_all(checked)
+    stored = _connectors(servers).put_all(checked)
     facts = [{"name": one.name, "revision": one.revision} for one in stored]
     said = [f"connector {one.name} stored as revision {one.revision}" for one in stored]
     output.show(facts[0] if len(files) == 1 else facts, *said, as_json=as_json)
@@ -88,13 +90,14 @@ def _checked(files: Sequence[Path]) -> list[dict[str, str]]:
 
 
 @app.command("list")
-def list_all(*, as_json: AsJson = False) -> None:
+@expand_options
+def list_all(*, servers: ServerOptions, as_json: AsJson = False) -> None:
     """List the connectors."""
     from extentflow.cli.opening import open_runtime
     from extentflow.services.connectors import Connectors
     from extentflow.wiring.environments import other_ledger
 
-    runtime = open_runtime(creates=False)
+    runtime = open_runtime(servers, creates=False)
     found = Connectors(runtime.ledger).list()
     if not found and (elsewhere := other_ledger(runtime.ledger_address)):
         output.note(elsewhere)
@@ -106,31 +109,37 @@ def list_all(*, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(name: Name, *, revision: Revision = None, as_json: AsJson = False) -> None:
+@expand_options
+def show(
+    name: Name, *, revision: Revision = None, servers: ServerOptions, as_json: AsJson = False
+) -> None:
     """Show a connector's configuration as it was stored (secrets are references)."""
-    found = _connectors(creates=False).get(name, revision)
+    found = _connectors(servers, creates=False).get(name, revision)
     lines = [f"# {found.name}, revision {found.revision}, {found.state}"]
     lines += [f"{key}={value}" for key, value in sorted(found.config.items())]
     output.show(asdict(found), *lines, as_json=as_json)
 
 
 @app.command()
-def delete(name: Name, *, as_json: AsJson = False) -> None:
+@expand_options
+def delete(name: Name, *, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Hide a connector from new jobs; planned jobs continue with their own revision."""
-    _connectors().delete(name)
+    _connectors(servers).delete(name)
     output.show({"name": name, "deleted": True}, f"connector {name} deleted", as_json=as_json)
 
 
-def pause(connector: Name, *, as_json: AsJson = False) -> None:
+@expand_options
+def pause(connector: Name, *, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Pause a connector: no new extents start; messages stay queued."""
-    _show_change(_connectors().pause(connector), as_json=as_json)
+    _show_change(_connectors(servers).pause(connector), as_json=as_json)
 
 
-def resume(connector: Name, *, as_json: AsJson = False) -> None:
+@expand_options
+def resume(connector: Name, *, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Continue a paused or stopped connector; jobs that `stop` cancelled stay cancelled."""
     from extentflow.services.connectors import COUNTED_JOBS
 
-    change = _connectors().resume(connector)
+    change = _connectors(servers).resume(connector)
     _show_change(change, as_json=as_json)
     if change.cancelled_before:
         many = output.counted(change.cancelled_before, "job")
@@ -142,11 +151,12 @@ def resume(connector: Name, *, as_json: AsJson = False) -> None:
         )
 
 
-def stop(connector: Name, *, as_json: AsJson = False) -> None:
+@expand_options
+def stop(connector: Name, *, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Cancel a connector's open jobs; committed records stay, new objects are ignored."""
     # Many jobs take a while.
     began = partial(output.note, f"cancelling the open jobs of connector {connector}")
-    change = _connectors().stop(connector, began)
+    change = _connectors(servers).stop(connector, began)
     _show_change(change, as_json=as_json, cancelled=change.cancelled)
     if not as_json:  # the JSON document names them
         output.say(f"{output.counted(len(change.cancelled), 'open job')} cancelled")
@@ -164,11 +174,11 @@ def _after_change(connector: str) -> str:
     )
 
 
-def _connectors(*, creates: bool = True) -> "Connectors":
+def _connectors(servers: ServerOptions, *, creates: bool = True) -> "Connectors":
     from extentflow.cli.opening import open_runtime
     from extentflow.services.connectors import Connectors
 
-    return Connectors(open_runtime(creates=creates).ledger)
+    return Connectors(open_runtime(servers, creates=creates).ledger)
 
 
 def _show_change(change: "ConnectorChange", *, as_json: bool, **more: object) -> None:

@@ -1,8 +1,8 @@
-"""`extentflow dead-letters`, and `replay --dead-letters`: records that could not be decoded."""
+"""`extentflow dead-letters` and `replay-dead-letters`: records that could not be decoded."""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,7 @@ import typer
 from typer import Option
 
 from extentflow.cli import output
+from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.errors import Misconfigured
 from extentflow.wording import plain
@@ -24,10 +25,6 @@ SHOWN_BYTES = 60
 ALL = "all"
 
 Connector = Annotated[str, Option("--connector", "-c", help="The connector that sent them.")]
-Everything = Annotated[
-    bool,
-    Option("--all", help="Also those that a replay has passed, as long as the topic has them."),
-]
 Place = Annotated[
     str | None, Option("--letter", metavar="PARTITION/OFFSET", help="Show this one, in full.")
 ]
@@ -39,30 +36,53 @@ Discarded = Annotated[
         help="Discard it, and deliver nothing; repeatable. `all`: those listed, up to --limit.",
     ),
 ]
-Limit = Annotated[int, Option("--limit", min=1, help="At most so many.")]
+Repairs = Annotated[
+    Path | None,
+    Option(
+        "--repairs",
+        exists=True,
+        dir_okay=False,
+        help="Corrected records, as JSON lines of `extentflow dead-letters`.",
+    ),
+]
+AcceptDuplicates = Annotated[
+    bool, Option("--accept-duplicates", help="Continue where Kafka has lost a replay's progress.")
+]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingOptions:
+    """Which dead letters are listed."""
+
+    everything: Annotated[
+        bool,
+        Option("--all", help="Also those that a replay has passed, as long as the topic has them."),
+    ] = False
+    limit: Annotated[int, Option("--limit", min=1, help="At most so many.")] = 50
+
+
+@expand_options
 def dead_letters(
     *,
     connector: Connector,
-    everything: Everything = False,
-    limit: Limit = 50,
+    listing: ListingOptions,
     letter: Place = None,
     discard: Discarded = None,
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show a connector's dead letters: place, reason, first bytes; with --json as JSON lines.
 
-    The JSON lines, with corrected records, are what `replay --dead-letters --repairs` takes.
+    The JSON lines, with corrected records, are what `replay-dead-letters --repairs` takes.
     """
     from extentflow.cli.opening import open_runtime
     from extentflow.services.dead_letter_queues import DeadLetterQueue, repair_line
 
-    queue = DeadLetterQueue(open_runtime(creates=False), connector)
+    limit, queue = listing.limit, DeadLetterQueue(open_runtime(servers, creates=False), connector)
     if discard:
         _discard(queue, discard, limit, as_json=as_json)
         return
-    letters = queue.list(everything=everything)
+    letters = queue.list(everything=listing.everything)
     if letter is not None:
         place = _place(letter)
         letters = (one for one in letters if (one.partition, one.offset) == place)
@@ -129,14 +149,23 @@ def _shown(letter: "DeadLetter") -> str:
     return ascii(letter.raw[:SHOWN_BYTES])[2:-1]
 
 
-def replay_letters(
-    connector: str, repairs: Path | None, *, accept_duplicates: bool, as_json: bool
+@expand_options
+def replay_dead_letters(
+    *,
+    connector: Connector,
+    repairs: Repairs = None,
+    accept_duplicates: AcceptDuplicates = False,
+    servers: ServerOptions,
+    as_json: AsJson = False,
 ) -> None:
-    """Deliver what a connector's dead letters hold; exit code 0 only when all of it arrived."""
+    """Decode a connector's dead letters again, and deliver their records.
+
+    Exit code 0 only when all of them were delivered, filtered or discarded.
+    """
     from extentflow.cli.opening import open_runtime
     from extentflow.services.dead_letter_queues import DeadLetterQueue
 
-    queue = DeadLetterQueue(open_runtime(), connector)
+    queue = DeadLetterQueue(open_runtime(servers), connector)
     found = queue.replay(repairs, accept_duplicates=accept_duplicates)
     if as_json:
         output.print_json(asdict(found))

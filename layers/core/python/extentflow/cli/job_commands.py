@@ -1,6 +1,7 @@
-"""`extentflow status`, `submit` and `replay --dlq`: jobs, and work for the deployed functions."""
+"""`extentflow status`, `submit` and `redrive`: jobs, and work for the deployed functions."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from typer import Argument, Option
 
 from extentflow.cli import output
 from extentflow.cli import status_command as statuses
+from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.errors import Misconfigured
 from extentflow.model import JobState
@@ -18,19 +20,16 @@ if TYPE_CHECKING:
     from extentflow.services.jobs import JobDetail
 
 JobId = Annotated[str | None, Argument(help="A job's id, or its beginning.")]
-Connector = Annotated[str | None, Option("--connector", "-c")]
-State = Annotated[JobState | None, Option("--state", case_sensitive=False, help="Only jobs in it.")]
-Prefix = Annotated[
-    str | None, Option("--prefix", help="Only of objects whose key, or address, begins so.")
-]
-JobsSince = Annotated[
-    str | None,
-    Option("--since", help="Only jobs that began or ended since: 2h, 3d, 2026-11-26T08:00Z."),
-]
 Watched = Annotated[
     bool, Option("--watch", "-w", help="Show changes, from the first job on until all have ended.")
 ]
-Limit = Annotated[int, Option("--limit", min=1, help="At most so many jobs.")]
+RedrivenJob = Annotated[
+    str | None, Argument(help="Only messages of this job: its id, or its beginning.")
+]
+LettersSince = Annotated[
+    str | None, Option("--since", help="Only messages dead-lettered since, as 2h, 3d.")
+]
+DryRun = Annotated[bool, Option("--dry-run", help="Only show the messages.")]
 Addresses = Annotated[
     list[str] | None, Argument(help="s3://bucket/key; with --connector also a prefix/ or a glob.")
 ]
@@ -51,15 +50,31 @@ Engine = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobListOptions:
+    """Which jobs are listed."""
+
+    connector: Annotated[str | None, Option("--connector", "-c")] = None
+    state: Annotated[
+        JobState | None, Option("--state", case_sensitive=False, help="Only jobs in it.")
+    ] = None
+    prefix: Annotated[
+        str | None, Option("--prefix", help="Only of objects whose key, or address, begins so.")
+    ] = None
+    since: Annotated[
+        str | None,
+        Option("--since", help="Only jobs that began or ended since: 2h, 3d, 2026-11-26T08:00Z."),
+    ] = None
+    limit: Annotated[int, Option("--limit", min=1, help="At most so many jobs.")] = 50
+
+
+@expand_options
 def status(
     job: JobId = None,
     *,
-    connector: Connector = None,
-    state: State = None,
-    prefix: Prefix = None,
-    since: JobsSince = None,
-    limit: Limit = 50,
+    listed: JobListOptions,
     watch: Watched = False,
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, newest first; or one job with the map of its extents and its errors."""
@@ -68,13 +83,14 @@ def status(
     from extentflow.services.jobs import JobFilter, Jobs, parse_since
     from extentflow.wiring.environments import other_ledger
 
-    runtime = open_runtime(creates=False)
+    runtime = open_runtime(servers, creates=False)
     jobs = Jobs(runtime)
     if job is not None:
         _show_one(partial(jobs.get, job), watch=watch, as_json=as_json)
         return
-    chosen = JobFilter(connector, state, prefix or "", parse_since(since, runtime.clock.wall()))
-    read = partial(jobs.find, chosen, limit=limit)
+    since = parse_since(listed.since, runtime.clock.wall())
+    chosen = JobFilter(listed.connector, listed.state, listed.prefix or "", since)
+    read = partial(jobs.find, chosen, limit=listed.limit)
     view = statuses.view_jobs(filtered=chosen != JobFilter(), watched=watch)
     if watch:
         statuses.watch(read, view, as_json=as_json)
@@ -89,7 +105,8 @@ def status(
         view.show(found)
         if not found.jobs and (elsewhere := other_ledger(runtime.ledger_address)):
             output.note(elsewhere)
-        if connector is not None and (skipped := skip_reason(runtime.ledger, connector)):
+        name = listed.connector
+        if name is not None and (skipped := skip_reason(runtime.ledger, name)):
             output.note(skipped)
     # Last, so that one unavailable queue hides neither jobs nor the other queues.
     for name, error in queues.unavailable.items():
@@ -108,12 +125,14 @@ def _show_one(read: "Callable[[], JobDetail]", *, watch: bool, as_json: bool) ->
         view.show(read())
 
 
+@expand_options
 def submit(
     addresses: Addresses = None,
     *,
     connector: ExpandedBy = None,
     event: Event = None,
     engine: Engine = "auto",
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Announce objects to the planner, as a notification would; or give all to one run of Spark."""
@@ -124,7 +143,7 @@ def submit(
     require_engine(engine, connector)
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
-    jobs = Jobs(open_runtime())
+    jobs = Jobs(open_runtime(servers))
     if event is not None and connector is None:
         sent = jobs.submit_event(event.read_text(encoding="utf-8"), name=str(event))
     else:
@@ -143,7 +162,7 @@ def submit(
     if sent.backfill is not None and not as_json:
         output.note(
             "a stage without Spark moves it to its dead letter queue, with that reason: "
-            "`extentflow replay --dlq --dry-run` shows it"
+            "`extentflow redrive --dry-run` shows it"
         )
     if event is None and connector is None:
         output.note("an object that does not exist gets no job; `extentflow status` lacks it then")
@@ -151,13 +170,20 @@ def submit(
         output.note(sent.skipped)
 
 
-def redrive(job: str | None, since: str | None, *, dry_run: bool, as_json: bool) -> None:
+@expand_options
+def redrive(
+    job: RedrivenJob = None,
+    *,
+    since: LettersSince = None,
+    dry_run: DryRun = False,
+    servers: ServerOptions,
+    as_json: AsJson = False,
+) -> None:
     """Send messages of the dead letter queues to the functions again, or only show them."""
     from extentflow.cli.opening import open_runtime
     from extentflow.services.jobs import Jobs, job_of
 
-    runtime = open_runtime()
-    found = Jobs(runtime).redrive(job, since=since, dry_run=dry_run)
+    found = Jobs(open_runtime(servers)).redrive(job, since=since, dry_run=dry_run)
     if as_json:
         moved = [{"job": job_of(one), "reason": one.reason} for one in found.moved]
         output.print_json({"dry_run": dry_run, "moved": moved, "left": found.left})

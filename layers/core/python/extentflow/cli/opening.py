@@ -1,17 +1,17 @@
 """What commands open first: a runtime, of settings or of servers that run on this machine."""
 
-from collections.abc import Mapping
-
 from extentflow.cli import output
+from extentflow.cli.option_groups import ServerOptions
 from extentflow.wiring import Runtime
 from extentflow.wiring.environments import use_running_servers
 
 
-def open_runtime(given: Mapping[str, str] | None = None, *, creates: bool = True) -> Runtime:
-    """Return the runtime of a command; `given` are settings of its options, over all others.
+def open_runtime(servers: ServerOptions = ServerOptions(), *, creates: bool = True) -> Runtime:  # noqa: B008 - frozen
+    """Return the runtime of a command; the given servers go over all settings.
 
     `creates` False: the user's own ledger is not created where it is missing.
     """
+    given = servers.settings
     if not given:
         use_running_servers(output.note)
     return Runtime.from_environment(given, notify=output.note, creates=creates)

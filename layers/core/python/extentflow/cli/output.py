@@ -24,13 +24,6 @@ AsJson = Annotated[bool, Option("--json", help="Print JSON for programs.")]
 Cores = Annotated[
     int | None, Option("--cores", min=1, help="Workers at once on this machine (default: cores).")
 ]
-EngineName = Annotated[
-    str | None,
-    Option(
-        "--engine",
-        help="spark (default where it is installed), inline: no Spark, or emr: on EMR Serverless.",
-    ),
-]
 Master = Annotated[
     str | None, Option("--master", help="Spark master, such as spark://host:7077 (default: local).")
 ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from extentflow.cli import output
+from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import AsJson, MetricsAddress
 from extentflow.config.files import read_if_present
 from extentflow.discovery.receiver import Receiver
@@ -45,38 +46,69 @@ Sources = Annotated[
         help="A JSON file of the permitted senders, with their secrets; a change needs no restart.",
     ),
 ]
-Host = Annotated[
-    str, Option("--host", help="The address to listen on; 0.0.0.0 for all of the machine's.")
-]
-Port = Annotated[
-    int, Option("--port", min=0, max=65_535, help="The port to listen on; 0 takes a free one.")
-]
-Certificate = Annotated[
-    Path | None,
-    Option("--tls-certificate", dir_okay=False, help="Serve HTTPS with this certificate (PEM)."),
-]
-PrivateKey = Annotated[
-    Path | None, Option("--tls-key", dir_okay=False, help="Its private key (PEM).")
-]
-ClientAuthority = Annotated[
-    Path | None,
-    Option(
-        "--tls-client-ca",
-        dir_okay=False,
-        help="Accept only clients with a certificate of this authority (PEM).",
-    ),
-]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenOptions:
+    """Where the receiver listens."""
+
+    host: Annotated[
+        str, Option("--host", help="The address to listen on; 0.0.0.0 for all of the machine's.")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, Option("--port", min=0, max=65_535, help="The port to listen on; 0 takes a free one.")
+    ] = 8480
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """The files of a receiver that serves HTTPS."""
+
+    tls_certificate: Annotated[
+        Path | None,
+        Option(
+            "--tls-certificate", dir_okay=False, help="Serve HTTPS with this certificate (PEM)."
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None, Option("--tls-key", dir_okay=False, help="Its private key (PEM).")
+    ] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        Option(
+            "--tls-client-ca",
+            dir_okay=False,
+            help="Accept only clients with a certificate of this authority (PEM).",
+        ),
+    ] = None
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the context to serve with; None: HTTP. Misconfigured: a file cannot be used."""
+        certificate, authority = self.tls_certificate, self.tls_client_ca
+        if certificate is None:
+            if self.tls_key is not None or authority is not None:
+                raise Misconfigured("--tls-key and --tls-client-ca go with --tls-certificate")
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(certificate, self.tls_key)
+            if authority is not None:
+                context.load_verify_locations(authority)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except OSError as exc:  # as ssl.SSLError is
+            files = ", ".join(str(one) for one in (certificate, self.tls_key, authority) if one)
+            raise Misconfigured(f"--tls-certificate: {files}: {exc}; correct the files") from exc
+        return context
+
+
+@expand_options
 def receive(
     *,
     sources: Sources,
-    host: Host = "127.0.0.1",
-    port: Port = 8480,
-    tls_certificate: Certificate = None,
-    tls_key: PrivateKey = None,
-    tls_client_ca: ClientAuthority = None,
+    listen: ListenOptions,
+    tls: TlsOptions,
     metrics: MetricsAddress = None,
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Receive notifications of new objects over HTTP; `extentflow stream` delivers the objects.
@@ -88,19 +120,19 @@ def receive(
     from extentflow.cli.progress import signals_stop
     from extentflow.wiring.arrivals import open_receiving_queue
 
-    tls = _tls(tls_certificate, tls_key, tls_client_ca)
-    runtime = open_runtime()
+    context, host = tls.context(), listen.host
+    runtime = open_runtime(servers)
     allowed = SourcesFile(sources, open_allowed=runtime.settings.receiver_open_allowed)
     allowed.read()
     queue = open_receiving_queue(runtime)
     ended = threading.Event()
     responder = Responder(allowed, queue)
     try:
-        server = receiving_server((host, port), responder.answer, tls=tls)
+        server = receiving_server((host, listen.port), responder.answer, tls=context)
     except OSError as exc:
         raise Misconfigured(
-            f"--host {host} --port {port}: the address cannot be used ({exc.strerror or exc});"
-            " choose another one, or stop the process that uses it"
+            f"--host {host} --port {listen.port}: the address cannot be used"
+            f" ({exc.strerror or exc}); choose another one, or stop the process that uses it"
         ) from exc
     with (
         serve_metrics(responder.metrics.text, metrics) as scraped,
@@ -110,7 +142,7 @@ def receive(
         if scraped:
             output.note(f"metrics for Prometheus: {scraped}")
         where = f"[{host}]" if ":" in host else host
-        url = f"{'https' if tls else 'http'}://{where}:{server.port}"
+        url = f"{'https' if context else 'http'}://{where}:{server.port}"
         output.show(
             {"receiver": url},
             f"receiving notifications at {url}, until Ctrl-C or SIGTERM",
@@ -162,22 +194,3 @@ class Responder:
 @lru_cache(maxsize=1)
 def _declared(text: str, open_allowed: bool) -> tuple[Source, ...]:  # noqa: FBT001 - a cache's key
     return declared(text, open_allowed=open_allowed)
-
-
-def _tls(
-    certificate: Path | None, key: Path | None, client_authority: Path | None
-) -> ssl.SSLContext | None:
-    if certificate is None:
-        if key is not None or client_authority is not None:
-            raise Misconfigured("--tls-key and --tls-client-ca go with --tls-certificate")
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key)
-        if client_authority is not None:
-            context.load_verify_locations(client_authority)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as exc:  # as ssl.SSLError is
-        files = ", ".join(str(one) for one in (certificate, key, client_authority) if one)
-        raise Misconfigured(f"--tls-certificate: {files}: {exc}; correct the files") from exc
-    return context

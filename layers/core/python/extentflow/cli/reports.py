@@ -182,9 +182,9 @@ def _next_commands(report: RunReport, given: _CommandParts) -> Iterator[str]:
             f"`extentflow replay {cancelled[0].job}{given.engine_option}` delivers the rest,"
             f" `extentflow replay -c {name}{given.local_engine_option}` the rest of all such jobs;"
             f" after a change of the connector, {_only_failed(name, given)} delivers these objects"
-            " in full; while the connector is paused or stopped, first run"
-            f" `extentflow resume {name}`"
+            " in full"
         )
+        yield f"while the connector is paused or stopped, first run `extentflow resume {name}`"
     opened = [job for job in jobs if _is_open(job)]
     if opened or (report.stopped and report.left_out):
         done, all_of = (sum(getattr(job, name) for job in opened) for name in ("done", "extents"))

@@ -1,33 +1,26 @@
 """`extentflow plan`, `run` and `replay`, and `run` for a driver that spark-submit started."""
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
-from extentflow.cli.dead_letter_commands import replay_letters
-from extentflow.cli.job_commands import redrive
-from extentflow.cli.output import INCOMPLETE, AsJson, Cores, EngineName, Master, counted, size
-from extentflow.cli.reports import SHOWN_JOBS, by_state, show
+from extentflow.cli.option_groups import EngineOptions, ServerOptions, expand_options
+from extentflow.cli.output import AsJson, Cores
+from extentflow.cli.plan_reports import show_plans
+from extentflow.cli.reports import show
 from extentflow.errors import Misconfigured
-from extentflow.model import JobState
 
 if TYPE_CHECKING:
     from extentflow.jobs.run import RunReport
     from extentflow.kafka.topic_admin import NewTopics
     from extentflow.services.addressed import AddressedConnector
-    from extentflow.services.plans import FailedPlans, ObjectPlan, Plans
-    from extentflow.services.runs import Runs
-
-SHOWN_PROBLEMS = 20
+    from extentflow.services.plans import FailedPlans, Plans
+    from extentflow.services.runs import EngineChoice, Runs
 
 Addresses = Annotated[
     list[str] | None, Argument(help="s3://bucket/key, prefix/ or glob (default: the connector's).")
@@ -37,31 +30,12 @@ Again = Annotated[
     bool,
     Option("--again", help="Deliver objects again in full, under the connector's latest revision."),
 ]
-Failed = Annotated[
-    bool,
-    Option(
-        "--failed",
-        help="Deliver only objects whose jobs FAILED or are CANCELLED, under the connector's latest"
-        " revision.",
-    ),
-]
-ShownFirst = Annotated[
-    bool,
-    Option("--dry-run", help="Only show what would be delivered; nothing is registered or sent."),
-]
 RunAddresses = Annotated[
     list[str] | None,
     Argument(help="s3://bucket/key, prefix/ or glob (default: the connector's); or a file."),
 ]
-RunConnector = Annotated[
-    str | None, Option("--connector", "-c", help="The stored connector to use; or give --topic.")
-]
 Topic = Annotated[
     str | None, Option("--topic", help="Make a connector of the address, for this topic.")
-]
-Servers = Annotated[
-    str | None,
-    Option("--bootstrap-servers", help="Kafka brokers as host:port, in place of the setting."),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -71,310 +45,238 @@ Settings = Annotated[
         help="Any key of connectors, for one made with --topic; repeatable.",
     ),
 ]
-CreateTopic = Annotated[
-    list[str] | None,
-    Option(
-        "--create-topic",
-        metavar="partitions=N",
-        help="Create missing topics; also replication.factor=N and settings of topics.",
-    ),
-]
-Save = Annotated[
-    bool, Option("--save", help="With --topic: store the connector, for -c, stream and functions.")
-]
-RunEngine = Annotated[
-    str | None,
-    Option(
-        "--engine",
-        help="spark (default where it is installed; inline with --topic), inline: no Spark, or emr:"
-        " on EMR Serverless.",
-    ),
-]
-JobId = Annotated[str | None, Argument(help="A job's id, or its beginning; with --dlq optional.")]
-OfConnector = Annotated[
-    str | None, Option("--connector", "-c", help="All FAILED and CANCELLED jobs of this connector.")
-]
-FromDeadLetters = Annotated[
-    bool, Option("--dlq", help="Send messages of the dead letter queues to the functions again.")
-]
-OfRecords = Annotated[
-    bool,
-    Option(
-        "--dead-letters",
-        help="With --connector: decode its dead letters of records again, and deliver them.",
-    ),
-]
-Repairs = Annotated[
-    Path | None,
-    Option(
-        "--repairs",
-        exists=True,
-        dir_okay=False,
-        help="With --dead-letters: corrected records, as JSON lines of `extentflow dead-letters`.",
-    ),
-]
-Since = Annotated[
-    str | None, Option("--since", help="With --dlq: only messages dead-lettered since, as 2h, 3d.")
-]
-DryRun = Annotated[bool, Option("--dry-run", help="With --dlq: only show the messages.")]
-Ordinal = Annotated[int | None, Option("--extent", min=0, help="Replay only this extent.")]
-AcceptDuplicates = Annotated[
-    bool,
-    Option(
-        "--accept-duplicates",
-        help="Continue where Kafka has lost an extent's progress, or a later job has the object.",
-    ),
-]
-IngestConnector = Annotated[
+JobId = Annotated[str | None, Argument(help="A job's id, or its beginning.")]
+SubmittedConnector = Annotated[
     str | None, Option("--connector", "-c", help="The connector to use; or give --job.")
 ]
-IngestJob = Annotated[
+SubmittedJob = Annotated[
     str | None, Option("--job", help="Deliver what this job has left, instead of finding objects.")
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorOptions:
+    """The connector of a run: a stored one, or one that the command makes for a topic."""
+
+    connector: Annotated[
+        str | None,
+        Option("--connector", "-c", help="The stored connector to use; or give --topic."),
+    ] = None
+    topic: Topic = None
+    settings: Settings = None
+    create_topic: Annotated[
+        list[str] | None,
+        Option(
+            "--create-topic",
+            metavar="partitions=N",
+            help="Create missing topics; also replication.factor=N and settings of topics.",
+        ),
+    ] = None
+    save: Annotated[
+        bool,
+        Option("--save", help="With --topic: store the connector, for -c, stream and functions."),
+    ] = False
+
+    def make(self, addresses: Sequence[str]) -> "AddressedConnector | None":
+        """Return the connector that the command makes; None for a stored one."""
+        from extentflow.services.addressed import make_connector, parse_settings
+
+        given = parse_settings(self.settings or ())
+        if self.topic is not None:
+            return make_connector(addresses, self.topic, given)
+        if given or self.save:
+            raise Misconfigured(
+                "--set and --save go with --topic; change a stored connector's file, then"
+                " `extentflow connectors put FILE`"
+            )
+        return None
+
+    def new_topics(self) -> "NewTopics | None":
+        """Return what --create-topic says: NAME=VALUE, several separated by commas."""
+        from extentflow.kafka.topic_admin import NewTopics
+
+        if not self.create_topic:
+            return None
+        found: dict[str, str] = {}
+        last = ""
+        for piece in (piece for word in self.create_topic for piece in word.split(",")):
+            name, equals, text = piece.partition("=")
+            if equals:
+                last = name.strip()
+                found[last] = text.strip()
+            elif last:
+                found[last] += f",{piece.strip()}"  # a list, as of cleanup.policy
+            else:
+                raise Misconfigured(
+                    f"--create-topic {piece}: write partitions=8, and more of it as"
+                    " partitions=8,replication.factor=3,retention.ms=86400000"
+                )
+        counts = [found.pop(name, "-1") for name in ("partitions", "replication.factor")]
+        if any(not re.fullmatch(r"-1|[1-9][0-9]{0,5}", count) for count in counts):
+            raise Misconfigured(
+                "--create-topic: partitions and replication.factor are whole numbers"
+            )
+        return NewTopics(int(counts[0]), int(counts[1]), found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionOptions:
+    """Which objects a run delivers, and whether it only shows them."""
+
+    again: Again = False
+    failed: Annotated[
+        bool,
+        Option(
+            "--failed",
+            help="Deliver only objects whose jobs FAILED or are CANCELLED, under the connector's"
+            " latest revision.",
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        Option(
+            "--dry-run", help="Only show what would be delivered; nothing is registered or sent."
+        ),
+    ] = False
+
+    def require_fitting(self, engine: "EngineChoice", *, unsaved: bool) -> None:
+        """Raise Misconfigured where an engine cannot run the selection; `unsaved`: of --topic."""
+        if self.failed and (self.again or engine.remote):
+            raise Misconfigured("--failed goes without --again, and with --engine spark or inline")
+        if unsaved and engine.remote:
+            raise Misconfigured(
+                f"--engine {engine.name} reads a stored connector: add --save to store it"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """Which jobs `replay` continues, and how much of them."""
+
+    connector: Annotated[
+        str | None,
+        Option("--connector", "-c", help="All FAILED and CANCELLED jobs of this connector."),
+    ] = None
+    extent: Annotated[int | None, Option("--extent", min=0, help="Replay only this extent.")] = None
+    accept_duplicates: Annotated[
+        bool,
+        Option(
+            "--accept-duplicates",
+            help="Continue where Kafka has lost an extent's progress, or a later job has the"
+            " object.",
+        ),
+    ] = False
+
+    def require_jobs(self, job: str | None, engine: str | None) -> None:
+        """Raise Misconfigured unless the options name either one job or a connector's jobs."""
+        from extentflow.engines import run_service
+
+        if job is None and self.connector is None:
+            raise Misconfigured(
+                "Missing argument 'JOB', or --connector; `extentflow replay --help` shows the usage"
+            )
+        if self.connector is None:
+            return
+        if job is not None or self.extent is not None:
+            raise Misconfigured("--connector goes without JOB and --extent")
+        if engine is not None and run_service(engine) is not None:
+            raise Misconfigured(
+                "--connector goes with --engine spark or inline; a remote run takes one JOB"
+            )
+
+
+@expand_options
 def plan(
     addresses: Addresses = None,
     *,
     connector: ConnectorName,
     cores: Cores = None,
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show which objects there are, their jobs, and how the connector cuts them now.
 
     Nothing is written. An existing job keeps the plan of its own revision.
     """
-    _show_plans(_runs(creates=False).plan(connector, addresses or (), cores=cores), as_json=as_json)
+    runs = _runs(servers, creates=False)
+    show_plans(runs.plan(connector, addresses or (), cores=cores), as_json=as_json)
 
 
-def _show_plans(found: "Plans", *, as_json: bool) -> None:
-    if as_json:
-        output.print_json([_plan_json(one) for one in found.objects])
-    elif found.objects:
-        columns = (
-            "object",
-            "format",
-            "by",
-            "compression",
-            "size",
-            "extents",
-            "topic",
-            "job",
-            "state",
-            "revision",
-        )
-        rest = attrgetter("topic", "job", "state", "revision")
-        # What a run would deliver first.
-        shown = sorted(found.objects, key=lambda one: one.state == JobState.DONE)[:SHOWN_JOBS]
-        rows = [
-            (
-                one.version.uri,
-                one.format,
-                one.format_source,
-                _compression(one),
-                size(one.version.size),
-                len(one.extents),
-                *rest(one),
-            )
-            for one in shown
-        ]
-        output.print_table(columns, rows)
-        if len(found.objects) > len(shown):
-            output.say(_totals(found))
-        for one in shown:
-            if one.facts:
-                output.note(f"{one.version.uri}: found {one.facts}")
-    elif not found.problems:
-        output.note(f"there is nothing to deliver below {found.source}")
-    _show_problems(found.problems)
-
-
-def _totals(found: "Plans") -> str:
-    plans = found.objects
-    states = Counter(one.state for one in plans)
-    extents = sum(len(one.extents) for one in plans)
-    without = " without a problem" if found.problems else ""
-    return (
-        f"{len(plans):,} objects{without}, {size(sum(one.version.size for one in plans))},"
-        f" {counted(extents, 'extent')}: {by_state(states)}; {SHOWN_JOBS} shown, --json shows all"
-    )
-
-
-def _show_problems(problems: Sequence[str]) -> None:
-    """Show what prevents a delivery, and end the command if there is anything."""
-    for problem in problems[:SHOWN_PROBLEMS]:
-        output.complain(problem)
-    if more := len(problems[SHOWN_PROBLEMS:]):
-        output.note(f"and {more:,} more problems; give fewer addresses to see them")
-    if problems:
-        raise typer.Exit(INCOMPLETE)
-
-
-def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
-    """Show what `--failed` would do with each object."""
-    if as_json:
-        output.print_json([one.to_json() for one in found.objects])
-    elif found.objects:
-        # First what is delivered a second time.
-        shown = sorted(found.objects, key=lambda one: -one.again)[:SHOWN_JOBS]
-        rows = [
-            (
-                one.version.uri,
-                one.step.value,
-                f"{one.before:,}",
-                one.job.id if one.job else "",
-                one.job.revision if one.job else "",
-            )
-            for one in shown
-        ]
-        output.print_table(("object", "what", "delivered before", "job", "revision"), rows)
-        if len(found.objects) > len(shown):
-            output.say(f"{len(found.objects):,} objects; {SHOWN_JOBS} shown, --json shows all")
-        if again := sum(one.again for one in found.objects):
-            output.note(f"records that were delivered before, and would be again: {again:,}")
-        for one in shown:
-            if one.job is not None and one.cause:
-                output.note(f"{one.job.id}: {one.cause}")
-    else:
-        output.note("no object failed, or was cancelled, that can be delivered now")
-    _show_problems(found.problems)
-
-
-def _compression(one: "ObjectPlan") -> str:
-    from extentflow.config.connector_keys import BY_CONTENT
-
-    by_content = one.compression_source == BY_CONTENT
-    return f"{one.compression} (by {BY_CONTENT})" if by_content else one.compression
-
-
-def _plan_json(one: "ObjectPlan") -> dict[str, object]:
-    facts = asdict(one)
-    del facts["version"]
-    version = one.version
-    return {"object": version.uri, "etag": version.etag, "bytes": version.size, **facts}
-
-
+@expand_options
 def run(
     addresses: RunAddresses = None,
     *,
-    connector: RunConnector = None,
-    topic: Topic = None,
-    servers: Servers = None,
-    settings: Settings = None,
-    create_topic: CreateTopic = None,
-    save: Save = False,
-    engine: RunEngine = None,
-    cores: Cores = None,
-    master: Master = None,
-    again: Again = False,
-    failed: Failed = False,
-    dry_run: ShownFirst = False,
+    source: ConnectorOptions,
+    engine: EngineOptions,
+    selection: SelectionOptions,
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka; exit code 0 only when every job is DONE.
 
     With --topic the command makes a connector of the address and its options.
     """
-    from extentflow.services.addressed import make_connector, parse_settings, store_connector
-    from extentflow.services.runs import EngineChoice
-    from extentflow.wiring.extents import INLINE
+    from extentflow.services.addressed import store_connector
 
-    if (connector is None) == (topic is None):
+    if (source.connector is None) == (source.topic is None):
         raise Misconfigured(
             "give --topic TOPIC, and the command makes a connector of the address, or --connector"
             " NAME, of `extentflow connectors list`; `extentflow run --help` shows the usage"
         )
-    given = parse_settings(settings or ())
-    topics = _new_topics(create_topic or ())
-    direct = topic is not None and master is None
-    name = INLINE if direct and engine is None else _engine(engine, master)
-    choice = EngineChoice(name, cores, master)
-    made = None if topic is None else make_connector(addresses or (), topic, given)
-    if made is None and (given or save):
-        raise Misconfigured(
-            "--set and --save go with --topic; change a stored connector's file, then `extentflow"
-            " connectors put FILE`"
-        )
-    if failed and (again or choice.remote):
-        raise Misconfigured("--failed goes without --again, and with --engine spark or inline")
-    if made is not None and choice.remote and not save:
-        raise Misconfigured(f"--engine {name} reads a stored connector: add --save to store it")
-    runs = _runs({} if servers is None else {"bootstrap.servers": servers})
+    topics, choice = source.new_topics(), _choice(engine)
+    made = source.make(addresses or ())
+    selection.require_fitting(choice, unsaved=made is not None and not source.save)
+    runs = _runs(servers)
     where = runs.runtime.ledger_address
     if not where.chosen and where.path.exists():  # else its creation is reported
         output.note(f"ledger {where.path}, because no setting names one")
-    if dry_run:
-        what = made or connector or ""
-        _show_first(
-            runs,
-            what,
-            addresses or (),
-            cores=cores,
-            failed=failed,
-            topics=topics,
-            as_json=as_json,
-        )
+    name, given = source.connector or "", tuple(addresses or ())
+    if selection.dry_run:
+        plans = partial(runs.plan, cores=engine.cores)
+        find = partial(runs.failed if selection.failed else plans, topics=topics)
+        show_plans(_find_first(find, runs, made or name, given), as_json=as_json)
         return
-    if made is None:
-        report = runs.run(
-            connector or "",
-            addresses or (),
-            engine=choice,
-            again=again,
-            failed=failed,
-            topics=topics,
-        )
-        show(report, as_json=as_json, engine=engine or "")
-        return
-    made = store_connector(runs.runtime, made, save=save, notify=output.note)
-    _note_made(made, save=save)
+    if made is not None:
+        made = store_connector(runs.runtime, made, save=source.save, notify=output.note)
+        _note_made(made, save=source.save)
+        name, given = made.name, made.addresses
     report = runs.run(
-        made.name,
-        made.addresses,
+        name,
+        given,
         engine=choice,
-        again=again,
-        failed=failed,
-        revision=made.revision,
+        again=selection.again,
+        failed=selection.failed,
+        revision=made.revision if made else None,
         topics=topics,
     )
-    if report.ok and report.records_this_run:
+    if made is not None and report.ok and report.records_this_run:
         output.note("the same command again delivers only what is new")
-    if servers is not None and (report.records_this_run or not report.ok):
-        output.note(f"`status` and `replay` need `export EXTENTFLOW_BOOTSTRAP_SERVERS={servers}`")
-    # `replay` would start Spark where this command did not.
-    show(
-        report,
-        as_json=as_json,
-        command="the same command",
-        connector=made.name,
-        engine=choice.name,
-    )
+    if servers.words and (report.records_this_run or not report.ok):
+        output.note(f"`status` and `replay` need `{servers.words}`, too")
+    command, own = ("the same command", name) if made else ("", "")
+    show(report, as_json=as_json, command=command, connector=own, engine=engine.engine or "")
 
 
-def _show_first(
+def _choice(given: EngineOptions) -> "EngineChoice":
+    from extentflow.services.runs import EngineChoice
+    from extentflow.wiring.extents import chosen_engine
+
+    return EngineChoice(chosen_engine(given.engine, given.master), given.cores, given.master)
+
+
+def _find_first(
+    find: "Callable[..., Plans | FailedPlans]",
     runs: "Runs",
     connector: "AddressedConnector | str",
     addresses: Sequence[str],
-    *,
-    cores: int | None,
-    failed: bool,
-    topics: "NewTopics | None",
-    as_json: bool,
-) -> None:
-    """Show what a run would deliver; a connector that was made is not stored."""
+) -> "Plans | FailedPlans":
+    """Return what a run would deliver; a connector that was made is not stored."""
     from extentflow.services.addressed import for_cluster
 
-    revision = None
-    if not isinstance(connector, str):
-        made = for_cluster(runs.runtime, connector)
-        revision, addresses = runs.expect(made.config), made.addresses
-        connector = made.name
-    if failed:
-        failures = runs.failed(connector, addresses, revision=revision, topics=topics)
-        _show_failed(failures, as_json=as_json)
-    else:
-        found = runs.plan(connector, addresses, cores=cores, revision=revision, topics=topics)
-        _show_plans(found, as_json=as_json)
+    if isinstance(connector, str):
+        return find(connector, addresses)
+    made = for_cluster(runs.runtime, connector)
+    return find(made.name, made.addresses, revision=runs.expect(made.config))
 
 
 def _note_made(made: "AddressedConnector", *, save: bool) -> None:
@@ -387,95 +289,26 @@ def _note_made(made: "AddressedConnector", *, save: bool) -> None:
         )
 
 
-def _engine(name: str | None, master: str | None) -> str:
-    """Return the engine, reporting where Spark is not installed and none was named."""
-    from extentflow.wiring.extents import INLINE, usual_engine
-
-    usual = usual_engine(master)
-    if name is None and usual == INLINE:
-        output.note("on the cores of this machine, because extentflow[spark] is not installed")
-    return name or usual
-
-
-def _new_topics(words: Sequence[str]) -> "NewTopics | None":
-    """Return what --create-topic says: NAME=VALUE, several separated by commas."""
-    from extentflow.kafka.topic_admin import NewTopics
-
-    found: dict[str, str] = {}
-    last = ""
-    for piece in (piece for word in words for piece in word.split(",")):
-        name, equals, text = piece.partition("=")
-        if equals:
-            last = name.strip()
-            found[last] = text.strip()
-        elif last:
-            found[last] += f",{piece.strip()}"  # a list, as of cleanup.policy
-        else:
-            raise Misconfigured(
-                f"--create-topic {piece}: write partitions=8, and more of it as"
-                " partitions=8,replication.factor=3,retention.ms=86400000"
-            )
-    if not words:
-        return None
-    counts = [found.pop(name, "-1") for name in ("partitions", "replication.factor")]
-    if any(not re.fullmatch(r"-1|[1-9][0-9]{0,5}", count) for count in counts):
-        raise Misconfigured("--create-topic: partitions and replication.factor are whole numbers")
-    return NewTopics(int(counts[0]), int(counts[1]), found)
-
-
+@expand_options
 def replay(
     job: JobId = None,
     *,
-    connector: OfConnector = None,
-    extent: Ordinal = None,
-    dlq: FromDeadLetters = False,
-    since: Since = None,
-    dry_run: DryRun = False,
-    dead_letters: OfRecords = False,
-    repairs: Repairs = None,
-    accept_duplicates: AcceptDuplicates = False,
-    engine: EngineName = None,
-    cores: Cores = None,
-    master: Master = None,
+    options: ReplayOptions,
+    engine: EngineOptions,
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector."""
-    from extentflow.engines import run_service
-    from extentflow.services.runs import EngineChoice
-
-    if not dlq and (since is not None or dry_run):
-        raise Misconfigured("--since and --dry-run go with --dlq")
-    if repairs is not None and not dead_letters:
-        raise Misconfigured("--repairs goes with --dead-letters")
-    if dead_letters:
-        if connector is None or job is not None or dlq or extent is not None:
-            raise Misconfigured(
-                "--dead-letters goes with --connector, without JOB, --dlq, --extent"
-            )
-        replay_letters(connector, repairs, accept_duplicates=accept_duplicates, as_json=as_json)
-        return
-    if job is None and connector is None and not dlq:
-        raise Misconfigured(
-            "Missing argument 'JOB', or --connector; `extentflow replay --help` shows the usage"
-        )
-    if connector is not None and (job is not None or dlq or extent is not None):
-        raise Misconfigured("--connector goes without JOB, --extent and --dlq")
-    if connector is not None and engine is not None and run_service(engine) is not None:
-        raise Misconfigured(
-            "--connector goes with --engine spark or inline; a remote run takes one JOB"
-        )
-    if dlq:
-        redrive(job, since, dry_run=dry_run, as_json=as_json)
-        return
-    choice = EngineChoice(_engine(engine, master), cores, master)
-    runs = _runs()
-    if connector is not None:
-        result = runs.replay_all(connector, engine=choice, accept_duplicates=accept_duplicates)
+    options.require_jobs(job, engine.engine)
+    choice, runs = _choice(engine), _runs(servers)
+    accept = options.accept_duplicates
+    if options.connector is not None:
+        result = runs.replay_all(options.connector, engine=choice, accept_duplicates=accept)
     else:
         result = runs.replay(
-            job or "", engine=choice, extent=extent, accept_duplicates=accept_duplicates
+            job or "", engine=choice, extent=options.extent, accept_duplicates=accept
         )
-    show(result, as_json=as_json, command=_made_by(runs, result), engine=engine or "")
+    show(result, as_json=as_json, command=_made_by(runs, result), engine=engine.engine or "")
 
 
 def _made_by(runs: "Runs", result: "RunReport") -> str:
@@ -485,36 +318,38 @@ def _made_by(runs: "Runs", result: "RunReport") -> str:
     return "" if stored else "the same `run ADDRESS --topic` command"
 
 
-def ingest(
+@expand_options
+def deliver(
     addresses: Addresses = None,
     *,
-    connector: IngestConnector = None,
-    job: IngestJob = None,
+    connector: SubmittedConnector = None,
+    job: SubmittedJob = None,
     again: Again = False,
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka on the executors of the submitted application."""
     from extentflow.services.runs import EngineChoice
     from extentflow.wiring.extents import SUBMITTED
 
+    choice = EngineChoice("spark", master=SUBMITTED)  # spark-submit chose master and executors
     if job is not None:
         if addresses or connector or again:
             raise Misconfigured("--job goes without addresses, --connector and --again")
-        choice = EngineChoice("spark", master=SUBMITTED)
-        show(_runs().resume(job, engine=choice), as_json=as_json)
-        return
-    if connector is None:
+        show(_runs(servers).resume(job, engine=choice), as_json=as_json)
+    elif connector is None:
         raise Misconfigured("give --connector, or --job")
-    # spark-submit chose the master and the executors.
-    run(addresses, connector=connector, master=SUBMITTED, again=again, as_json=as_json)
+    else:
+        report = _runs(servers).run(connector, addresses or (), engine=choice, again=again)
+        show(report, as_json=as_json)
 
 
-def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> "Runs":
+def _runs(servers: ServerOptions, *, creates: bool = True) -> "Runs":
     from extentflow.cli.opening import open_runtime
     from extentflow.cli.progress import RunProgress, signals_stop
     from extentflow.services.runs import RunControl, Runs, committed_records
 
-    runtime = open_runtime(given, creates=creates)
+    runtime = open_runtime(servers, creates=creates)
     progress = RunProgress(output.err, partial(committed_records, runtime))
     control = RunControl(
         lambda: progress, signals_stop, output.note, progress.on_step, progress.counting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,9 @@ import typer
 from typer import Option
 
 from extentflow.cli import output
+from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import INCOMPLETE, STOPPED, AsJson, Cores, Master, MetricsAddress
+from extentflow.config.worker import OPTIONS
 from extentflow.errors import Misconfigured
 from extentflow.plugins import from_extra
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
@@ -24,13 +26,14 @@ from extentflow.services.metrics import Metric, Metrics, serve_metrics
 if TYPE_CHECKING:
     from extentflow.spark.query import TriggerResult
     from extentflow.spark.query_options import StreamOptions
+    from extentflow.wiring import Runtime
 
 HERE = ", or leave --master out"
 NOWHERE = "noop"  # Spark's sink that keeps nothing
 # Spark's formats that need a path.
 FILES = frozenset({"avro", "csv", "json", "orc", "parquet", "text"})
 UNANNOUNCED = " in that queue; --work listing also finds objects without a notification"
-# Options of the data source and of this command, in the order of `stream`'s values for them.
+# Options of the data source and of this command, in the order of `_source_options`.
 WRITTEN = {
     "work": "--work",
     "connector": "--connector",
@@ -65,103 +68,139 @@ METRICS = (
     Metric("extentflow_extents_in_work", "gauge", "Extents in work at the last trigger."),
 )
 
-Work = Annotated[
-    str,
-    Option(
-        "--work",
-        help="queue: drain the extents queue. listing: find objects and open jobs. auto: the queue "
-        "where extents.queue.url is set.",
-    ),
-]
-OneConnector = Annotated[
-    str | None, Option("--connector", "-c", help="With --work listing: deliver only this one.")
-]
-Every = Annotated[float, Option("--every", min=0, help="Seconds from one trigger to the next.")]
-Once = Annotated[bool, Option("--once", help="Deliver what is waiting when it begins, then end.")]
-Most = Annotated[int | None, Option("--max-extents-per-trigger", min=1, help="Default: 1024.")]
-MostSeconds = Annotated[
-    float | None,
-    Option(
-        "--max-seconds-per-trigger",
-        min=1,
-        help="Stop starting new extents after this many seconds per trigger. Default: 60.",
-    ),
-]
-Interval = Annotated[
-    float | None,
-    Option(
-        "--listing-interval-seconds",
-        min=0,
-        help="With --work listing: seconds between complete listings. Default: 60.",
-    ),
-]
-Checkpoint = Annotated[
-    str | None,
-    Option(help="Folder of Spark's batch log, no progress: may be deleted (default: temporary)."),
-]
-Receipts = Annotated[str, Option("--receipts", help="Spark format of kept receipts, as parquet.")]
-ReceiptsOptions = Annotated[
-    list[str] | None, Option("--receipts-option", help="Its option, as path=s3a://shop/receipts.")
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkOptions:
+    """What a stream delivers."""
+
+    work: Annotated[
+        str,
+        Option(
+            "--work",
+            help="queue: drain the extents queue. listing: find objects and open jobs. auto: the"
+            " queue where extents.queue.url is set.",
+        ),
+    ] = "auto"
+    connector: Annotated[
+        str | None,
+        Option("--connector", "-c", help="With --work listing: deliver only this one."),
+    ] = None
+    listing_interval: Annotated[
+        float | None,
+        Option(
+            "--listing-interval-seconds",
+            min=0,
+            help="With --work listing: seconds between complete listings. Default: 60.",
+        ),
+    ] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerOptions:
+    """When a trigger begins, and how much it takes on."""
+
+    every: Annotated[
+        float, Option("--every", min=0, help="Seconds from one trigger to the next.")
+    ] = 1.0
+    once: Annotated[
+        bool, Option("--once", help="Deliver what is waiting when it begins, then end.")
+    ] = False
+    max_extents: Annotated[
+        int | None, Option("--max-extents-per-trigger", min=1, help="Default: 1024.")
+    ] = None
+    max_seconds: Annotated[
+        float | None,
+        Option(
+            "--max-seconds-per-trigger",
+            min=1,
+            help="Stop starting new extents after this many seconds per trigger. Default: 60.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkOptions:
+    """Where Spark runs, and its batch log."""
+
+    cores: Cores = None
+    master: Master = None
+    checkpoint: Annotated[
+        str | None,
+        Option(
+            help="Folder of Spark's batch log, no progress: may be deleted (default: temporary)."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    """Where receipts, metrics and messages of a stream go."""
+
+    receipts: Annotated[
+        str, Option("--receipts", help="Spark format of kept receipts, as parquet.")
+    ] = NOWHERE
+    receipts_option: Annotated[
+        list[str] | None,
+        Option("--receipts-option", help="Its option, as path=s3a://shop/receipts."),
+    ] = None
+    metrics: MetricsAddress = None
+    as_json: AsJson = False
+
+    def sink_options(self) -> dict[str, str]:
+        """Return the options of Spark's sink of receipts."""
+        words = self.receipts_option or []
+        pairs = dict(word.partition("=")[::2] for word in words)
+        if "" in pairs or not all("=" in word for word in words):
+            raise Misconfigured("--receipts-option is written as name=value")
+        if pairs and self.receipts == NOWHERE:
+            raise Misconfigured("--receipts-option goes with --receipts FORMAT, such as parquet")
+        if self.receipts in FILES and "path" not in pairs:
+            raise Misconfigured(f"--receipts {self.receipts} needs --receipts-option path=FOLDER")
+        return pairs
+
+
+@expand_options
 def stream(
     *,
-    work: Work = "auto",
-    connector: OneConnector = None,
-    every: Every = 1.0,
-    once: Once = False,
-    max_extents: Most = None,
-    max_seconds: MostSeconds = None,
-    listing_interval: Interval = None,
-    cores: Cores = None,
-    master: Master = None,
-    checkpoint: Checkpoint = None,
-    receipts: Receipts = NOWHERE,
-    receipts_option: ReceiptsOptions = None,
-    metrics: MetricsAddress = None,
-    as_json: AsJson = False,
+    work: WorkOptions,
+    triggers: TriggerOptions,
+    spark: SparkOptions,
+    reports: ReportOptions,
+    servers: ServerOptions,
 ) -> None:
     """Deliver continuously on Spark; SIGTERM ends it within five seconds.
 
     Exit code 0 when it was stopped; with --once when all waiting work is DONE.
     """
     from extentflow.cli.progress import signals_stop
-    from extentflow.jobs.preflight import require_running, skip_reason
-    from extentflow.wiring import Runtime
     from extentflow.wiring.environments import use_running_servers
     from extentflow.wiring.extents import require_ledger_for
 
     with from_extra("spark", "`extentflow stream`"):
         from extentflow.spark.query import Service, Terms, session
-        from extentflow.spark.query_options import StreamOptions
-    run = f"stream-{uuid4().hex[:12]}"
-    values = (work, connector, max_extents, max_seconds, listing_interval, cores)
-    given = zip(WRITTEN, values, strict=True)
-    options = {name: str(value) for name, value in given if value is not None}
-    sink_options = _sink_options(receipts, receipts_option or [])
-    use_running_servers(output.note)
-    asked = StreamOptions.read({**options, "run": run}, labels=WRITTEN)
-    runtime = Runtime(asked.settings, notify=output.note)
-    # Spark takes its time to start: a table or connector that is missing is reported before.
-    runtime.require_app()
-    if connector is not None:
-        runtime.connectors.latest(connector)
-        if once:
-            require_running(runtime.ledger, connector)
-    require_ledger_for(master, asked.settings, HERE)  # before it is connected to
-    with session(master, cores) as spark, TemporaryDirectory(prefix="extentflow-") as temporary:
-        require_ledger_for(spark.sparkContext.master, asked.settings)
-        options.setdefault("parallelism", str(spark.sparkContext.defaultParallelism))
-        folder, period = checkpoint or Path(temporary).as_uri(), None if once else every
-        terms = Terms(run, folder, period, options, receipts, sink_options)
-        service = Service(spark, runtime, terms)
+    run, once = f"stream-{uuid4().hex[:12]}", triggers.once
+    options = _source_options(work, triggers, spark) | servers.settings
+    sink_options = reports.sink_options()
+    if not servers.settings:
+        use_running_servers(output.note)
+    asked, runtime = _open(options | {"run": run}, once=once)
+    require_ledger_for(spark.master, asked.settings, HERE)  # before it is connected to
+    with (
+        session(spark.master, spark.cores) as opened,
+        TemporaryDirectory(prefix="extentflow-") as temporary,
+    ):
+        require_ledger_for(opened.sparkContext.master, asked.settings)
+        options.setdefault("parallelism", str(opened.sparkContext.defaultParallelism))
+        folder = spark.checkpoint or Path(temporary).as_uri()
+        period = None if once else triggers.every
+        terms = Terms(run, folder, period, options, reports.receipts, sink_options)
+        service = Service(opened, runtime, terms)
         totals: Counter[str] = Counter()
         output.note(_begin(asked, once=once))
         observed = Metrics(METRICS)
-        report = partial(_report, totals, observed, as_json=as_json)
+        report = partial(_report, totals, observed, as_json=reports.as_json)
         with (
-            serve_metrics(observed.text, metrics) as url,
+            serve_metrics(observed.text, reports.metrics) as url,
             signals_stop(service.stop) as stopped,
         ):
             if url:
@@ -172,13 +211,52 @@ def stream(
         raise typer.Exit(STOPPED)
     for line in undone:
         output.complain(line)
-    for name in runtime.ledger.connectors.names() if once and connector is None else ():
+    if once:
+        _end(asked, runtime, totals, undone=bool(undone))
+
+
+def _source_options(
+    work: WorkOptions, triggers: TriggerOptions, spark: SparkOptions
+) -> dict[str, str]:
+    """Return the options of the data source that were given."""
+    values = (
+        *(work.work, work.connector, triggers.max_extents, triggers.max_seconds),
+        *(work.listing_interval, spark.cores),
+    )
+    given = zip(WRITTEN, values, strict=True)
+    return {name: str(value) for name, value in given if value is not None}
+
+
+def _open(options: dict[str, str], *, once: bool) -> tuple[StreamOptions, Runtime]:
+    """Return checked options and a runtime whose ledger has the connector.
+
+    Spark takes its time to start: a table or connector that is missing is reported before.
+    """
+    from extentflow.jobs.preflight import require_running
+    from extentflow.spark.query_options import StreamOptions
+    from extentflow.wiring import Runtime
+
+    asked = StreamOptions.read(options, labels={**WRITTEN, **OPTIONS})
+    runtime = Runtime(asked.settings, notify=output.note)
+    runtime.require_app()
+    if asked.connector is not None:
+        runtime.connectors.latest(asked.connector)
+        if once:
+            require_running(runtime.ledger, asked.connector)
+    return asked, runtime
+
+
+def _end(asked: StreamOptions, runtime: Runtime, totals: Counter[str], *, undone: bool) -> None:
+    """Report what `--once` left out; end the command with INCOMPLETE where work is not DONE."""
+    from extentflow.jobs.preflight import skip_reason
+
+    for name in runtime.ledger.connectors.names() if asked.connector is None else ():
         # Their objects were not listed, so nothing else would mention them.
         if reason := skip_reason(runtime.ledger, name):
             output.note(reason)
-    if once and not totals["extents"] and not undone:
+    if not totals["extents"] and not undone:
         output.note("nothing was waiting" + ("" if asked.listing else UNANNOUNCED))
-    if once and (undone or totals["failed"]):
+    if undone or totals["failed"]:
         raise typer.Exit(INCOMPLETE)
 
 
@@ -188,17 +266,6 @@ def _begin(options: StreamOptions, *, once: bool) -> str:
         return f"draining {options.settings.extents_queue_url}, {until}"
     whose = f"connector {options.connector}" if options.connector else "every connector"
     return f"listing {whose}: objects without a job, and open jobs, {until}"
-
-
-def _sink_options(receipts: str, words: list[str]) -> dict[str, str]:
-    pairs = dict(word.partition("=")[::2] for word in words)
-    if "" in pairs or not all("=" in word for word in words):
-        raise Misconfigured("--receipts-option is written as name=value")
-    if pairs and receipts == NOWHERE:
-        raise Misconfigured("--receipts-option goes with --receipts FORMAT, such as parquet")
-    if receipts in FILES and "path" not in pairs:
-        raise Misconfigured(f"--receipts {receipts} needs --receipts-option path=FOLDER")
-    return pairs
 
 
 def _report(

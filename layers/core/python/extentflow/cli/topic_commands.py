@@ -1,13 +1,14 @@
 """`extentflow tail` and `extentflow count`: rows of topics, whatever a record holds."""
 
 from base64 import b64encode
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
+from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import INCOMPLETE, AsJson
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ Name = Annotated[str, Argument(metavar="TOPIC", help="The topic.")]
 Columns = Annotated[
     list[str] | None, Option("--column", help="Only this column of the rows; repeatable.")
 ]
-Last = Annotated[int, Option("--limit", "-n", min=1, help="At most so many rows.")]
 Decrypt = Annotated[
     str | None,
     Option(
@@ -27,45 +27,62 @@ Decrypt = Annotated[
         help="Decrypt columns: where the secret with the master keys is, or aws-kms.",
     ),
 ]
-Follow = Annotated[bool, Option("--follow", "-f", help="Then show rows as they arrive.")]
-Beginning = Annotated[bool, Option("--from-beginning", help="The first rows, not the last ones.")]
 Keys = Annotated[
     list[str] | None,
     Option("--key", help="Also count different values of this column; repeatable: of all of them."),
 ]
-Verify = Annotated[
-    list[str] | None,
-    Option(
-        "--verify",
-        metavar="ADDRESS",
-        help="Compare with the rows of these objects; repeatable. Exit code 0 only if all are"
-        " there, once. The headers of the topic's records decide whether columns or values of rows"
-        " are compared.",
-    ),
-]
-Connector = Annotated[
-    str | None,
-    Option("--connector", "-c", help="With --verify: the connector that delivered the objects."),
-]
-RunSettings = Annotated[
-    list[str] | None,
-    Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="With --verify: a key of connectors that the run had, such as select; repeatable."
-        " Those of columnar values are not needed.",
-    ),
-]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOptions:
+    """Which rows of a topic `tail` shows."""
+
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="At most so many rows.")] = 10
+    follow: Annotated[bool, Option("--follow", "-f", help="Then show rows as they arrive.")] = False
+    from_beginning: Annotated[
+        bool, Option("--from-beginning", help="The first rows, not the last ones.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOptions:
+    """The objects that `count` compares a topic with, and what delivered them."""
+
+    verify: Annotated[
+        list[str] | None,
+        Option(
+            "--verify",
+            metavar="ADDRESS",
+            help="Compare with the rows of these objects; repeatable. Exit code 0 only if all are"
+            " there, once. The headers of the topic's records decide whether columns or values of"
+            " rows are compared.",
+        ),
+    ] = None
+    connector: Annotated[
+        str | None,
+        Option(
+            "--connector", "-c", help="With --verify: the connector that delivered the objects."
+        ),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="With --verify: a key of connectors that the run had, such as select; repeatable."
+            " Those of columnar values are not needed.",
+        ),
+    ] = None
+
+
+@expand_options
 def tail(
     topic: Name,
     *,
     columns: Columns = None,
     decrypt: Decrypt = None,
-    limit: Last = 10,
-    follow: Follow = False,
-    from_beginning: Beginning = False,
+    shown: RowOptions,
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show the last rows of a topic, one line each, those of columnar values as JSON.
@@ -75,13 +92,13 @@ def tail(
     from extentflow.cli.opening import open_runtime
     from extentflow.errors import Misconfigured
 
-    if follow and from_beginning:
+    if shown.follow and shown.from_beginning:
         raise Misconfigured("--follow, --from-beginning: rows cannot be both; leave one out")
-    topics = _topics(open_runtime(creates=False), decrypt)
-    if from_beginning:
-        found = topics.head(topic, rows=limit, columns=columns)
+    topics = _topics(open_runtime(servers, creates=False), decrypt)
+    if shown.from_beginning:
+        found = topics.head(topic, rows=shown.limit, columns=columns)
     else:
-        found = topics.tail(topic, rows=limit, columns=columns, follow=follow)
+        found = topics.tail(topic, rows=shown.limit, columns=columns, follow=shown.follow)
     for row in found:
         output.say(output.json_text(_row_json(row)) if as_json else _text(row.value))
 
@@ -107,14 +124,14 @@ def _row_json(row: "ShownRow") -> dict[str, object]:
     return asdict(row) | {"value": value}
 
 
+@expand_options
 def count(
     topic: Name,
     *,
     keys: Keys = None,
     decrypt: Decrypt = None,
-    verify: Verify = None,
-    connector: Connector = None,
-    settings: RunSettings = None,
+    against: VerifyOptions,
+    servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
     """Count the rows of a topic; compare them with those of objects (--verify)."""
@@ -123,23 +140,23 @@ def count(
     from extentflow.errors import Misconfigured
     from extentflow.services.addressed import expect_connector, make_connector, parse_settings
 
-    runtime = open_runtime(creates=False)
+    runtime = open_runtime(servers, creates=False)
     topics = _topics(runtime, decrypt)
-    if not verify:
-        if connector or settings:
+    if not against.verify:
+        if against.connector or against.settings:
             raise Misconfigured("--connector, --set: only with --verify")
         counted = topics.count(topic, keys=keys or ())
         output.show(asdict(counted), *_count_lines(counted), as_json=as_json)
         return
     if keys:
         raise Misconfigured("--key: not together with --verify, which compares whole rows")
-    if connector is not None:
-        if settings:
+    if against.connector is not None:
+        if against.settings:
             raise Misconfigured("--set: not together with --connector, which has all settings")
-        config, revision = runtime.connectors.latest(connector)
-        addresses = tuple(verify)
+        config, revision = runtime.connectors.latest(against.connector)
+        addresses = tuple(against.verify)
     else:
-        made = make_connector(verify, topic, parse_settings(settings or ()))
+        made = make_connector(against.verify, topic, parse_settings(against.settings or ()))
         config, revision = expect_connector(runtime, made)
         addresses = made.addresses
     counting = RunProgress(output.err).counting

@@ -44,6 +44,8 @@ FOREIGN_VARIABLES = ("EXTENTFLOW_IVY_SETTINGS", CONFIG_VARIABLE)
 SETTINGS_FILES = ("extentflow.yaml", "extentflow.properties")
 FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 
+# Settings that options of commands replace.
+OPTIONS = {"bootstrap.servers": "--bootstrap-servers", "ledger.url": "--ledger"}
 OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 
@@ -62,8 +64,8 @@ class WorkerSettings:
 
     bootstrap_servers: str = key(
         SERVERS,
-        "the Kafka brokers to ask first, as EXTENTFLOW_BOOTSTRAP_SERVERS or `extentflow run"
-        " --bootstrap-servers`. host:port, separated by commas.",
+        "the Kafka brokers to ask first, as EXTENTFLOW_BOOTSTRAP_SERVERS or --bootstrap-servers."
+        " host:port, separated by commas.",
         required=True,
         section="Clusters and ledger",
     )
@@ -172,7 +174,7 @@ class WorkerSettings:
     )
     spark_entry_point: str | None = key(
         matching(r"s3://[^/\s]+/\S+\.py", "write s3://bucket/key.py"),
-        "Where `jobs/spark_ingest.py` is in S3.",
+        "Where `jobs/spark_deliver.py` is in S3.",
     )
     spark_archive: str | None = key(
         matching(r"s3://[^/\s]+/\S+\.(tgz|tar\.gz)", "write s3://bucket/key.tgz; Spark unpacks it"),
@@ -231,32 +233,36 @@ def load(
     *,
     read_text: Callable[[str], str | None],
     given: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> WorkerSettings:
     """Return the settings that the environment and a file give together; the environment wins.
 
     `read_text` returns a file's text, None where there is no such file. A variable that is set to
-    nothing counts as not set. `given` are settings of a command's options, over all others. Without
-    a ledger, the settings name the user's own. Raises Misconfigured with every problem at once.
+    nothing counts as not set. `given` are settings of `OPTIONS`, over all others; `labels` are the
+    names of these in messages. Without a ledger, the settings name the user's own. Raises
+    Misconfigured with every problem at once.
     """
     problems: list[str] = []
     config = _from_file(environ, read_text, problems)
     known = {variable(name): name for name in TABLE.names()}
     refused = [f.prefix + name for f in TABLE.families for name in f.refused]
     names = {variable(name): name for name in refused} | known
-    labels: dict[str, str] = {}
+    spelled: dict[str, str] = {}
     for found in sorted(environ):
         if _is_foreign(found) or not found.startswith(PREFIX) or not environ[found]:
             continue
         if found in names:
             config[names[found]] = environ[found]
-            labels[names[found]] = found
+            spelled[names[found]] = found
         else:
             problems.append(f"{plain(found)}: no such setting; {nearest(found, known)}")
     for name, text in (given or {}).items():
+        for other in OF_DYNAMODB if name == "ledger.url" else ():
+            config.pop(other, None)
         config[name] = text
-        labels[name] = f"--{name.replace('.', '-')}"
+        spelled[name] = (labels or OPTIONS)[name]
     try:
-        settings = with_ledger(WorkerSettings.from_map(config, labels=labels), environ)
+        settings = with_ledger(WorkerSettings.from_map(config, labels=spelled), environ)
     except Misconfigured as exc:
         raise Misconfigured([*problems, *exc.problems]) from None
     if problems:

@@ -16,7 +16,7 @@ from extentflow.errors import Misconfigured
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of `jobs/spark_ingest.py` to start; `number` counts those for a job or a command."""
+    """A run of `jobs/spark_deliver.py` to start; `number` counts those for a job or a command."""
 
     subject: str
     number: int

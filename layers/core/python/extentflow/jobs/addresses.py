@@ -10,8 +10,8 @@ s3a://, as Hadoop calls it, means the same as s3://.
 
 What exists under exactly that name wins: a key or a prefix may hold `*`, `?` or `[`.
 
-Below a prefix, and where a glob does not spell them out, names that begin with `_` or `.` are left
-out, as Hadoop, Hive and Spark do: _SUCCESS markers, checksums, what a job has not finished writing.
+Names that begin with `_` or `.` are left out below a prefix, and where a glob does not spell them
+out. Hadoop, Hive and Spark give such names to _SUCCESS markers, checksums and unfinished files.
 """
 
 import logging

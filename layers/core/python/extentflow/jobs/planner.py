@@ -123,8 +123,8 @@ class Planner:
         it. It is the time of the ledger when that delivery began: a generation since then under
         this revision belongs to it and is returned, so that an interrupted `--again` continues.
 
-        `failed` also delivers an object whose job is FAILED, or CANCELLED by `stop`: what that has
-        left under its own settings, or all of the object as the next generation under others.
+        `failed` also delivers an object whose job is FAILED, or CANCELLED by `stop`. Under the same
+        settings that job continues; under others the next generation delivers all of the object.
 
         Raises:
             Conflict: the job exists and belongs to another Kafka cluster.
@@ -500,9 +500,8 @@ def _check_cut(job: Job, cut_version: int) -> None:
     if job.plan.count and job.plan.cut_version != cut_version:
         raise Misconfigured(
             f"{job.version.uri}: job {job.id} was cut by version {job.plan.cut_version} of format "
-            f"{job.format}, and this process has version {cut_version}; finish the job with the "
-            "release that began it, or deliver the object from its start with "
-            "`extentflow run --again`"
+            f"{job.format}, here is version {cut_version}; finish the job with the "
+            "release that began it, or deliver the object with `extentflow run --again`"
         )
 
 

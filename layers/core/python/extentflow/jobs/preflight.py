@@ -97,8 +97,8 @@ def records_refused(config: ConnectorConfig, topic: TopicFacts) -> str | None:
     if topic.compacted and config.columnar:
         return (
             f"topic {topic.name} is compacted, so that it takes only records with keys, and a"
-            " columnar value holds the rows of many keys; set cleanup.policy=delete on the topic,"
-            " or name another topic"
+            " columnar value holds rows of many keys; set cleanup.policy=delete on the topic,"
+            " or name another"
         )
     if topic.compacted and not config.keyed:
         return (

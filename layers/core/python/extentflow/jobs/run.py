@@ -175,7 +175,7 @@ class JobRunner:
     undeliverable_reason: Callable[[Job], str] = lambda _job: ""
     step: Step = lambda _what, _done: None
 
-    def ingest(
+    def deliver(
         self,
         requests: Iterator[JobRequest],
         *,
@@ -188,10 +188,10 @@ class JobRunner:
         `earlier` are open jobs of versions that were replaced or deleted since; they are run, too,
         and end SUPERSEDED or FAILED where their version is gone.
 
-        An object that cannot be cut is a FAILED job of the report; one whose open job pins a
-        revision that cannot be used here is an error, and the others run. Once the connector is
-        paused or stopped, or the run is stopped, nothing more is registered. `again` and `failed`:
-        see `Planner.register`.
+        An object that cannot be cut is a FAILED job of the report. An object whose open job pins a
+        revision that cannot be used here is an error; the others run. Once the connector is paused
+        or stopped, or the run is stopped, nothing more is registered. `again` and `failed`: see
+        `Planner.register`.
         """
         jobs: list[Job] = []
         left: list[str] = []

@@ -19,6 +19,7 @@ from extentflow.services.jobs import Jobs
 from extentflow.services.plans import Plans
 from extentflow.services.runs import EngineChoice, Listener, RunControl, Runs
 from extentflow.wiring import Runtime, open_engine
+from extentflow.wiring.extents import INLINE
 
 OnReceipt = Callable[[Receipt], object]
 
@@ -69,7 +70,7 @@ class Extentflow:
         self,
         *addresses: str,
         connector: str,
-        engine: str = "inline",
+        engine: str = INLINE,
         cores: int | None = None,
         again: bool = False,
         failed: bool = False,
@@ -93,7 +94,7 @@ class Extentflow:
         self,
         *addresses: str,
         connector: str,
-        engine: str = "inline",
+        engine: str = INLINE,
         cores: int | None = None,
         again: bool = False,
     ) -> Generator[Receipt, None, RunReport]:
@@ -128,7 +129,7 @@ class Extentflow:
         self,
         job: str,
         *,
-        engine: str = "inline",
+        engine: str = INLINE,
         extent: int | None = None,
         accept_duplicates: bool = False,
     ) -> RunReport:
@@ -163,7 +164,7 @@ class _Stop:
 def deliver(
     *addresses: str,
     connector: str,
-    engine: str = "inline",
+    engine: str = INLINE,
     settings: Mapping[str, str] | None = None,
     on_receipt: OnReceipt | None = None,
 ) -> RunReport:

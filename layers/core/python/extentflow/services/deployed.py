@@ -189,7 +189,7 @@ class DeployedStage:
             check = output.removesuffix("Url")
             fact = f"{waiting} messages waiting, {taken} in work"
             if output.endswith("DlqUrl") and waiting:
-                remedy = "`extentflow replay --dlq --dry-run` shows the reasons"
+                remedy = "`extentflow redrive --dry-run` shows the reasons"
                 yield Finding(check, "problem", fact, remedy)
             else:
                 yield Finding(check, "ok", fact)

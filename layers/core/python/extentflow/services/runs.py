@@ -66,6 +66,7 @@ from extentflow.services.failures import (
 from extentflow.services.plans import CheckedTopics, FailedPlans, ObjectPlan, Plans
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import (
+    INLINE,
     check_first_records,
     check_stated_columns,
     require_engine,
@@ -99,7 +100,7 @@ Counting = Callable[[str], AbstractContextManager[Callable[[int], object]]]
 class EngineChoice:
     """The engine, its cores (None: all), and Spark's master (None: local)."""
 
-    name: str = "spark"
+    name: str = INLINE
     cores: int | None = None
     master: str | None = None
 
@@ -113,7 +114,7 @@ class EngineChoice:
         return run_service(self.name) is not None
 
 
-ON_SPARK = EngineChoice()
+INLINE_HERE = EngineChoice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ class Runs:
         connector: str,
         addresses: Sequence[str] = (),
         *,
-        engine: EngineChoice = ON_SPARK,
+        engine: EngineChoice = INLINE_HERE,
         again: bool = False,
         failed: bool = False,
         revision: int | None = None,
@@ -301,7 +302,7 @@ class Runs:
             )
             if again and engine.remote:
                 requests = self._finished_first(requests)
-            result = driver.ingest(requests, again=since, failed=failed, earlier=found.earlier)
+            result = driver.deliver(requests, again=since, failed=failed, earlier=found.earlier)
         if again and not (result.stopped or result.left_out or result.broken):
             AGAIN.clear(runtime.ledger.notes, delivery)
         return self._completed(result, found, config, revision, made=made)
@@ -341,7 +342,7 @@ class Runs:
         self,
         job_id: str,
         *,
-        engine: EngineChoice = ON_SPARK,
+        engine: EngineChoice = INLINE_HERE,
         extent: int | None = None,
         accept_duplicates: bool = False,
     ) -> RunReport:
@@ -387,7 +388,7 @@ class Runs:
             )
 
     def replay_all(
-        self, connector: str, *, engine: EngineChoice = ON_SPARK, accept_duplicates: bool = False
+        self, connector: str, *, engine: EngineChoice = INLINE_HERE, accept_duplicates: bool = False
     ) -> RunReport:
         """Replay all FAILED and CANCELLED jobs of a connector, and replays that were interrupted.
 
@@ -410,7 +411,7 @@ class Runs:
         with self._driving(engine, least, None) as driver:
             return driver.replay_all(jobs, refused=refused, accept_duplicates=accept_duplicates)
 
-    def resume(self, job_id: str, *, engine: EngineChoice = ON_SPARK) -> RunReport:
+    def resume(self, job_id: str, *, engine: EngineChoice = INLINE_HERE) -> RunReport:
         """Deliver what a job has left, failed extents excluded; a final job is only reported."""
         job = known_job(self.runtime.ledger, job_id)
         with self._driving_job(job, engine) as driver:

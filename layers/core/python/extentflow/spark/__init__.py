@@ -40,7 +40,7 @@ def register(spark: SparkSession) -> None:
             raise
         raise Misconfigured(
             f"Spark {spark.version} has no data sources in Python, which came with 4.0; deliver "
-            "with `extentflow run` or jobs/spark_ingest.py"
+            "with `extentflow run` or jobs/spark_deliver.py"
         ) from exc
     with suppress(PySparkAttributeError):  # Spark Connect has none, and ships files by itself
         _share_with_streams(spark.sparkContext)

@@ -154,12 +154,16 @@ def _read(
     given = {name.lower(): text for name, text in options.items()}  # names come in any case
     one, several = (given.pop(name, "") for name in PATHS)
     names, worker = table.names(), worker_settings.TABLE
-    usual = {name: f"option {name}" for name in names}
+    written = (*names, *worker_settings.OPTIONS)
+    labels = {name: f"option {name}" for name in written} | {**(labels or {})}
     ours = {name: given.pop(name) for name in [*given] if name in names}
-    reading = table.read(ours, labels={**usual, **(labels or {})})
+    reading = table.read(ours, labels=labels)
     problems = list(reading.problems)
-    variables = dict(environ)
+    variables, chosen = dict(environ), {}
     for name, text in given.items():
+        if name in worker_settings.OPTIONS:
+            chosen[name] = text
+            continue
         # A family's own reader says which names below its prefix it takes.
         if name in worker.names() or any(name.startswith(each.prefix) for each in worker.families):
             variables[worker_settings.variable(name)] = text
@@ -173,7 +177,9 @@ def _read(
     except ValueError:
         problems.append(f"option paths={several}: give addresses to `load`")
     try:
-        settings = worker_settings.load(variables, read_text=read_if_present)
+        settings = worker_settings.load(
+            variables, read_text=read_if_present, given=chosen, labels=labels
+        )
     except Misconfigured as exc:
         problems += exc.problems
     if problems or settings is None:

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from uuid import uuid4
 
 import pyarrow as pa
@@ -376,9 +375,9 @@ def open_worker(settings: dict[str, str], owner: str) -> ExtentWorker:
     return ExtentWorker(runtime, runtime.slots(owner))
 
 
-def usual_engine(master: str | None = None) -> str:
-    """Return the engine of commands that name none: inline only where PySpark is not installed."""
-    return INLINE if master is None and find_spec("pyspark") is None else "spark"
+def chosen_engine(name: str | None, master: str | None = None) -> str:
+    """Return the engine called `name`; without a name `inline`, and `spark` for its master."""
+    return name or (INLINE if master is None else "spark")
 
 
 def require_engine(name: str, master: str | None = None) -> None:
@@ -394,7 +393,7 @@ def require_engine(name: str, master: str | None = None) -> None:
 
 def open_engine(
     runtime: Runtime,
-    name: str = "spark",
+    name: str = INLINE,
     *,
     cores: int | None = None,
     master: str | None = None,

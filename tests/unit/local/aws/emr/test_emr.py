@@ -73,7 +73,7 @@ class Scene:
         return Application(
             id=self.server.id,
             job_role_arn=JOB_ROLE,
-            entry_point="s3://code/spark_ingest.py",
+            entry_point="s3://code/spark_deliver.py",
             archive="s3://code/spark.tgz",
             region="eu-central-1",
             environment={"EXTENTFLOW_APP_ID": "extentflow"},
@@ -132,7 +132,7 @@ def test_a_run_starts_with_program_arguments_and_spark_properties(here: Scene) -
     run = here.begun()
 
     (order,) = here.runs.orders
-    assert (order.run, order.entry_point) == (run, "s3://code/spark_ingest.py")
+    assert (order.run, order.entry_point) == (run, "s3://code/spark_deliver.py")
     assert order.arguments == RUN.arguments
     assert order.properties == emr.properties(here.application)
 
@@ -423,7 +423,7 @@ def test_moto_takes_the_same_request() -> None:
         application = Application(
             id=made["applicationId"],
             job_role_arn="arn:aws:iam::123456789012:role/spark",  # moto's own account
-            entry_point="s3://code/spark_ingest.py",
+            entry_point="s3://code/spark_deliver.py",
             archive="s3://code/spark.tgz",
         )
 

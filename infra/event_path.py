@@ -3,8 +3,8 @@
 store ──HTTP──> receiver ──> arrivals ──ten──> planner ──> extents ──one──> worker ──> Kafka
 bucket ──────────────────────┘             │                 ^
 every 5 minutes ──> reconciler ────────────┼─────────────────┘
-^                  v
-└─ a run ended ─ Spark, where a stage has it
+                        ^                  v
+                        └─ a run ended ─ Spark, where a stage has it
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ WORKER = Size(memory_mib=1769, timeout_seconds=170)  # one vCPU; messages are hi
 RECONCILER = Size(memory_mib=1024, timeout_seconds=170)
 
 
-class Ingest(Construct):
+class EventPath(Construct):
     """Receiver (where a stage has one), planner, worker, reconciler."""
 
     def __init__(
