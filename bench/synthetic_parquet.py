@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.thrift import FIXED_BYTES, Fixed, Kind, Struct, Writer, decode
-from bench.thrift import Sequence as List
+from extentflow.formats.parquet.compact_protocol import I64, LIST, STRUCT
+from extentflow.formats.parquet.thrift_tree import Elements, Struct, read_struct, write_struct
 
 GROUP_BYTES = 128 << 20
 COLUMNS = 16
@@ -30,6 +30,8 @@ PAGE_ROWS = 4096
 _MAGIC = b"PAR1"
 _LENGTH_BYTES = 4
 _MOST_BYTES = 1 << 47  # what an offset in the footer has room for
+# A number from here on has so many bytes in Thrift's compact protocol.
+_PLACEHOLDER, _PLACEHOLDER_BYTES = 1 << 47, 7
 _SPREAD = 2_654_435_761
 
 # Fields by https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
@@ -48,7 +50,7 @@ class ParquetRows:
 
     The footer limits the size of an object, because readers parse it as a whole: about 100 bytes
     for each column of each row group. 1 TB in row groups of 128 MiB and 16 columns has one of 11
-    MB; extentflow reads footers of up to 256 MiB, which is about 20 TB in such row groups.
+    MB. extentflow reads footers of up to 256 MiB, which is about 20 TB in such row groups.
 
     Raises:
         ValueError: offsets of 2^47 bytes and more.
@@ -118,47 +120,52 @@ class ParquetRows:
         return page[: -len(numbers)] + numbers
 
     def _footer(self, written: Struct) -> tuple["_Part", ...]:
-        head, tail = Writer(), Writer()
-        rows = {_FILE_ROWS: (Kind.I64, self.rows)}
-        head.fields({n: of for n, of in written.items() if n < _FILE_ROWS} | rows)
-        head.header(_FILE_GROUPS, Kind.LIST, last=_FILE_ROWS)
-        head.sequence_header(Kind.STRUCT, self.groups)
-        tail.fields({n: of for n, of in written.items() if n > _FILE_GROUPS}, last=_FILE_GROUPS)
-        tail.data.append(0)
-        (group,) = written[_FILE_GROUPS][1].elements
-        entries = _Entries(self._group(group), self.group_bytes)
+        (group,) = written.structs(_FILE_GROUPS)
+        fields = written.fields | {
+            _FILE_ROWS: (I64, self.rows),
+            _FILE_GROUPS: (LIST, Elements(STRUCT, [b""] * self.groups)),
+        }
+        before = {number: of for number, of in fields.items() if number <= _FILE_GROUPS}
+        head = write_struct(Struct(before))[:-1]  # without the stop
+        tail = write_struct(Struct(fields))[len(head) :]
+        entries = _Entries(*self._group(group), self.group_bytes)
         size = self.groups * entries.length
-        return _constant(head.data), _Part(size, entries.read), _constant(tail.data)
+        return _constant(head), _Part(size, entries.read), _constant(tail)
 
-    def _group(self, written: Struct) -> Writer:
-        """Return the first row group's entry: the written one, for `pages` pages."""
-        chunks = written[_GROUP_CHUNKS][1].elements
+    def _group(self, written: Struct) -> tuple[bytes, list[int]]:
+        """Return the first row group's entry, for `pages` pages, and the offsets in it.
+
+        The offsets are numbers from _PLACEHOLDER on, in their order.
+        """
+        offsets = [len(_MAGIC), *(len(_MAGIC) + start for start in self._starts)]
+        columns = [
+            self._column(chunk.get(_CHUNK_COLUMN), _PLACEHOLDER + ordinal)
+            for ordinal, chunk in enumerate(written.structs(_GROUP_CHUNKS), 1)
+        ]
         moved = [
-            chunk | {_CHUNK_COLUMN: (Kind.STRUCT, self._column(chunk[_CHUNK_COLUMN][1], start))}
-            for chunk, start in zip(chunks, self._starts, strict=True)
+            Struct(chunk.fields | {_CHUNK_COLUMN: (STRUCT, column)})
+            for chunk, column in zip(written.structs(_GROUP_CHUNKS), columns, strict=True)
         ]
-        entry = Writer()
         group = self._repeated(written, _GROUP_SIZE, _GROUP_ROWS, _GROUP_PACKED)
-        group[_GROUP_CHUNKS] = (Kind.LIST, List(Kind.STRUCT, moved))
-        group[_GROUP_AT] = (Kind.I64, Fixed(len(_MAGIC)))
-        group.pop(_GROUP_ORDINAL, None)  # 16 bits, and the same in every entry
-        entry.struct(group)
-        return entry
+        group.set(_GROUP_CHUNKS, LIST, Elements(STRUCT, moved))
+        group.set(_GROUP_AT, I64, _PLACEHOLDER)
+        group.drop(_GROUP_ORDINAL)  # 16 bits, and the same in every entry
+        return write_struct(group), offsets
 
-    def _column(self, written: Struct, start: int) -> Struct:
+    def _column(self, written: Struct, offset: int) -> Struct:
         column = self._repeated(written, _COLUMN_ROWS, _COLUMN_SIZE, _COLUMN_PACKED)
-        column[_COLUMN_AT] = (Kind.I64, Fixed(len(_MAGIC) + start))
+        column.set(_COLUMN_AT, I64, offset)
         encodings = [
-            self._repeated(of, _ENCODING_PAGES) for of in written[_COLUMN_ENCODINGS][1].elements
+            self._repeated(of, _ENCODING_PAGES) for of in written.structs(_COLUMN_ENCODINGS)
         ]
-        column[_COLUMN_ENCODINGS] = (Kind.LIST, List(Kind.STRUCT, encodings))
-        column.pop(_COLUMN_HISTOGRAMS, None)
+        column.set(_COLUMN_ENCODINGS, LIST, Elements(STRUCT, encodings))
+        column.drop(_COLUMN_HISTOGRAMS)
         return column
 
     def _repeated(self, written: Struct, *counts: int) -> Struct:
         """Return a copy of a struct with `counts` for all pages."""
-        changed: Struct = {n: (written[n][0], written[n][1] * self._pages) for n in counts}
-        return written | changed
+        changed = {n: (written.fields[n][0], written.get(n) * self._pages) for n in counts}
+        return Struct(written.fields | changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +176,8 @@ class _Part:
     read: Callable[[int, int], bytes]
 
 
-def _constant(data: bytes | bytearray) -> _Part:
-    held = bytes(data)
-    return _Part(len(held), lambda start, end: held[start:end])
+def _constant(data: bytes) -> _Part:
+    return _Part(len(data), lambda start, end: data[start:end])
 
 
 def _read(parts: Sequence[_Part], start: int, end: int) -> Iterator[bytes]:
@@ -187,11 +193,12 @@ def _read(parts: Sequence[_Part], start: int, end: int) -> Iterator[bytes]:
 class _Entries:
     """The row groups' entries in the footer: the first one with offsets `group_bytes` apart."""
 
-    def __init__(self, first: Writer, group_bytes: int) -> None:
-        self.length = len(first.data)
-        self._first = np.frombuffer(bytes(first.data), np.uint8)
-        self._places = np.array([place for place, _ in first.fixed])
-        self._offsets = np.array([offset for _, offset in first.fixed], np.int64)
+    def __init__(self, first: bytes, offsets: Sequence[int], group_bytes: int) -> None:
+        self.length = len(first)
+        self._first = np.frombuffer(first, np.uint8)
+        marks = (_number(_PLACEHOLDER + ordinal) for ordinal in range(len(offsets)))
+        self._places = np.array([first.index(mark) for mark in marks])
+        self._offsets = np.array(offsets, np.int64)
         self._group_bytes = group_bytes
 
     def read(self, start: int, end: int) -> bytes:
@@ -200,11 +207,16 @@ class _Entries:
         entries = np.tile(self._first, (last - first, 1))
         groups = np.arange(first, last, dtype=np.int64)[:, np.newaxis]
         zigzag = (groups * self._group_bytes + self._offsets) << 1
-        for byte in range(FIXED_BYTES):
-            more = 0x80 if byte < FIXED_BYTES - 1 else 0
+        for byte in range(_PLACEHOLDER_BYTES):
+            more = 0x80 if byte < _PLACEHOLDER_BYTES - 1 else 0
             entries[:, self._places + byte] = zigzag >> 7 * byte & 0x7F | more
         from_ = first * self.length
         return entries.reshape(-1)[start - from_ : end - from_].tobytes()
+
+
+def _number(value: int) -> bytes:
+    """Return how a number is written: a struct without its field's header and its stop."""
+    return write_struct(Struct({1: (I64, value)}))[1:-1]
 
 
 @cache
@@ -230,7 +242,7 @@ def _written(columns: int, rows: int) -> tuple[tuple[bytes, ...], Struct]:
     ]
     frame = len(_MAGIC) + _LENGTH_BYTES
     length = int.from_bytes(data[-frame : -len(_MAGIC)], "little")
-    return tuple(pages), decode(data[-frame - length : -frame])
+    return tuple(pages), read_struct(data[-frame - length : -frame])[0]
 
 
 def _table(columns: int, rows: int) -> pa.Table:

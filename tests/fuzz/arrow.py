@@ -13,7 +13,7 @@ from tests.fuzz.targets import Target
 from tests.laws import arrow_cases
 
 from extentflow.formats import Format, FormatOptions
-from extentflow.formats.arrow_format import ArrowIpc
+from extentflow.formats.arrow.arrow_format import ArrowIpc
 
 _SEEDS = 300
 _COMPRESSIONS = (None, None, None, "lz4", "zstd")

@@ -21,11 +21,12 @@ from tests.support.registry import decoded, without_logical_types
 
 from extentflow.arrays.interleave import join_rows
 from extentflow.config.registry import AvroOptions
-from extentflow.converters.avro_encoding import EVERY_ROW, record_writer
-from extentflow.converters.avro_encoding import Target as Limits
+from extentflow.converters.avro_encoding import record_writer
+from extentflow.converters.avro_scalars import Target as Limits
 from extentflow.converters.avro_schema import parse_schema, record_schema
 from extentflow.converters.confluent_registry import ConfluentRegistry
 from extentflow.converters.names import Names
+from extentflow.converters.row_writers import EVERY_ROW
 
 _NAMES = Names(scrub=True)
 _LIMITS = Limits(_NAMES, 1 << 30)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from tests.laws.laws import FormatCase, Sample
 from tests.laws.parquet_cases import wide_table
 
-from extentflow.formats.arrow_format import ArrowIpc
+from extentflow.formats.arrow.arrow_format import ArrowIpc
 
 
 def written(table: pa.Table, rows: int, *, stream: bool = False, **options: Any) -> bytes:  # noqa: ANN401

@@ -11,7 +11,8 @@ from tests.laws.parquet_cases import wide_table, written
 from extentflow.errors import StoreUnavailable
 from extentflow.formats import FormatOptions
 from extentflow.formats.parquet.footer import Footers
-from extentflow.formats.parquet.parquet_format import PAGE_REFUSED, Parquet
+from extentflow.formats.parquet.parquet_format import Parquet
+from extentflow.formats.parquet.row_group_reader import PAGE_REFUSED
 from extentflow.testing.stores import MemorySource
 
 ROWS, GROUP = 2_000, 300

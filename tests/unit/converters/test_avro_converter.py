@@ -22,9 +22,11 @@ from extentflow.arrays.interleave import join_rows
 from extentflow.config.registry import AvroOptions
 from extentflow.converters import Destination
 from extentflow.converters.avro_converter import avro_converter
-from extentflow.converters.avro_encoding import EVERY_ROW, Target, record_writer
+from extentflow.converters.avro_encoding import record_writer
+from extentflow.converters.avro_scalars import Target
 from extentflow.converters.avro_schema import Json, parse_schema, record_schema
 from extentflow.converters.names import Names
+from extentflow.converters.row_writers import EVERY_ROW
 from extentflow.errors import CorruptRecord, IncompatibleSchema, UnsupportedType
 
 NAMES = Names(scrub=True)

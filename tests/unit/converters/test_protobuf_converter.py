@@ -25,8 +25,9 @@ from extentflow.arrays.interleave import join_rows
 from extentflow.config.registry import ProtobufOptions
 from extentflow.converters import Converter, Destination, open_converter
 from extentflow.converters.protobuf_converter import message_file, protobuf_converter
-from extentflow.converters.protobuf_encoding import EVERY_ROW, MOST_MESSAGES
+from extentflow.converters.protobuf_encoding import MOST_MESSAGES
 from extentflow.converters.protobuf_numbers import History, UnreadableSchemaError
+from extentflow.converters.row_writers import EVERY_ROW
 from extentflow.errors import CorruptRecord, IncompatibleSchema, UnsupportedType
 
 OPTIONS = ProtobufOptions(record_name="com.acme.Order")

@@ -9,7 +9,8 @@ from tests.laws.laws import decoded, extent_of
 from extentflow.errors import Misconfigured, StoreUnavailable
 from extentflow.formats import FormatOptions
 from extentflow.formats.lines import cut_lines, owned_windows
-from extentflow.formats.text.text_format import LineFormat, open_text
+from extentflow.formats.text.line_format import LineFormat
+from extentflow.formats.text.text_format import open_text
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
 

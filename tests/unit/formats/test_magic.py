@@ -21,8 +21,9 @@ from extentflow.formats import FormatOptions
 from extentflow.formats.csv.csv_format import open_csv
 from extentflow.formats.json.jsonl_format import JsonlOptions, open_jsonl
 from extentflow.formats.magic import TAIL_BYTES, needs_tail, recognise, require_signature
+from extentflow.formats.text.line_format import LineFormat
 from extentflow.formats.text.text_format import TEXT as TEXT_FORMAT
-from extentflow.formats.text.text_format import LineFormat, open_text
+from extentflow.formats.text.text_format import open_text
 from extentflow.model import ObjectVersion
 from extentflow.testing.stores import MemorySource
 

@@ -10,7 +10,7 @@ from tests.fuzz.every import OBJECTS, TARGETS, outcome
 from tests.fuzz.targets import UNBOUNDED
 
 from extentflow.config.specs import FORMATS
-from extentflow.converters import avro_encoding as avro_columns
+from extentflow.converters.row_writers import write_doubles
 from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
 from extentflow.errors import CorruptObject, ExtentflowError
 from extentflow.formats import Chunk, lines
@@ -170,8 +170,9 @@ def test_rows_of_avro_that_are_missing_are_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_values_that_the_encoder_changes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    doubles = avro_columns._doubles
-    monkeypatch.setattr(avro_columns, "_doubles", lambda values: doubles(-values))
+    monkeypatch.setattr(
+        "extentflow.converters.avro_scalars.write_doubles", lambda values: write_doubles(-values)
+    )
 
     assert "values are kept" in first_finding("encoder")
 

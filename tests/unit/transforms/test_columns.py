@@ -16,13 +16,12 @@ from extentflow.errors import Misconfigured, UnsupportedType
 from extentflow.transforms.columns import (
     EXTRACT_FIELD,
     FLATTEN,
-    TIMESTAMP_CONVERTER,
     ExtractFieldOptions,
     FlattenOptions,
     OnColumns,
-    TimestampConverterOptions,
     caster,
 )
+from extentflow.transforms.timestamps import TIMESTAMP_CONVERTER, TimestampConverterOptions
 
 INNER = pa.struct([("x", pa.int32()), ("y", pa.struct([("z", pa.string_view())]))])
 TABLE = pa.table(

@@ -9,13 +9,8 @@ from extentflow.config.table import key
 from extentflow.config.types import CHARACTER
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.lines import LineBlock
-from extentflow.formats.text.text_format import (
-    LineFormat,
-    LineReader,
-    ObjectHead,
-    lines_except,
-    make_chunk,
-)
+from extentflow.formats.text.line_format import LineFormat, LineReader, lines_except, make_chunk
+from extentflow.formats.text.object_head import ObjectHead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "inline": "extentflow.engines.inline:InlineEngine",
     },
     FORMATS: {
-        "arrow": "extentflow.formats.arrow_format:ARROW",
+        "arrow": "extentflow.formats.arrow.arrow_format:ARROW",
         "avro": "extentflow.formats.avro.avro_format:AVRO",
         "bytes": "extentflow.formats.bytes_format:BYTES",
         "csv": "extentflow.formats.csv.csv_format:CSV",
@@ -89,7 +89,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "MaskField": "extentflow.transforms.columns:MASK_FIELD",
         "RegexRouter": "extentflow.transforms.records:REGEX_ROUTER",
         "ReplaceField": "extentflow.transforms.columns:REPLACE_FIELD",
-        "TimestampConverter": "extentflow.transforms.columns:TIMESTAMP_CONVERTER",
+        "TimestampConverter": "extentflow.transforms.timestamps:TIMESTAMP_CONVERTER",
         "ValueToKey": "extentflow.transforms.records:VALUE_TO_KEY",
     },
 }

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from tests.laws.avro_cases import MARKER, PAIR, WIDE, locations, wide_rows, written
 from tests.laws.laws import Decoded, decoded, extent_of
 
+from extentflow.codecs.avro_writer_schema import DEEPEST
 from extentflow.converters.json_encoding import json_converter
 from extentflow.errors import (
     Conflict,
@@ -29,7 +30,7 @@ from extentflow.errors import (
     UnsupportedType,
 )
 from extentflow.formats import FORMATS, FormatOptions, row_factor
-from extentflow.formats.avro.avro_format import CODECS, DEEPEST, Avro
+from extentflow.formats.avro.avro_format import CODECS, Avro
 from extentflow.testing.stores import MemorySource
 
 

@@ -18,7 +18,8 @@ from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions
 from extentflow.formats.compressed.bzip2_blocks import marks_in
 from extentflow.formats.csv.csv_format import open_csv
-from extentflow.formats.text.text_format import LineFormat, open_text
+from extentflow.formats.text.line_format import LineFormat
+from extentflow.formats.text.text_format import open_text
 from extentflow.testing.stores import MemorySource
 
 LINES = [f"line {number} {number * 7919 % 1000}" for number in range(20_000)]

@@ -13,7 +13,8 @@ from tests.laws.laws import decoded, extent_of
 from extentflow.errors import CorruptObject, ExtentflowError
 from extentflow.formats import FormatOptions
 from extentflow.formats.compressed.zstd_frames import FrameSource, FrameTable, has_table
-from extentflow.formats.text.text_format import LineFormat, open_text
+from extentflow.formats.text.line_format import LineFormat
+from extentflow.formats.text.text_format import open_text
 from extentflow.testing.stores import MemorySource
 
 LINES = [f"line {number} {number * 7919 % 100_003}" for number in range(60_000)]

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from tests.laws import laws
 from tests.laws.compression_cases import bgzf
 
+from extentflow.codecs.text_types import inferred_types, read_types
 from extentflow.errors import UnsupportedFormat
 from extentflow.formats import FormatOptions, InspectingFormat
 from extentflow.formats.csv.csv_format import CsvOptions, open_csv
 from extentflow.formats.inference import (
     MOST_SAMPLED_BYTES,
-    inferred_types,
-    read_types,
     sampled_ranges,
 )
 from extentflow.testing.stores import MemorySource

@@ -15,14 +15,15 @@ from tests.laws.laws import decoded, extent_of
 from extentflow.errors import CorruptObject
 from extentflow.formats import FormatOptions
 from extentflow.formats.csv.csv_format import CsvOptions, open_csv
-from extentflow.formats.csv.csv_records import RecordCutter, RecordSyntax, State
+from extentflow.formats.csv.csv_records import RecordCutter
+from extentflow.formats.csv.csv_syntax import RecordSyntax, State
 from extentflow.testing.stores import MemorySource
 
 Records = list[tuple[int, bytes]]
 
 
 def one_by_one(body: bytes, limit: int, escape: int = -1) -> Records:
-    """Return each record with its place, by the table at the top of `csv_records`."""
+    """Return each record with its place, by the table at the top of `csv_syntax`."""
     found: Records = []
     at = 0
     while at < len(body):

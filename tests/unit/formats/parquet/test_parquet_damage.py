@@ -138,7 +138,7 @@ def test_lengths_beyond_those_of_pages_are_damage_and_no_lack_of_memory(
     def asked(*_: object) -> Iterator[pa.RecordBatch]:
         yield from map(_refused, [size])
 
-    monkeypatch.setattr("extentflow.formats.parquet.parquet_format._ColumnReader._iterate", asked)
+    monkeypatch.setattr("extentflow.formats.parquet.row_group_reader.ColumnReader._iterate", asked)
 
     if size == 1 << 30:
         with pytest.raises(pa.ArrowMemoryError):

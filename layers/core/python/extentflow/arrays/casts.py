@@ -23,13 +23,7 @@ from pyarrow import types
 
 from extentflow.arrays.buffers import null_mask
 from extentflow.arrays.encodings import decoded, is_binary, is_text
-from extentflow.arrays.scalars import (
-    DIGITS,
-    SECONDS_PER_DAY,
-    TextForm,
-    complete_text,
-    text_form,
-)
+from extentflow.arrays.scalars import DIGITS, SECONDS_PER_DAY, TextForm, complete_text, text_form
 from extentflow.arrays.texts import misread_rows
 
 ArrayFunction: TypeAlias = Callable[[pa.Array], pa.Array]

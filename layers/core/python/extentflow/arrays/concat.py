@@ -6,7 +6,7 @@ adjacent pieces, and one join copies everything.
 Text that exceeds `limit_bytes` raises OffsetOverflowError before it is created.
 
 The texts of few distinct values are created once and taken per row. Dictionary and run-end-encoded
-arrays have that shape; date and price columns often do: a batch of 65,536 ship dates has 2,500
+arrays have that shape; date and price columns often do. A batch of 65,536 ship dates has 2,500
 distinct days, and taking a text costs a quarter of formatting it.
 """
 

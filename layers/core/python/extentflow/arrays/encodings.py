@@ -28,6 +28,11 @@ _TEXT_TYPES = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 _BINARY_TYPES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
+def plain_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a dictionary, or the type itself."""
+    return data_type.value_type if types.is_dictionary(data_type) else data_type
+
+
 def is_text(data_type: pa.DataType) -> bool:
     """Return whether a type holds UTF-8 text."""
     return data_type in _TEXT_TYPES

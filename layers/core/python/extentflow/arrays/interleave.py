@@ -1,8 +1,8 @@
 """Interleave columns of encoded values into one binary value per row.
 
 A row is the concatenation of its pieces, in order. Neighbouring short pieces are written as whole
-words of eight bytes, in the order of the output, so that each word covers what the previous one
-wrote behind its own bytes:
+words of eight bytes, in the order of the output. So each word covers what the previous one wrote
+behind its own bytes:
 
     row 0       00 00 00 00 07 | 02 | ac 02 | ...       pieces: prefix, branch, number, ...
     words       [00 00 00 00 07 .. .. ..]
@@ -211,6 +211,16 @@ _CONTINUED = np.array(
 def varints(numbers: NDArray[np.int64]) -> list[Piece]:
     """Return signed numbers as zig-zag varints: seven bits per byte, the lowest ones first."""
     return unsigned_varints(((numbers << 1) ^ (numbers >> 63)).view(np.uint64))
+
+
+def varint(bits: int) -> bytes:
+    """Return one number, which is not negative, as a varint."""
+    made = bytearray()
+    while bits >= 1 << _BITS_PER_BYTE:
+        made.append(bits & 0x7F | 0x80)
+        bits >>= _BITS_PER_BYTE
+    made.append(bits)
+    return bytes(made)
 
 
 def unsigned_varints(bits: NDArray[np.uint64]) -> list[Piece]:

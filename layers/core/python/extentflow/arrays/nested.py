@@ -10,12 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
-from extentflow.arrays.buffers import (
-    RowErrors,
-    corrupt_rows,
-    offsets_from_lengths,
-    validity,
-)
+from extentflow.arrays.buffers import RowErrors, corrupt_rows, offsets_from_lengths, validity
 from extentflow.arrays.concat import NULL
 from extentflow.arrays.encodings import checked_text
 

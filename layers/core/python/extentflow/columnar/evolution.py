@@ -2,8 +2,8 @@
 
 All columns are nullable, so that columns may be added and removed. A column's type may change only
 where every value of one type has an exact value of the other, in either direction: readers then use
-the wider one. The log decides: a schema counts only if those before it allow it, so that all of its
-readers find the same ones, also if several wrote at the same time.
+the wider one. The log decides: a schema counts only if those before it allow it. So all readers of
+the log find the same ones, also if several wrote at the same time.
 """
 
 import base64

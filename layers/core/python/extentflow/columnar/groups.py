@@ -51,8 +51,8 @@ def encoded_groups(
     """Return the groups of the columns of a plain schema; without `groups` one of all columns.
 
     Each group encrypts its columns among those of `encryption`. Raises UnsupportedType for a group
-    or an encryption with a column that there is not, for a column of no group, and for one that the
-    encoding cannot hold; and as `encoder`.
+    or an encryption with an unknown column, for a column of no group, and for one that the encoding
+    cannot hold. Also raises as `encoder`.
     """
     require_distinct(schema)
     names = schema.names

@@ -17,12 +17,12 @@ from pyarrow import types
 
 from extentflow.arrays.buffers import RowErrors, corrupt_rows
 from extentflow.arrays.casts import failing_rows
+from extentflow.arrays.valid_batches import valid_batch
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.encryption import ColumnEncryption, encrypted_paths, locked
 from extentflow.columnar.schemas import plain
 from extentflow.config.columnar import PARQUET
 from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedType
-from extentflow.formats.arrow_format import valid_batch
 from extentflow.formats.parquet.column_keys import (
     KeyService,
     KeyUnavailableError,
@@ -323,9 +323,9 @@ def decode(
     `lenient`: of these, those that it has; otherwise one that it lacks is an error. `keys` unwrap
     the keys of encrypted columns; others are read without.
 
-    Raises CorruptRecord where the value is no such batch, or has other rows than its headers state;
-    Misconfigured for a column that it lacks; AccessDenied for encrypted columns without their keys;
-    and as the key service.
+    Raises CorruptRecord where the value is no such batch, or has other rows than its headers state.
+    Raises Misconfigured for a column that it lacks, AccessDenied for encrypted columns without
+    their keys, and as the key service.
     """
     is_parquet = facts.encoding == PARQUET
     wanted = [name for name in facts.encrypted if columns is None or name in columns]

@@ -11,19 +11,20 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
+from extentflow.arrays.spans import Spans
+from extentflow.codecs.avro_columns import decode_values
+from extentflow.codecs.avro_content import DamagedBlock
+from extentflow.codecs.avro_nodes import Record
+from extentflow.codecs.avro_writer_schema import parse_schema
+from extentflow.codecs.json_columns import ColumnReader, MemberColumns, UnfitDocument
+from extentflow.codecs.json_inference import inferred_columns
 from extentflow.columnar import ENCODING, BatchFacts, is_columnar
 from extentflow.columnar.values import decode, no_column
 from extentflow.config.column_lists import Schema
 from extentflow.consumer.row_batches import ConsumedBatch, place
 from extentflow.errors import AccessDenied, CorruptObject, CorruptRecord, Misconfigured
-from extentflow.formats.avro.avro_columns import DamagedBlock, Record
-from extentflow.formats.avro.avro_format import decode_values, parse_schema
-from extentflow.formats.json.json_columns import ColumnReader, MemberColumns
-from extentflow.formats.json.json_inference import inferred_columns
-from extentflow.formats.lines import LineBlock
 from extentflow.formats.parquet.column_keys import KeyService
 from extentflow.kafka.reading import ConsumedRecord
 
@@ -38,7 +39,7 @@ class ValueReader:
 
     `columns`: only these, in this order; None: all. `lenient`: of these, those that a value has.
     `schema` declares the members of JSON values, as `json.schema` does; None: the values of a batch
-    show them, and later batches keep the types as long as these hold their values exactly.
+    show them. Later batches keep the types as long as these hold their values exactly.
     `find_schema` reads schemas of a registry; None: there is none. `keys` decrypt columns of
     columnar values; None: only the others can be read.
     """
@@ -56,9 +57,9 @@ class ValueReader:
         """Yield the rows of consecutive records of one partition, in order.
 
         Records without a value (tombstones) have no rows. Raises CorruptRecord, whose message names
-        topic, partition and offset; AccessDenied, with the same place, for encrypted columns
-        without their keys; and Misconfigured for a column that a value lacks, and for values that
-        need a registry.
+        topic, partition and offset, and AccessDenied, with the same place, for encrypted columns
+        without their keys. Raises Misconfigured for a column that a value lacks, and for values
+        that need a registry.
         """
         for run in self.runs(records):
             kind = self._kind(run[0])
@@ -127,7 +128,7 @@ class ValueReader:
         if number not in self._avro:
             self._avro[number] = parse_schema(text.encode(), f"schema {number} of the registry")
         try:
-            return decode_values(self._avro[number], bodies)
+            return decode_values(self._avro[number], Spans.of(bodies))
         except DamagedBlock as exc:
             raise CorruptRecord(f"not of the Avro schema {number}: {exc}") from exc
 
@@ -138,21 +139,17 @@ class ValueReader:
             # One that no longer fits is replaced; types of other batches stay as they were.
             with suppress(CorruptRecord):
                 return _documents(values, self._inferred)
-        self._inferred = _inferred(values)
+        # The columns that hold all members of the values, exactly.
+        found = inferred_columns(values)
+        self._inferred = MemberColumns.of("json", None, found, ignores=False)
         return _documents(values, self._inferred)
 
 
-def _inferred(values: Sequence[bytes]) -> MemberColumns:
-    """Return the columns that hold all members of JSON values, exactly."""
-    batch = pa.record_batch({"value": pa.array(values, pa.binary())})
-    return MemberColumns.of("json", None, inferred_columns([batch]), ignores=False)
-
-
 def _documents(values: Sequence[bytes], columns: MemberColumns) -> pa.RecordBatch:
-    chunk = ColumnReader(columns).read(_lines(values))
-    if chunk.bad or len(chunk.locations) != len(values):
-        raise CorruptRecord(chunk.bad[0].reason if chunk.bad else "a value is blank")
-    return chunk.batch
+    try:
+        return ColumnReader(columns).read_all(Spans.of(values))
+    except UnfitDocument as exc:
+        raise CorruptRecord(str(exc)) from exc
 
 
 def _facts(record: ConsumedRecord) -> BatchFacts:
@@ -160,13 +157,6 @@ def _facts(record: ConsumedRecord) -> BatchFacts:
     if found is None:
         raise CorruptRecord(f"the header {ENCODING} is null")
     return found
-
-
-def _lines(values: Sequence[bytes]) -> LineBlock:
-    ends = np.cumsum([len(value) + 1 for value in values]).astype(np.int64)
-    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-    data = np.frombuffer(b"\n".join([*values, b""]), np.uint8)
-    return LineBlock(0, data, starts, ends - 1, ends, int(ends[-1]))
 
 
 def _selected(rows: pa.RecordBatch, columns: Sequence[str], *, lenient: bool) -> pa.RecordBatch:

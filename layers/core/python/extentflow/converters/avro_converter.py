@@ -12,9 +12,11 @@ from extentflow.arrays.buffers import MAX_TEXT_BYTES, Columns
 from extentflow.config.registry import AvroOptions, avro_problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
-from extentflow.converters.avro_encoding import EVERY_ROW, Target, record_writer
+from extentflow.converters.avro_encoding import record_writer
+from extentflow.converters.avro_scalars import Target
 from extentflow.converters.avro_schema import parse_schema, record_schema
 from extentflow.converters.names import Names
+from extentflow.converters.row_writers import EVERY_ROW
 from extentflow.converters.schema_registry import AVRO as KIND
 from extentflow.converters.subjects import open_subject, payload_converter
 from extentflow.errors import IncompatibleSchema

@@ -1,8 +1,8 @@
 """Avro schemas: those of Arrow's types, and those that a registry holds.
 
 docs/registry.md has the table of types. Records, fixed types and enums of nested columns are named
-by their path, with _ behind it where another type has that name, so that a name is unique and the
-same in every run.
+by their path, with _ behind it where another type has that name. So a name is unique, and the same
+in every run.
 """
 
 import json
@@ -14,18 +14,16 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import types
 
-from extentflow.arrays.encodings import is_binary, is_text, no_exact_form
+from extentflow.arrays.encodings import is_binary, is_text, no_exact_form, plain_type
 from extentflow.arrays.nested import LISTS
+from extentflow.arrays.numbers import decimal_shape, require_digits
 from extentflow.converters.names import Names
-from extentflow.errors import IncompatibleSchema, UnsupportedType
+from extentflow.errors import IncompatibleSchema
 
 # What JSON can say: a name, a union, or an object with a type.
 Json: TypeAlias = Any
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-UINT64_DIGITS = 20
-# Arrow's decimals have at most so many digits.
-MOST_DIGITS = 76
 UUID_BYTES = 16
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -109,11 +107,6 @@ def _nested(data_type: pa.DataType, path: str, name: str, naming: _Naming) -> Js
     return {"type": "array", "items": entry}
 
 
-def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a dictionary, or the type itself."""
-    return data_type.value_type if types.is_dictionary(data_type) else data_type
-
-
 def _logical(kind: str, logical: str) -> Callable[[pa.DataType], Json]:
     return lambda _: {"type": kind, "logicalType": logical}
 
@@ -121,25 +114,6 @@ def _logical(kind: str, logical: str) -> Callable[[pa.DataType], Json]:
 def _decimal(data_type: pa.DataType) -> Json:
     precision, scale = decimal_shape(data_type)
     return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-
-
-def require_digits(data_type: pa.DataType, path: str) -> None:
-    """Raise UnsupportedType for a decimal with more digits than Arrow's have with scale 0."""
-    if types.is_decimal(data_type) and decimal_shape(data_type)[0] > MOST_DIGITS:
-        raise UnsupportedType(
-            f"column '{path}' has type {data_type}, of more than {MOST_DIGITS} digits without an"
-            " exponent; cast it to a decimal with fewer digits"
-        )
-
-
-def decimal_shape(data_type: pa.DataType) -> tuple[int, int]:
-    """Return precision and scale of a decimal (or of uint64) as Avro has them."""
-    if types.is_uint64(data_type):
-        return UINT64_DIGITS, 0
-    # Avro has no negative scales, and no scale above the precision.
-    if data_type.scale < 0:
-        return data_type.precision - data_type.scale, 0
-    return max(data_type.precision, data_type.scale), data_type.scale
 
 
 _UNITS = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}

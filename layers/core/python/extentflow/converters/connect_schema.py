@@ -12,8 +12,8 @@ from pyarrow import types
 
 from extentflow.arrays.encodings import is_binary, is_text, no_exact_form
 from extentflow.arrays.nested import LISTS
+from extentflow.arrays.numbers import decimal_shape
 from extentflow.arrays.scalars import TextForm, text_form
-from extentflow.converters.avro_schema import decimal_shape
 
 Json: TypeAlias = Any
 

@@ -24,25 +24,20 @@ from extentflow.arrays.buffers import (
     Payloads,
     RowErrors,
     convert_in_halves,
-    corrupt_rows,
     null_mask,
     reinterpreted,
-    validity,
 )
 from extentflow.arrays.encodings import base64
 from extentflow.arrays.interleave import big_endian, join_rows
 from extentflow.arrays.nested import require_values
+from extentflow.arrays.numbers import signed_words
 from extentflow.arrays.scalars import DIGITS, SECONDS_PER_DAY, Forms, TextForm, text_form
 from extentflow.config.envelope import NUMERIC, JsonOptions, json_problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
-from extentflow.converters.avro_encoding import decimal_words
-from extentflow.converters.connect_schema import (
-    connect_form,
-    connect_schema,
-    is_connect_string,
-)
+from extentflow.converters.connect_schema import connect_form, connect_schema, is_connect_string
 from extentflow.converters.json_encoding import Dialect, json_converter, json_rows
+from extentflow.converters.row_writers import EVERY_ROW, reject
 
 MS_DIGITS = DIGITS["ms"]
 MS_PER_DAY = SECONDS_PER_DAY * 10**MS_DIGITS
@@ -105,13 +100,7 @@ def _base64_form(limit_bytes: int) -> Forms:
 
 
 def _unscaled(limit_bytes: int, array: pa.Array) -> pa.StringArray:
-    words = decimal_words(array)
-    sign = (words[0] >> np.uint64(63)).astype(np.bool_)
-    if types.is_uint64(array.type):
-        # Above half of their range, they need a byte more than a word has.
-        words = [np.zeros(len(array), np.uint64), *words]
-        sign = np.zeros(len(array), np.bool_)
-    data = join_rows(big_endian(words, sign), len(array), limit_bytes)
+    data = join_rows(big_endian(*signed_words(array)), len(array), limit_bytes)
     return pc.if_else(pc.is_valid(array), base64(data, limit_bytes), None)
 
 
@@ -134,10 +123,10 @@ def _days(array: pa.Array) -> pa.Array:
     days, rest = np.divmod(_int64s(array), MS_PER_DAY)
     with RowErrors() as errors:
         with errors.collect():
-            _reject(array, rest != 0, "a date64 with a time of day")
+            reject(array, EVERY_ROW, rest != 0, "a date64 with a time of day")
         with errors.collect():
             beyond = (days < INT32.min) | (days > INT32.max)
-            _reject(array, beyond, "a date beyond Connect's Date")
+            reject(array, EVERY_ROW, beyond, "a date beyond Connect's Date")
     return pa.array(days, mask=null_mask(array))
 
 
@@ -148,7 +137,7 @@ def _times(array: pa.Array) -> pa.Array:
     with RowErrors() as errors:
         with errors.collect():
             odd = (ticks < 0) | (ticks >= per_day)
-            _reject(array, odd, f"not a time of day, counted in {unit}")
+            reject(array, EVERY_ROW, odd, f"not a time of day, counted in {unit}")
         with errors.collect():
             made = _milliseconds(array, ticks, "Time")
     return made
@@ -167,11 +156,11 @@ def _milliseconds(array: pa.Array, ticks: NDArray[np.int64], connect_type: str) 
     if digits < MS_DIGITS:
         factor = 10 ** (MS_DIGITS - digits)
         beyond = (ticks > INT64.max // factor) | (ticks < -(INT64.max // factor))
-        _reject(array, beyond, f"an instant beyond Connect's {connect_type}")
+        reject(array, EVERY_ROW, beyond, f"an instant beyond Connect's {connect_type}")
         return pa.array(ticks * factor, mask=null_mask(array))
     ticks, rest = np.divmod(ticks, 10 ** (digits - MS_DIGITS))
     reason = f"a fraction of a millisecond, and Connect's {connect_type} counts milliseconds"
-    _reject(array, rest != 0, reason)
+    reject(array, EVERY_ROW, rest != 0, reason)
     return pa.array(ticks, mask=null_mask(array))
 
 
@@ -181,12 +170,6 @@ def _int64s(array: pa.Array) -> NDArray[np.int64]:
     ticks = pc.fill_null(reinterpreted(array, of_width), 0)
     found: NDArray[np.int64] = ticks.cast(pa.int64()).to_numpy()
     return found
-
-
-def _reject(array: pa.Array, odd: NDArray[np.bool_], reason: str) -> None:
-    odd = odd & validity(array)
-    if odd.any():
-        raise corrupt_rows(np.flatnonzero(odd), reason)
 
 
 _NUMBERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (

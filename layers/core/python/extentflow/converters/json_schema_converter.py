@@ -13,13 +13,12 @@ import pyarrow as pa
 from pyarrow import types
 
 from extentflow.arrays.buffers import MAX_TEXT_BYTES, Columns
-from extentflow.arrays.encodings import is_binary, is_text
+from extentflow.arrays.encodings import is_binary, is_text, plain_type
 from extentflow.arrays.interleave import Blobs, Piece
 from extentflow.arrays.nested import LISTS, require_values
 from extentflow.config.registry import JsonSchemaOptions, problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
-from extentflow.converters.avro_schema import plain_type
 from extentflow.converters.connect_schema import (
     DECIMAL,
     INTEGERS,

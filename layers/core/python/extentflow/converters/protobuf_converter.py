@@ -16,8 +16,9 @@ from extentflow.config.registry import GLUE, ProtobufOptions, problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
 from extentflow.converters.names import Names
-from extentflow.converters.protobuf_encoding import EVERY_ROW, Members, Message, MessageFile
+from extentflow.converters.protobuf_encoding import Message, MessageFile
 from extentflow.converters.protobuf_numbers import History, UnreadableSchemaError
+from extentflow.converters.row_writers import EVERY_ROW, Members
 from extentflow.converters.schema_registry import PROTOBUF as KIND
 from extentflow.converters.subjects import open_subject, payload_converter
 from extentflow.errors import IncompatibleSchema

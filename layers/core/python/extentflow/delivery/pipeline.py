@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from extentflow.arrays.batch_rows import no_rows, take_rows, without_rows
 from extentflow.arrays.buffers import Columns
 from extentflow.background import BackgroundCall
 from extentflow.converters import Converter
@@ -43,14 +44,12 @@ from extentflow.formats import (
     SchemaFormat,
     StoredFormat,
     StoredRows,
-    no_rows,
-    without_rows,
 )
 from extentflow.kafka import Records, RejectedRecord
 from extentflow.kafka.record_headers import HeaderColumns, HeaderLists, Headers
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
-from extentflow.transforms import Chain, Rows, take_rows
+from extentflow.transforms import Chain, Rows
 
 _Headers: TypeAlias = HeaderColumns | HeaderLists | None
 _Attributes: TypeAlias = tuple[_Headers, pa.Int64Array | None, pa.Int32Array | None]

@@ -14,11 +14,11 @@ from typing import cast
 
 import numpy as np
 
+from extentflow.arrays.batch_rows import take_rows
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import CorruptRecord
 from extentflow.formats import Chunk
 from extentflow.model import Extent
-from extentflow.transforms import take_rows
 
 # Each keeps a chunk, which may be large: one of Arrow IPC is a record batch of the object.
 MOST_OPEN, MOST_BYTES = 4, 64 << 20

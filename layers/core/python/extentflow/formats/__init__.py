@@ -8,13 +8,14 @@ first byte. Therefore any partition of `[0, size)` yields every record exactly o
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from extentflow.arrays.batch_rows import no_rows, without_rows
 from extentflow.config.specs import FORMATS, FormatSpec, Ranges
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
@@ -47,11 +48,11 @@ _MOST_ROW_DIGITS = 9
 class BadRecord:
     """One record that could not be decoded.
 
-    `raw` are its bytes in the object (None where it has none of its own, as in a corrupt row
-    group); `location` is its byte offset or row ordinal in the object, as the format's
-    `location_unit` states; `reason` is one readable line. `payload`: `raw` is the value that was
-    to be sent, because the topic rejected the record. `row`: it was decoded, and rejected as a
-    row of columns, so that decoding finds it again at `location`.
+    `raw` are its bytes in the object; None where it has none of its own, as in a corrupt row group.
+    `location` is its byte offset or row ordinal in the object, as the format's `location_unit`
+    states. `reason` is one readable line. `payload`: `raw` is the value that was to be sent,
+    because the topic rejected the record. `row`: it was decoded, and rejected as a row of columns,
+    so that decoding finds it again at `location`.
     """
 
     raw: bytes | None
@@ -75,20 +76,6 @@ class Chunk:
     locations: Sequence[int]
     bad: tuple[BadRecord, ...] = ()
     excluded: int = 0
-
-
-def without_rows(batch: pa.RecordBatch, rows: Collection[int]) -> pa.RecordBatch:
-    """Return the batch without some rows."""
-    if not rows:
-        return batch
-    bounds = [-1, *sorted(rows), batch.num_rows]
-    # Slices, because Arrow's filter kernel does not support every type (string_view).
-    kept = [
-        batch.slice(left + 1, right - left - 1)
-        for left, right in pairwise(bounds)
-        if left + 1 < right
-    ]
-    return pa.concat_batches(kept) if kept else batch.slice(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,16 +295,16 @@ class FormatOptions:
     """What every format is opened with, beside its own options.
 
     `compression`: none, or one of `compression.CODECS` (line formats only). `batch_rows` and
-    `window_bytes` bound memory and are arguments so that tests can use two bytes; `batch_bytes` is
-    the size that Parquet and ORC aim at for the columns of a batch. `validate_text`:
-    an invalid UTF-8 sequence makes a bad record (False where the bytes are passed through).
-    `columns`: those that keys are made from, for formats that extract them (JSON lines). `select`:
-    the columns that are needed, of which a format may decode others, too; empty: all.
-    `charset`: Python's name of the character set (line formats only); None is UTF-8, or what a byte
-    order mark says. `excludes`: whether rows whose columns lie within ranges are all dropped later,
-    so that a format may count them without decoding. `facts` are what it found at planning.
-    `overlap_bytes`: the content of an extent's frames or blocks that belongs to the extent before
-    it; the same for all extents of an object, and no less than the end of a line.
+    `window_bytes` bound memory, and tests set two bytes. `batch_bytes` is the size that Parquet and
+    ORC aim at for the columns of a batch. `validate_text`: an invalid UTF-8 sequence makes a bad
+    record (False where the bytes are passed through). `columns`: those that keys are made from, for
+    formats that extract them (JSON lines). `select`: the columns that are needed, of which a format
+    may decode others, too; empty: all. `charset`: Python's name of the character set (line formats
+    only); None is UTF-8, or what a byte order mark says. `excludes`: whether rows whose columns lie
+    within ranges are all dropped later, so that a format may count them without decoding. `facts`
+    are what it found at planning. `overlap_bytes`: the content of an extent's frames or blocks that
+    belongs to the extent before it. It is the same for all extents of an object, and no less than
+    the end of a line.
     """
 
     compression: str = "none"
@@ -344,32 +331,11 @@ def open_format(name: str, options: FormatOptions, own: object = None) -> Format
     return opened
 
 
-def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch without rows."""
-    return pa.record_batch([_no_values(column.type) for column in schema], schema)
-
-
-def _no_values(kind: pa.DataType) -> pa.Array:
-    # Arrow makes no empty arrays of nested extension types, and of nested run-end encoded ones it
-    # makes `nulls` that are not valid.
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _no_values(kind.storage_type))
-    if pa.types.is_run_end_encoded(kind):
-        ends = pa.nulls(0, kind.run_end_type)
-        return pa.RunEndEncodedArray.from_arrays(ends, _no_values(kind.value_type))
-    if not kind.num_fields:
-        return pa.nulls(0, kind)
-    children = [_no_values(kind.field(at).type) for at in range(kind.num_fields)]
-    # No bitmap, and offsets that begin with the one zero that even empty lists have.
-    buffers = [None, *[pa.py_buffer(bytes(8))] * (kind.num_buffers - 1)]
-    return pa.Array.from_buffers(kind, 0, buffers, children=children)
-
-
 def row_factor(size: int) -> int:
     """Return by how much a location multiplies a block's offset: a power of ten.
 
-    For formats whose extents cannot count the rows before them: a location, which is a position as
-    well, is the byte offset of a block times the factor, plus the row within the block. The factor
-    is 10^9 for objects up to 9.2 GB, less for larger ones: locations fit into 64 bits.
+    This is for formats whose extents cannot count the rows before them. A location is the byte
+    offset of a block times the factor, plus the row within the block. It is a position, too. The
+    factor is 10^9 for objects up to 9.2 GB, less for larger ones: locations fit into 64 bits.
     """
     return int(10 ** min(_MOST_ROW_DIGITS, len(str(_LARGEST_POSITION // max(1, size))) - 1))

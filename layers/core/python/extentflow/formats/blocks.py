@@ -5,8 +5,8 @@
     owned     blocks 0 and 1      block 2: the block's first byte decides
 
 A position is the byte where a block begins, times a power of two, plus the offset in its content.
-With an overlap, the content that an extent owns begins and ends so many bytes later: what a record
-needs that began before it is then in blocks of its own.
+With an overlap, the content that an extent owns begins and ends so many bytes later. So its blocks
+hold what a record needs that began before the extent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from extentflow.formats.lines import Indexes, Window
+from extentflow.arrays.spans import Indexes
+from extentflow.formats.lines import Window
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 

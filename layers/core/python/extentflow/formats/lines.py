@@ -11,7 +11,6 @@ only where a code unit begins, counted from the object's start (UTF-16: every se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, starmap
 from typing import Protocol
@@ -20,17 +19,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from extentflow.arrays.spans import Indexes, Spans, slices
 from extentflow.errors import StoreUnavailable
 from extentflow.formats import BadRecord
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import TAIL_BYTES, tail
 
-Indexes = NDArray[np.int64]
 Window = tuple[int, bytes]
 
 BOM = b"\xef\xbb\xbf"
-ASCII_END = 0x80
 MOST_LINES = 5 << 18
 # Bounds of the first read behind an extent: 1/128 of the extent, but at least 1 KiB.
 _LEAST_TAIL_BYTES = 1024
@@ -127,6 +125,11 @@ class LineBlock:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def spans(self) -> Spans:
+        """The lines alone, for what does not depend on where they are."""
+        return Spans(self.data, self.starts, self.ends)
+
     def raw(self, line: int) -> bytes:
         """Return the bytes of one line, as UTF-8."""
         return self.data[self.starts[line] : self.ends[line]].tobytes()
@@ -158,17 +161,7 @@ class LineBlock:
     def values(self, lines: Indexes | None = None) -> pa.BinaryArray:
         """Return `lines` (ascending; None: all) as an Arrow array: one copy, no Python objects."""
         chosen = slice(None) if lines is None else lines
-        starts, ends = self.starts[chosen], self.ends[chosen]
-        if not len(starts):
-            return pa.array([], pa.binary())
-        # Arrow's offsets have no gaps: an array over all bytes whose odd values are the gaps, of
-        # which only the even ones are taken.
-        edges = np.empty(2 * len(starts), np.int32)
-        edges[0::2] = starts
-        edges[1::2] = ends
-        buffers = [None, pa.py_buffer(edges), pa.py_buffer(self.data)]
-        with_gaps = pa.BinaryArray.from_buffers(pa.binary(), len(edges) - 1, buffers)
-        return with_gaps.take(pa.array(np.arange(0, len(edges), 2, dtype=np.int32)))
+        return slices(self.data, self.starts[chosen], self.ends[chosen])
 
     def text(self, lines: Indexes) -> NDArray[np.uint8]:
         """Return `lines` (ascending, at least one) with their terminators, concatenated."""
@@ -178,10 +171,6 @@ class LineBlock:
         # Lines that follow each other are copied as one slice.
         edges = ((self.starts[run[0]], self.stops[run[-1]]) for run in np.split(lines, gaps))
         return np.concatenate([self.data[start:stop] for start, stop in edges])
-
-    def lines_at(self, positions: Indexes) -> Indexes:
-        """Return the line of each position in `data`, -1 before the first line."""
-        return np.searchsorted(self.starts, positions, side="right") - 1
 
     def parts(self, lines: int) -> Iterator[LineBlock]:
         """Return blocks of nearly equal size with at most `lines` lines each."""
@@ -230,6 +219,12 @@ def one_record(text: bytes, location: int, *, original: bytes | None = None) -> 
         irregular=np.ones(1, np.bool_),
     )
     return block if original is None else replace(block, original=one_record(original, location))
+
+
+def no_lines(offset: int, next_position: int, *bad: BadRecord) -> LineBlock:
+    """Return a block without lines, but perhaps of bad ones."""
+    none = np.empty(0, np.int64)
+    return LineBlock(offset, np.empty(0, np.uint8), none, none, none, next_position, bad)
 
 
 def place_of(places: Places | None, offset: int) -> int:
@@ -468,33 +463,15 @@ class _Cutter:
             yield block.part(first, len(block))
 
     def too_long(self, start: int, stop: int) -> LineBlock:
-        none = np.empty(0, np.int64)
         limit = self.max_line_bytes
         reason = f"the line is longer than the {limit} bytes that are allowed for one record"
         bad = BadRecord(raw=None, location=place_of(self.places, start), reason=reason)
-        position = place_of(self.places, stop)
-        return LineBlock(start, np.empty(0, np.uint8), none, none, none, position, (bad,))
+        return no_lines(start, place_of(self.places, stop), bad)
 
 
 def invalid_utf8_lines(block: LineBlock) -> dict[int, str]:
     """Return the lines that are no text in the object's character set, with their reasons."""
-    data = block.data
-    if not len(block) or data.max(initial=0) < ASCII_END:
-        return {}
-    # Arrow validates in a cast, without creating Python text of the whole block.
-    buffers = [None, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data)]
-    with suppress(pa.ArrowInvalid):
-        pa.BinaryArray.from_buffers(pa.binary(), 1, buffers).cast(pa.string())
-        return {}
-    # An LF is never part of a multi-byte character, so lines can be decoded one by one.
-    suspects = np.unique(block.lines_at(np.flatnonzero(data >= ASCII_END)))
-    reasons: dict[int, str] = {}
-    for line in suspects[suspects >= 0].tolist():  # -1: the byte order mark
-        with suppress(UnicodeDecodeError):
-            block.raw(line).decode()
-            continue
-        reasons[line] = _why_invalid(block, line)
-    return reasons
+    return {line: _why_invalid(block, line) for line in block.spans.not_utf8()}
 
 
 def _why_invalid(block: LineBlock, line: int) -> str:

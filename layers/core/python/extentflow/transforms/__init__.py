@@ -16,18 +16,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from extentflow.arrays.batch_rows import take_rows
 from extentflow.config.specs import PREDICATES, TRANSFORMS, Ranges, TransformSpec
 from extentflow.config.steps import Step
 from extentflow.errors import CorruptRecord, UnsupportedType
 from extentflow.kafka.record_headers import HeaderLists
 from extentflow.model import Extent
 
-__all__ = ["Chain", "Excluding", "Predicate", "Rows", "Transform", "open_chain", "take_rows"]
+__all__ = ["Chain", "Excluding", "Predicate", "Rows", "Transform", "open_chain"]
 
 Ordinals: TypeAlias = NDArray[np.int64]
-
-# The words of a view (a length and a prefix, or where the text is), which move with their row.
-_VIEW = np.dtype((np.void, 16))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,41 +299,3 @@ NO_KEY = (
     "the key has no columns here; set message.key=column:..., or use ValueToKey in a transform"
     " before this one"
 )
-
-
-def take_rows(batch: pa.RecordBatch, rows: Ordinals) -> pa.RecordBatch:
-    """Return the rows with these ordinals, in that order, whatever the types of the columns."""
-    if not batch.num_columns:
-        # Only a column can count rows.
-        return pa.RecordBatch.from_struct_array(pa.StructArray.from_arrays([], fields=[]))
-    indices = pa.array(rows)
-    columns = [_take(column, rows, indices) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-def _take(array: pa.Array, rows: Ordinals, indices: pa.Int64Array) -> pa.Array:
-    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
-        return _take_views(array, rows)
-    try:
-        return array.take(indices)
-    except pa.ArrowNotImplementedError:
-        # Nested views, for example: runs of neighbours are slices, which every type has.
-        if not len(rows):
-            return array.slice(0, 0)
-        breaks = np.flatnonzero(np.diff(rows) != 1) + 1
-        runs = np.split(rows, breaks)
-        return pa.concat_arrays([array.slice(int(run[0]), len(run)) for run in runs])
-
-
-def _take_views(array: pa.Array, rows: Ordinals) -> pa.Array:
-    """Return views of the same texts; Arrow's `take` has none of views."""
-    _, views, *data = array.buffers()
-    bitmap = None
-    if array.null_count:
-        valid = array.is_valid().to_numpy(zero_copy_only=False)[rows]
-        bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    if views is None or not len(rows):
-        return array.slice(0, 0)
-    words = np.frombuffer(views, _VIEW, array.offset + len(array))[array.offset :]
-    taken = pa.py_buffer(np.ascontiguousarray(words[rows]))
-    return pa.Array.from_buffers(array.type, len(rows), [bitmap, taken, *data])

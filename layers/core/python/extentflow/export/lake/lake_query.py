@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
+from extentflow.codecs.json_arrays import delivered_type
 from extentflow.columnar import GROUP, BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.config.column_lists import json_type
@@ -50,7 +51,6 @@ from extentflow.export.lake.lake_target import (
     read_offsets,
 )
 from extentflow.export.lake.registered_schemas import named_schema
-from extentflow.formats.json.json_arrays import delivered_type
 from extentflow.formats.parquet.column_keys import KeyService
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.kafka.record_headers import by_name

@@ -27,6 +27,10 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from extentflow.arrays.spans import Spans
+from extentflow.codecs.avro_content import DamagedBlock
+from extentflow.codecs.avro_nodes import Record
+from extentflow.codecs.json_columns import ColumnReader, MemberColumns, UnfitDocument
 from extentflow.columnar import ENCODING, BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.engines.spark import noted_errors
@@ -40,9 +44,6 @@ from extentflow.export.lake.registered_schemas import (
     RegisteredSchemas,
     avro_rows,
 )
-from extentflow.formats.avro.avro_columns import DamagedBlock, Record
-from extentflow.formats.json.json_columns import ColumnReader, MemberColumns
-from extentflow.formats.lines import LineBlock
 from extentflow.formats.parquet.column_keys import KeyService
 
 # Rows that a task holds until it writes them, as Arrow has them.
@@ -229,25 +230,21 @@ class RowReader:
         self, values: _Values, reader: ColumnReader, remark: str, schema: str = ""
     ) -> DecodedRows:
         """Return the rows of JSON values; `remark` ends the message of an error."""
-        starts, ends = values.starts, values.ends
-        chunk = reader.read(LineBlock(0, values.content, starts, ends, ends, int(ends[-1])))
-        if chunk.batch.num_rows != len(starts):
-            read = set(chunk.locations)
-            first = next(row for row, start in enumerate(starts.tolist()) if start not in read)
-            why = chunk.bad[0].reason if chunk.bad else "no JSON value, only whitespace"
-            raise CorruptRecord(f"{values.where(first)}: {why}; {remark}")
-        return values.decoded(chosen(chunk.batch, self.options.columns), schema)
+        try:
+            rows = reader.read_all(values.texts)
+        except UnfitDocument as exc:
+            raise CorruptRecord(f"{values.where(exc.row)}: {exc}; {remark}") from exc
+        return values.decoded(chosen(rows, self.options.columns), schema)
 
     def _decoded_avro(
         self, values: _Values, schema: RegisteredSchema, record: Record
     ) -> DecodedRows:
-        bodies, columns = values.bodies(), schema.columns
         try:
-            rows = avro_rows(record, columns, bodies)
+            rows = avro_rows(record, schema.columns, values.texts)
         except DamagedBlock:
-            for row, body in enumerate(bodies):
+            for row in range(len(values.texts)):
                 with _damage_at(f"{values.where(row)}: not of the Avro {schema.label}"):
-                    avro_rows(record, columns, [body])
+                    avro_rows(record, schema.columns, values.part(row, row + 1).texts)
             raise
         return values.decoded(chosen(rows, self.options.columns), schema.label)
 
@@ -262,14 +259,12 @@ def _damage_at(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Values of consecutive records of one partition: `content[starts:ends]` of each."""
+    """Values of consecutive records of one partition."""
 
     topic: str
     partition: int
     offsets: NDArray[np.int64]
-    content: NDArray[np.uint8]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    texts: Spans
 
     @classmethod
     def of(cls, place: tuple[str, int], part: pa.RecordBatch) -> Self:
@@ -279,8 +274,8 @@ class _Values:
         bounds = np.frombuffer(bounds_buffer, np.int64)[values.offset :][: len(values) + 1]
         content = np.frombuffer(data or b"", np.uint8)
         offsets = part.column("offset").to_numpy()
-        found = cls(*place, offsets, content, bounds[:-1], bounds[1:])
-        if len(empty := np.flatnonzero(found.starts == found.ends)):
+        found = cls(*place, offsets, Spans(content, bounds[:-1], bounds[1:]))
+        if len(empty := np.flatnonzero(np.diff(bounds) == 0)):
             raise CorruptRecord(
                 f"{found.where(int(empty[0]))}: the record has no value, thus no row; `extentflow"
                 " lake` writes topics whose records all have values"
@@ -296,32 +291,28 @@ class _Values:
 
         Raises CorruptRecord for one that ends within the number.
         """
-        named = np.flatnonzero(self.content[self.starts] == MAGIC)
-        begins = self.starts[named]
-        if len(short := named[self.ends[named] - begins < PREFIX_BYTES]):
+        content, starts, ends = self.texts.data, self.texts.starts, self.texts.ends
+        named = np.flatnonzero(content[starts] == MAGIC)
+        begins = starts[named]
+        if len(short := named[ends[named] - begins < PREFIX_BYTES]):
             raise CorruptRecord(
                 f"{self.where(int(short[0]))}: the value begins as one with the schema of a"
                 " registry, and ends before the schema's id does"
             )
-        numbers = np.full(len(self.starts), UNREGISTERED, np.int64)
-        digits = self.content[begins[:, None] + np.arange(1, PREFIX_BYTES)]
+        numbers = np.full(len(starts), UNREGISTERED, np.int64)
+        digits = content[begins[:, None] + np.arange(1, PREFIX_BYTES)]
         numbers[named] = digits.astype(np.int64) @ (256 ** np.arange(PREFIX_BYTES - 2, -1, -1))
         return numbers
 
     def part(self, start: int, end: int) -> Self:
         """Return the values `[start, end)`."""
         rows = slice(start, end)
-        offsets, starts, ends = self.offsets[rows], self.starts[rows], self.ends[rows]
-        return replace(self, offsets=offsets, starts=starts, ends=ends)
+        texts = Spans(self.texts.data, self.texts.starts[rows], self.texts.ends[rows])
+        return replace(self, offsets=self.offsets[rows], texts=texts)
 
     def behind(self, count: int) -> Self:
         """Return the values without their first bytes."""
-        return replace(self, starts=self.starts + count)
-
-    def bodies(self) -> list[bytes]:
-        """Return each value."""
-        pairs = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        return [self.content[start:end].tobytes() for start, end in pairs]
+        return replace(self, texts=replace(self.texts, starts=self.texts.starts + count))
 
     def decoded(self, rows: pa.RecordBatch, schema: str) -> DecodedRows:
         """Return rows as those of these records."""

@@ -3,22 +3,23 @@
 value    0 | id, 4 bytes | Avro, or JSON
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
+from extentflow.arrays.spans import Spans
+from extentflow.codecs.avro_columns import decode_values
+from extentflow.codecs.avro_nodes import Record
+from extentflow.codecs.avro_writer_schema import parse_schema
+from extentflow.codecs.json_arrays import delivered_type
+from extentflow.codecs.json_columns import ColumnReader, MemberColumns
+from extentflow.codecs.json_schema_columns import described_columns
 from extentflow.columnar.schemas import plain
 from extentflow.config.column_lists import Schema, json_type
 from extentflow.converters.confluent_registry import ConfluentRegistry
 from extentflow.converters.schema_registry import AVRO, JSON
 from extentflow.errors import AccessDenied, CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.formats.avro.avro_columns import Record
-from extentflow.formats.avro.avro_format import decode_values, parse_schema
-from extentflow.formats.json.json_arrays import delivered_type
-from extentflow.formats.json.json_columns import ColumnReader, MemberColumns
-from extentflow.formats.json.json_schema_columns import described_columns
 
 MAGIC = 0
 PREFIX_BYTES = 5
@@ -45,9 +46,9 @@ class RegisteredSchema:
     reader: Record | ColumnReader
 
 
-def avro_rows(record: Record, columns: pa.Schema, bodies: Sequence[bytes]) -> pa.RecordBatch:
+def avro_rows(record: Record, columns: pa.Schema, texts: Spans) -> pa.RecordBatch:
     """Return a row of `columns` per value of Avro. DamagedBlock: one is of another schema."""
-    (rows,) = pa.Table.from_batches([decode_values(record, bodies)]).cast(columns).to_batches()
+    (rows,) = pa.Table.from_batches([decode_values(record, texts)]).cast(columns).to_batches()
     return rows
 
 

@@ -13,7 +13,7 @@ zeros, may be part of a block, where an extent would take it for a marker: such 
 extent. A block that contains a random marker was made to mislead. The extent that owns the block
 was not misled itself, and fails.
 
-A location is the byte offset of a block times `row_factor`, plus the row within the block; it is a
+A location is the byte offset of a block times `row_factor`, plus the row within the block. It is a
 position, too, so decoding resumes at a block without reading those before it.
 """
 
@@ -22,37 +22,27 @@ from __future__ import annotations
 import bz2
 import lzma
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
+from extentflow.arrays.batch_rows import no_rows
+from extentflow.codecs.avro_columns import record_starts
+from extentflow.codecs.avro_content import Content, DamagedBlock
+from extentflow.codecs.avro_nodes import Record
+from extentflow.codecs.avro_writer_schema import parse_schema
 from extentflow.config.specs import OF_COLUMNS
-from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, no_rows, row_factor
-from extentflow.formats.avro.avro_columns import (
-    DURATION,
-    Bytes,
-    Content,
-    DamagedBlock,
-    Enum,
-    FixedValues,
-    Items,
-    Node,
-    Null,
-    Number,
-    Record,
-    Union,
-    record_starts,
-)
+from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, row_factor
+from extentflow.formats.damage import corrupt_object, one_line
 from extentflow.formats.lines import stream_windows
 from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
-from extentflow.model import Extent, ObjectVersion
+from extentflow.formats.version_cache import VersionCache
+from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import tail
 from extentflow.wording import shown_bytes
@@ -64,246 +54,10 @@ LARGEST_HEADER_BYTES = 8 << 20
 _FIRST_HEADER_BYTES = 4096
 # 16 random bytes have fewer distinct ones with a probability of 10^-12.
 _RANDOM_BYTES = 8
-_CACHED_HEADERS = 64
 # Blocks are decoded side by side, so many of them at once are faster.
 GROUP_WINDOWS = 2
 GROUP_BATCHES = 8
-DEEPEST = 64
-MOST_TYPES = 10_000
 _WIDEST_VARINT = 10
-# Arrow's decimal256.
-_MOST_DIGITS = 76
-_DECIMAL128_DIGITS = 38
-
-
-# -- schema ----------------------------------------------------------------------------------------
-
-
-class _InvalidSchemaError(Exception):
-    pass
-
-
-class _UnsupportedSchemaError(Exception):
-    pass
-
-
-_PRIMITIVES: Mapping[str, Node] = {
-    "null": Null(),
-    "boolean": FixedValues(pa.bool_(), 1),
-    "int": Number(pa.int32(), 32),
-    "long": Number(pa.int64(), 64),
-    "float": FixedValues(pa.float32(), 4),
-    "double": FixedValues(pa.float64(), 8),
-    "bytes": Bytes(pa.binary()),
-    "string": Bytes(pa.string()),
-}
-_LOGICAL: Mapping[tuple[str, str], Node] = {
-    ("int", "date"): Number(pa.date32(), 32),
-    ("int", "time-millis"): Number(pa.time32("ms"), 32),
-    ("long", "time-micros"): Number(pa.time64("us"), 64),
-    **{
-        ("long", f"{prefix}timestamp-{name}"): Number(pa.timestamp(unit, zone), 64)
-        for prefix, zone in (("", "UTC"), ("local-", None))
-        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
-    },
-}
-_NAMED = frozenset({"record", "error", "enum", "fixed"})
-
-
-class _Schema:
-    """Builds the node of a writer's schema; names refer to types that were defined before."""
-
-    def __init__(self) -> None:
-        self._types: dict[str, Node | None] = {}
-
-    def node(self, schema: object, path: str, namespace: str = "", depth: int = 0) -> Node:
-        """Return the node; `path` is the column, for messages."""
-        if depth > DEEPEST:
-            raise _UnsupportedSchemaError(f"column '{path}' is nested deeper than {DEEPEST} types")
-        if isinstance(schema, str):
-            return self._named(schema, path, namespace)
-        if isinstance(schema, list):
-            node = self._union(schema, path, namespace, depth)
-        elif isinstance(schema, dict):
-            node = self._complex(schema, path, namespace, depth)
-        else:
-            raise _InvalidSchemaError(f"column '{path}' has no type but {schema!r}")
-        if node.weight > MOST_TYPES:
-            raise _UnsupportedSchemaError(f"column '{path}' has more than {MOST_TYPES} types")
-        return node
-
-    def _named(self, name: str, path: str, namespace: str) -> Node:
-        if name in _PRIMITIVES:
-            return _PRIMITIVES[name]
-        full = name if "." in name or not namespace else f"{namespace}.{name}"
-        if full not in self._types:
-            raise _InvalidSchemaError(f"column '{path}' has the unknown type {name!r}")
-        node = self._types[full]
-        if node is None:
-            raise _UnsupportedSchemaError(
-                f"column '{path}' has the type {name!r}, which contains itself; Arrow has no"
-                " recursive types"
-            )
-        return node
-
-    def _complex(self, schema: Mapping[str, Any], path: str, namespace: str, depth: int) -> Node:
-        kind = schema.get("type")
-        if not isinstance(kind, str):
-            return self.node(kind, path, namespace, depth + 1)
-        if kind in ("array", "map"):
-            return self._items(schema, kind, path, namespace, depth)
-        if kind in _NAMED:
-            name = _full_name(schema, path, namespace)
-            if name in self._types:
-                raise _InvalidSchemaError(f"the type {name!r} is defined twice")
-            self._types[name] = None
-            inner = name.rpartition(".")[0]
-            if kind == "enum":
-                node: Node = Enum(_symbols(schema, path))
-            elif kind == "fixed":
-                node = _fixed(schema, path)
-            else:
-                node = self._record(schema, path, inner, depth)
-            self._types[name] = node
-            return node
-        if kind not in _PRIMITIVES:
-            return self._named(kind, path, namespace)
-        logical = str(schema.get("logicalType"))
-        decimal = _decimal(schema, path) if kind == "bytes" and logical == "decimal" else None
-        if decimal is not None:
-            return Bytes(decimal)
-        # Readers ignore a logical type that they do not know (Avro 1.12, "Logical Types").
-        return _LOGICAL.get((kind, logical), _PRIMITIVES[kind])
-
-    def _record(self, schema: Mapping[str, Any], path: str, namespace: str, depth: int) -> Record:
-        fields = schema.get("fields")
-        if not isinstance(fields, list):
-            raise _InvalidSchemaError(f"the record at column '{path}' has no fields")
-        columns: dict[str, Node] = {}
-        for each in fields:
-            name = each.get("name") if isinstance(each, dict) else None
-            if not isinstance(name, str) or name in columns or "type" not in each:
-                raise _InvalidSchemaError(f"the field {name!r} of '{path}' is not valid")
-            inside = f"{path}.{name}" if path else name
-            columns[name] = self.node(each["type"], inside, namespace, depth + 1)
-        return Record.of([_field(*column) for column in columns.items()], [*columns.values()])
-
-    def _union(self, schema: Sequence[object], path: str, namespace: str, depth: int) -> Node:
-        branches = [self.node(branch, path, namespace, depth + 1) for branch in schema]
-        names = [_branch_name(branch, namespace) for branch in schema]
-        if not branches or len(set(names)) < len(names):
-            raise _InvalidSchemaError(
-                f"the union at column '{path}' is empty or has equal branches"
-            )
-        fields = [
-            pa.field(name, branch.arrow)
-            for name, branch in zip(names, branches, strict=True)
-            if name != "null"
-        ]
-        weight = 1 + sum(branch.weight for branch in branches)
-        if len(fields) > 1:
-            return Union(tuple(branches), pa.struct(fields), as_struct=True, weight=weight)
-        arrow = fields[0].type if fields else pa.null()
-        return Union(tuple(branches), arrow, as_struct=False, weight=weight)
-
-    def _items(
-        self, schema: Mapping[str, Any], kind: str, path: str, namespace: str, depth: int
-    ) -> Items:
-        inside = schema.get("items" if kind == "array" else "values")
-        item = self.node(inside, f"{path}[]", namespace, depth + 1)
-        if kind == "map":
-            fields = [pa.field("key", pa.string(), nullable=False), _field("value", item)]
-            entry = Record.of(fields, [_PRIMITIVES["string"], item])
-            return Items(pa.map_(fields[0], fields[1]), entry, entry.weight)
-        if item.least == 0:
-            raise _UnsupportedSchemaError(
-                f"column '{path}' is an array of items that take no bytes"
-            )
-        return Items(pa.list_(_field("item", item)), item, 1 + item.weight)
-
-
-def _field(name: str, node: Node) -> pa.Field:
-    nullable = isinstance(node, Null) or (
-        isinstance(node, Union) and any(isinstance(branch, Null) for branch in node.branches)
-    )
-    return pa.field(name, node.arrow, nullable=nullable)
-
-
-def _full_name(schema: Mapping[str, Any], path: str, namespace: str) -> str:
-    name, own = schema.get("name"), schema.get("namespace")
-    if not isinstance(name, str) or not name:
-        raise _InvalidSchemaError(f"a type at column '{path}' has no name")
-    if "." in name:
-        return name
-    space = own if isinstance(own, str) else namespace
-    return f"{space}.{name}" if space else name
-
-
-def _branch_name(branch: object, namespace: str) -> str:
-    """Return the name of a branch, as Avro's JSON encoding writes it."""
-    if isinstance(branch, dict):
-        kind = str(branch.get("type"))
-        return _full_name(branch, "", namespace) if kind in _NAMED else kind
-    name = str(branch)
-    return name if name in _PRIMITIVES or "." in name or not namespace else f"{namespace}.{name}"
-
-
-def _symbols(schema: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    symbols = schema.get("symbols")
-    if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
-        raise _InvalidSchemaError(f"the enum at column '{path}' has no symbols")
-    if len(set(symbols)) < len(symbols):
-        raise _InvalidSchemaError(f"the enum at column '{path}' has a symbol twice")
-    return tuple(symbols)
-
-
-def _fixed(schema: Mapping[str, Any], path: str) -> Node:
-    size, logical = schema.get("size"), schema.get("logicalType")
-    if not isinstance(size, int) or not 0 <= size < 1 << 31:
-        raise _InvalidSchemaError(f"the fixed at column '{path}' has the size {size!r}")
-    if logical == "decimal" and (decimal := _decimal(schema, path)) is not None:
-        return FixedValues(decimal, size)
-    if (logical, size) == ("uuid", 16):
-        return FixedValues(pa.uuid(), size)
-    if (logical, size) == ("duration", 12):
-        return FixedValues(DURATION, size)
-    return FixedValues(pa.binary(size), size)
-
-
-def _decimal(schema: Mapping[str, Any], path: str) -> pa.DataType | None:
-    """Return Arrow's type of a decimal; None for one that the specification calls invalid."""
-    precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if not isinstance(precision, int) or not isinstance(scale, int):
-        return None
-    if not 0 <= scale <= precision or precision < 1:
-        return None
-    if precision > _MOST_DIGITS:
-        raise _UnsupportedSchemaError(
-            f"column '{path}' is a decimal of {precision} digits, Arrow has {_MOST_DIGITS}"
-        )
-    make = pa.decimal128 if precision <= _DECIMAL128_DIGITS else pa.decimal256
-    return make(precision, scale)
-
-
-def parse_schema(text: bytes, uri: str) -> Record:
-    """Return the columns of a writer's schema; one column, `value`, if it is no record.
-
-    Raises CorruptObject, or UnsupportedType for types without an Arrow type; messages begin with
-    `uri`.
-    """
-    try:
-        node = _Schema().node(orjson.loads(text), "")
-    except (_InvalidSchemaError, orjson.JSONDecodeError) as exc:
-        raise CorruptObject(f"{uri} has an invalid Avro schema: {exc}; write it again") from exc
-    except _UnsupportedSchemaError as exc:
-        raise UnsupportedType(f"{uri}: {exc}; write the object with another schema") from exc
-    record = node if isinstance(node, Record) else Record.of([_field("value", node)], [node])
-    if not record.least:
-        raise UnsupportedType(
-            f"{uri}: its Avro records take no bytes, so that nothing can be delivered; write the"
-            " object with a column that is not null"
-        )
-    return record
 
 
 # -- container -------------------------------------------------------------------------------------
@@ -316,28 +70,17 @@ def _stored(body: bytes, _limit: int) -> bytes:
     return body
 
 
-def _deflate(body: bytes, limit: int) -> bytes:
-    stream = zlib.decompressobj(-zlib.MAX_WBITS)
-    content = stream.decompress(body, limit + 1)
-    return _complete(content, ended=stream.eof or len(content) > limit)
+def _unpacked(open_stream: Callable[[int], Any]) -> Codec:
+    """Return the codec of a library of Python's; `open_stream` takes the most bytes of content."""
 
+    def unpack(body: bytes, limit: int) -> bytes:
+        stream = open_stream(limit)
+        content: bytes = stream.decompress(body, limit + 1)
+        if not stream.eof and len(content) <= limit:
+            raise DamagedBlock("its compressed content is incomplete")
+        return content
 
-def _bzip2(body: bytes, limit: int) -> bytes:
-    stream = bz2.BZ2Decompressor()
-    content = stream.decompress(body, limit + 1)
-    return _complete(content, ended=stream.eof or len(content) > limit)
-
-
-def _xz(body: bytes, limit: int) -> bytes:
-    stream = lzma.LZMADecompressor(memlimit=2 * limit + (64 << 20))
-    content = stream.decompress(body, limit + 1)
-    return _complete(content, ended=stream.eof or len(content) > limit)
-
-
-def _complete(content: bytes, *, ended: bool) -> bytes:
-    if not ended:
-        raise DamagedBlock("its compressed content is incomplete")
-    return content
+    return unpack
 
 
 def _zstandard(body: bytes, limit: int) -> bytes:
@@ -361,11 +104,11 @@ def _snappy(body: bytes, limit: int) -> bytes:
 
 CODECS: Mapping[bytes, Codec] = {
     b"null": _stored,
-    b"deflate": _deflate,
+    b"deflate": _unpacked(lambda _: zlib.decompressobj(-zlib.MAX_WBITS)),
     b"snappy": _snappy,
     b"zstandard": _zstandard,
-    b"bzip2": _bzip2,
-    b"xz": _xz,
+    b"bzip2": _unpacked(lambda _: bz2.BZ2Decompressor()),
+    b"xz": _unpacked(lambda limit: lzma.LZMADecompressor(memlimit=2 * limit + (64 << 20))),
 }
 # What the libraries raise for content that they cannot decompress.
 _CODEC_ERRORS = (zlib.error, OSError, lzma.LZMAError, pa.ArrowException, EOFError, ValueError)
@@ -456,7 +199,9 @@ def read_header(source: RangeSource) -> Header:
                 continue
             break
         except DamagedBlock as exc:
-            raise _corrupt(version, 0, len(data), f"has a header that is damaged: {exc}") from exc
+            raise corrupt_object(
+                version, f"has a header that is damaged: {exc}", end=len(data)
+            ) from exc
         name = entries.get(b"avro.codec", b"null")
         if name not in CODECS:
             known = ", ".join(codec.decode() for codec in CODECS)
@@ -466,11 +211,7 @@ def read_header(source: RangeSource) -> Header:
             )
         record = parse_schema(entries.get(b"avro.schema", b""), uri)
         return Header(record, pa.schema([*record.arrow]), CODECS[name], marker, end)
-    raise _corrupt(version, 0, len(data), "has a header that does not end")
-
-
-def _corrupt(version: ObjectVersion, start: int, end: int, what: str) -> CorruptObject:
-    return CorruptObject(f"{version.uri}[{start}-{end}) {what}; upload it again, or remove it")
+    raise corrupt_object(version, "has a header that does not end", end=len(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,8 +294,8 @@ class _Blocks:
         if end >= self._extent.end and self._misleads(start, raw):
             raise CorruptObject(
                 f"{self._version.uri}[{start}-{end}): an Avro block contains the object's marker,"
-                " so that later extents may have delivered parts of it as records; write the object"
-                " again, with a random marker, or deliver it as one extent: set extent.bytes to"
+                " so that later extents may have delivered parts of it as records. Write the object"
+                " again with a random marker, or deliver it as one extent: set extent.bytes to"
                 f" {self._version.size} and use `extentflow run --again`"
             )
         self._pass(lead + size + MARKER_BYTES)
@@ -585,8 +326,7 @@ class _Blocks:
         self._at += count
 
     def _lost(self, start: int, what: str) -> CorruptObject:
-        end = self._version.size
-        return _corrupt(self._version, start, end, f"has an Avro block that {what}")
+        return corrupt_object(self._version, f"has an Avro block that {what}", start)
 
 
 # -- format ----------------------------------------------------------------------------------------
@@ -597,8 +337,8 @@ class Avro:
     """Avro object container files. `headers` are those of the latest object versions."""
 
     options: FormatOptions
-    headers: OrderedDict[ObjectVersion, Header] = field(
-        default_factory=OrderedDict, repr=False, compare=False
+    headers: VersionCache[Header] = field(
+        default_factory=lambda: VersionCache(read_header), repr=False, compare=False
     )
     splittable: bool = field(default=True, init=False)
     location_unit: Literal["offset", "row"] = field(default="offset", init=False)
@@ -612,14 +352,14 @@ class Avro:
         """
         size = source.version.size
         require_bytes(source.version, "Avro")
-        is_random = len(set(self._header(source).marker)) >= _RANDOM_BYTES
+        is_random = len(set(self.headers.get(source).marker)) >= _RANDOM_BYTES
         step = max(1, target_bytes) if is_random else size
         for start in range(0, size, step):
             yield start, min(start + step, size)
 
     def schema(self, source: RangeSource) -> pa.Schema:
         """Return the columns, from the header."""
-        return self._header(source).schema
+        return self.headers.get(source).schema
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the blocks whose first byte lies in the extent.
@@ -628,7 +368,7 @@ class Avro:
         """
         if extent.start == extent.end:
             return
-        header = self._header(source)
+        header = self.headers.get(source)
         factor = row_factor(source.version.size)
         at, skip = divmod(position, factor)
         search = not position and extent.start >= header.end
@@ -648,14 +388,6 @@ class Avro:
                 )
             yield from self._chunks(extent, header, group, factor, skip)
             skip = 0
-
-    def _header(self, source: RangeSource) -> Header:
-        known = self.headers.get(source.version)
-        if known is None:
-            known = self.headers[source.version] = read_header(source)
-            while len(self.headers) > _CACHED_HEADERS:
-                self.headers.popitem(last=False)
-        return known
 
     def _groups(
         self, extent: Extent, header: Header, blocks: Iterator[Block], factor: int
@@ -729,7 +461,7 @@ def _decompressed(block: Block, codec: Codec, limit: int) -> Block:
     except _TooShortError:
         return replace(block, damage="its compressed content is incomplete")
     except _CODEC_ERRORS as exc:
-        return replace(block, damage=f"it cannot be decompressed: {' '.join(str(exc).split())}")
+        return replace(block, damage=f"it cannot be decompressed: {one_line(exc)}")
     if len(content) > limit:
         return replace(block, damage=f"its content is larger than {limit} bytes")
     return replace(block, body=content)
@@ -745,16 +477,6 @@ def _decode(header: Header, group: Sequence[Block], skip: int) -> pa.RecordBatch
     starts = record_starts(content, header.record, begins, ends, counts)
     columns, _ = header.record.columns(content, starts[skip:])
     return pa.RecordBatch.from_arrays(columns, schema=header.schema)
-
-
-def decode_values(record: Record, values: Sequence[bytes]) -> pa.RecordBatch:
-    """Return values of one record each as rows. DamagedBlock: one is not of the schema."""
-    content = Content(values)
-    sizes = np.array([len(value) for value in values], np.int64)
-    ends = np.cumsum(sizes)
-    starts = record_starts(content, record, ends - sizes, ends, np.ones(len(values), np.int64))
-    columns, _ = record.columns(content, starts)
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(record.arrow)))
 
 
 AVRO = FormatSpec(

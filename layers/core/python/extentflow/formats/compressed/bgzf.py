@@ -8,9 +8,8 @@ A line belongs to the extent that owns the block in which it begins. Positions a
 virtual offsets: the offset of a block, times 65,536, plus the offset in its content (Sequence
 Alignment/Map specification, section 4.1).
 
-The first block of an extent is found in the 64 KiB before it, which hold the start of a block: a
-header there leads to the next block, and so on beyond the extent's start. Bytes that only look like
-a header lead nowhere.
+The 64 KiB before an extent hold the start of a block. A header there leads to the next block, and
+so on beyond the extent's start. Bytes that only look like a header lead nowhere.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ square root of pi, which end a stream. Either can be within a block by chance. S
 lies between two such marks and decompresses to content with the stored CRC-32.
 
 The content that an extent owns begins `overlap_bytes` behind its first block and ends as many bytes
-behind the first block of the next extent. A block within another one, which only a file that was
-made to mislead has, could be taken for one by the extent that begins between the two, and by CSV,
+behind the first block of the next extent. Only a file that was made to mislead has a block within
+another one. The extent that begins between the two could take it for a block, and so could CSV,
 which reads back. So every extent refuses the blocks that hold another one, with the one in which it
 ends.
 """
@@ -29,13 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extentflow.errors import CorruptObject
-from extentflow.formats.blocks import (
-    Block,
-    BlockContent,
-    BlockIndex,
-    OwnedBlocks,
-    from_offset,
-)
+from extentflow.formats.blocks import Block, BlockContent, BlockIndex, OwnedBlocks, from_offset
 from extentflow.formats.lines import Window, stream_windows
 from extentflow.storage.ranges import WINDOW_BYTES, tail
 
@@ -79,8 +73,8 @@ def corrupt(uri: str, reason: str) -> CorruptObject:
 def _words() -> tuple[NDArray[np.uint8], NDArray[np.uint16], list[tuple[int, bool]]]:
     """Return tables that find marks by the first two aligned words of 16 bits within them.
 
-    A code by the first word (0: none), the second word by the code, and by the code how many bits
-    of the mark precede the first word and whether it begins a block.
+    Return a code by the first word (0: none), and the second word by the code. Also, by the code,
+    how many bits of the mark precede the first word, and whether it begins a block.
     """
     codes = np.zeros(1 << 16, np.uint8)
     seconds, marks = [0], [(0, False)]

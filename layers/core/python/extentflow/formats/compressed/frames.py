@@ -1,4 +1,4 @@
-"""Decompress bzip2 streams and snappy frames in constant memory, for `compression`.
+"""Decompress streams of bzip2 and of Arrow's codecs, and frames of snappy, in constant memory.
 
 Snappy is its framing format: a stream identifier, then chunks of at most 64 KiB of content, each
 with a masked CRC-32C. Hadoop's and Kafka's own framings of snappy are others.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from extentflow.errors import CorruptObject
 
-_Corrupt = Callable[[str], CorruptObject]
+Corrupt = Callable[[str], CorruptObject]
 
 _STREAM = b"\xff\x06\x00\x00sNaPpY"
 _HEADER_BYTES, _CHECKSUM_BYTES = 4, 4
@@ -27,7 +27,7 @@ _MASK = 0xFFFFFFFF
 _ROW_BYTES = 64
 
 
-def unbzip2(pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt) -> Iterator[bytes]:
+def unbzip2(pieces: Iterator[bytes], step_bytes: int, corrupt: Corrupt) -> Iterator[bytes]:
     """Yield the content of all streams in steps of at most `step_bytes`."""
     rest = next(pieces, b"")
     while rest:
@@ -48,7 +48,7 @@ def unbzip2(pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt) -> Iter
 
 
 class _Reader:
-    def __init__(self, pieces: Iterator[bytes], corrupt: _Corrupt) -> None:
+    def __init__(self, pieces: Iterator[bytes], corrupt: Corrupt) -> None:
         self._pieces = pieces
         self._corrupt = corrupt
         self._rest = b""
@@ -79,7 +79,7 @@ class _Reader:
             self.require(min(_CHUNK_BYTES, size - start))
 
 
-def unsnappy(pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt) -> Iterator[bytes]:
+def unsnappy(pieces: Iterator[bytes], step_bytes: int, corrupt: Corrupt) -> Iterator[bytes]:
     """Yield the content of all chunks in steps of at most `step_bytes`."""
     reader = _Reader(pieces, corrupt)
     while header := reader.read(_HEADER_BYTES):
@@ -96,7 +96,7 @@ def unsnappy(pieces: Iterator[bytes], step_bytes: int, corrupt: _Corrupt) -> Ite
             yield from (content[at : at + step_bytes] for at in range(0, len(content), step_bytes))
 
 
-def _content(kind: int, body: bytes, corrupt: _Corrupt) -> bytes:
+def _content(kind: int, body: bytes, corrupt: Corrupt) -> bytes:
     if len(body) < _CHECKSUM_BYTES:
         raise corrupt("truncated: the last chunk has no end")
     content = body[_CHECKSUM_BYTES:]
@@ -107,7 +107,7 @@ def _content(kind: int, body: bytes, corrupt: _Corrupt) -> bytes:
     return content
 
 
-def _uncompressed(chunk: bytes, corrupt: _Corrupt) -> bytes:
+def _uncompressed(chunk: bytes, corrupt: Corrupt) -> bytes:
     # The size comes first, seven bits a byte, the lowest first.
     size = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(chunk[:3]))
     head = next((place for place, byte in enumerate(chunk[:3]) if byte < _FIRST_SKIPPABLE), None)
@@ -179,3 +179,47 @@ def _shift_tables(power: int) -> list[NDArray[np.uint32]]:
         table = _table()
         return [table[one & 0xFF] ^ (one >> np.uint32(8)) for one in values]
     return [_shift_bytes(_shift_bytes(one, power - 1), power - 1) for one in values]
+
+
+class _PiecesFile:
+    """A file for Arrow over pieces of bytes; `reading` is True while the input is read."""
+
+    closed = False
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.reading = False
+        self._pieces = pieces
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        if not self._rest:
+            self.reading = True
+            self._rest = next(self._pieces, b"")
+            self.reading = False
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        return piece
+
+    def close(self) -> None:
+        # Arrow calls it when the stream is destroyed and prints an error if it does not exist.
+        pass
+
+
+def by_arrow(
+    codec: str, pieces: Iterator[bytes], step_bytes: int, corrupt: Corrupt
+) -> Iterator[bytes]:
+    """Yield what Arrow decompresses in steps of at most `step_bytes`."""
+    readable = _PiecesFile(pieces)
+    stream = pa.CompressedInputStream(pa.PythonFile(readable, mode="r"), codec)
+    while True:
+        try:
+            # `read` loses the memory that it has allocated when it raises.
+            step = stream.read_buffer(step_bytes).to_pybytes()
+        except OSError as exc:
+            # An OSError of the input, such as a reset connection, passes through Arrow unchanged.
+            if readable.reading:
+                raise
+            # Arrow's message for a damaged or truncated frame.
+            raise corrupt(str(exc)) from exc
+        if not step:
+            return
+        yield step

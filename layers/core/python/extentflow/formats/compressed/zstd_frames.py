@@ -4,8 +4,8 @@
     extents  [0 ............. 14)[14 .................)
     content  [frames 0 and 1 + overlap)[.. frame 2)
 
-The extents of the content are what the frames hold that begin in the extents of the object, moved
-by `overlap_bytes`: what a record needs that began before its extent is then in frames of its own.
+An extent owns the content of the frames that begin in it, moved by `overlap_bytes`. So its frames
+hold what a record needs that began before the extent.
 
 The table is the last skippable frame (zstd's contrib/seekable_format). It is compared with itself
 and with the object's size; each group of frames is compared with the content that the table states.
@@ -23,9 +23,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from extentflow.arrays.spans import Indexes
 from extentflow.errors import CorruptObject
 from extentflow.formats.compressed.compression import decompress
-from extentflow.formats.lines import Indexes, stream_windows
+from extentflow.formats.lines import stream_windows
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import TAIL_BYTES, WINDOW_BYTES, tail

@@ -1,10 +1,10 @@
 """Decode CSV (RFC 4180), whose quoted fields may hold line breaks.
 
 record  -- empty, or before the first record ------------> no record
--- not UTF-8 ------------------------------------> bad record
--- malformed (`csv_records`), a CR inside, an
-escape, a byte order mark --------------------> Grammar, record by record
--- any other: Arrow and Grammar agree -----------> Arrow's reader, all at once
+        -- not UTF-8 ------------------------------------> bad record
+        -- malformed (`csv_syntax`), a CR inside, an
+           escape, a byte order mark --------------------> Grammar, record by record
+        -- any other: Arrow and Grammar agree -----------> Arrow's reader, all at once
 """
 
 from __future__ import annotations
@@ -21,31 +21,23 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
+from extentflow.arrays.batch_rows import Table, merge_tables
+from extentflow.arrays.spans import Indexes
+from extentflow.arrays.texts import cast_texts
+from extentflow.codecs.text_types import inferred_types, read_types
 from extentflow.config.column_lists import SCHEMA, Schema, arrow_type
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, choice, or_word
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
-from extentflow.formats.csv.csv_fields import Grammar, MalformedRecord, UnclosedQuote, cast_texts
-from extentflow.formats.csv.csv_records import RecordCutter, RecordSyntax
-from extentflow.formats.inference import (
-    SAMPLE_WINDOW_BYTES,
-    bounded,
-    inferred_types,
-    read_types,
-    sampled_batches,
-)
-from extentflow.formats.lines import BOM, Indexes, LineBlock, invalid_utf8_lines
-from extentflow.formats.text.text_format import (
-    BGZF,
-    LineFormat,
-    LineReader,
-    ObjectHead,
-    Table,
-    make_chunk,
-    merge_tables,
-)
+from extentflow.formats.csv.csv_fields import Grammar, MalformedRecord, UnclosedQuote
+from extentflow.formats.csv.csv_records import RecordCutter
+from extentflow.formats.csv.csv_syntax import RecordSyntax
+from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
+from extentflow.formats.lines import BOM, LineBlock, invalid_utf8_lines
+from extentflow.formats.text.line_format import LineFormat, LineReader, make_chunk
+from extentflow.formats.text.object_head import BGZF, ObjectHead
 from extentflow.storage import RangeSource
 
 T = TypeVar("T")
@@ -225,14 +217,14 @@ def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
     for line in np.flatnonzero(data[block.starts] == BOM[0]).tolist():
         irregular[line] |= block.raw(line).startswith(BOM)
     if own.delimiter:
-        irregular[block.lines_at(np.flatnonzero(data == _LF))] = True
+        irregular[block.spans.at(np.flatnonzero(data == _LF))] = True
     # Arrow ends a row at a CR without LF, too.
     elif (is_return := data == _CR).any():
         returns = np.flatnonzero(is_return)
         inside = returns[data[np.minimum(returns + 1, len(data) - 1)] != _LF]
-        irregular[block.lines_at(inside)] = True
+        irregular[block.spans.at(inside)] = True
     if own.escape is not None:
-        irregular[block.lines_at(np.flatnonzero(data == ord(own.escape)))] = True
+        irregular[block.spans.at(np.flatnonzero(data == ord(own.escape)))] = True
     return irregular
 
 

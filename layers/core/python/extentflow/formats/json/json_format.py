@@ -19,24 +19,24 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from extentflow.arrays.spans import Indexes
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, magic
 from extentflow.formats.compressed.compression import CODECS, decompress
-from extentflow.formats.json.json_columns import ColumnReader
 from extentflow.formats.json.json_options import (
+    DocumentDecoder,
     DocumentOptions,
-    column_reader,
     inspected,
     schema_problems,
     to_sample,
     with_columns,
 )
 from extentflow.formats.json.jsonl_format import JsonlOptions, JsonReader, json_reader
-from extentflow.formats.lines import BOM, Indexes, LineBlock, one_record, stream_windows
+from extentflow.formats.lines import BOM, LineBlock, no_lines, one_record, stream_windows
 from extentflow.formats.text.charsets import UTF_8, Charset, decoded_windows
-from extentflow.formats.text.text_format import ObjectHead
+from extentflow.formats.text.object_head import ObjectHead
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
@@ -81,10 +81,10 @@ class JsonDocuments:
         self._options = options
         self._own = own
         self._elements = own.elements
-        self._reader: JsonReader | ColumnReader = (
+        self._reader: JsonReader | DocumentDecoder = (
             json_reader(options, JsonlOptions(validate=validate))
             if own.schema == ()
-            else column_reader("json", options, own)
+            else DocumentDecoder("json", options, own)
         )
 
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
@@ -157,14 +157,9 @@ def _from_position(block: LineBlock, position: int) -> LineBlock | None:
     bad = tuple(bad for bad in block.bad if bad.location >= position)
     done = int(np.searchsorted(block.offsets(), position))
     if done == len(block):
-        return replace(_empty(block.next_position), bad=bad) if bad else None
+        return no_lines(block.next_position, block.next_position, *bad) if bad else None
     rest = block if done == 0 else block.part(done, len(block))
     return replace(rest, bad=bad)
-
-
-def _empty(position: int) -> LineBlock:
-    none = np.empty(0, np.int64)
-    return LineBlock(position, np.empty(0, np.uint8), none, none, none, position)
 
 
 class _Scanner:

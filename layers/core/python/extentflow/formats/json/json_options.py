@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from extentflow.codecs.json_columns import ColumnReader, MemberColumns, blank_texts
+from extentflow.codecs.json_inference import inferred_columns
 from extentflow.config.column_lists import JSON_SCHEMA, Schema
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import choice, or_word
-from extentflow.formats import Format, FormatOptions, FormatSpec
+from extentflow.formats import Chunk, Format, FormatOptions, FormatSpec
 from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
-from extentflow.formats.json.json_columns import ColumnReader, MemberColumns
-from extentflow.formats.json.json_inference import inferred_columns
+from extentflow.formats.lines import LineBlock, invalid_utf8_lines
+from extentflow.formats.text.line_format import LineReader, make_chunk
+from extentflow.formats.text.object_head import ObjectHead
 from extentflow.storage import RangeSource
 
 
@@ -37,10 +40,24 @@ class DocumentOptions:
     )
 
 
-def column_reader(name: str, options: FormatOptions, own: DocumentOptions) -> ColumnReader:
-    """Return the reader of documents as columns."""
-    ignores = own.unknown_members == "ignore"
-    return ColumnReader(MemberColumns.of(name, own.schema, options.facts, ignores=ignores))
+class DocumentDecoder:
+    """A LineDecoder of one JSON object per line: a column for each member that has one."""
+
+    def __init__(self, name: str, options: FormatOptions, own: DocumentOptions) -> None:
+        ignores = own.unknown_members == "ignore"
+        members = MemberColumns.of(name, own.schema, options.facts, ignores=ignores)
+        self._documents = ColumnReader(members)
+
+    def reader(self, _head: ObjectHead) -> LineReader:
+        """Return the reader; the start of an object says nothing."""
+        return self.read
+
+    def read(self, block: LineBlock) -> Chunk:
+        """Return the records of `block`, whose lines are documents; blank ones are none."""
+        blank = blank_texts(block.spans)
+        bad = {line: why for line, why in invalid_utf8_lines(block).items() if line not in blank}
+        (lines, batch), unfit = self._documents.read(block.spans, blank | bad.keys())
+        return make_chunk(block, batch, lines, bad | unfit)
 
 
 def to_sample(options: FormatOptions) -> FormatOptions:
@@ -50,7 +67,9 @@ def to_sample(options: FormatOptions) -> FormatOptions:
 
 def inspected(name: str, documents: Format, source: RangeSource) -> str:
     """Return the columns of the documents in samples of an object."""
-    facts = inferred_columns(sampled_batches(documents, source))
+    batches = sampled_batches(documents, source)
+    found = (raw for batch in batches for raw in batch.column("value").to_pylist())
+    facts = inferred_columns(found)
     what = f"{source.version.uri}: {name}.schema=infer"
     remedy = f"set {name}.schema, with json or map<string,type> for objects with many names"
     return bounded(facts, what, remedy)

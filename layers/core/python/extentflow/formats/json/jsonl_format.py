@@ -16,28 +16,23 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from extentflow.codecs.json_columns import blank_texts
 from extentflow.config.specs import FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
 from extentflow.errors import Misconfigured
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
-from extentflow.formats.json.json_columns import blank_lines
 from extentflow.formats.json.json_options import (
+    DocumentDecoder,
     DocumentOptions,
-    column_reader,
     inspected,
     schema_problems,
     to_sample,
     with_columns,
 )
 from extentflow.formats.lines import LineBlock, invalid_utf8_lines
-from extentflow.formats.text.text_format import (
-    LineFormat,
-    LineReader,
-    ObjectHead,
-    lines_except,
-    make_chunk,
-)
+from extentflow.formats.text.line_format import LineFormat, LineReader, lines_except, make_chunk
+from extentflow.formats.text.object_head import ObjectHead
 from extentflow.storage import RangeSource
 
 _VALUE = "value"
@@ -71,7 +66,7 @@ def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> Li
     if own.schema is None:
         return InferringLines(options, own)
     if own.schema:
-        return LineFormat("jsonl", options, column_reader("jsonl", options, own))
+        return LineFormat("jsonl", options, DocumentDecoder("jsonl", options, own))
     return LineFormat("jsonl", options, json_reader(options, own))
 
 
@@ -91,7 +86,7 @@ class InferringLines(LineFormat):
     """The format `jsonl` with columns that `inspect` finds at planning."""
 
     def __init__(self, options: FormatOptions, own: JsonlOptions) -> None:
-        super().__init__("jsonl", options, column_reader("jsonl", options, own))
+        super().__init__("jsonl", options, DocumentDecoder("jsonl", options, own))
 
     def inspect(self, source: RangeSource) -> str:
         """Return the columns in samples; of an object that is not cut, in its first content."""
@@ -145,7 +140,7 @@ class JsonReader:
 
     def read(self, block: LineBlock) -> Chunk:
         """Return the records of `block`, whose lines are documents."""
-        blank = blank_lines(block)
+        blank = blank_texts(block.spans)
         lines = lines_except(block, blank)
         values = block.values(lines)
         columns: list[pa.StringArray] = []

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -24,11 +23,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import orc
 
+from extentflow.arrays.batch_rows import no_rows
 from extentflow.config.specs import OF_COLUMNS
-from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, no_rows
-from extentflow.formats.arrow_format import require_columns
+from extentflow.errors import Conflict, UnsupportedFormat, UnsupportedType
+from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units
+from extentflow.formats.damage import corrupt_object, one_line
 from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature
+from extentflow.formats.object_file import ObjectFile
 from extentflow.formats.orc.orc_metadata import (
     LARGEST_BLOCK_BYTES,
     Fields,
@@ -41,7 +42,8 @@ from extentflow.formats.orc.orc_metadata import (
     unpack_message,
     write_fields,
 )
-from extentflow.formats.parquet.prefetch import ObjectFile
+from extentflow.formats.readable_schemas import require_columns
+from extentflow.formats.version_cache import VersionCache
 from extentflow.model import Extent, ObjectVersion
 from extentflow.storage import RangeSource
 from extentflow.wording import shown_bytes
@@ -54,7 +56,6 @@ TAIL_BYTES = 64 << 10
 LARGEST_HELD_BYTES = 64 << 20
 # Arrow takes a number of rows, however wide they are: few at a time, joined to larger batches.
 SCAN_ROWS = 1024
-_CACHED_TAILS = 64
 _ERRORS = (pa.ArrowException, OSError, ValueError)
 
 # Numbers of fields in ORC's protocol buffers (orc_proto.proto).
@@ -162,10 +163,10 @@ def read_tail(source: RangeSource) -> Tail:
         _require_columns(version, schema)
         stripes = tuple(_stripes(version, footer))
     except pa.ArrowNotImplementedError as exc:
-        raise UnsupportedType(f"{version.uri}: {_one_line(exc)}; remove that column") from exc
+        raise UnsupportedType(f"{version.uri}: {one_line(exc)}; remove that column") from exc
     except _ERRORS as exc:
         file.check()
-        raise _corrupt(version, f"has an unreadable footer: {_one_line(exc)}") from exc
+        raise corrupt_object(version, f"has an unreadable footer: {one_line(exc)}") from exc
     return Tail(schema, parse_fields(postscript), footer, map_keys, stripes)
 
 
@@ -201,19 +202,13 @@ def _stripes(version: ObjectVersion, footer: Fields) -> Iterator[Stripe]:
         if not rows:
             continue
         if not reached <= start < end <= version.size:
-            raise _corrupt(version, f"has stripe {ordinal} at [{start}-{end})")
+            raise corrupt_object(version, f"has stripe {ordinal} at [{start}-{end})")
         yield Stripe(ordinal, start, end, row, rows, message)
         row, reached = row + rows, end
     if row != number_of(footer, _ROWS):
-        raise _corrupt(version, f"states {number_of(footer, _ROWS)} rows, its stripes hold {row}")
-
-
-def _corrupt(version: ObjectVersion, what: str) -> CorruptObject:
-    return CorruptObject(f"{version.uri}[0-{version.size}) {what}; upload it again, or remove it")
-
-
-def _one_line(exc: BaseException) -> str:
-    return " ".join(str(exc).split())
+        raise corrupt_object(
+            version, f"states {number_of(footer, _ROWS)} rows, its stripes hold {row}"
+        )
 
 
 class _UndecodableError(Exception):
@@ -272,11 +267,11 @@ class _StripeReader:
             footer = unpack_message(packed, compression, block_bytes)
             lengths = check_stripe(footer, tail.map_keys, index + data)
         except (*_ERRORS, zlib.error) as exc:
-            raise _UndecodableError(f"its footer is damaged: {_one_line(exc)}") from exc
+            raise _UndecodableError(f"its footer is damaged: {one_line(exc)}") from exc
         try:
             check_chunks(self.held, lengths if self.held else (), compression)
         except ValueError as exc:
-            raise _UndecodableError(_one_line(exc)) from exc
+            raise _UndecodableError(one_line(exc)) from exc
 
     @property
     def _step(self) -> int:
@@ -308,7 +303,7 @@ class _StripeReader:
                 count, size = count + batch.num_rows, size + batch.nbytes
         except _ERRORS as exc:
             file.check()
-            failure = _one_line(exc)
+            failure = one_line(exc)
         if pending:
             yield pa.concat_batches(pending)
         if failure or at != rows:
@@ -333,8 +328,8 @@ class Orc:
     """
 
     options: FormatOptions
-    tails: OrderedDict[ObjectVersion, Tail] = field(
-        default_factory=OrderedDict, repr=False, compare=False
+    tails: VersionCache[Tail] = field(
+        default_factory=lambda: VersionCache(read_tail), repr=False, compare=False
     )
     splittable: bool = field(default=True, init=False)
     location_unit: Literal["offset", "row"] = field(default="row", init=False)
@@ -344,11 +339,11 @@ class Orc:
     def plan(self, source: RangeSource, target_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield runs of consecutive stripes up to `target_bytes`: two requests, rarely more."""
         require_bytes(source.version, "ORC")
-        yield from cut_at_units(self._tail(source).stripes, target_bytes, source.version.size)
+        yield from cut_at_units(self.tails.get(source).stripes, target_bytes, source.version.size)
 
     def schema(self, source: RangeSource) -> pa.Schema:
         """Return the columns, from the footer."""
-        return self._tail(source).schema
+        return self.tails.get(source).schema
 
     def decode(self, source: RangeSource, extent: Extent, position: int) -> Iterator[Chunk]:
         """Yield the rows of the stripes whose first byte lies in the extent.
@@ -357,7 +352,7 @@ class Orc:
         """
         if extent.start == extent.end:
             return
-        tail = self._tail(source)
+        tail = self.tails.get(source)
         stripes = tail.owned(extent.start, extent.end)
         first_row, end_row = (stripes[0].first_row, stripes[-1].end_row) if stripes else (0, 0)
         if not 0 <= position <= end_row - first_row:
@@ -393,14 +388,6 @@ class Orc:
             )
             lost = (BadRecord(None, row, reason),)
             yield Chunk(no_rows(tail.schema), stripe.end_row - first_row, range(0), lost)
-
-    def _tail(self, source: RangeSource) -> Tail:
-        known = self.tails.get(source.version)
-        if known is None:
-            known = self.tails[source.version] = read_tail(source)
-            while len(self.tails) > _CACHED_TAILS:
-                self.tails.popitem(last=False)
-        return known
 
 
 ORC = FormatSpec(

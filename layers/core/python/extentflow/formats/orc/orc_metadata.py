@@ -153,8 +153,8 @@ def check_types(footer: Fields) -> frozenset[int]:
 def check_stripe(footer: bytes, keys: frozenset[int], stream_bytes: int) -> list[int]:
     """Return the lengths of a stripe's streams; ValueError for a footer that Arrow must not read.
 
-    `keys` are the columns that are keys of maps, `stream_bytes` how many all streams have: where
-    one has another length than it says, Arrow reads the next ones in the wrong place.
+    `keys` are the columns that are keys of maps, `stream_bytes` how many all streams have. Where
+    one has another length than stated, Arrow reads the next ones in the wrong place.
     """
     fields = parse_fields(footer)
     lengths = []

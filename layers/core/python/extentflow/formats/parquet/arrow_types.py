@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from extentflow.arrays.batch_rows import without_rows
 from extentflow.errors import UnsupportedType
-from extentflow.formats import without_rows
 from extentflow.formats.parquet.variants import variant_texts
 from extentflow.model import ObjectVersion
 

@@ -22,7 +22,8 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from extentflow.errors import CorruptObject, UnsupportedFormat, UnsupportedType
+from extentflow.errors import UnsupportedFormat, UnsupportedType
+from extentflow.formats.damage import corrupt_object, one_line
 from extentflow.formats.magic import HEAD_BYTES, require_signature
 from extentflow.formats.parquet.arrow_types import require_exact
 from extentflow.formats.parquet.column_keys import (
@@ -198,7 +199,7 @@ def read_footer(
     _require_magic(source, tail, keys)
     length = int.from_bytes(tail[-_FRAME_BYTES:-4], "little")
     if length + _FRAME_BYTES + len(MAGIC) > version.size or length > LARGEST_FOOTER_BYTES:
-        raise _corrupt(version, f"claims a footer of {length} bytes")
+        raise corrupt_object(version, f"claims a footer of {length} bytes")
     framed = _framed_footer(source, tail, length)
     metadata = _read_metadata(version, framed, length, keys)
     # A file without bytes: Arrow checks the schema and the row groups before it reads a page.
@@ -226,7 +227,7 @@ def _require_magic(source: RangeSource, tail: bytes, keys: FileKeys | None) -> N
     head = source.read(0, min(HEAD_BYTES, version.size))
     require_signature(version, head, tail, expected="parquet")
     if head.startswith(MAGIC):
-        raise _corrupt(version, "begins as Parquet but does not end with PAR1")
+        raise corrupt_object(version, "begins as Parquet but does not end with PAR1")
     raise UnsupportedFormat(
         f"{version.uri} is not a Parquet file (it ends with {shown_bytes(tail[-4:])}, not with"
         " PAR1); set input.format to its format"
@@ -255,7 +256,7 @@ def _read_metadata(
         # Reading an encrypted column's metadata would abort the process.
         raise UnsupportedFormat(f"{version.uri} has encrypted columns; {_DECRYPT}")
     if unread:
-        raise _corrupt(version, f"has {unread} unexpected bytes in its footer")
+        raise corrupt_object(version, f"has {unread} unexpected bytes in its footer")
     return metadata
 
 
@@ -301,7 +302,9 @@ def _open(
     except KeyUnavailableError as exc:
         raise _cannot_decrypt(version, exc, keys) from exc
     except pa.ArrowNotImplementedError as exc:
-        raise UnsupportedType(f"{version.uri}: {_one_line(exc)}; remove that column") from exc
+        raise UnsupportedType(
+            f"{version.uri}: {one_line(exc, _MOST_MESSAGE_CHARACTERS)}; remove that column"
+        ) from exc
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
         # These two are about members of a wrapped key.
         about_keys = isinstance(exc, (pa.ArrowKeyError, pa.ArrowTypeError))
@@ -311,7 +314,9 @@ def _open(
             raise UnsupportedType(
                 f"{version.uri} has a map whose keys are optional; write them as required"
             ) from exc
-        raise _corrupt(version, f"has an unreadable footer: {_one_line(exc)}") from exc
+        raise corrupt_object(
+            version, f"has an unreadable footer: {one_line(exc, _MOST_MESSAGE_CHARACTERS)}"
+        ) from exc
 
 
 def _groups(
@@ -327,7 +332,7 @@ def _groups(
     for ordinal in range(metadata.num_row_groups):
         group = metadata.row_group(ordinal)
         if group.num_rows < 0 or group.num_columns != metadata.num_columns:
-            raise _corrupt(version, f"has {group.num_rows} rows in row group {ordinal}")
+            raise corrupt_object(version, f"has {group.num_rows} rows in row group {ordinal}")
         # Without rows there is nothing to own: no extent needs the group's bytes.
         if group.num_rows == 0:
             continue
@@ -337,19 +342,19 @@ def _groups(
         if wrong := [leaf for leaf, count in counts.items() if count != group.num_rows]:
             path, count = columns[wrong[0]].path, counts[wrong[0]]
             found = f"{count} values in column {path!r} of the {group.num_rows} rows"
-            raise _corrupt(version, f"has {found} of row group {ordinal}")
+            raise corrupt_object(version, f"has {found} of row group {ordinal}")
         chunks = column_ranges(group)
         start, end = min(chunks)[0], max(end for _, end in chunks)
         if not reached <= start < end <= footer_start:
             outside = f"outside [{reached}-{footer_start})"
-            raise _corrupt(version, f"has row group {ordinal} at [{start}-{end}), {outside}")
+            raise corrupt_object(version, f"has row group {ordinal} at [{start}-{end}), {outside}")
         # Before compression, for the first batch; wider rows make smaller batches.
         row_bytes = max(1, group.total_byte_size // group.num_rows)
         yield RowGroup(ordinal, start, end, row, group.num_rows, row_bytes)
         row, reached = row + group.num_rows, end
     if row != metadata.num_rows:
         rows = metadata.num_rows
-        raise _corrupt(version, f"states {rows} rows, but its row groups contain {row}")
+        raise corrupt_object(version, f"states {rows} rows, but its row groups contain {row}")
 
 
 def _require_sound_chunks(
@@ -364,11 +369,15 @@ def _require_sound_chunks(
     except KeyUnavailableError as exc:
         raise _cannot_decrypt(version, exc, keys) from exc
     except pa.ArrowNotImplementedError as exc:
-        raise UnsupportedFormat(f"{version.uri}: row group {ordinal}: {_one_line(exc)}") from exc
+        raise UnsupportedFormat(
+            f"{version.uri}: row group {ordinal}: {one_line(exc, _MOST_MESSAGE_CHARACTERS)}"
+        ) from exc
     except (pa.ArrowException, OSError) as exc:
         if any(word in str(exc) for word in _CRYPTO_WORDS):
             raise _cannot_decrypt(version, exc, keys) from exc
-        raise _corrupt(version, f"has a broken row group {ordinal}: {_one_line(exc)}") from exc
+        raise corrupt_object(
+            version, f"has a broken row group {ordinal}: {one_line(exc, _MOST_MESSAGE_CHARACTERS)}"
+        ) from exc
     # A summary file (`_metadata`) names the file of each chunk.
     chunk = reader.metadata.row_group(ordinal).column(0)
     if chunk.file_path:
@@ -395,19 +404,13 @@ def _cannot_decrypt(
     version: ObjectVersion, exc: BaseException, keys: FileKeys | None
 ) -> UnsupportedFormat:
     if keys is None:
-        return UnsupportedFormat(f"{version.uri} is encrypted: {_one_line(exc)}; {_DECRYPT}")
+        return UnsupportedFormat(
+            f"{version.uri} is encrypted: {one_line(exc, _MOST_MESSAGE_CHARACTERS)}; {_DECRYPT}"
+        )
     rule = "all its columns must have the key of the footer, and this must be the one"
     if keys.setting == KEY_LIST:
         rule = "list the master keys of its footer and of all its columns, each with its id"
     return UnsupportedFormat(
-        f"{version.uri} cannot be decrypted with {keys.setting}: {_one_line(exc)}; {rule}"
+        f"{version.uri} cannot be decrypted with {keys.setting}:"
+        f" {one_line(exc, _MOST_MESSAGE_CHARACTERS)}; {rule}"
     )
-
-
-def _corrupt(version: ObjectVersion, what: str) -> CorruptObject:
-    return CorruptObject(f"{version.uri}[0-{version.size}) {what}; upload it again, or remove it")
-
-
-def _one_line(exc: BaseException) -> str:
-    # Of the start: Arrow repeats what it cannot read, whatever its length.
-    return " ".join(str(exc)[:_MOST_MESSAGE_CHARACTERS].split())

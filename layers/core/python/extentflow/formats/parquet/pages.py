@@ -5,7 +5,7 @@
 
 A header states how large its page is, stored and unpacked, in 32 bits. Arrow allocates that much
 before it reads. So a header that claims more than its column chunk has left, or than a page may
-have, does not reach Arrow: zeros take its place, which Arrow refuses as it refuses damage.
+have, does not reach Arrow. Zeros take its place, which Arrow refuses as damage.
 
 Where pages are read by the page index, each header must be that of the page in the index.
 """

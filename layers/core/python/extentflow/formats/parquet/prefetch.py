@@ -7,7 +7,7 @@
     queued -> in flight -> held -> released     when every scan that needs a block has passed it
        '----- read by Arrow's own thread ----'  if the scan arrives before a fetch thread does
 
-Arrow scans all column chunks of a row group side by side, each from its first byte to its last, so
+Arrow scans all column chunks of a row group side by side, each from its first byte to its last. So
 the order of need is the relative position within the chunk. At most four windows are in flight or
 held, plus one block per column in the worst case.
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -457,78 +457,3 @@ class RowGroupFile(io.IOBase):
                 data = memoryview(self._ahead.data(block))
                 pieces.append(data[max(start, block.start) - block.start : end - block.start])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-BLOCK_BYTES = 1 << 20
-HELD_BLOCKS = 64
-
-
-class ObjectFile(io.IOBase):
-    """The object up to `end` as a file for Arrow, then `tail`.
-
-    `held` are bytes of the object from `held_start` on; others are read in blocks. `check()`
-    re-raises the exception of a failed read, which Arrow replaces.
-    """
-
-    def __init__(
-        self, source: RangeSource, end: int, tail: bytes, held_start: int, held: bytes
-    ) -> None:
-        self._source = source
-        self._end = end
-        self._tail = tail
-        self._held_start = held_start
-        self._held = held
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        self._position = 0
-        self._raised: BaseException | None = None
-
-    def check(self) -> None:
-        """Raise the exception of a read, if any."""
-        if self._raised is not None:
-            raise self._raised
-
-    def hold(self, start: int, windows: Iterable[bytes]) -> None:
-        """Hold the bytes of the object from `start` on, in place of those held before."""
-        self._held = b""
-        self._held_start, self._held = start, b"".join(windows)
-
-    def readable(self) -> bool:
-        """Return True: Arrow asks before it reads."""
-        return True
-
-    def seek(self, position: int, whence: int = 0) -> int:
-        """Set the position, as files do."""
-        size = self._end + len(self._tail)
-        self._position = position + (0, self._position, size)[whence]
-        return self._position
-
-    def read(self, size: int) -> bytes:
-        """Return `size` bytes; fewer only at the end of the file."""
-        start, self._position = self._position, self._position + size
-        try:
-            inside = self._object_bytes(start, min(start + size, self._end))
-        except BaseException as exc:
-            self._raised = self._raised or exc
-            raise
-        behind = max(0, start - self._end)
-        return inside + self._tail[behind : max(0, start + size - self._end)]
-
-    def _object_bytes(self, start: int, end: int) -> bytes:
-        if start >= end:
-            return b""
-        first = start - self._held_start
-        if first >= 0 and end - self._held_start <= len(self._held):
-            return self._held[first : end - self._held_start]
-        numbers = range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES))
-        data = b"".join(map(self._block, numbers))
-        first = start - numbers.start * BLOCK_BYTES
-        return data[first : first + end - start]
-
-    def _block(self, number: int) -> bytes:
-        if number not in self._blocks:
-            start = number * BLOCK_BYTES
-            end = min(start + BLOCK_BYTES, self._source.version.size)
-            self._blocks[number] = self._source.read(start, end)
-            if len(self._blocks) > HELD_BLOCKS:
-                self._blocks.popitem(last=False)
-        return self._blocks[number]

@@ -207,9 +207,10 @@ def column_ranges_of(
 ) -> Callable[[int], Ranges]:
     """Return what the statistics of a row group, by its ordinal, say about columns not nested.
 
-    Nothing where an order of values is not certain: INT96, times, half floats, bytes, ENUM, and
-    floats with NaN among their statistics; nothing either where statistics contradict themselves,
-    and about `unreadable` leaf columns. Text may be cut off: it is no value, but still a bound.
+    Nothing is known where an order of values is not certain: INT96, times, half floats, bytes,
+    ENUM, and floats with NaN among their statistics. The same holds for statistics that contradict
+    themselves, and for `unreadable` leaf columns. Text may be cut off: it is no value, but still a
+    bound.
     """
     columns = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
     leaves = comparable_leaves(metadata, unreadable)

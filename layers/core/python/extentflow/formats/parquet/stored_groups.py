@@ -201,7 +201,7 @@ def move(found: Struct, distance: int) -> Struct:
 def sound_pages(group: Struct, data: memoryview, start: int) -> bool:
     """Whether the pages of each column chunk follow each other, and have their checksums.
 
-    Also whether its rows are surely no more than MOST_DECODED_BYTES: dictionaries and differences
+    Also whether its rows are surely no more than MOST_DECODED_BYTES. Dictionaries and differences
     hold any number of long texts in a few bytes, and a reader of the value decodes all of them.
     `data` are the bytes of the row group, which begins at `start` of its file.
     """

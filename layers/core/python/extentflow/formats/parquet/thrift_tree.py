@@ -7,6 +7,7 @@ metadata that this process or Arrow wrote: damaged bytes raise IndexError or Val
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from extentflow.arrays.interleave import varint
 from extentflow.formats.parquet.compact_protocol import (
     BINARY,
     BYTE,
@@ -149,7 +150,7 @@ def _put_struct(out: bytearray, struct: Struct) -> None:
             out.append(step << 4 | kind)
         else:
             out.append(kind)
-            _put_varint(out, _zigzag(number))
+            out += varint(_zigzag(number))
         if kind not in (TRUE, FALSE):
             _put(out, kind, value)
         before = number
@@ -158,9 +159,9 @@ def _put_struct(out: bytearray, struct: Struct) -> None:
 
 def _put(out: bytearray, kind: int, value: Value) -> None:
     if kind in (I16, I32, I64):
-        _put_varint(out, _zigzag(value))
+        out += varint(_zigzag(value))
     elif kind == BINARY:
-        _put_varint(out, len(value))
+        out += varint(len(value))
         out += value
     elif kind == STRUCT and not isinstance(value, bytes):
         _put_struct(out, value)
@@ -177,7 +178,7 @@ def _put_list(out: bytearray, elements: Elements) -> None:
     short = count < _LONG_LIST
     out.append((count if short else _LONG_LIST) << 4 | kind)
     if not short:
-        _put_varint(out, count)
+        out += varint(count)
     for one in elements.values:
         if kind in (TRUE, FALSE):
             out += one
@@ -187,10 +188,3 @@ def _put_list(out: bytearray, elements: Elements) -> None:
 
 def _zigzag(value: int) -> int:
     return value << 1 if value >= 0 else (-value << 1) - 1
-
-
-def _put_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:  # noqa: PLR2004 - the bit that says that more follows
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)

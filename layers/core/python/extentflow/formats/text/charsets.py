@@ -19,17 +19,10 @@ from unicodedata import category
 import numpy as np
 from numpy.typing import NDArray
 
+from extentflow.arrays.spans import ASCII_END, Indexes
 from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import magic
-from extentflow.formats.lines import (
-    ASCII_END,
-    Indexes,
-    LineBlock,
-    LineSyntax,
-    Window,
-    line_edges,
-    without_returns,
-)
+from extentflow.formats.lines import LineBlock, LineSyntax, Window, line_edges, without_returns
 
 # Stands for bytes that are no text; lone surrogates are never valid, so the UTF-8 check finds it.
 _INVALID = "\udfff"

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from extentflow.errors import CorruptObject
 from extentflow.formats import Chunk, FormatOptions, ResumePoint, ResumePoints
-from extentflow.formats.compressed import compression
-from extentflow.formats.compressed.compression import _gunzip_with_points, _zlib, decompress
+from extentflow.formats.compressed import gzip_members
+from extentflow.formats.compressed.compression import decompress
+from extentflow.formats.compressed.gzip_members import gunzip_with_points, zlib_library
 from extentflow.formats.text.text_format import open_text
 from extentflow.model import Extent
 from extentflow.testing.stores import MemorySource
@@ -193,7 +194,7 @@ class NoMemory:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of ctypes
-        return (lambda *_: -4) if name == self._name else getattr(_zlib(), name)
+        return (lambda *_: -4) if name == self._name else getattr(zlib_library(), name)
 
 
 @pytest.mark.parametrize("name", ["inflateInit2_", "inflate", "inflateGetDictionary"])
@@ -202,9 +203,7 @@ def test_a_zlib_without_memory_says_nothing_about_the_object(name: str) -> None:
 
     with pytest.raises(MemoryError):
         list(
-            _gunzip_with_points(
-                library, pieces(members(6), 0, 7_000), 10_000, CorruptObject, points
-            )
+            gunzip_with_points(library, pieces(members(6), 0, 7_000), 10_000, CorruptObject, points)
         )
 
 
@@ -253,7 +252,7 @@ def test_without_zlib_points_of_other_processes_are_not_used(
     text = open_text(FormatOptions(compression="gzip", window_bytes=4_000, validate_text=False))
     chunks = list(text.decode(source, extent, 0))
     _, found = run("gzip", body)
-    monkeypatch.setattr(compression, "_zlib", lambda: None)
+    monkeypatch.setattr(gzip_members, "zlib_library", lambda: None)
 
     rest = text.decode_from(source, extent, chunks[-2].next_position, ResumePoints(found[0]))
 
@@ -266,4 +265,4 @@ def test_a_zlib_that_does_not_return_its_window_is_not_used(
     old = SimpleNamespace(zlibVersion=SimpleNamespace())
     monkeypatch.setattr(ctypes, "CDLL", lambda _: old)
 
-    assert _zlib.__wrapped__() is None
+    assert zlib_library.__wrapped__() is None

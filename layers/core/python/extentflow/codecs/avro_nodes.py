@@ -1,168 +1,31 @@
-"""Decode Avro's binary encoding to Arrow arrays on columns, without a Python object per value.
+"""The types of an Avro schema, each of which reads its values on columns.
 
-A record begins where the previous one ends, and nothing states its length. So blocks are decoded in
-two steps, both with one cursor per record instead of one loop over values:
-
-    where records begin    one cursor per block; all of them pass record 0, then record 1, ...
-    columns                one cursor per record; all of them pass field 0, then field 1, ...
-
-Where few blocks are left, a loop over their values finds where records begin, at the speed of one.
-The first step checks every length and branch, so the second one reads within its records. A cursor
-that leaves its block stops at the end of the content, and the block is refused when it ends there.
+A node passes values in three ways, which agree. `skip` and `read` have one cursor per record, and
+`read` returns an Arrow array. `step` has one cursor, in a loop over values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-Cursors: TypeAlias = NDArray[np.int64]
-
-# Bytes behind the content that a word at its last byte may touch.
-_PADDING = 16
-_WORD = np.dtype("<u8")
-# A varint has seven bits per byte, the eighth says that another byte follows.
-_MORE = np.uint64(0x8080808080808080)
-_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
-# Neighbouring groups of 7, 14 and 28 bits are joined: low groups, high groups, distance.
-_JOINS = (
-    (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
-    (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
-    (np.uint64(0x000000000FFFFFFF), np.uint64(0x0FFFFFFF00000000), np.uint64(4)),
+from extentflow.codecs.avro_content import (
+    CONTINUED,
+    Content,
+    Cursors,
+    DamagedBlock,
+    behind_number,
+    read_decimals,
+    read_number,
 )
-_ONE = np.uint64(1)
-_CONTINUED = 0x80
-_LONGEST_VARINT = 10
-# By the first byte of a length-prefixed value: how far its end is, -1 if more bytes or a sign
-# have to be looked at.
-_STEPS = np.full(256, -1)
-_STEPS[0:_CONTINUED:2] = np.arange(1, 1 + _CONTINUED // 2)
+
 _TOO_MANY = "a list has more items than bytes"
 _BRANCH = "the branch of a union"
-# With fewer cursors than these, a loop over values is faster.
-FEWEST_CURSORS = 24
-_WORD_BYTES = 8
-
-
-class DamagedBlock(Exception):  # noqa: N818 - an outcome, not a fault
-    """Bytes that contradict the schema; the message says how."""
-
-
-class Content:
-    """Decompressed blocks, one behind the other."""
-
-    def __init__(self, blocks: Sequence[bytes]) -> None:
-        joined = b"".join([*blocks, bytes(_PADDING)])
-        self.size = len(joined) - _PADDING
-        self.bytes = np.frombuffer(joined, np.uint8)
-        # The eight bytes from each byte on.
-        self.words: NDArray[np.uint64] = np.ndarray(
-            (len(joined) - _WORD_BYTES + 1,), _WORD, joined, strides=(1,)
-        )
-        self.buffer = pa.py_buffer(joined)
-        self.joined = joined
-
-    def varints(self, at: Cursors) -> tuple[NDArray[np.int64], Cursors]:
-        """Return the numbers at the cursors, and the cursors behind them."""
-        first = self.bytes[at]
-        # Lengths, branches and counts almost always have one byte.
-        if not (first & _CONTINUED).any():
-            return _zigzag(first.astype(np.uint64)), at + 1
-        words = self.words[at]
-        last, length = _last_bytes(words)
-        bits = words & ((last << _ONE) - _ONE) & _BITS
-        for low, high, distance in _JOINS:
-            bits = (bits & low) | ((bits & high) >> distance)
-        long = np.flatnonzero(length > _WORD_BYTES)
-        if len(long):
-            length[long], tops = self._long_varints(at[long])
-            bits[long] |= tops
-        behind: Cursors = np.minimum(at + length, self.size)
-        return _zigzag(bits), behind
-
-    def behind_varints(self, at: Cursors) -> Cursors:
-        """Return the cursors behind numbers."""
-        ends = ~self.words[at] & _MORE
-        if not ends.all():
-            return self.varints(at)[1]
-        # The bits up to the last byte's eighth one, eight per byte.
-        length = np.bitwise_count(ends ^ (ends - _ONE)) >> 3
-        behind: Cursors = np.minimum(at + length, self.size)
-        return behind
-
-    def behind_bytes(self, at: Cursors) -> Cursors:
-        """Return the cursors behind length-prefixed values."""
-        # Almost always, all lengths have one byte: then this is a table's look-up.
-        steps = _STEPS[self.bytes[at]]
-        if steps.min(initial=0) < 0:
-            return self.behind_lengths(at)[1]
-        behind: Cursors = np.minimum(at + steps, self.size)
-        return behind
-
-    def behind_lengths(self, at: Cursors) -> tuple[Cursors, Cursors]:
-        """Return where the bytes of length-prefixed values begin and end."""
-        lengths, at = self.varints(at)
-        if len(lengths) and lengths.min() < 0:
-            raise DamagedBlock("a length is negative")
-        return at, np.minimum(at + np.minimum(lengths, self.size), self.size)
-
-    def forward(self, at: Cursors, size: int) -> Cursors:
-        """Return the cursors `size` bytes further on."""
-        return np.minimum(at + size, self.size)
-
-    def slices(self, starts: Cursors, ends: Cursors, data_type: pa.DataType) -> pa.Array:
-        """Return the bytes between cursors, which are in order, as strings or binary values."""
-        count = len(starts)
-        # Values and the gaps between them alternate.
-        offsets = np.empty(2 * count, np.int32)
-        offsets[0::2], offsets[1::2] = starts, ends
-        if not count:
-            return pa.array([], data_type)
-        buffers = [None, pa.py_buffer(offsets), self.buffer]
-        both = pa.Array.from_buffers(data_type, 2 * count - 1, buffers)
-        return both.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
-
-    def _long_varints(self, at: Cursors) -> tuple[Cursors, NDArray[np.uint64]]:
-        ninth = self.bytes[at + _WORD_BYTES].astype(np.uint64)
-        tenth = np.where(ninth < _CONTINUED, 0, self.bytes[at + _WORD_BYTES + 1]).astype(np.uint64)
-        if (tenth > _ONE).any():
-            raise DamagedBlock("a number has more than 64 bits")
-        length = np.where(ninth < _CONTINUED, _LONGEST_VARINT - 1, _LONGEST_VARINT)
-        tops = (ninth & np.uint64(0x7F)) << np.uint64(56) | tenth << np.uint64(63)
-        return length.astype(np.int64), tops
-
-
-def _last_bytes(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return bit 7 of the last byte of varints (0: beyond the word), and their lengths."""
-    ends = ~words & _MORE
-    last = ends & (~ends + _ONE)
-    return last, (np.bitwise_count(last - _ONE).astype(np.int64) >> 3) + 1
-
-
-def _zigzag(bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-    return ((bits >> _ONE) ^ (~(bits & _ONE) + _ONE)).view(np.int64)
-
-
-def _behind_number(data: bytes, at: int) -> int:
-    while data[at] >= _CONTINUED:
-        at += 1
-    return at + 1
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    if byte < _CONTINUED:
-        return (byte >> 1) ^ -(byte & 1), at + 1
-    end = _behind_number(data, at)
-    if end - at > _LONGEST_VARINT:
-        raise DamagedBlock("a number has more than 64 bits")
-    bits = sum((data[place] & 0x7F) << 7 * (place - at) for place in range(at, end))
-    return (bits >> 1) ^ -(bits & 1), end
 
 
 class Node(Protocol):
@@ -211,15 +74,12 @@ class Null:
     weight: int = 1
 
     def skip(self, _: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return at
 
     def step(self, _: bytes, at: int) -> int:
-        """As `Node.step`."""
         return at
 
     def read(self, _: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         return pa.nulls(len(at)), at
 
 
@@ -233,19 +93,15 @@ class FixedValues:
 
     @property
     def least(self) -> int:
-        """As `Node.least`."""
         return self.fixed
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return content.forward(at, self.fixed)
 
     def step(self, _: bytes, at: int) -> int:
-        """As `Node.step`."""
         return at + self.fixed
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         return self._values(content, at), at + self.fixed
 
     def _values(self, content: Content, at: Cursors) -> pa.Array:
@@ -291,7 +147,7 @@ _FIXED: tuple[
     ),
     (
         pa.types.is_decimal,
-        lambda content, at, node: _decimals(content, at, at + node.fixed, node.arrow),
+        lambda content, at, node: read_decimals(content, at, at + node.fixed, node.arrow),
     ),
     (pa.types.is_struct, _durations),
 )
@@ -308,15 +164,12 @@ class Number:
     weight: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return content.behind_varints(at)
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
-        return _behind_number(data, at)
+        return behind_number(data, at)
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         values, at = content.varints(at)
         stored = values
         if self.bits == np.dtype(np.int32).itemsize * 8:
@@ -336,21 +189,18 @@ class Bytes:
     weight: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return content.behind_bytes(at)
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
-        length, at = _number(data, at)
+        length, at = read_number(data, at)
         if length < 0:
             raise DamagedBlock("a length is negative")
         return at + length
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         starts, ends = content.behind_lengths(at)
         if pa.types.is_decimal(self.arrow):
-            return _decimals(content, starts, ends, self.arrow), ends
+            return read_decimals(content, starts, ends, self.arrow), ends
         return content.slices(starts, ends, self.arrow), ends
 
 
@@ -365,15 +215,12 @@ class Enum:
     weight: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return content.behind_varints(at)
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
-        return _behind_number(data, at)
+        return behind_number(data, at)
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         values, at = content.varints(at)
         _require_below(values, len(self.symbols), "a symbol of an enum")
         symbols = pa.array(self.symbols, pa.string())
@@ -389,8 +236,8 @@ def _require_below(values: NDArray[np.int64], count: int, what: str) -> None:
 class Union:
     """One of several branches.
 
-    With one branch beside null, the values of that branch or null; otherwise a struct with one
-    member per branch, of which one is set, or none where the branch is null.
+    With one branch beside null, the values of that branch or null. Otherwise a struct with one
+    member per branch: one of them is set, or none where the branch is null.
     """
 
     branches: tuple[Node, ...]
@@ -401,10 +248,9 @@ class Union:
     least: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         first = content.bytes[at]
         # Branches below 64 have one byte, in which they are doubled.
-        if first.max(initial=0) < min(2 * len(self.branches), _CONTINUED) and not (first & 1).any():
+        if first.max(initial=0) < min(2 * len(self.branches), CONTINUED) and not (first & 1).any():
             chosen, at = (first >> 1).astype(np.int64), at + 1
         else:
             chosen, at = self._branches(content, at)
@@ -419,14 +265,12 @@ class Union:
         return at
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
-        chosen, at = _number(data, at)
+        chosen, at = read_number(data, at)
         if not 0 <= chosen < len(self.branches):
             _require_below(np.array([chosen]), len(self.branches), _BRANCH)
         return self.branches[chosen].step(data, at)
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         chosen, at = self._branches(content, at)
         members = []
         for number, branch in enumerate(self.branches):
@@ -482,7 +326,6 @@ class Record:
         )
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         ahead = 0
         for child in self.children:
             if child.fixed is not None:
@@ -494,13 +337,11 @@ class Record:
         return content.forward(at, ahead) if ahead else at
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
         for child in self.children:
             at = child.step(data, at)
         return at
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         columns, behind = self.columns(content, at)
         if not columns:
             # A struct without members takes its length from a mask only.
@@ -531,15 +372,13 @@ class Items:
     least: int = 1
 
     def skip(self, content: Content, at: Cursors) -> Cursors:
-        """As `Node.skip`."""
         return self._scan(content, at)[2]
 
     def step(self, data: bytes, at: int) -> int:
-        """As `Node.step`."""
         while True:
-            count, at = _number(data, at)
+            count, at = read_number(data, at)
             if count < 0:
-                at, count = _behind_number(data, at), -count
+                at, count = behind_number(data, at), -count
             if not count:
                 return at
             if count > len(data):
@@ -551,7 +390,6 @@ class Items:
                 at = self.item.step(data, at)
 
     def read(self, content: Content, at: Cursors) -> tuple[pa.Array, Cursors]:
-        """As `Node.read`."""
         rows, starts, behind = self._scan(content, at)
         # By place in the content, which is by row and then by item.
         starts = np.sort(starts)
@@ -603,73 +441,3 @@ class Items:
             np.concatenate([nothing, *found_starts]),
             at,
         )
-
-
-def _decimals(content: Content, starts: Cursors, ends: Cursors, data_type: Any) -> pa.Array:  # noqa: ANN401 - decimal128 or decimal256
-    """Return big-endian two's complement numbers as decimals."""
-    width = data_type.bit_width // 8
-    lengths = ends - starts
-    negative = (lengths > 0) & (content.bytes[starts] >= _CONTINUED)
-    fill = np.where(negative, 0xFF, 0).astype(np.uint8)
-    for row in np.flatnonzero(lengths > width):
-        lead = content.bytes[starts[row] : ends[row] - width]
-        if (lead != fill[row]).any() or content.bytes[ends[row] - width] >> 7 != negative[row]:
-            raise DamagedBlock(f"a decimal has more than {data_type.precision} digits")
-    words = np.empty((len(starts), width), np.uint8)
-    for byte in range(width):
-        # The last byte of the value is the first of Arrow's little-endian words.
-        within = byte < lengths
-        words[:, byte] = np.where(within, content.bytes[np.where(within, ends - 1 - byte, 0)], fill)
-    buffers = [None, pa.py_buffer(words.tobytes())]
-    array = pa.Array.from_buffers(data_type, len(starts), buffers)
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid as exc:
-        raise DamagedBlock(f"a decimal has more than {data_type.precision} digits") from exc
-    return array
-
-
-def record_starts(
-    content: Content, node: Node, begins: Cursors, ends: Cursors, counts: NDArray[np.int64]
-) -> Cursors:
-    """Return where each record begins, block by block.
-
-    DamagedBlock if the records of a block do not end where the block does.
-    """
-    # Each record takes a byte at least.
-    if (counts > ends - begins).any():
-        raise DamagedBlock("it has more records than bytes")
-    firsts = np.cumsum(counts) - counts
-    starts = np.empty(counts.sum(), np.int64)
-    # The blocks with the most records come first, so that those still open lead.
-    order = np.argsort(-counts, kind="stable")
-    at, firsts, left, ends = begins[order], firsts[order], counts[order].tolist(), ends[order]
-    active, record = len(left), 0
-    while True:
-        while active and left[active - 1] <= record:
-            active -= 1
-        if active < FEWEST_CURSORS:
-            break
-        starts[firsts[:active] + record] = at[:active]
-        at[:active] = node.skip(content, at[:active])
-        record += 1
-    for block in range(active):
-        first = firsts[block]
-        places = _starts_in_turn(content, node, int(at[block]), left[block] - record)
-        starts[first + record : first + left[block]] = places[:-1]
-        at[block] = places[-1]
-    if (at != ends).any():
-        raise DamagedBlock("its records do not end where it ends")
-    return starts
-
-
-def _starts_in_turn(content: Content, node: Node, at: int, count: int) -> list[int]:
-    """Return where `count` records begin, and the end of the last one."""
-    places = [at]
-    try:
-        for _ in range(count):
-            at = node.step(content.joined, at)
-            places.append(at)
-    except IndexError:
-        raise DamagedBlock("a value is longer than its block") from None
-    return [min(place, content.size + 1) for place in places]

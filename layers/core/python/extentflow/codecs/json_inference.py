@@ -8,7 +8,7 @@ none:
     decimal(38,0)      the same, beyond 64 bits
     float64            numbers that it does not round
     decimal(38,s)      other numbers with at most s digits behind the point
-    date, timestamp    strings, as for CSV (`inference`)
+    date, timestamp    strings, as for CSV (`text_types`)
     string             other strings, and members without a value
     list, struct       arrays and objects: of what all their elements or members have
     json               anything else: values of several kinds, objects without members
@@ -23,9 +23,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from extentflow.codecs.json_values import Members, Number, is_rounded, parse
+from extentflow.codecs.text_types import TIMES, type_of
 from extentflow.config.column_lists import JSON_SCHEMA
-from extentflow.formats.inference import TIMES, type_of
-from extentflow.formats.json.json_values import Members, Number, is_rounded, parse
 
 _LEAST, _BEYOND = -(1 << 63), 1 << 63
 _MOST_DIGITS = 38
@@ -100,18 +100,17 @@ def _rounds(number: str) -> bool:
     return abs(found) == float("inf") or is_rounded(number, found)
 
 
-def inferred_columns(batches: Iterable[pa.RecordBatch]) -> str:
+def inferred_columns(documents: Iterable[bytes]) -> str:
     """Return the names and types of the members of documents, as `json.schema` takes them.
 
-    `value` of each batch has documents; what is no object has no columns.
+    What is no object has no columns.
     """
     seen = _MemberSamples(members={})
-    for batch in batches:
-        for raw in batch.column("value").to_pylist():
-            try:
-                document = parse(raw)
-            except ValueError:  # delivery reports it
-                continue
-            if isinstance(document, Members):
-                seen.add(document)
+    for raw in documents:
+        try:
+            document = parse(raw)
+        except ValueError:  # what reads all documents reports it
+            continue
+        if isinstance(document, Members):
+            seen.add(document)
     return _written(seen.members or {}, 1)

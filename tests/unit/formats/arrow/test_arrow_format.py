@@ -10,6 +10,7 @@ import pytest
 from tests.laws.arrow_cases import ONE_COLUMN, WIDE, growing, written
 from tests.laws.laws import Decoded, decoded, extent_of
 
+from extentflow.arrays.valid_batches import LARGEST_UNPACKED_BYTES
 from extentflow.converters.json_encoding import json_converter
 from extentflow.errors import (
     Conflict,
@@ -19,8 +20,7 @@ from extentflow.errors import (
     UnsupportedType,
 )
 from extentflow.formats import FORMATS, FormatOptions, no_rows, row_factor
-from extentflow.formats import arrow_format as arrow_ipc
-from extentflow.formats.arrow_format import LARGEST_UNPACKED_BYTES, ArrowIpc, read_footer
+from extentflow.formats.arrow.arrow_format import ArrowIpc, read_footer
 from extentflow.testing.stores import MemorySource
 
 CODES = pa.dictionary(pa.int8(), pa.string())
@@ -137,7 +137,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
 
 
 def test_a_message_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extentflow.formats.arrow_format.LARGEST_MESSAGE_BYTES", 5000)
+    monkeypatch.setattr("extentflow.formats.arrow.arrow_format.LARGEST_MESSAGE_BYTES", 5000)
 
     with pytest.raises(UnsupportedFormat, match="extentflow reads up to 5000; write"):
         plan(FILE)
@@ -214,7 +214,7 @@ def test_views_of_the_same_text_do_not_amount_to_too_much(
     stream: bool,  # noqa: FBT001
 ) -> None:
     """Trap: a million views of one long text were written out by the first cast."""
-    monkeypatch.setattr(arrow_ipc, "LARGEST_UNPACKED_BYTES", 1_000)
+    monkeypatch.setattr("extentflow.arrays.valid_batches.LARGEST_UNPACKED_BYTES", 1_000)
     once = pa.array(["x" * 200], pa.string_view())
     shared = pa.Array.from_buffers(
         pa.string_view(),

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws.laws import Decoded, decoded, extent_of
 
+from extentflow.arrays.spans import Spans
+from extentflow.codecs.json_columns import ColumnReader, MemberColumns, UnfitDocument
 from extentflow.config.column_lists import JSON_SCHEMA, json_type
 from extentflow.errors import UnsupportedFormat
 from extentflow.formats import Format, FormatOptions, InspectingFormat
@@ -649,3 +651,22 @@ def test_memory_is_bounded_whatever_the_object_s_size() -> None:
     assert rows == 200_000
     assert peak < 32 << 20
     assert most < 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("texts", "row", "why"),
+    [
+        ([b'{"a":1}', b""], 1, "only whitespace"),
+        ([b""], 0, "only whitespace"),
+        ([b'{"a":1}', b" \n", b"7"], 1, "only whitespace"),
+        ([b'{"a":1}', b"7", b" "], 1, "7 is no object"),
+        ([b'{"a":"\xff"}', b"7"], 0, "not UTF-8"),
+    ],
+)
+def test_the_first_document_without_a_row_is_named(texts: list[bytes], row: int, why: str) -> None:
+    columns = MemberColumns.of("json", JSON_SCHEMA.read("a:int64"), "", ignores=False)
+
+    with pytest.raises(UnfitDocument, match=why) as caught:
+        ColumnReader(columns).read_all(Spans.of(texts))
+
+    assert caught.value.row == row

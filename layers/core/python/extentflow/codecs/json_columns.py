@@ -1,13 +1,11 @@
-"""Decode JSON documents into columns of declared types.
+"""Decode JSON documents to columns of declared types.
 
-document  -- whitespace ----------------------------------------> no record
-          -- not UTF-8 -----------------------------------------> bad record
-          -- Arrow's parser might read it in another way -------> `json_values`, one by one
+document  -- Arrow's parser might read it in another way -------> `json_values`, one by one
           -- any other: a block of them by Arrow's parser, at once
                  which refuses one of them ---------------------> again, in parts
 
-Arrow's parser is only trusted where it is known to agree with `json_values`: it takes what follows
-a document for the next one, NaN and Infinity for numbers, strings for decimals, and wraps decimals
+Arrow's parser only gets documents on which it agrees with `json_values`. Arrow takes what follows a
+document for the next one, NaN and Infinity for numbers, and strings for decimals. It wraps decimals
 with more digits than it can hold.
 """
 
@@ -15,8 +13,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 from numpy.typing import NDArray
 
-from extentflow.config.column_lists import JSON_SCHEMA, Schema, json_type
-from extentflow.errors import UnsupportedFormat
-from extentflow.formats import Chunk, no_rows
-from extentflow.formats.json.json_arrays import delivered_type, leaves, stored_type, typed
-from extentflow.formats.json.json_numbers import Numbers
-from extentflow.formats.json.json_values import (
+from extentflow.arrays.batch_rows import Table, merge_tables, no_rows
+from extentflow.arrays.spans import Indexes, Spans, slices
+from extentflow.codecs.json_arrays import delivered_type, leaves, stored_type, typed
+from extentflow.codecs.json_numbers import Numbers
+from extentflow.codecs.json_values import (
     MOST_LEVELS,
     Members,
     UnfitValue,
@@ -38,14 +35,8 @@ from extentflow.formats.json.json_values import (
     parse,
     reader_of,
 )
-from extentflow.formats.lines import Indexes, LineBlock, invalid_utf8_lines
-from extentflow.formats.text.text_format import (
-    LineReader,
-    ObjectHead,
-    Table,
-    make_chunk,
-    merge_tables,
-)
+from extentflow.config.column_lists import JSON_SCHEMA, Schema, json_type
+from extentflow.errors import UnsupportedFormat
 
 # Whitespace in JSON is space, tab, LF and CR only (RFC 8259, section 2).
 _MAY_BE_BLANK = np.isin(np.arange(256), [ord(each) for each in " \t\r\n"])
@@ -59,10 +50,21 @@ _OBJECT = ord("{")
 _NO_NUMBER = re.compile(rb"NaN|Inf")
 
 
-def blank_lines(block: LineBlock) -> set[int]:
-    """Return the lines of whitespace."""
-    suspects = np.flatnonzero(_MAY_BE_BLANK[block.data[block.starts]]).tolist()
-    return {line for line in suspects if not block.raw(line).strip(b" \t\r")}
+class UnfitDocument(Exception):  # noqa: N818 - an outcome
+    """A document without a row: `row` is its ordinal, the message says why."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
+def blank_texts(texts: Spans) -> set[int]:
+    """Return the texts of whitespace, and the empty ones."""
+    if not len(texts.data):
+        return {*range(len(texts))}
+    firsts = texts.data[np.minimum(texts.starts, len(texts.data) - 1)]
+    suspects = np.flatnonzero(_MAY_BE_BLANK[firsts] | (texts.starts == texts.ends)).tolist()
+    return {row for row in suspects if not texts.raw(row).strip(b" \t\r\n")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class MemberColumns:
 
 
 class ColumnReader:
-    """A LineDecoder of one JSON object per line: a column for each member that has one."""
+    """Reads JSON objects: a column for each member that has one."""
 
     def __init__(self, columns: MemberColumns) -> None:
         self._columns = columns
@@ -111,47 +113,53 @@ class ColumnReader:
             unexpected_field_behavior="ignore" if columns.ignores else "error",
         )
 
-    def reader(self, _head: ObjectHead) -> LineReader:
-        """Return the reader; the start of an object says nothing."""
-        return self.read
+    def read(self, documents: Spans, without: Collection[int] = ()) -> tuple[Table, dict[int, str]]:
+        """Return the documents that became rows, these rows, and why others did not.
 
-    def read(self, block: LineBlock) -> Chunk:
-        """Return the records of `block`, whose lines are documents."""
-        blank = blank_lines(block)
-        bad = {line: why for line, why in invalid_utf8_lines(block).items() if line not in blank}
-        wanted = np.ones(len(block), bool)
-        wanted[[*blank, *bad]] = False
-        irregular = self._irregular_lines(block) if self._parsable else np.ones(len(block), bool)
-        found = [
-            (np.empty(0, np.int64), no_rows(self._schema)),
-            *self._by_arrow(block, np.flatnonzero(wanted & ~irregular), bad),
-            *self._one_by_one(block, np.flatnonzero(wanted & irregular), bad),
-        ]
-        lines, batch = merge_tables(found)
-        return make_chunk(block, batch, lines, bad)
+        `without` are documents that are blank or no UTF-8, which are not read.
+        """
+        bad: dict[int, str] = {}
+        found: list[Table] = [(np.empty(0, np.int64), no_rows(self._schema))]
+        if len(documents) > len(without):
+            wanted = np.ones(len(documents), bool)
+            wanted[[*without]] = False
+            irregular = self._irregular(documents)
+            found += self._by_arrow(documents, np.flatnonzero(wanted & ~irregular), bad)
+            found += self._one_by_one(documents, np.flatnonzero(wanted & irregular), bad)
+        return merge_tables(found), bad
 
-    def _by_arrow(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> Iterator[Table]:
-        if len(lines) <= _FEW:
-            yield from self._one_by_one(block, lines, bad)
+    def read_all(self, documents: Spans) -> pa.RecordBatch:
+        """Return one row per document. Raises UnfitDocument for the first one without a row."""
+        unread = dict.fromkeys(documents.not_utf8(), "not UTF-8")
+        unread |= dict.fromkeys(blank_texts(documents), "no JSON value, only whitespace")
+        (_, batch), bad = self.read(documents, unread)
+        if unread or bad:
+            row = min((*unread, *bad))
+            raise UnfitDocument(row, unread.get(row) or bad[row])
+        return batch
+
+    def _by_arrow(self, documents: Spans, rows: Indexes, bad: dict[int, str]) -> Iterator[Table]:
+        if len(rows) <= _FEW:
+            yield from self._one_by_one(documents, rows, bad)
             return
-        if (block.ends[lines] - block.starts[lines]).sum() <= _MOST_TEXT_BYTES:
+        if (documents.ends[rows] - documents.starts[rows]).sum() <= _MOST_TEXT_BYTES:
             try:
-                yield lines, self._parsed(block, lines)
+                yield rows, self._parsed(documents, rows)
             except (pa.ArrowInvalid, UnfitValue):
                 pass
             else:
                 return
-        for part in np.array_split(lines, _PARTS):
-            yield from self._by_arrow(block, part, bad)
+        for part in np.array_split(rows, _PARTS):
+            yield from self._by_arrow(documents, part, bad)
 
-    def _parsed(self, block: LineBlock, lines: Indexes) -> pa.RecordBatch:
-        """Return the rows of lines, each of which begins an object.
+    def _parsed(self, documents: Spans, rows: Indexes) -> pa.RecordBatch:
+        """Return the rows of documents, each of which begins an object.
 
-        ArrowInvalid or UnfitValue if one of them is none, or may not be the value of its line.
+        ArrowInvalid or UnfitValue if one of them is none, or may have another value.
         """
-        # Arrow ends a document anywhere. Each line begins with a member that no object can have:
-        # if there are as many rows as lines, and all have it, each line is exactly one document.
-        members = replace(block, starts=block.starts + 1).values(lines)
+        # Arrow ends a document anywhere. Each one begins here with a member that no object can
+        # have: if there are as many rows as texts, and all have it, each text is one document.
+        members = slices(documents.data, documents.starts[rows] + 1, documents.ends[rows])
         text = pc.binary_join_element_wise(_MARKED, members, _NOTHING).buffers()[2]
         table = arrow_json.read_json(
             pa.BufferReader(text),
@@ -159,7 +167,7 @@ class ColumnReader:
             parse_options=self._parse_options,
         )
         mark, *columns = table.columns
-        if len(mark) != len(lines) or mark.null_count:
+        if len(mark) != len(rows) or mark.null_count:
             raise UnfitValue("not one JSON value")
         exact = self._columns.inferred
         return self._typed([column.combine_chunks() for column in columns], exact=exact)
@@ -174,20 +182,22 @@ class ColumnReader:
                 raise
         return pa.record_batch(found, schema=self._schema)
 
-    def _one_by_one(self, block: LineBlock, lines: Indexes, bad: dict[int, str]) -> Iterator[Table]:
+    def _one_by_one(
+        self, documents: Spans, ordinals: Indexes, bad: dict[int, str]
+    ) -> Iterator[Table]:
         kept: list[int] = []
         rows = []
-        for line in lines.tolist():
+        for ordinal in ordinals.tolist():
             try:
-                document = parse(block.raw(line))
+                document = parse(documents.raw(ordinal))
             except ValueError as exc:
-                bad[line] = f"not one JSON value: {exc}"
+                bad[ordinal] = f"not one JSON value: {exc}"
                 continue
             try:
                 rows.append(self._row(document))
-                kept.append(line)
+                kept.append(ordinal)
             except UnfitValue as exc:
-                bad[line] = self._reason(exc)
+                bad[ordinal] = self._reason(exc)
         yield from self._table(np.array(kept, np.int64), rows, bad)
 
     def _row(self, document: object) -> dict[str, object]:
@@ -200,7 +210,7 @@ class ColumnReader:
         return self._read_members(document)
 
     def _table(
-        self, lines: Indexes, rows: list[dict[str, object]], bad: dict[int, str]
+        self, ordinals: Indexes, rows: list[dict[str, object]], bad: dict[int, str]
     ) -> Iterator[Table]:
         if not rows:
             return
@@ -208,14 +218,14 @@ class ColumnReader:
             pa.array([row[field.name] for row in rows], field.type) for field in self._stored
         ]
         try:
-            yield lines, self._typed(columns)
+            yield ordinals, self._typed(columns)
         except UnfitValue as exc:
             if len(rows) == 1:
-                bad[int(lines[0])] = self._reason(exc)
+                bad[int(ordinals[0])] = self._reason(exc)
                 return
             half = len(rows) // 2
-            yield from self._table(lines[:half], rows[:half], bad)
-            yield from self._table(lines[half:], rows[half:], bad)
+            yield from self._table(ordinals[:half], rows[:half], bad)
+            yield from self._table(ordinals[half:], rows[half:], bad)
 
     def _reason(self, exc: UnfitValue) -> str:
         if not self._columns.inferred:
@@ -227,29 +237,32 @@ class ColumnReader:
             " member, and run the object again"
         )
 
-    def _irregular_lines(self, block: LineBlock) -> NDArray[np.bool_]:
-        """Return the mask of lines that Arrow's parser might not read as `json_values` does."""
-        data, text = block.data, block.data.tobytes()
-        irregular: NDArray[np.bool_] = data[np.minimum(block.starts, len(data) - 1)] != _OBJECT
+    def _irregular(self, documents: Spans) -> NDArray[np.bool_]:
+        """Return the mask of documents that Arrow's parser might not read as `json_values` does."""
+        if not self._parsable:
+            return np.ones(len(documents), bool)
+        data, text = documents.data, documents.data.tobytes()
+        irregular: NDArray[np.bool_] = data[np.minimum(documents.starts, len(data) - 1)] != _OBJECT
         # In a column, it is no integer, and found among floats.
         if self._columns.ignores and (b"NaN" in text or b"Inf" in text):
             found = [match.start() for match in _NO_NUMBER.finditer(text)]
-            _mark(irregular, block, np.array(found, np.int64))
+            _mark(irregular, documents, np.array(found, np.int64))
         # A document that is nested so deep has a bracket, and another one, for each level.
-        for line in np.flatnonzero(block.ends - block.starts > 2 * MOST_LEVELS).tolist():
-            irregular[line] |= is_too_deep(block.raw(line))
+        sizes = documents.ends - documents.starts
+        for row in np.flatnonzero(sizes > 2 * MOST_LEVELS).tolist():
+            irregular[row] |= is_too_deep(documents.raw(row))
         if self._has_decimals or self._has_exact_floats:
             numbers = Numbers(data, text)
             if self._has_decimals:
-                _mark(irregular, block, numbers.unsafe_decimals())
+                _mark(irregular, documents, numbers.unsafe_decimals())
             if self._has_exact_floats:
-                _mark(irregular, block, numbers.unsafe_floats())
+                _mark(irregular, documents, numbers.unsafe_floats())
         return irregular
 
 
-def _mark(irregular: NDArray[np.bool_], block: LineBlock, places: Indexes) -> None:
-    lines = block.lines_at(places)
-    irregular[lines[lines >= 0]] = True
+def _mark(irregular: NDArray[np.bool_], documents: Spans, places: Indexes) -> None:
+    rows = documents.at(places)
+    irregular[rows[rows >= 0]] = True
 
 
 def _unknown(name: str) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from extentflow.formats.csv.csv_fields import cast_texts
-from extentflow.formats.json.json_values import UnfitValue
+from extentflow.arrays.texts import cast_texts
+from extentflow.codecs.json_values import UnfitValue
 
 # From here on, a float64 may have rounded an integer.
 _FLOAT_INTEGERS = float(1 << 53)

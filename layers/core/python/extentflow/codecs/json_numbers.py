@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from extentflow.formats.lines import Indexes, LineBlock
+from extentflow.arrays.spans import Indexes, slices
 
 _SIGNS = (ord("+"), ord("-"))
 _DIGIT, _EXPONENT = ord("d"), ord("e")
@@ -93,8 +93,7 @@ def _rounded(data: NDArray[np.uint8], starts: Indexes, ends: Indexes) -> NDArray
     """Return which numbers, without sign and exponent, are not what a float64 prints for them."""
     if not len(starts):
         return np.zeros(0, bool)
-    none = np.empty(0, np.int64)
-    texts = LineBlock(0, data, starts, ends, none, 0).values().view(pa.string())
+    texts = slices(data, starts, ends, pa.string())
     try:
         printed = texts.cast(pa.float64()).cast(pa.string())
     except pa.ArrowInvalid:  # text within a string, such as 1.2.3.4

@@ -1,0 +1,89 @@
+"""Check batches whose buffers came from outside, so that Arrow's kernels read them safely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+# A batch whose buffers are compressed, and all dictionaries, when they are unpacked.
+LARGEST_UNPACKED_BYTES = 512 << 20
+# A view is a length, and either the value or where it is.
+_VIEW = np.dtype([("length", np.int32), ("rest", np.void, 12)])
+
+
+def valid_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch that Arrow's kernels can read safely; `validate` leaves out views of nulls.
+
+    Raises ArrowInvalid or ArrowIndexError.
+    """
+    try:
+        rows.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowIndexError):
+        rows.validate()  # the sizes of buffers
+        columns = [_without_hidden(column) for column in rows.columns]
+        rows = pa.record_batch(columns, schema=rows.schema)
+        rows.validate(full=True)
+    for array in chain.from_iterable(_views(column) for column in rows.columns):
+        # Arrow checks no view whose row is null, and its casts follow them.
+        buffers = [None, *array.buffers()[1:]]
+        whole = pa.Array.from_buffers(pa.binary_view(), len(array), buffers, offset=array.offset)
+        whole.validate(full=True)
+        words = np.frombuffer(buffers[1], _VIEW, array.offset + len(array))
+        claimed = int(words["length"].sum(dtype=np.int64))
+        if claimed > LARGEST_UNPACKED_BYTES:
+            raise pa.ArrowInvalid(
+                f"its views are of {claimed} bytes, extentflow reads up to"
+                f" {LARGEST_UNPACKED_BYTES}; write smaller batches"
+            )
+    return rows
+
+
+def _without_hidden(array: pa.Array, hidden: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return an array without the indices of rows that an array above it makes null.
+
+    Writers leave any index there, also where the dictionary is empty. `hidden` are these rows.
+    """
+    if pa.types.is_struct(array.type) and array.type.num_fields:
+        nulls = array.is_null().to_numpy(zero_copy_only=False)
+        hidden = nulls if hidden is None else hidden | nulls
+        children = [
+            _without_hidden(one, hidden) for one in map(array.field, range(array.type.num_fields))
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(array.type), mask=pa.array(nulls))
+    if array.type.num_fields == 1:  # lists and maps
+        fixed, below = pa.types.is_fixed_size_list(array.type), None
+        if fixed and not array.offset:
+            nulls = array.is_null().to_numpy(zero_copy_only=False)
+            below = np.repeat(nulls if hidden is None else hidden | nulls, array.type.list_size)
+        values = _without_hidden(array.values, below)
+        own = array.buffers()[: 1 if fixed else 2]
+        return pa.Array.from_buffers(
+            array.type, len(array), own, offset=array.offset, children=[values]
+        )
+    if pa.types.is_dictionary(array.type) and hidden is not None:
+        shown = pc.if_else(hidden, None, array.indices)
+        return pa.DictionaryArray.from_arrays(
+            shown, array.dictionary, ordered=array.type.ordered, safe=False
+        )
+    return array
+
+
+def _views(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays of views within an array."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _views(array.storage)
+    elif pa.types.is_dictionary(kind):
+        yield from _views(array.dictionary)
+    elif pa.types.is_struct(kind) or pa.types.is_union(kind):
+        for index in range(kind.num_fields):
+            yield from _views(array.field(index))
+    elif kind.num_fields:
+        yield from _views(array.values)
+    elif (pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)) and len(array):
+        yield array
