@@ -78,9 +78,9 @@ BARS: Mapping[str, tuple[Bar, ...]] = {
         Bar("ratios.lake_to_from_json_iceberg", "into Iceberg, against `from_json`", least=3),
         Bar("ratios.lake_to_from_json_parquet", "into Parquet files, against it", least=3),
     ),
-    "ingest": (
-        Bar("ratios.ingest_to_copy_folder", "files of columnar values, against copies", least=0.8),
-        Bar("ratios.ingest_to_copy_s3", "the same into the S3 server", least=0.8),
+    "export": (
+        Bar("ratios.export_to_copy_folder", "files of columnar values, against copies", least=0.8),
+        Bar("ratios.export_to_copy_s3", "the same into the S3 server", least=0.8),
     ),
     "lines": (
         Bar(

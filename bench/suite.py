@@ -121,8 +121,8 @@ CASES: Mapping[str, Case] = {
             "own sink. One warm session, two cores.",
         ),
         Case(
-            "ingest",
-            "bench.ingest",
+            "export",
+            "bench.export",
             0.5,
             "`extentflow export` of a topic of columnar values, against a program that copies the "
             "same values to files of the same size, stored as safely. Both share two cores with "

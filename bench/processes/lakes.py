@@ -22,8 +22,10 @@ from extentflow.cli.lake_command import COLUMNAR_VALUES, JAVA_OPTIONS, LOCAL
 from extentflow.export.lake.iceberg import catalog_settings
 from extentflow.export.lake.lake_query import LakeService, LakeTerms
 from extentflow.export.lake.lake_session import CATALOG, LakeAddress, as_uri
+from extentflow.services.lakes import lake_cluster
 from extentflow.spark.query import session as open_session
 from extentflow.wiring import Runtime
+from extentflow.wiring.folders import open_folder
 
 NAMESPACE = "bench"
 
@@ -34,9 +36,6 @@ def _lake(spark: SparkSession, runtime: Runtime, request: dict[str, Any], checkp
     where = LakeAddress(
         to=to if is_iceberg else f"{to}/{NAMESPACE}/{name}",
         table=f"{NAMESPACE}.{name}" if is_iceberg else None,
-        catalog=None,
-        partition_by=None,
-        endpoint=None,
     )
     terms = LakeTerms(
         topics=(request["topic"],),
@@ -50,7 +49,7 @@ def _lake(spark: SparkSession, runtime: Runtime, request: dict[str, Any], checkp
         nonlocal rows
         rows += delivered.rows
 
-    LakeService(spark, where.open(spark), terms, runtime).run(count)
+    LakeService(spark, where.open(spark, open_folder), terms, lake_cluster(runtime)).run(count)
     return rows
 
 

@@ -300,13 +300,13 @@ def test_tail_and_count_read_every_row(producers: Producers, line: CommandLine, 
 
 
 @pytest.mark.parametrize("name", [variant("parquet"), "groups"])
-def test_ingest_writes_every_row(
+def test_export_writes_every_row(
     producers: Producers, line: CommandLine, tmp_path: Path, name: str
 ) -> None:
     produced = producers(name)
 
     for topic in produced.topics:
-        code, said = line(produced, "ingest", topic, "--to", str(tmp_path), "--once")
+        code, said = line(produced, "export", topic, "--to", str(tmp_path), "--once")
         assert code == 0, said
         files = [*(tmp_path / topic / "0").iterdir()]
         assert files
@@ -315,13 +315,13 @@ def test_ingest_writes_every_row(
 
 
 @pytest.mark.parametrize("name", [variant("json"), *MIXED])
-def test_ingest_refuses_rows_with_their_place(
+def test_export_refuses_rows_with_their_place(
     producers: Producers, line: CommandLine, tmp_path: Path, name: str
 ) -> None:
     produced = producers(name)
     (topic,) = produced.topics
 
-    code, said = line(produced, "ingest", topic, "--to", str(tmp_path), "--once")
+    code, said = line(produced, "export", topic, "--to", str(tmp_path), "--once")
 
     assert code == 2
     assert f"topic {topic}[0] offset 0: " in " ".join(said.split())
@@ -338,7 +338,7 @@ def test_other_programs_take_rows_of_a_registry_for_bytes(
     values, _ = produced.deserialised(topic, as_json)
     shown, text = line(produced, "tail", topic, "-n", "1000")
     _, report = line(produced, "count", topic, "--json")
-    code, said = line(produced, "ingest", topic, "--to", str(tmp_path), "--once")
+    code, said = line(produced, "export", topic, "--to", str(tmp_path), "--once")
 
     assert values == []
     assert (shown, json.loads(report)["rows"]) == (0, ROWS)

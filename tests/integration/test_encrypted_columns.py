@@ -135,14 +135,14 @@ def test_each_group_encrypts_its_columns(delivery: Delivery) -> None:
     assert plain == ROWS.select(["id", "text"]).to_pylist()
 
 
-def test_ingested_files_stay_encrypted_and_are_read_with_keys(
+def test_exported_files_stay_encrypted_and_are_read_with_keys(
     delivery: Delivery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     delivered(delivery)
-    ingest = ["ingest", delivery.topic, "--to", str(tmp_path), "--once"]
+    export = ["export", delivery.topic, "--to", str(tmp_path), "--once"]
 
-    assert run_command_line(app, ingest) == 0, capsys.readouterr().err
-    assert run_command_line(app, ingest) == 0
+    assert run_command_line(app, export) == 0, capsys.readouterr().err
+    assert run_command_line(app, export) == 0
 
     files = sorted(tmp_path.rglob("*.parquet"))
     assert len(files) == len(delivery.read())

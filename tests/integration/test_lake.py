@@ -47,8 +47,10 @@ from extentflow.export.lake.lake_query import LakeBatch, LakeService, LakeTerms
 from extentflow.export.lake.lake_session import as_uri
 from extentflow.export.lake.lake_target import TableState, Target
 from extentflow.export.lake.parquet_folder import ParquetFolder
-from extentflow.wiring.folders import open_folder
+from extentflow.services.lakes import folder_opener, lake_cluster
+from extentflow.storage.folders import FolderOpener
 from extentflow.wiring.options import aws_kms
+from extentflow.wiring.value_access import ProcessAccess
 from extentflow_local.stack.settings import LocalSettings
 from extentflow_local.stack.stack import Stack
 from extentflow_local.stack.toolbox import toolbox
@@ -164,14 +166,18 @@ class Lake:
             self.partition_by = ()
 
     @property
+    def opener(self) -> FolderOpener:
+        return folder_opener({} if self.endpoint is None else {"aws.s3.endpoint": self.endpoint})
+
+    @property
     def target(self) -> Target:
         if self.kind == "parquet":
-            return ParquetFolder(self.address, self.partition_by, self.endpoint)
+            return ParquetFolder(self.address, self.opener, self.partition_by)
         catalog = f"lake_{self.delivery.name}"
         for name, value in catalog_settings(catalog, as_uri(str(self.home / "lake"))).items():
             self.spark.conf.set(name, value)
         name = f"{catalog}.shop.orders"
-        return IcebergTable(self.spark, name, self.partition_by, by_workers=True)
+        return IcebergTable(self.spark, name, self.partition_by, self.opener)
 
     def run(self, target: Target | None = None, **changes: Any) -> int:  # noqa: ANN401
         """Write what the topic holds; return how many rows that were."""
@@ -183,7 +189,10 @@ class Lake:
         }
         before = len(self.reports)
         service = LakeService(
-            self.spark, target or self.target, LakeTerms(**usual), self.delivery.runtime
+            self.spark,
+            target or self.target,
+            LakeTerms(**usual),
+            lake_cluster(self.delivery.runtime),
         )
         service.run(self.reports.append)
         return sum(one.rows for one in self.reports[before:])
@@ -194,9 +203,9 @@ class Lake:
 
     def table(self) -> pa.Table:
         if self.kind == "parquet":
-            folder = open_folder(self.address, self.endpoint)
-            names = [name for name in folder.names("") if name.endswith(".parquet")]
-            read = [self._partitioned(name, folder.read(name) or b"") for name in names]
+            folder = self.opener(self.address)
+            names = [name for name in folder.names() if name.endswith(".parquet")]
+            read = [self._partitioned(name, folder.read(name)) for name in names]
         else:
             name = f"lake_{self.delivery.name}.shop.orders"
             found = self.spark.table(f"{name}.files").select("file_path").collect()
@@ -551,7 +560,7 @@ def test_encrypted_columns_are_written_with_keys(lake: Lake, cards: pa.Table) ->
     # Spark's workers run already, with the environment of before.
     secrets = lake.home / "keys.properties"
     secrets.write_text(f"cards=cards:{SECRET}\n")
-    keys = ValueOptions(keys=f"${{file:{secrets}:cards}}")
+    keys = ValueOptions(keys=f"${{file:{secrets}:cards}}", access=ProcessAccess())
 
     with pytest.raises(AccessDenied, match=r"offset \d+: encrypted columns: name \(.* cards\): "):
         lake.run()
@@ -582,7 +591,8 @@ def test_columns_that_are_not_asked_for_need_no_key(lake: Lake, cards: pa.Table)
 
 def of_registry(registry: Stack, **options: Any) -> ValueOptions:  # noqa: ANN401
     address = registry.endpoint("registry")
-    return ValueOptions(registry=RegistryOptions(urls=(address,)), **options)
+    where = RegistryOptions(urls=(address,))
+    return ValueOptions(registry=where, access=ProcessAccess(), **options)
 
 
 def send_rows(lake: Lake, registry: Stack, label: str, table: pa.Table, converter: str) -> None:
@@ -735,7 +745,7 @@ def test_a_folder_of_a_bucket_holds_the_same_rows(
     assert lake.run() == ROWS
     assert lake.run() == 0
     assert lake.rows() == expected(rows_of(0))
-    assert list(open_folder(address, lake.endpoint).names("_extentflow/staged/")) == []
+    assert list(lake.opener(address).names("_extentflow/staged/")) == []
 
 
 # -- as programs -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.schemas import identity
@@ -302,24 +302,24 @@ class Joining(TopicConsumer):
         kafka = {"bootstrap.servers": "127.0.0.1:1"}
         super().__init__(kafka, cluster.topics, group="g", join=True, **options)
         self._client.close()
-        self._cluster, self._client = cluster, client  # type: ignore[assignment]
+        self._cluster, self._model = cluster, client
+        self._client._client = client  # type: ignore[assignment]
         assert self._join is not None
         self._join.metadata_bytes = metadata_bytes
         self.join_partitions()
 
     def join_partitions(self) -> None:
         """Assign all partitions, as the group does."""
-        client: Consumer = self._client
-        self._assign(client, [TopicPartition(*one) for one in self._cluster.places])
+        self._assign(self._cluster.places)
 
     def leave(self, place: Place) -> None:
         """Take one partition away."""
         self._assigned.discard(place)
-        del self._client.next[place]  # type: ignore[attr-defined]
+        del self._model.next[place]
 
     def rebalance(self) -> None:
         """Take all partitions away, and give them back."""
-        self._revoke(self._client, [TopicPartition(*one) for one in self._assigned])
+        self._revoke([*self._assigned])
         self.join_partitions()
 
     def _ends_of(self, places: Any) -> Mapping[Place, int]:  # noqa: ANN401

@@ -23,6 +23,17 @@ LAKE = ("lake", "orders", "--to", "/nowhere")
         ),
         (["--partition-by", "bucket(16, id)"], "transforms need --table"),
         (["--to", "gs://lake/x"], "--to gs://lake/x: write s3://bucket/prefix, or a local folder"),
+        (["--set", "aws.s3.region=x"], "--set aws.s3.region: only for targets in S3"),
+        (["--to", "s3://lake", "--set", "aws.s3.regoin=x"], "aws.s3.regoin: no such key"),
+        (["--to", "s3://lake", "--set", "input.format=csv"], "--set input.format: of a target"),
+        (
+            ["--to", "s3://lake", "--table", "a.b", "--set", "aws.s3.ca.bundle=/x"],
+            "--set aws.s3.ca.bundle: not with --table",
+        ),
+        (
+            ["--to", "s3://lake", "--set", "aws.s3.endpoint=http://a", "--endpoint", "http://b"],
+            "--endpoint: says the same as --set aws.s3.endpoint",
+        ),
         (["--to", "s3a:///x"], "--to s3a:///x: write s3://bucket/prefix"),
         (["--to", "hdfs://lake/x", "--table", "a.b"], "a warehouse elsewhere is one of --catalog"),
     ],

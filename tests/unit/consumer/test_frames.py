@@ -18,9 +18,8 @@ from tests.support.columnar_topics import Value, columnar
 
 from extentflow.consumer import TopicConsumer
 from extentflow.consumer.row_batches import Position
-from extentflow.consumer.topic_consumer import Place
 from extentflow.errors import Misconfigured, UnsupportedType
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord, Place
 
 # Not a double.
 LARGE = 2**53 + 1

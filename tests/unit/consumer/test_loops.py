@@ -6,9 +6,8 @@ import pytest
 
 from extentflow.consumer import TopicConsumer
 from extentflow.consumer import topic_consumer as topics
-from extentflow.consumer.topic_consumer import Place
 from extentflow.errors import SinkUnavailable
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord, Place
 
 
 class Fetched(TopicConsumer):

@@ -13,14 +13,13 @@ import pytest
 from tests.support.columnar_records import as_parquet, columnar, numbers
 
 from extentflow.errors import Conflict, CorruptRecord, Misconfigured
-from extentflow.export.partition_files import Claim, IngestedFile, IngestOptions, claim_name
-from extentflow.export.topic_export import Ingestion
-from extentflow.export.topic_source import PolledRecords
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.export.partition_files import Claim, ExportedFile, ExportOptions, claim_name
+from extentflow.export.topic_export import TopicExport
+from extentflow.kafka.reading import ConsumedRecord, Place, PolledRecords
 from extentflow.retry import Clock
-from extentflow.testing.targets import MemoryTarget
+from extentflow.testing.folders import MemoryFolder
 
-BY_SIZE = IngestOptions(bytes=400, once=True)
+BY_SIZE = ExportOptions(bytes=400, once=True)
 
 
 class Killed(BaseException):
@@ -37,30 +36,32 @@ class ListedSource:
     _reading: dict[int, int] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
 
-    def partitions(self) -> int:
+    def partitions(self, _topic: str) -> int:
         return len(self.records)
 
-    def watermarks(self, partition: int) -> tuple[int, int]:
+    def watermarks(self, place: Place) -> tuple[int, int]:
+        partition = place[1]
         found = self.records[partition]
         return self.lows.get(partition, 0), found[-1].offset + 1 if found else 0
 
-    def assign(self, partition: int, begin: int) -> None:
+    def read_from(self, place: Place, begin: int) -> None:
+        partition = place[1]
         self._reading[partition] = begin
         self._ended.discard(partition)
 
-    def poll(self) -> PolledRecords:
+    def poll(self, _most: int, _seconds: float) -> PolledRecords:
         found = PolledRecords()
         for partition, begin in sorted(self._reading.items()):
             if begin < self.lows.get(partition, 0):
-                found.lost.add(partition)
+                found.lost.add(("orders", partition))
                 continue
             behind = [one for one in self.records[partition] if one.offset >= begin]
-            found.records += behind[: self.at_once]
+            found.records += [(("orders", partition), one) for one in behind[: self.at_once]]
             if behind:
                 self._reading[partition] = behind[: self.at_once][-1].offset + 1
             if len(behind) <= self.at_once and partition not in self._ended:
                 self._ended.add(partition)
-                found.ended.add(partition)
+                found.ended["orders", partition] = self.watermarks(("orders", partition))[1]
         return found
 
 
@@ -74,19 +75,19 @@ def three_partitions() -> ListedSource:
     )
 
 
-def ingest(
+def export(
     source: ListedSource,
-    target: MemoryTarget,
-    options: IngestOptions = BY_SIZE,
+    target: MemoryFolder,
+    options: ExportOptions = BY_SIZE,
     *,
     stop: Callable[[], bool] = lambda: False,
     clock: Clock | None = None,
-) -> list[IngestedFile]:
-    ingestion = Ingestion("orders", source, target, options, stop, clock or Clock(), threads=1)
-    return list(ingestion.run())
+) -> list[ExportedFile]:
+    exported = TopicExport("orders", source, target, options, stop, clock or Clock(), threads=1)
+    return list(exported.run())
 
 
-def rows_in(target: MemoryTarget) -> list[int]:
+def rows_in(target: MemoryFolder) -> list[int]:
     found = (pq.read_table(io.BytesIO(content))["n"] for content in target.files.values())
     return sorted(chain.from_iterable(column.to_pylist() for column in found))
 
@@ -97,32 +98,30 @@ def rows_of(source: ListedSource) -> list[int]:
     return sorted(chain.from_iterable(column.to_pylist() for column in found))
 
 
-def names(target: MemoryTarget, partition: int = 0) -> list[str]:
-    return sorted(name for folder, name in target.files if folder == f"orders/{partition}")
+def names(target: MemoryFolder, partition: int = 0) -> list[str]:
+    return list(target.below(f"orders/{partition}").names())
 
 
 def test_files_are_named_after_the_offsets_that_they_hold_and_hold_each_row_once() -> None:
-    source, target = three_partitions(), MemoryTarget()
+    source, target = three_partitions(), MemoryFolder()
 
-    files = ingest(source, target)
+    files = export(source, target)
 
     assert rows_in(target) == rows_of(source)
-    assert {(file.uri.removeprefix("memory://")) for file in files} == {
-        f"{folder}/{name}" for folder, name in target.files
-    }
+    assert {file.uri.removeprefix("memory://") for file in files} == target.files.keys()
     assert names(target)[0] == "00000000000000000001-00000000000000000003.parquet"
     assert len(names(target)) > 2
     assert all(file.size_bytes <= 3000 and file.values >= 1 for file in files)
 
 
 def test_another_run_continues_behind_the_last_file() -> None:
-    source, target = three_partitions(), MemoryTarget()
+    source, target = three_partitions(), MemoryFolder()
     begun = ListedSource({one: records[:4] for one, records in source.records.items()})
 
-    ingest(begun, target)
+    export(begun, target)
     before = dict(target.files)
-    ingest(source, target)
-    again = ingest(source, target)
+    export(source, target)
+    again = export(source, target)
 
     assert before.items() <= target.files.items()
     assert rows_in(target) == rows_of(source)
@@ -130,40 +129,40 @@ def test_another_run_continues_behind_the_last_file() -> None:
 
 
 def test_a_process_may_end_before_or_after_every_call() -> None:
-    expected = MemoryTarget()
+    expected = MemoryFolder()
     calls: list[str] = []
     expected.on_call = lambda name, _when: calls.append(name)
-    ingest(three_partitions(), expected)
+    export(three_partitions(), expected)
 
     for last in range(len(calls)):
-        target = MemoryTarget()
+        target = MemoryFolder()
         kill_at(target, last)
         with pytest.raises(Killed):
-            ingest(three_partitions(), target)
+            export(three_partitions(), target)
         target.on_call = lambda _name, _when: None
-        ingest(three_partitions(), target)
+        export(three_partitions(), target)
 
         assert target.files == expected.files, f"killed at call {last}"
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_processes_that_end_anywhere_one_after_the_other_leave_the_same_files(seed: int) -> None:
-    random, expected, target = Random(seed), MemoryTarget(), MemoryTarget()
-    ingest(three_partitions(), expected)
+    random, expected, target = Random(seed), MemoryFolder(), MemoryFolder()
+    export(three_partitions(), expected)
 
     for _ in range(6):
         kill_at(target, random.randrange(60))
         try:
-            ingest(three_partitions(), target)
+            export(three_partitions(), target)
         except Killed:
             continue
     target.on_call = lambda _name, _when: None
-    ingest(three_partitions(), target)
+    export(three_partitions(), target)
 
     assert target.files == expected.files
 
 
-def kill_at(target: MemoryTarget, last: int) -> None:
+def kill_at(target: MemoryFolder, last: int) -> None:
     """End the process at a call; none of it runs on in another thread, either."""
     count = 0
 
@@ -179,20 +178,20 @@ def kill_at(target: MemoryTarget, last: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_of_two_writers_with_other_files_each_record_is_written_once(seed: int) -> None:
     """One writer runs whole at any call of the other one, in whose middle it may find a claim."""
-    random, source, target = Random(seed), three_partitions(), MemoryTarget()
-    one, other = (IngestOptions(bytes=random.randrange(100, 900), once=True) for _ in range(2))
-    target.on_call = ingesting_at(target, random.randrange(90), other)
+    random, source, target = Random(seed), three_partitions(), MemoryFolder()
+    one, other = (ExportOptions(bytes=random.randrange(100, 900), once=True) for _ in range(2))
+    target.on_call = exporting_at(target, random.randrange(90), other)
 
     with suppress(Conflict):
-        ingest(source, target, one)
+        export(source, target, one)
     target.on_call = lambda _name, _when: None
-    ingest(source, target)
+    export(source, target)
 
     assert rows_in(target) == rows_of(source)
 
 
-def ingesting_at(
-    target: MemoryTarget, at: int, options: IngestOptions
+def exporting_at(
+    target: MemoryFolder, at: int, options: ExportOptions
 ) -> Callable[[str, str], None]:
     count = 0
 
@@ -201,31 +200,31 @@ def ingesting_at(
         count += 1
         if count > at:
             target.on_call = lambda _name, _when: None
-            ingest(three_partitions(), target, options)
+            export(three_partitions(), target, options)
 
     return on_call
 
 
 def test_the_second_of_two_writers_ends_with_an_error_that_names_the_file() -> None:
-    target = MemoryTarget()
+    target = MemoryFolder()
     claim = Claim(1, 3, "other").to_bytes()
 
     def on_call(name: str, when: str) -> None:
         if (name, when) == ("create", "before"):
-            target.files["orders/0", claim_name(0)] = claim
+            target.files[f"orders/0/{claim_name(0)}"] = claim
 
     target.on_call = on_call
 
     with pytest.raises(Conflict, match=r"orders/0/\.next-0{20} was written by another process"):
-        ingest(ListedSource({0: [numbers(1)]}), target)
+        export(ListedSource({0: [numbers(1)]}), target)
 
 
 def test_a_claim_of_an_earlier_process_decides_what_the_next_file_holds() -> None:
     records = [numbers(offset) for offset in range(8)]
-    target = MemoryTarget()
-    target.files["orders/0", claim_name(0)] = Claim(0, 5, "earlier").to_bytes()
+    target = MemoryFolder()
+    target.files[f"orders/0/{claim_name(0)}"] = Claim(0, 5, "earlier").to_bytes()
 
-    ingest(ListedSource({0: records}), target, IngestOptions(bytes=1, once=True))
+    export(ListedSource({0: records}), target, ExportOptions(bytes=1, once=True))
 
     assert names(target)[0] == "00000000000000000000-00000000000000000005.parquet"
     assert names(target)[1] == "00000000000000000006-00000000000000000006.parquet"
@@ -243,23 +242,23 @@ def test_a_claim_of_an_earlier_process_decides_what_the_next_file_holds() -> Non
     ],
 )
 def test_other_names_in_a_folder_are_an_error(name: str, why: str) -> None:
-    target = MemoryTarget()
-    target.files["orders/0", "00000000000000000002-00000000000000000004.parquet"] = b""
-    target.files["orders/0", name] = b"?"
+    target = MemoryFolder()
+    target.files["orders/0/00000000000000000002-00000000000000000004.parquet"] = b""
+    target.files[f"orders/0/{name}"] = b"?"
 
     with pytest.raises(Misconfigured, match=why):
-        ingest(ListedSource({0: [numbers(9)]}), target)
+        export(ListedSource({0: [numbers(9)]}), target)
 
 
 def test_records_that_retention_deleted_are_an_error_with_a_way_out() -> None:
     source = ListedSource({0: [numbers(offset) for offset in range(9)]})
-    target = MemoryTarget()
-    ingest(ListedSource({0: source.records[0][:3]}), target)
+    target = MemoryFolder()
+    export(ListedSource({0: source.records[0][:3]}), target)
     source.lows[0] = 5
 
     with pytest.raises(Misconfigured, match=r"offsets 3 to 4 .*--accept-gap .* from 5 on"):
-        ingest(source, target)
-    ingest(source, target, replace(BY_SIZE, accept_gap=True))
+        export(source, target)
+    export(source, target, replace(BY_SIZE, accept_gap=True))
 
     assert names(target)[0] == "00000000000000000000-00000000000000000002.parquet"
     assert names(target)[1].startswith("00000000000000000005-")
@@ -272,19 +271,19 @@ def test_records_that_are_deleted_during_a_run_are_an_error_and_end_a_file() -> 
         found = ListedSource({0: records})
         original = found.poll
 
-        def poll() -> PolledRecords:
-            polled = original()
+        def poll(_most: int, _seconds: float) -> PolledRecords:
+            polled = original(_most, _seconds)
             found.lows[0] = 5
             return polled
 
         found.poll = poll  # type: ignore[method-assign]
         return found
 
-    refusing, accepting = MemoryTarget(), MemoryTarget()
+    refusing, accepting = MemoryFolder(), MemoryFolder()
 
     with pytest.raises(Misconfigured, match=r"offsets 3 to 4 .*--accept-gap"):
-        ingest(source(), refusing, IngestOptions(once=True))
-    ingest(source(), accepting, IngestOptions(once=True, accept_gap=True))
+        export(source(), refusing, ExportOptions(once=True))
+    export(source(), accepting, ExportOptions(once=True, accept_gap=True))
 
     assert names(refusing) == ["00000000000000000000-00000000000000000002.parquet"]
     assert names(accepting) == [
@@ -294,19 +293,19 @@ def test_records_that_are_deleted_during_a_run_are_an_error_and_end_a_file() -> 
 
 
 def test_a_topic_that_was_created_again_is_an_error() -> None:
-    target = MemoryTarget()
-    ingest(ListedSource({0: [numbers(offset) for offset in range(9)]}), target)
+    target = MemoryFolder()
+    export(ListedSource({0: [numbers(offset) for offset in range(9)]}), target)
 
     with pytest.raises(Misconfigured, match=r"ends at offset 1, and .* files up to 8"):
-        ingest(ListedSource({0: [numbers(0)]}), target)
+        export(ListedSource({0: [numbers(0)]}), target)
 
 
 def test_values_before_a_corrupt_one_are_written_and_none_after_it() -> None:
     records = [numbers(0), numbers(1), columnar(2, b"nonsense", 3), numbers(3)]
-    target = MemoryTarget()
+    target = MemoryFolder()
 
     with pytest.raises(CorruptRecord, match=r"topic orders\[0\] offset 2: "):
-        ingest(ListedSource({0: records}), target)
+        export(ListedSource({0: records}), target)
 
     assert names(target) == ["00000000000000000000-00000000000000000001.parquet"]
 
@@ -314,9 +313,9 @@ def test_values_before_a_corrupt_one_are_written_and_none_after_it() -> None:
 def test_another_schema_begins_another_file() -> None:
     other = as_parquet(pa.table({"n": pa.array([1], pa.int32())}))
     records = [numbers(0), columnar(1, other, 1), numbers(2), numbers(3, compression="GZIP")]
-    target = MemoryTarget()
+    target = MemoryFolder()
 
-    ingest(ListedSource({0: records}), target, IngestOptions(once=True))
+    export(ListedSource({0: records}), target, ExportOptions(once=True))
 
     assert [name[15:20] + name[36:41] for name in names(target)] == [
         "0000000000",
@@ -334,11 +333,11 @@ def test_a_file_is_closed_when_it_is_old_and_all_are_when_reading_stops() -> Non
         now, polls = now + 10.0, polls + 1
         return polls > 4
 
-    target = MemoryTarget()
-    ingest(
+    target = MemoryFolder()
+    export(
         source,
         target,
-        IngestOptions(seconds=20.0),
+        ExportOptions(seconds=20.0),
         stop=stop,
         clock=Clock(monotonic=lambda: now),
     )

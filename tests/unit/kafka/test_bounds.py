@@ -25,14 +25,22 @@ BLOCKING = {
     "describe_configs": (1, "request_timeout"),
     "create_topics": (1, "request_timeout"),
     "list_offsets": (1, "request_timeout"),
+    "get_watermark_offsets": (1, "timeout"),
 }
-# Methods that wait for no broker. `close` is a consumer's that never joins its group; `commit` and
-# `abort` are those of our sinks, which share their names with a consumer's.
+# Methods that wait for no broker, and those of a member of a group that have no timeout: `commit`
+# and `close` end with the requests of the coordinator.
 LOCAL = {
     "assign",
     "begin_transaction",
     "close",
     "commit",
+    "incremental_assign",
+    "incremental_unassign",
+    "pause",
+    "resume",
+    "seek",
+    "subscribe",
+    "unassign",
     "consumer_group_metadata",
     "produce",
     "produce_batch",

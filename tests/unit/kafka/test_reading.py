@@ -19,6 +19,7 @@ Message = SimpleNamespace
 def message(partition: int, offset: int, *, ends: bool = False) -> Message:
     error = KafkaError(KafkaError._PARTITION_EOF) if ends else None
     return Message(
+        topic=lambda: "topic",
         partition=lambda: partition,
         offset=lambda: offset,
         error=lambda: error,

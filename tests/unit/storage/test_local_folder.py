@@ -1,13 +1,14 @@
-"""Folders of a local disk, for lake targets."""
+"""Folders of a local disk: files are visible at once and whole, and never one over another."""
 
 import errno
 from pathlib import Path
 
 import pytest
+from tests.contracts.folder import FolderContract
 
-from extentflow.errors import Misconfigured, ObjectGone, ProcessExhausted, StoreUnavailable
+from extentflow.errors import ProcessExhausted, StoreUnavailable
+from extentflow.storage.folders import Folder
 from extentflow.storage.local_folder import LocalFolder
-from extentflow.wiring.folders import open_folder
 
 
 @pytest.fixture
@@ -15,51 +16,52 @@ def folder(tmp_path: Path) -> LocalFolder:
     return LocalFolder(tmp_path / "lake")
 
 
-def test_a_name_is_created_once(folder: LocalFolder) -> None:
-    assert folder.create("a/b", b"first")
-    assert not folder.create("a/b", b"second")
-    assert folder.read("a/b") == b"first"
-    assert list(folder.names("")) == ["a/b"]
+class TestLocalFolder(FolderContract):
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Folder:
+        return LocalFolder(tmp_path / "lake")
 
 
-def test_put_takes_the_place_of_an_object(folder: LocalFolder) -> None:
-    folder.put("a", b"first")
-    folder.put("a", b"second")
+def test_a_file_has_the_mode_that_the_umask_leaves(folder: LocalFolder) -> None:
+    spool = folder.spool()
+    spool.publish("a")
+    spool.close()
+    beside = folder.root / "b"
+    beside.touch()
 
-    assert folder.read("a") == b"second"
-    assert folder.read("b") is None
-
-
-def test_names_are_sorted_and_below_the_prefix(folder: LocalFolder) -> None:
-    for name in ("b/2", "b/1", "c/1", "b/x/0"):
-        folder.put(name, b"")
-
-    assert list(folder.names("b/")) == ["b/1", "b/2", "b/x/0"]
-    assert list(folder.names("none/")) == []
+    assert (folder.root / "a").stat().st_mode == beside.stat().st_mode
 
 
-def test_a_move_may_be_repeated(folder: LocalFolder) -> None:
-    folder.put("staged/a", b"a")
+def test_what_a_writer_left_is_removed_and_what_another_one_writes_is_not(
+    folder: LocalFolder,
+) -> None:
+    left = folder.root / ".writing-left"
+    spool = folder.spool()
+    left.write_bytes(b"half of")
 
-    folder.move("staged/a", "day=1/a")
-    folder.move("staged/a", "day=1/a")
+    folder.clean()
 
-    assert list(folder.names("")) == ["day=1/a"]
-
-
-def test_a_move_of_nothing_is_an_error(folder: LocalFolder) -> None:
-    with pytest.raises(ObjectGone, match="neither"):
-        folder.move("staged/a", "day=1/a")
+    assert not left.exists()
+    spool.write(b"whole")
+    spool.publish("a")
+    spool.close()
+    assert [path.name for path in folder.root.iterdir()] == ["a"]
 
 
-def test_a_deleted_object_leaves_no_empty_folder(folder: LocalFolder) -> None:
+def test_a_deleted_file_leaves_no_empty_folder(folder: LocalFolder) -> None:
     folder.put("staged/x/a", b"")
     folder.put("kept", b"")
 
     folder.delete("staged/x/a")
-    folder.delete("staged/x/a")
 
     assert [path.name for path in folder.root.iterdir()] == ["kept"]
+
+
+def test_a_folder_that_is_a_file_is_an_error(folder: LocalFolder, tmp_path: Path) -> None:
+    (tmp_path / "lake").write_bytes(b"")
+
+    with pytest.raises(StoreUnavailable, match="lake"):
+        folder.spool()
 
 
 def test_errors_of_the_system_have_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,10 +76,3 @@ def test_errors_of_the_system_have_a_class(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ProcessExhausted, match="No space left on device; make room"):
         LocalFolder(tmp_path).create("new", b"text")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_addresses_open_their_folder(tmp_path: Path) -> None:
-    assert open_folder(str(tmp_path)) == open_folder(tmp_path.as_uri()) == LocalFolder(tmp_path)
-    assert open_folder("s3a://lake/a/b/", "http://127.0.0.1:1").uri == "s3://lake/a/b/"
-    with pytest.raises(Misconfigured, match="write s3://bucket/prefix"):
-        open_folder("hdfs://host/lake")

@@ -19,6 +19,7 @@ from extentflow.export.lake.parquet_folder import (
     _files,
 )
 from extentflow.storage.local_folder import LocalFolder
+from extentflow.wiring.folders import open_folder
 
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.date32())])
 
@@ -59,7 +60,7 @@ def test_a_start_moves_what_is_committed_and_deletes_what_is_not(tmp_path: Path)
     folder.put(f"{STAGED}lost/day=1/c.parquet{SUFFIX}", b"c")
     put(folder, committed(1, "mine", "day=1/a.parquet", "day=1/moved.parquet"))
 
-    state = ParquetFolder(str(tmp_path), ("day",)).open()
+    state = ParquetFolder(str(tmp_path), open_folder, ("day",)).open()
 
     assert state == TableState(COLUMNS, {"t": {0: 7}}, 2)
     names = [name for name in folder.names("") if not name.startswith(LOG)]
@@ -67,15 +68,15 @@ def test_a_start_moves_what_is_committed_and_deletes_what_is_not(tmp_path: Path)
 
 
 def test_an_older_query_cannot_append_behind_a_start(tmp_path: Path) -> None:
-    older = ParquetFolder(str(tmp_path), ("day",))
+    older = ParquetFolder(str(tmp_path), open_folder, ("day",))
     state = older.open()
-    ParquetFolder(str(tmp_path), ("day",)).open()
+    ParquetFolder(str(tmp_path), open_folder, ("day",)).open()
 
     assert not older._append(committed(state.version + 1))
 
 
 def test_a_repeated_request_finds_its_own_entry(tmp_path: Path) -> None:
-    folder = ParquetFolder(str(tmp_path), ("day",))
+    folder = ParquetFolder(str(tmp_path), open_folder, ("day",))
     entry = committed(1)
 
     assert folder._append(entry)
@@ -83,10 +84,10 @@ def test_a_repeated_request_finds_its_own_entry(tmp_path: Path) -> None:
 
 
 def test_other_partitions_than_before_are_refused(tmp_path: Path) -> None:
-    ParquetFolder(str(tmp_path), ("day",)).open()
+    ParquetFolder(str(tmp_path), open_folder, ("day",)).open()
 
     with pytest.raises(Misconfigured, match="is partitioned by day"):
-        ParquetFolder(str(tmp_path), ("id",)).open()
+        ParquetFolder(str(tmp_path), open_folder, ("id",)).open()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_columns_that_name_no_partition_are_refused(
     tmp_path: Path, columns: pa.Schema, said: str
 ) -> None:
     with pytest.raises(Misconfigured, match=said):
-        ParquetFolder(str(tmp_path), ("day",)).grow(columns, TableState())
+        ParquetFolder(str(tmp_path), open_folder, ("day",)).grow(columns, TableState())
 
 
 def rows(**columns: pa.Array) -> DecodedRows:

@@ -38,6 +38,7 @@ from extentflow.export.lake.lake_rows import (
 )
 from extentflow.formats.parquet.column_keys import MasterKeys
 from extentflow.kafka.reading import ConsumedRecord
+from extentflow.wiring.value_access import ProcessAccess
 
 TABLE = pa.table({"n": [1, 2]})
 NARROW = pa.schema([("n", pa.int64())])
@@ -97,7 +98,7 @@ def read(columns: pa.Schema, options: ValueOptions, *records: ConsumedRecord) ->
 def test_encrypted_columns_are_read_with_keys_that_executors_look_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = ValueOptions(keys="${env:CARD_KEYS}")
+    options = ValueOptions(keys="${env:CARD_KEYS}", access=ProcessAccess())
     sent = pickle.dumps(RowReader(CARDS.schema, options, spark=False))
     monkeypatch.setenv("CARD_KEYS", f"cards: {SECRET}")
 
@@ -130,7 +131,7 @@ def test_columns_that_are_not_asked_for_need_no_key() -> None:
 
 def test_keys_that_are_written_down_are_refused() -> None:
     with pytest.raises(Misconfigured, match="--keys: a secret is not written down") as caught:
-        ValueOptions(keys=f"cards:{SECRET}").open_keys()
+        ValueOptions(keys=f"cards:{SECRET}", access=ProcessAccess()).open_keys()
 
     assert SECRET not in str(caught.value)
 
@@ -155,7 +156,8 @@ def registry() -> Iterator[RegistryDouble]:
 
 
 def of(registry: RegistryDouble, **options: Any) -> ValueOptions:  # noqa: ANN401
-    return ValueOptions(registry=RegistryOptions(urls=(registry.url,)), **options)
+    where = RegistryOptions(urls=(registry.url,))
+    return ValueOptions(registry=where, access=ProcessAccess(), **options)
 
 
 def framed(number: int, body: bytes) -> bytes:
@@ -312,7 +314,8 @@ def test_executors_look_up_the_password_and_read_it_again_when_it_was_rotated(
     registry: RegistryDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ValueOptions(
-        registry=RegistryOptions(urls=(registry.url,), user_info="${env:REGISTRY_USER}")
+        registry=RegistryOptions(urls=(registry.url,), user_info="${env:REGISTRY_USER}"),
+        access=ProcessAccess(),
     )
     columns = pa.schema([("id", pa.int64())])
     registry.user_info = "user:first"

@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 
 from extentflow.errors import Misconfigured
 from extentflow.export.lake.iceberg import catalog_settings
-from extentflow.export.lake.lake_session import LakeAddress
+from extentflow.export.lake.lake_session import ENDPOINT, LakeAddress
+from extentflow.wiring.folders import open_folder
 
 VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 S3A = "spark.sql.catalog.lake.hadoop.fs.s3a."
@@ -22,7 +23,7 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 def address(
     *, to: str | None = "s3a://lake/x", table: str | None = "a.b", endpoint: str | None = None
 ) -> LakeAddress:
-    return LakeAddress(to=to, table=table, catalog=None, partition_by=None, endpoint=endpoint)
+    return LakeAddress(to=to, table=table, store={} if endpoint is None else {ENDPOINT: endpoint})
 
 
 class Session:
@@ -33,12 +34,12 @@ class Session:
 
 
 def test_a_catalog_that_the_session_lacks_is_refused() -> None:
-    where = LakeAddress(to=None, table="a.b", catalog="shop", partition_by=None, endpoint=None)
+    where = LakeAddress(to=None, table="a.b", catalog="shop")
     known = cast("SparkSession", Session({"spark.sql.catalog.shop": "SomeCatalog"}))
 
     with pytest.raises(Misconfigured, match="--catalog shop: Spark's settings"):
-        where.open(cast("SparkSession", Session({})))
-    assert where.open(known).where == "Iceberg table shop.a.b"
+        where.open(cast("SparkSession", Session({})), open_folder)
+    assert where.open(known, open_folder).where == "Iceberg table shop.a.b"
 
 
 def of_store(endpoint: str | None) -> dict[str, str]:

@@ -81,8 +81,8 @@ COMMANDS = {
         "extentflow.cli.topic_commands:count",
         "Count the rows of a topic; compare them with those of objects (--verify).",
     ),
-    "ingest": CommandEntry(
-        "extentflow.cli.export_command:ingest",
+    "export": CommandEntry(
+        "extentflow.cli.export_command:export",
         "Write the columnar values of a topic into Parquet or Arrow files, each record once.",
     ),
     "connectors": CommandEntry(
@@ -135,6 +135,7 @@ COMMANDS = {
 # Spellings of the release before, and the command that each is now: a command, with an option of
 # it that is left out. They go with the next release.
 FORMER: dict[tuple[str, ...], str] = {
+    ("ingest",): "export",
     ("replay", "--dlq"): "redrive",
     ("replay", "--dead-letters"): "replay-dead-letters",
 }

@@ -1,59 +1,74 @@
-"""`extentflow ingest`: columnar values of a topic as Parquet or Arrow files, in a folder or S3."""
+"""`extentflow export`: columnar values of a topic as Parquet or Arrow files, in a folder or S3."""
+
+from __future__ import annotations
 
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from extentflow.cli import output
+from extentflow.cli.option_groups import ServerOptions, StoreSettings, expand_options
 from extentflow.cli.output import AsJson
+from extentflow.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from extentflow.export.partition_files import IngestedFile
+    from extentflow.export.partition_files import ExportedFile, ExportOptions
 
 Name = Annotated[str, Argument(metavar="TOPIC", help="The topic, with columnar values.")]
-Where = Annotated[
-    str,
-    Option("--to", metavar="WHERE", help="A local folder, or s3://bucket/prefix/."),
-]
-FileBytes = Annotated[
-    str,
-    Option("--file-bytes", metavar="SIZE", help="Close a file before it has more, such as 256MiB."),
-]
-FileSeconds = Annotated[
-    float,
-    Option("--file-seconds", min=1.0, help="Close a file when its first value is so old."),
-]
-Once = Annotated[
-    bool,
-    Option("--once", help="End at the end that the topic has now; files have no age."),
-]
-AcceptGap = Annotated[
-    bool,
-    Option("--accept-gap", help="Continue behind records that were deleted before they were read."),
-]
-Settings = Annotated[
-    list[str] | None,
-    Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="How S3 is reached, as keys of connectors: aws.s3.endpoint, aws.s3.region and others;"
-        " repeatable.",
-    ),
-]
 
 
-def ingest(
-    topic: Name,
-    *,
-    to: Where,
-    file_bytes: FileBytes = "128MiB",
-    file_seconds: FileSeconds = 60.0,
-    once: Once = False,
-    accept_gap: AcceptGap = False,
-    settings: Settings = None,
-    as_json: AsJson = False,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOptions:
+    """Where files go, and how they are cut."""
+
+    to: Annotated[
+        str,
+        Option("--to", metavar="WHERE", help="A local folder, or s3://bucket/prefix/."),
+    ]
+    file_bytes: Annotated[
+        str,
+        Option(
+            "--file-bytes", metavar="SIZE", help="Close a file before it has more, such as 256MiB."
+        ),
+    ] = "128MiB"
+    file_seconds: Annotated[
+        float,
+        Option("--file-seconds", min=1.0, help="Close a file when its first value is so old."),
+    ] = 60.0
+    once: Annotated[
+        bool,
+        Option("--once", help="End at the end that the topic has now; files have no age."),
+    ] = False
+    accept_gap: Annotated[
+        bool,
+        Option(
+            "--accept-gap", help="Continue behind records that were deleted before they were read."
+        ),
+    ] = False
+    settings: StoreSettings = None
+
+    def options(self) -> ExportOptions:
+        """Return how files are cut. Raises Misconfigured."""
+        from extentflow.config.types import SIZE
+        from extentflow.export.partition_files import ExportOptions
+
+        try:
+            most_bytes = SIZE.read(self.file_bytes)
+        except ValueError as exc:
+            raise Misconfigured(f"--file-bytes {self.file_bytes}: {exc}") from exc
+        return ExportOptions(
+            bytes=most_bytes,
+            seconds=self.file_seconds,
+            once=self.once,
+            accept_gap=self.accept_gap,
+        )
+
+
+@expand_options
+def export(
+    topic: Name, *, files: FileOptions, servers: ServerOptions, as_json: AsJson = False
 ) -> None:
     """Write the columnar values of a topic into Parquet or Arrow files, each record once.
 
@@ -64,30 +79,20 @@ def ingest(
     """
     from extentflow.cli.opening import open_runtime
     from extentflow.cli.progress import signals_stop
-    from extentflow.config.types import SIZE
-    from extentflow.errors import Misconfigured
-    from extentflow.export.partition_files import IngestOptions
     from extentflow.services.addressed import parse_settings
-    from extentflow.services.exports import Ingestions
+    from extentflow.services.exports import Exports
 
-    try:
-        most_bytes = SIZE.read(file_bytes)
-    except ValueError as exc:
-        raise Misconfigured(f"--file-bytes {file_bytes}: {exc}") from exc
-    options = IngestOptions(
-        bytes=most_bytes, seconds=file_seconds, once=once, accept_gap=accept_gap
-    )
-    given = parse_settings(settings or ())
-    ingestions = Ingestions(open_runtime(creates=False), output.note)
-    ended, files, rows = threading.Event(), 0, 0
+    options, given = files.options(), parse_settings(files.settings or ())
+    exports = Exports(open_runtime(servers, creates=False), output.note)
+    ended, count, rows = threading.Event(), 0, 0
     with signals_stop(ended.set, "stopping: publishing the open files"):
-        for found in ingestions.run(topic, to, options, stop=ended.is_set, settings=given):
-            files, rows = files + 1, rows + found.rows
+        for found in exports.run(topic, files.to, options, stop=ended.is_set, settings=given):
+            count, rows = count + 1, rows + found.rows
             output.say(output.json_text(asdict(found)) if as_json else _line(found))
-    output.note(f"{output.counted(files, 'file')} with {output.counted(rows, 'row')}")
+    output.note(f"{output.counted(count, 'file')} with {output.counted(rows, 'row')}")
 
 
-def _line(file: "IngestedFile") -> str:
+def _line(file: ExportedFile) -> str:
     facts = (
         output.counted(file.rows, "row"),
         output.counted(file.values, "value"),

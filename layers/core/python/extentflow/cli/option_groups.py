@@ -20,6 +20,16 @@ from typer import Option
 
 from extentflow.cli.output import Cores, Master
 
+StoreSettings = Annotated[
+    list[str] | None,
+    Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="How S3 is reached, as keys of connectors: aws.s3.endpoint, aws.s3.region and others;"
+        " repeatable.",
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:

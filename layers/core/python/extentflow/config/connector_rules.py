@@ -9,6 +9,7 @@ from extentflow.config.columnar import ARROW, ARROW_COMPRESSIONS
 from extentflow.config.connector import ConnectorConfig, key_converters
 from extentflow.config.connector_keys import LOCAL_FILE, MOVE, TAG
 from extentflow.config.specs import CONVERTERS
+from extentflow.config.store_access import access_problems
 from extentflow.config.table import ParsedKeys
 from extentflow.wording import either, quoted
 
@@ -48,16 +49,7 @@ def _source_problems(config: ConnectorConfig, reading: ParsedKeys) -> Iterator[s
             f"aws.s3.endpoint: missing; endpoint.type={config.endpoint_type} has no default, write"
             " https://host:port"
         )
-    plain = (config.endpoint or "").lower().startswith("http:")
-    if sound("aws.s3.endpoint", "aws.s3.ca.bundle") and config.ca_bundle is not None and plain:
-        yield (
-            f"aws.s3.ca.bundle={config.ca_bundle!r}: aws.s3.endpoint is not https; remove one or"
-            " change the other"
-        )
-    no_id, no_secret = config.access_key_id is None, config.secret_access_key is None
-    if sound("aws.access.key.id", "aws.secret.access.key") and no_id != no_secret:
-        missing = "aws.access.key.id" if no_id else "aws.secret.access.key"
-        yield f"{missing}: missing; an access key is its id and its secret: write both or neither"
+    yield from access_problems(config, reading)
 
 
 def _partition_problems(config: ConnectorConfig, reading: ParsedKeys) -> Iterator[str]:

@@ -11,12 +11,12 @@ What waits is bounded. A partition that holds too much is paused, unless the lea
 needs it: then its oldest batches are evicted, and read again later.
 
 A batch is incomplete when another topic does not have its part. That is certain when that topic was
-read up to the end that its log had, open transactions included, after the batch arrived: its
+read up to the end that its log had after the batch arrived, open transactions included. The batch's
 transaction was committed by then, so that the part would be before that end.
 
 What is handled of a topic that follows is stated by ranges of offsets. Where they do not fit into
-the metadata of an offset, an earlier state is committed for which they did, and how far the leader
-got: `[offset, ...)` of the leader is read again, joined again, and not yielded again.
+the metadata of an offset, an earlier state is committed for which they did, and the leader's
+progress. The leader's batches since that state are read and joined again, and not yielded again.
 """
 
 from collections import deque
@@ -72,8 +72,8 @@ class _PartitionJoin:
 
     Of the leader, `heads` wait, and batches before `replayed_to` were handled by earlier members.
     Until then, it `is_replaying`. Of batches in `without`, other topics may still have parts.
-    `begun` is where it was read from, `behind` is the position behind the last batch that is no
-    head any more, and `lifts` lead from such positions behind batches that were left out.
+    `begun` is where it was read from. `behind` is the position behind the last batch that is no
+    head any more; `lifts` lead from such positions behind batches that were left out.
     `fitting` are the last positions that fitted into metadata, the leader's first.
     """
 

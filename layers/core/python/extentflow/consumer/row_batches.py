@@ -121,9 +121,8 @@ class ConsumedBatch:
     """Consecutive rows of one partition.
 
     `rows` begin with row `row` of the record at `offset`. `offsets` has the offset of each row
-    where each row is a record of its own; empty: all of them are of one record, a columnar value,
-    about which `facts` says more. `timestamp` is that of the (first) record, in milliseconds since
-    1970.
+    where each row is a record of its own. It is empty where all rows are of one columnar value,
+    which `facts` describes. `timestamp` is that of the (first) record, in milliseconds since 1970.
     """
 
     topic: str

@@ -9,31 +9,30 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from importlib import import_module
 from itertools import groupby
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
-
-import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from typing import Any, Self, TypeVar
 
 from extentflow.columnar import EXTENT, OBJECT
 from extentflow.config.column_lists import JSON_SCHEMA
 from extentflow.consumer import joins
+from extentflow.consumer.frames import as_dicts, pandas_conversion, polars_conversion
 from extentflow.consumer.joins import GroupJoin
-from extentflow.consumer.row_batches import ConsumedBatch, Position, dicts
+from extentflow.consumer.row_batches import ConsumedBatch, Position
 from extentflow.consumer.value_reader import FindSchema, ValueReader
 from extentflow.errors import (
     ExtentflowError,
-    Fenced,
     Misconfigured,
     SinkUnavailable,
-    UnsupportedType,
 )
 from extentflow.formats.parquet.column_keys import KeyService, MasterKeys
-from extentflow.kafka.producer import LOG, error_of, translate
-from extentflow.kafka.reading import ConsumedRecord, consumed, consumer_settings
+from extentflow.kafka.reading import (
+    CommittedOffset,
+    ConsumedRecord,
+    Place,
+    RecordReader,
+    consumer_settings,
+)
 from extentflow.kafka.record_headers import by_name
 from extentflow.kafka.settings import Sign, Timeouts, client_settings, with_tokens
 from extentflow.kafka.topic_admin import Admin
@@ -41,10 +40,7 @@ from extentflow.kafka.topic_admin import Admin
 POLL_RECORDS = 10_000
 POLL_SECONDS = 0.1
 REQUEST_SECONDS = 30.0
-Place = tuple[str, int]
 Made = TypeVar("Made")
-# Of Arrow's conversion to pandas.
-_REFUSALS = (ValueError, TypeError, ArithmeticError, NotImplementedError)
 
 
 class TopicConsumer:
@@ -111,14 +107,8 @@ class TopicConsumer:
         settings = {**consumer_settings(kafka, group), "auto.offset.reset": start}
         if join:  # one member has the same partition of all topics
             settings["partition.assignment.strategy"] = "range"
-        callbacks: dict[str, Any] = {"logger": LOG}
-        try:
-            self._client = Consumer({**with_tokens(settings, sign), **callbacks})
-            self._client.subscribe(
-                topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
-            )
-        except KafkaException as exc:
-            raise Misconfigured(f"{self._subject}: {error_of(exc).str()}") from exc
+        self._client = RecordReader(with_tokens(settings, sign), self._subject)
+        self._client.subscribe(topics, self._assign, self._revoke)
 
     def __enter__(self) -> Self:
         return self
@@ -158,7 +148,7 @@ class TopicConsumer:
             waited = time.monotonic() - self._arrived
             is_idle = idle_seconds is not None and waited > idle_seconds
             if not self._assigned and not known and (is_idle or waited > REQUEST_SECONDS):
-                self._require_brokers()
+                self._client.require_brokers(REQUEST_SECONDS)
                 known = True
             if is_idle:
                 return
@@ -172,7 +162,7 @@ class TopicConsumer:
         values that Python lacks, such as nanoseconds; their batch stays the next one.
         """
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            rows = self._converted(batch, dicts, UnsupportedType)
+            rows = self._converted(batch, as_dicts)
             count, sought = 0, self._sought
             try:
                 for count, row in enumerate(rows, 1):
@@ -194,10 +184,9 @@ class TopicConsumer:
         columns have Arrow's types (`pandas.ArrowDtype`): with those of NumPy, integers beside
         nulls become doubles, and the types of a column differ from batch to batch.
         """
-        arrow_type = import_module("pandas").ArrowDtype
+        convert = pandas_conversion()
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            make = partial(pa.RecordBatch.to_pandas, types_mapper=arrow_type)
-            yield self._converted(batch, make, _REFUSALS)
+            yield self._converted(batch, convert)
 
     def polars(
         self, *, until_end: bool = False, idle_seconds: float | None = None
@@ -206,35 +195,18 @@ class TopicConsumer:
 
         Raises UnsupportedType for a column whose type Polars lacks; its batch stays the next one.
         """
-        polars = import_module("polars")
-        # A panic is no PolarsError, and not even an Exception.
-        refusals = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
+        convert = polars_conversion()
         for batch in self.batches(until_end=until_end, idle_seconds=idle_seconds):
-            yield self._converted(batch, polars.from_arrow, refusals)
+            yield self._converted(batch, convert)
 
-    def _converted(
-        self,
-        batch: ConsumedBatch,
-        make: Callable[[pa.RecordBatch], Made],
-        refusals: type[BaseException] | tuple[type[BaseException], ...],
-    ) -> Made:
-        """Return the rows of a batch as something else; after an error, it is the next one again.
-
-        Raises UnsupportedType for `refusals`.
-        """
+    def _converted(self, batch: ConsumedBatch, convert: Callable[[ConsumedBatch], Made]) -> Made:
+        """Return the rows of a batch in another form; after an error, it is the next one again."""
         try:
-            return make(batch.rows)
-        except BaseException as exc:
+            return convert(batch)
+        except BaseException:
             self.handled(batch, 0)
             self._ready.appendleft(batch)
-            if not isinstance(exc, refusals):
-                raise
-            types = ", ".join(f"{one.name}: {one.type}" for one in batch.rows.schema)
-            raise UnsupportedType(
-                f"{batch.place}: not all values of"
-                f" the columns {types} can be converted ({exc}); leave the column out with"
-                " columns=[...], or use batches()"
-            ) from exc
+            raise
 
     def handled(self, batch: ConsumedBatch, rows: int) -> None:
         """State that only the first `rows` rows of the batch yielded last are to be committed."""
@@ -248,19 +220,10 @@ class TopicConsumer:
         positions: Mapping[Place, Position] = self._positions
         if self._join is not None:
             positions = self._join.positions(self._positions)
-        offsets = [
-            TopicPartition(topic, partition, at.offset, metadata=at.to_metadata())
-            for (topic, partition), at in positions.items()
-        ]
-        if not offsets:
-            return
-        try:
-            answered = self._client.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as exc:
-            self._raise(error_of(exc))
-        for one in answered or ():
-            if one.error is not None:
-                self._raise(one.error)
+        if positions:
+            self._client.commit(
+                {one: (at.offset, at.to_metadata()) for one, at in positions.items()}
+            )
 
     def seek(self, uri: str, extent: str | None = None) -> bool:
         """Read from the first batch of an object (its URI), or of one extent (`start-end`), on.
@@ -390,14 +353,11 @@ class TopicConsumer:
         join.settle(self._ends_of(overdue) if overdue else {})
         flow = join.flow()
         paused = flow.paused & self._assigned
-        try:
-            self._client.resume([TopicPartition(*one) for one in self._paused - paused])
-            self._client.pause([TopicPartition(*one) for one in paused - self._paused])
-            for place, offset in flow.rewound.items():
-                self._client.seek(TopicPartition(*place, offset))
-                self._ended.discard(place)
-        except KafkaException as exc:
-            self._raise(error_of(exc))
+        self._client.resume(self._paused - paused)
+        self._client.pause(paused - self._paused)
+        for place, offset in flow.rewound.items():
+            self._client.seek(place, offset)
+            self._ended.discard(place)
         self._paused = set(paused)
 
     def _ends_of(self, places: Collection[Place]) -> Mapping[Place, int]:
@@ -431,27 +391,15 @@ class TopicConsumer:
 
     def _messages(self) -> list[tuple[Place, ConsumedRecord]]:
         """Return the next records; note partitions that were read to their end."""
-        try:
-            messages = self._client.consume(POLL_RECORDS, POLL_SECONDS)
-        except KafkaException as exc:
-            self._raise(error_of(exc))
+        polled = self._client.poll(POLL_RECORDS, POLL_SECONDS)
         if self._broken is not None:
             # For good: what the group has committed is unknown to this member.
             raise type(self._broken)(str(self._broken))
-        found: list[tuple[Place, ConsumedRecord]] = []
-        for message in messages:
-            topic: Any = message.topic()  # never None, as the partition
-            partition: Any = message.partition()
-            place, error = (topic, partition), message.error()
-            if error is None:
-                self._ended.discard(place)
-                found.append((place, consumed(message)))
-            elif error.name() == "_PARTITION_EOF":
-                self._ended.add(place)
-                self._reached[place] = message.offset() or 0
-            elif error.fatal() or not error.retriable():
-                self._raise(error)
-        return found
+        last = {place: record.offset for place, record in polled.records}
+        self._ended -= last.keys()
+        self._ended |= {one for one, end in polled.ended.items() if last.get(one, -1) < end}
+        self._reached |= polled.ended
+        return polled.records
 
     def _begin(self, place: Place, at: Position) -> None:
         self._starts[place] = at
@@ -468,11 +416,11 @@ class TopicConsumer:
         self._sought += 1
         if self._join is not None:
             self._join.forget(set(places))
-        self._client.resume([TopicPartition(*place) for place in self._paused])
+        self._client.resume(self._paused)
         self._paused.clear()
         for place, at in places.items():
             self._begin(place, at)
-        self._client.assign([TopicPartition(*place, at.offset) for place, at in places.items()])
+        self._client.assign({place: at.offset for place, at in places.items()})
 
     def _await_assignment(self) -> None:
         deadline = time.monotonic() + REQUEST_SECONDS
@@ -482,48 +430,42 @@ class TopicConsumer:
             if time.monotonic() > deadline:
                 raise SinkUnavailable(f"{self._subject}: no partition is assigned")
 
-    def _require_brokers(self) -> None:
-        """Raise SinkUnavailable where no broker answers; without one, no partition is assigned."""
-        try:
-            self._client.list_topics(timeout=REQUEST_SECONDS)
-        except KafkaException as exc:
-            self._raise(error_of(exc))
-
-    def _assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+    def _assign(self, places: Sequence[Place]) -> None:
         self._assignment += 1
         starts: Mapping[Place, Position] = {}
         try:
-            committed = client.committed(partitions, REQUEST_SECONDS)
+            committed = self._client.committed(places, REQUEST_SECONDS)
             if self._join is not None:
                 starts = self._start_together(committed)
-        except (KafkaException, ExtentflowError) as exc:
+        except ExtentflowError as exc:
             # Without positions nothing may be read. The client would assign the partitions itself.
-            client.unassign()
-            self._broken = exc if isinstance(exc, ExtentflowError) else self._error(error_of(exc))
+            self._client.unassign()
+            self._broken = exc
             return
+        begins: dict[Place, int] = {}
         for one in committed:
-            if one.error is not None:
-                self._broken = self._error(one.error)
-            place = (one.topic, one.partition)
+            place = one.place
+            self._broken = one.error or self._broken
             self._assigned.add(place)
+            begins[place] = one.offset
             if one.offset >= 0:
                 self._begin(place, Position.of(one.offset, one.metadata))
             elif place in starts:
                 self._begin(place, starts[place])
-                one.offset = starts[place].offset
-        client.assign(committed)
+                begins[place] = starts[place].offset
+        self._client.assign(begins)
 
-    def _start_together(self, committed: Sequence[TopicPartition]) -> Mapping[Place, Position]:
+    def _start_together(self, committed: Sequence[CommittedOffset]) -> Mapping[Place, Position]:
         """Return where to begin partitions of joined topics that have no committed offset.
 
         With `latest`, a transaction may be before the start of one topic and behind that of
         another one. Such a transaction has ended before all starts are known: so its batches are
         before the boundaries, the ends of the logs then.
         """
-        fresh = {(one.topic, one.partition): one for one in committed if one.offset < 0}
+        fresh = [one.place for one in committed if one.offset < 0]
         at = 1 if self._start == "latest" else 0
         found = {place: Position(one[at]) for place, one in self._bounds_of(fresh).items()}
-        others = {one.partition for one in committed if one.offset >= 0}
+        others = {one.place[1] for one in committed if one.offset >= 0}
         # Where a topic is new to the group, those that were read before lack its columns for long.
         together = [place for place in fresh if place[1] not in others]
         if self._start == "latest" and together:
@@ -531,26 +473,16 @@ class TopicConsumer:
                 found[place] = replace(found[place], boundary=end)
         return found
 
-    def _revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+    def _revoke(self, places: Sequence[Place]) -> None:
         self._assignment += 1
-        for one in partitions:
-            place = (one.topic, one.partition)
-            self._assigned.discard(place)
-            self._ended.discard(place)
-            self._positions.pop(place, None)
-            self._starts.pop(place, None)
-            self._reached.pop(place, None)
-        gone = {(one.topic, one.partition) for one in partitions}
+        gone = set(places)
+        self._assigned -= gone
+        self._ended -= gone
+        for held in (self._positions, self._starts, self._reached):
+            for place in gone:
+                held.pop(place, None)
         if self._join is not None:
             self._join.forget(gone)
         # A partition that comes back would be paused.
-        self._client.resume([TopicPartition(*one) for one in self._paused & gone])
+        self._client.resume(self._paused & gone)
         self._paused -= gone
-
-    def _raise(self, error: KafkaError) -> NoReturn:
-        raise self._error(error)
-
-    def _error(self, error: KafkaError) -> ExtentflowError:
-        if error.name() in ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"):
-            return Fenced(f"{self._subject}: the group gave the partitions to others; poll again")
-        return translate(error, self._subject)

@@ -28,7 +28,7 @@ from extentflow.consumer.row_batches import place
 from extentflow.errors import Conflict, Misconfigured, ObjectGone
 from extentflow.export.stored_values import FileJoiner, StoredValue, join_from, stored_value
 from extentflow.kafka.reading import ConsumedRecord
-from extentflow.storage.targets import FileTarget, Spool
+from extentflow.storage.folders import Folder, Spool
 from extentflow.wording import counted
 
 FILE_BYTES: Final = 128 << 20
@@ -39,7 +39,7 @@ _SHOWN_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IngestOptions:
+class ExportOptions:
     """How files are cut, and when reading ends.
 
     A file is closed before it would have more than `bytes`, and without `once` when its first value
@@ -54,7 +54,7 @@ class IngestOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestedFile:
+class ExportedFile:
     """A file that was published: the records `[first, last]` of a partition."""
 
     uri: str
@@ -103,62 +103,60 @@ def claim_name(position: int) -> str:
 
 
 def folder_of(topic: str, partition: int) -> str:
-    """Return the folder of a partition's files."""
+    """Return the name of the folder of a partition's files."""
     return f"{topic}/{partition}"
 
 
-def resume(target: FileTarget, folder: str) -> ResumePosition:
-    """Return where a folder's partition continues; remove what is left of an earlier process.
+def resume(folder: Folder) -> ResumePosition:
+    """Return where a partition's folder continues; remove what is left of an earlier process.
 
-    Raises Misconfigured for names that overlap, and for such that are of other programs.
+    Raises Misconfigured for names that overlap, and for names of other programs.
     """
-    target.clean(folder)
-    names = target.names(folder)
+    folder.clean()
+    names = list(folder.names())
     files = [(int(found[1]), int(found[2]), found[0]) for found in _matches(_FILE_NAME, names)]
     claims = {int(found[1]): found[0] for found in _matches(_CLAIM_NAME, names)}
     known = {name for _, _, name in files} | set(claims.values())
     if foreign := [name for name in names if name not in known]:
         shown = ", ".join(foreign[:_SHOWN_NAMES])
         raise Misconfigured(
-            f"{target.uri(folder)} has {counted(len(foreign), 'file')} of other programs"
-            f" ({shown}): its files say where the partition continues, so nothing else may be"
-            " there; move them away, or choose another target"
+            f"{folder.uri()} has {counted(len(foreign), 'file')} of other programs ({shown}): its"
+            " files say where the partition continues, so nothing else may be there; move them"
+            " away, or choose another target"
         )
     position, before = 0, ""
     for first, last, name in sorted(files):
         if first < position or last < first:
             raise Misconfigured(
-                f"{target.uri(folder)}: {name} overlaps {before or 'itself'}: its records are in"
-                " both; move one of them away"
+                f"{folder.uri()}: {name} overlaps {before or 'itself'}: its records are in both;"
+                " move one of them away"
             )
         position, before = last + 1, name
     if later := [name for at, name in claims.items() if at > position]:
         raise Misconfigured(
-            f"{target.uri(folder, later[0])} belongs behind a file that is not there; restore the"
-            " files that were deleted, or delete it once no other process writes there"
+            f"{folder.uri(later[0])} belongs behind a file that is not there; restore the files"
+            " that were deleted, or delete it once no other process writes there"
         )
     for at, name in claims.items():
         if at < position:
-            target.delete(folder, name)
-    return ResumePosition(
-        position, _read_claim(target, folder, position) if position in claims else None
-    )
+            folder.delete(name)
+    return ResumePosition(position, _read_claim(folder, position) if position in claims else None)
 
 
 def _matches(pattern: re.Pattern[str], names: Iterable[str]) -> Iterator[re.Match[str]]:
     return (found for name in names if (found := pattern.fullmatch(name)) is not None)
 
 
-def _read_claim(target: FileTarget, folder: str, position: int) -> Claim | None:
+def _read_claim(folder: Folder, position: int) -> Claim | None:
     name = claim_name(position)
     try:
-        return Claim.of(target.read(folder, name))
+        return Claim.of(folder.read(name))
     except ObjectGone:  # another process has published the file meanwhile; the next step says so
         return None
     except (ValueError, TypeError, KeyError) as exc:
         raise Misconfigured(
-            f"{target.uri(folder, name)} is no claim of this version ({exc}); delete it once no"
-            " other process writes there"
+            f"{folder.uri(name)} is no claim of this version ({exc}); delete it once no other"
+            " process writes there"
         ) from exc
 
 
@@ -190,34 +188,34 @@ class _OpenFile:
 class _Publication:
     """The last steps of a file; `position` is behind the file before."""
 
-    target: FileTarget
-    folder: str
+    folder: Folder
     position: int
     claim: Claim
     is_adopted: bool
     spool: Spool
-    file: IngestedFile
+    file: ExportedFile
 
-    def run(self) -> IngestedFile:
+    def run(self) -> ExportedFile:
         """Publish the file, and return it. Raises Conflict for another process."""
         with closing(self.spool):
             if not self.is_adopted:
                 self._claim()
             self.spool.publish(self.file.uri.rpartition("/")[2])
-        self.target.delete(self.folder, claim_name(self.position))
+        self.folder.delete(claim_name(self.position))
         return self.file
 
     def _claim(self) -> None:
-        target, folder, name = self.target, self.folder, claim_name(self.position)
-        if not target.create(folder, name, self.claim.to_bytes()):
-            raise self._not_alone(target.uri(folder, name))
-        if there := target.names(folder, f"{self.position:020}"):
-            target.delete(folder, name)
-            raise self._not_alone(target.uri(folder, there[0]))
+        folder, name = self.folder, claim_name(self.position)
+        if not folder.create(name, self.claim.to_bytes()):
+            raise self._not_alone(folder.uri(name))
+        there = next(folder.names(start=f"{self.position:020}"), None)
+        if there is not None:
+            folder.delete(name)
+            raise self._not_alone(folder.uri(there))
 
     def _not_alone(self, where: str) -> Conflict:
         return Conflict(
-            f"{where} was written by another process, which ingests the same partition; nothing is"
+            f"{where} was written by another process, which exports the same partition; nothing is"
             " written twice: stop one of them, or give it another target, and start again"
         )
 
@@ -231,20 +229,15 @@ class PartitionFiles:
 
     topic: str
     partition: int
-    target: FileTarget
-    options: IngestOptions
-    submit: Callable[[Callable[[], IngestedFile]], "Future[IngestedFile]"]
+    folder: Folder
+    options: ExportOptions
+    submit: Callable[[Callable[[], ExportedFile]], "Future[ExportedFile]"]
     writer: str
     resumed: ResumePosition
     _open: _OpenFile | None = field(default=None, init=False)
-    _running: "Future[IngestedFile] | None" = field(default=None, init=False)
+    _running: "Future[ExportedFile] | None" = field(default=None, init=False)
 
-    @property
-    def folder(self) -> str:
-        """The folder of the files."""
-        return folder_of(self.topic, self.partition)
-
-    def append(self, record: ConsumedRecord, now: float) -> Iterator[IngestedFile]:
+    def append(self, record: ConsumedRecord, now: float) -> Iterator[ExportedFile]:
         """Append a record's value; yield files that are published by now.
 
         Raises as `stored_value` and `_Publication.run`.
@@ -258,15 +251,13 @@ class PartitionFiles:
         elif self._open is not None and self._must_close(self._open, value):
             yield from self.close()
         if self._open is None:
-            self._open = _OpenFile(
-                join_from(value), self.target.spool(self.folder), opened=now, first=offset
-            )
+            self._open = _OpenFile(join_from(value), self.folder.spool(), opened=now, first=offset)
             self._open.write(self._open.joined.begin())
         self._open.append(value, offset)
         if claim is not None and offset == claim.last:
             yield from self.close()
 
-    def close_old(self, now: float) -> Iterator[IngestedFile]:
+    def close_old(self, now: float) -> Iterator[ExportedFile]:
         """Close the file if it is old; yield files that are published by now."""
         if (
             self._open is not None
@@ -277,7 +268,7 @@ class PartitionFiles:
         if self._running is not None and self._running.done():
             yield from self.published()
 
-    def close(self) -> Iterator[IngestedFile]:
+    def close(self) -> Iterator[ExportedFile]:
         """Publish the open file in the background; yield the one before it."""
         opened, claim, position = self._open, self.resumed.claim, self.resumed.offset
         if opened is None or (claim is not None and opened.last < claim.last):
@@ -286,14 +277,13 @@ class PartitionFiles:
         opened.write(opened.joined.end())
         name = f"{opened.first:020}-{opened.last:020}.{opened.joined.extension}"
         publication = _Publication(
-            self.target,
             self.folder,
             position,
             claim or Claim(opened.first, opened.last, self.writer),
             claim is not None,
             opened.spool,
-            IngestedFile(
-                self.target.uri(self.folder, name),
+            ExportedFile(
+                self.folder.uri(name),
                 self.partition,
                 opened.first,
                 opened.last,
@@ -305,7 +295,7 @@ class PartitionFiles:
         self._open, self.resumed = None, ResumePosition(opened.last + 1)
         self._running = self.submit(publication.run)
 
-    def published(self) -> Iterator[IngestedFile]:
+    def published(self) -> Iterator[ExportedFile]:
         """Wait for the publication that runs; yield its file. Raises as `_Publication.run`."""
         running, self._running = self._running, None
         if running is not None:
@@ -330,7 +320,7 @@ class PartitionFiles:
             name = claim_name(self.resumed.offset)
             raise Misconfigured(
                 f"{place(self.topic, self.partition, offset)} is not what"
-                f" {self.target.uri(self.folder, name)} states, by which an earlier process began"
-                f" the file of the offsets {claim.first} to {claim.last}: records were deleted, or"
-                " the topic was created again; delete that file once no other process writes there"
+                f" {self.folder.uri(name)} states: an earlier process began a file of the offsets"
+                f" {claim.first} to {claim.last}. Records were deleted, or the topic was created"
+                " again; delete that file once no other process writes there"
             )

@@ -8,22 +8,21 @@ import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured, SinkUnavailable
 from extentflow.export.partition_files import (
-    IngestedFile,
-    IngestOptions,
+    ExportedFile,
+    ExportOptions,
     PartitionFiles,
     ResumePosition,
     claim_name,
     folder_of,
     resume,
 )
-from extentflow.export.topic_source import RecordSource
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord, Place, PolledRecords
 from extentflow.retry import Clock
-from extentflow.storage.targets import FileTarget
+from extentflow.storage.folders import Folder
 
 # Publishing waits for disks and servers, while further values are fetched.
 PUBLISHING_THREADS: Final = 4
@@ -33,8 +32,39 @@ REFRESH_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 60.0
 
 
+POLL_RECORDS: Final = 32
+POLL_SECONDS: Final = 0.02
+# A fetch takes several values, which have about a megabyte. Brokers report the end of a partition
+# when they have waited for more: half a second by default.
+FETCH: Final = {
+    "fetch.message.max.bytes": "8388608",
+    "fetch.wait.max.ms": "50",
+    "auto.offset.reset": "error",
+}
+
+
+class RecordSource(Protocol):
+    """Committed records; see `kafka.reading.RecordReader`, whose settings begin with FETCH."""
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has now."""
+        ...
+
+    def watermarks(self, place: Place) -> tuple[int, int]:
+        """Return the first offset that a partition has, and the one behind its last."""
+        ...
+
+    def read_from(self, place: Place, begin: int) -> None:
+        """Read a partition from an offset on, also one that is read already."""
+        ...
+
+    def poll(self, most: int, seconds: float) -> PolledRecords:
+        """Return at most so many records, after so long a wait."""
+        ...
+
+
 @dataclass(slots=True)
-class Ingestion:
+class TopicExport:
     """Reads a topic and writes its files. `stop` returns whether reading is to end early.
 
     Used by one thread; publishes on `threads` others.
@@ -42,15 +72,15 @@ class Ingestion:
 
     topic: str
     source: RecordSource
-    target: FileTarget
-    options: IngestOptions
+    target: Folder
+    options: ExportOptions
     stop: Callable[[], bool]
     clock: Clock = field(default_factory=Clock)
     threads: int = PUBLISHING_THREADS
     _files: dict[int, PartitionFiles] = field(default_factory=dict, init=False)
     _ends: dict[int, int] = field(default_factory=dict, init=False)
 
-    def run(self) -> Iterator[IngestedFile]:
+    def run(self) -> Iterator[ExportedFile]:
         """Yield the files as they are published, until the end or `stop`.
 
         At the end all files are closed. Where a value is corrupt, the values before it are
@@ -67,8 +97,9 @@ class Ingestion:
             writer = secrets.token_hex(8)
 
             def files(partition: int, resumed: ResumePosition) -> PartitionFiles:
+                folder = self._folder(partition)
                 return PartitionFiles(
-                    self.topic, partition, self.target, self.options, pool.submit, writer, resumed
+                    self.topic, partition, folder, self.options, pool.submit, writer, resumed
                 )
 
             try:
@@ -84,24 +115,27 @@ class Ingestion:
                 for one in self._files.values():
                     one.drop()
 
+    def _folder(self, partition: int) -> Folder:
+        return self.target.below(folder_of(self.topic, partition))
+
     def _begin(self, files: Callable[[int, ResumePosition], PartitionFiles]) -> None:
         """Assign the partitions that are new, each where its files end."""
         begins: dict[int, int] = {}
-        for partition in range(len(self._files), self.source.partitions()):
-            low, high = self.source.watermarks(partition)
-            resumed = resume(self.target, folder_of(self.topic, partition))
+        for partition in range(len(self._files), self.source.partitions(self.topic)):
+            low, high = self.source.watermarks((self.topic, partition))
+            resumed = resume(self._folder(partition))
             begins[partition] = begin = self._checked(partition, resumed, low, high)
             self._files[partition] = files(partition, resumed)
             if not self.options.once or begin < high:
                 self._ends[partition] = high
         for partition in self._ends.keys() & begins.keys():
-            self.source.assign(partition, begins[partition])
+            self.source.read_from((self.topic, partition), begins[partition])
 
     def _checked(self, partition: int, resumed: ResumePosition, low: int, high: int) -> int:
         """Return the offset from which on a partition is read."""
         claim, offset = resumed.claim, resumed.offset
         where = f"topic {self.topic}[{partition}]"
-        files = self.target.uri(folder_of(self.topic, partition))
+        files = self._folder(partition).uri()
         if offset > high:
             raise Misconfigured(
                 f"{where} ends at offset {high}, and {files} has files up to {offset - 1}: the"
@@ -120,23 +154,23 @@ class Ingestion:
     def _gap(self, partition: int, offset: int, low: int) -> Misconfigured:
         return Misconfigured(
             f"topic {self.topic}[{partition}]: retention deleted the offsets {offset} to {low - 1}"
-            f" before they were written to {self.target.uri(folder_of(self.topic, partition))};"
+            f" before they were written to {self._folder(partition).uri()};"
             f" --accept-gap continues without them, from {low} on"
         )
 
     def _read(
         self, files: Callable[[int, ResumePosition], PartitionFiles]
-    ) -> Iterator[IngestedFile]:
+    ) -> Iterator[ExportedFile]:
         refreshed = arrived = self.clock.monotonic()
         while not self.stop() and (self._ends or not self.options.once):
-            polled = self.source.poll()
+            polled = self.source.poll(POLL_RECORDS, POLL_SECONDS)
             now = self.clock.monotonic()
-            for record in polled.records:
+            for _, record in polled.records:
                 yield from self._append(record, now)
-            for partition in polled.lost:
+            for _, partition in polled.lost:
                 yield from self._continue_behind_gap(partition)
             if self.options.once:
-                for partition in polled.ended:
+                for _, partition in polled.ended:
                     self._ends.pop(partition, None)
                 if polled.records or polled.ended:
                     arrived = now
@@ -152,7 +186,7 @@ class Ingestion:
                 refreshed = now
                 self._begin(files)
 
-    def _append(self, record: ConsumedRecord, now: float) -> Iterator[IngestedFile]:
+    def _append(self, record: ConsumedRecord, now: float) -> Iterator[ExportedFile]:
         end = self._ends.get(record.partition, 0)
         if self.options.once and record.offset >= end:
             self._ends.pop(record.partition, None)
@@ -161,17 +195,18 @@ class Ingestion:
         if self.options.once and record.offset + 1 >= end:
             self._ends.pop(record.partition, None)
 
-    def _continue_behind_gap(self, partition: int) -> Iterator[IngestedFile]:
+    def _continue_behind_gap(self, partition: int) -> Iterator[ExportedFile]:
         """Close the file before records that were deleted while this run was behind."""
         files = self._files[partition]
         yield from files.close()
         yield from files.published()
-        low, _ = self.source.watermarks(partition)
+        place = self.topic, partition
+        low, _ = self.source.watermarks(place)
         if not self.options.accept_gap:
             raise self._gap(partition, files.resumed.offset, low)
-        self.source.assign(partition, low)
+        self.source.read_from(place, low)
 
-    def _close_all(self) -> Iterator[IngestedFile]:
+    def _close_all(self) -> Iterator[ExportedFile]:
         for one in self._files.values():
             yield from one.close()
         for one in self._files.values():

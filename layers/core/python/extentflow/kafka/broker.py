@@ -20,7 +20,7 @@ from extentflow.kafka import (
 )
 from extentflow.kafka.native import Library, trusted_library
 from extentflow.kafka.partitioning import KnownTopics
-from extentflow.kafka.producer import LOG, ProducerHandle
+from extentflow.kafka.producer import ProducerHandle
 from extentflow.kafka.reading import ConsumedRecord, consumer_settings, read_committed
 from extentflow.kafka.settings import (
     Sign,
@@ -218,7 +218,7 @@ class KafkaBroker:
         `group` as for `read_from`. Raises CredentialsUnavailable and Misconfigured.
         """
         settings = consumer_settings(self._look_up(self._kafka), group)
-        return {**with_tokens(settings, self._sign), "logger": LOG}
+        return with_tokens(settings, self._sign)
 
     def open_job_events(self) -> Sink:
         """Return a sink for job events; it belongs to no slot, and its commit flushes.

@@ -1,19 +1,33 @@
-"""Reads the committed records of a topic, once from start to end, to verify a delivery."""
+"""Reads committed records: the one poll loop, and the records of a topic from start to end.
+
+consume ──> record      in the order of its partition
+            end         of a partition: transactions leave gaps, so offsets count no records
+            lost        the next record was deleted
+            error       translated once, here
+"""
 
 import uuid
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from extentflow.errors import SinkUnavailable
-from extentflow.kafka.producer import LOG, translate
+from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable
+from extentflow.kafka.producer import LOG, error_of, translate
 from extentflow.kafka.record_headers import Headers
 from extentflow.kafka.settings import Sign, Timeouts, client_settings, with_tokens
 from extentflow.kafka.topic_admin import Admin
 
 BATCH_RECORDS = 10_000
 POLL_SECONDS = 0.1  # also the time that a batch waits for more records
+REQUEST_SECONDS = 30.0
+_LOST_MEMBERSHIP = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"})
+
+# A topic and the number of a partition.
+Place: TypeAlias = tuple[str, int]
+Rebalanced: TypeAlias = Callable[[list[Place]], None]
 
 
 class ConsumedRecord(NamedTuple):
@@ -41,8 +55,8 @@ def read_committed(
 ) -> Iterator[list[ConsumedRecord]]:
     """Yield the committed records of `topic` in batches, in order within each partition.
 
-    Starts at the oldest record, or reads the partitions of `begin` from these offsets, and ends
-    when every partition was read up to its last stable offset, or before its offset in `end`. The
+    Starts at the oldest record, or reads the partitions of `begin` from these offsets. Ends when
+    every partition was read up to its last stable offset, or before its offset in `end`. The
     last stable offset is that of the time when the reader is there: without `end` it moves with
     every commit, that of the caller included. With `follow` it never ends. An open transaction
     holds that offset back: wait for its end (at most `transaction.timeout.ms`) before reading.
@@ -58,22 +72,34 @@ def read_committed(
     end = end or {}
     unread = {one for one, offset in offsets.items() if one not in end or offset < end[one]}
     group = group or f"extentflow.reader.{uuid.uuid4().hex}"
-    settings = consumer_settings(kafka, group)
-    consumer = Consumer({**with_tokens(settings, sign), "logger": LOG})
-    try:
-        consumer.assign([TopicPartition(topic, one, offsets[one]) for one in unread])
+    settings = with_tokens(consumer_settings(kafka, group), sign)
+    with RecordReader(settings, f"topic {topic}") as reader:
+        reader.assign({(topic, one): offsets[one] for one in unread})
         last_arrival = clock.monotonic()
         while unread:
-            messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
+            polled = reader.poll(BATCH_RECORDS, POLL_SECONDS)
+            arrived = bool(polled.records or polled.ended)
             silent = clock.monotonic() - last_arrival
-            if not messages and not follow and silent > idle_seconds:
+            if not arrived and not follow and silent > idle_seconds:
                 raise SinkUnavailable(f"topic {topic}: nothing read for {idle_seconds:g} s")
-            if batch := _consumed_records(messages, unread, end, topic, follow=follow):
+            ended = {} if follow else {one: offset for (_, one), offset in polled.ended.items()}
+            ends = {**end, **{one: min(at, end.get(one, at)) for one, at in ended.items()}}
+            if batch := list(_before_ends(polled.records, ends, unread)):
                 yield batch
-            if messages:  # behind the yield: what the caller does meanwhile is no silence
+            unread -= ended.keys()
+            if arrived:  # behind the yield: what the caller does meanwhile is no silence
                 last_arrival = clock.monotonic()
-    finally:
-        consumer.close()
+
+
+def _before_ends(
+    records: Iterable[tuple[Place, ConsumedRecord]], ends: Mapping[int, int], unread: set[int]
+) -> Iterator[ConsumedRecord]:
+    """Yield the records of unread partitions that are before their ends."""
+    for (_, partition), record in records:
+        if partition in ends and record.offset >= ends[partition]:
+            unread.discard(partition)
+        elif partition in unread:
+            yield record
 
 
 def consumer_settings(kafka: Mapping[str, str], group: str) -> dict[str, str]:
@@ -95,28 +121,6 @@ def consumer_settings(kafka: Mapping[str, str], group: str) -> dict[str, str]:
     }
 
 
-def _consumed_records(
-    messages: list[Message], unread: set[int], end: Mapping[int, int], topic: str, *, follow: bool
-) -> list[ConsumedRecord]:
-    """Return the records among `messages`; remove partitions that ended from `unread`."""
-    batch: list[ConsumedRecord] = []
-    for message in messages:
-        partition: Any = message.partition()
-        offset: Any = message.offset()  # like the partition never None where there is no error
-        error = message.error()
-        if error is None:
-            if partition in end and offset >= end[partition]:
-                unread.discard(partition)
-            if partition in unread:
-                batch.append(consumed(message))
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
-            if not follow:
-                unread.discard(partition)
-        elif error.fatal() or not error.retriable():
-            raise translate(error, f"topic {topic}[{partition}]")
-    return batch
-
-
 def consumed(message: Message) -> ConsumedRecord:
     """Return the record of a message that is no error."""
     partition: Any = message.partition()
@@ -124,3 +128,187 @@ def consumed(message: Message) -> ConsumedRecord:
     headers: Any = message.headers() or ()
     key, value, time = message.key(), message.value(), message.timestamp()[1]
     return ConsumedRecord(partition, offset, key, value, headers, time)
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed of a partition; `offset` is negative where it has nothing."""
+
+    place: Place
+    offset: int
+    metadata: str | None
+    error: ExtentflowError | None
+
+
+@dataclass(slots=True)
+class PolledRecords:
+    """Records in the order of each partition, and what happened to partitions.
+
+    `ended` has the end that was reached; records from it on were added meanwhile. The next record
+    of a partition in `lost` was deleted before it was read: it is read no further until it is
+    assigned again.
+    """
+
+    records: list[tuple[Place, ConsumedRecord]] = field(default_factory=list)
+    ended: dict[Place, int] = field(default_factory=dict)
+    lost: set[Place] = field(default_factory=set)
+
+
+class RecordReader:
+    """The poll loop of committed records, from chosen offsets on or as a member of a group.
+
+    `settings` begin with `consumer_settings`; messages begin with `subject`. Used by one thread; a
+    context manager. All calls raise SinkUnavailable where brokers do not answer, and Misconfigured
+    where settings or permissions are wrong.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], subject: str) -> None:
+        self._subject = subject
+        self._added: set[Place] = set()
+        with self._misconfigured():
+            self._client = Consumer({**settings, "logger": LOG})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the group, if any."""
+        self._client.close()
+
+    def subscribe(self, topics: Sequence[str], assigned: Rebalanced, revoked: Rebalanced) -> None:
+        """Join the group. The callbacks are called by `poll`; `assigned` has to call `assign`."""
+
+        def places(call: Rebalanced) -> Callable[[Consumer, list[TopicPartition]], None]:
+            return lambda _, partitions: call([(one.topic, one.partition) for one in partitions])
+
+        with self._misconfigured():
+            self._client.subscribe(
+                list(topics),
+                on_assign=places(assigned),
+                on_revoke=places(revoked),
+                on_lost=places(revoked),
+            )
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has now."""
+        with self._errors():
+            found = self._client.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
+            if found.error is not None:
+                raise KafkaException(found.error)
+        return len(found.partitions)
+
+    def watermarks(self, place: Place) -> tuple[int, int]:
+        """Return the first offset that a partition has, and the one behind its last."""
+        with self._errors():
+            found = self._client.get_watermark_offsets(
+                TopicPartition(*place), timeout=REQUEST_SECONDS
+            )
+        low, high = found
+        return low, high
+
+    def require_brokers(self, seconds: float) -> None:
+        """Raise SinkUnavailable where no broker answers."""
+        with self._errors():
+            self._client.list_topics(timeout=seconds)
+
+    def committed(self, places: Sequence[Place], seconds: float) -> list[CommittedOffset]:
+        """Return what the group has committed."""
+        with self._errors():
+            found = self._client.committed([TopicPartition(*one) for one in places], seconds)
+        return [
+            CommittedOffset(
+                (one.topic, one.partition),
+                one.offset,
+                one.metadata,
+                None if one.error is None else self._translated(one.error),
+            )
+            for one in found
+        ]
+
+    def commit(self, offsets: Mapping[Place, tuple[int, str]]) -> None:
+        """Commit offsets with their metadata for the group."""
+        with self._errors():
+            answered = self._client.commit(
+                offsets=[
+                    TopicPartition(*place, offset, metadata=metadata)
+                    for place, (offset, metadata) in offsets.items()
+                ],
+                asynchronous=False,
+            )
+        for one in answered or ():
+            if one.error is not None:
+                raise self._translated(one.error)
+
+    def assign(self, begins: Mapping[Place, int]) -> None:
+        """Read these partitions from these offsets on, and no others."""
+        with self._errors():
+            self._client.assign([TopicPartition(*one, begins[one]) for one in begins])
+
+    def unassign(self) -> None:
+        """Read no partition."""
+        with self._errors():
+            self._client.unassign()
+
+    def read_from(self, place: Place, begin: int) -> None:
+        """Read one more partition from an offset on, or one that is read already."""
+        with self._errors():
+            if place in self._added:
+                self._client.incremental_unassign([TopicPartition(*place)])
+            self._client.incremental_assign([TopicPartition(*place, begin)])
+        self._added.add(place)
+
+    def pause(self, places: Collection[Place]) -> None:
+        """Fetch no records of these partitions."""
+        with self._errors():
+            self._client.pause([TopicPartition(*one) for one in places])
+
+    def resume(self, places: Collection[Place]) -> None:
+        """Fetch records of these partitions again."""
+        with self._errors():
+            self._client.resume([TopicPartition(*one) for one in places])
+
+    def seek(self, place: Place, offset: int) -> None:
+        """Continue a partition at another offset."""
+        with self._errors():
+            self._client.seek(TopicPartition(*place, offset))
+
+    def poll(self, most: int, seconds: float) -> PolledRecords:
+        """Return at most so many records, after so long a wait."""
+        found = PolledRecords()
+        with self._errors():
+            messages = self._client.consume(most, seconds)
+        for message in messages:
+            topic: Any = message.topic()
+            partition: Any = message.partition()
+            place, error = (topic, partition), message.error()
+            if error is None:
+                found.records.append((place, consumed(message)))
+            elif error.name() == "_PARTITION_EOF":
+                found.ended[place] = message.offset() or 0
+            elif error.name() == "_AUTO_OFFSET_RESET":
+                found.lost.add(place)
+            elif error.fatal() or not error.retriable():
+                where = f"topic {topic}[{partition}]" if topic else self._subject
+                raise self._translated(error, where)
+        return found
+
+    def _translated(self, error: KafkaError, where: str = "") -> ExtentflowError:
+        if error.name() in _LOST_MEMBERSHIP:
+            return Fenced(f"{self._subject}: the group gave the partitions to others; poll again")
+        return translate(error, where or self._subject)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as exc:
+            raise self._translated(error_of(exc)) from exc
+
+    @contextmanager
+    def _misconfigured(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as exc:
+            raise Misconfigured(f"{self._subject}: {error_of(exc).str()}") from exc

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from extentflow.export.partition_files import IngestedFile, IngestOptions
-from extentflow.export.topic_export import Ingestion
-from extentflow.export.topic_source import TopicSource
+from extentflow.config.types import illegal_topic
+from extentflow.errors import Misconfigured
+from extentflow.export.partition_files import ExportedFile, ExportOptions
+from extentflow.export.topic_export import FETCH, TopicExport
+from extentflow.kafka.reading import RecordReader
 from extentflow.wiring import Runtime
-from extentflow.wiring.targets import open_target, require_topic
+from extentflow.wiring.folders import open_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Ingestions:
-    """Ingests topics of a runtime's cluster. `notify` gets messages that are no errors."""
+class Exports:
+    """Exports topics of a runtime's cluster. `notify` gets messages that are no errors."""
 
     runtime: Runtime
     notify: Callable[[str], object]
@@ -21,30 +23,32 @@ class Ingestions:
         self,
         topic: str,
         where: str,
-        options: IngestOptions,
+        options: ExportOptions,
         *,
         stop: Callable[[], bool],
         settings: Mapping[str, str],
-    ) -> Iterator[IngestedFile]:
+    ) -> Iterator[ExportedFile]:
         """Yield the files of a topic below an address as they are published, until `stop` is true.
 
-        `settings` say how S3 is reached, as keys of connectors. Raises as `Ingestion.run` and
-        `open_target`, and Misconfigured where the topic does not exist.
+        `settings` say how S3 is reached, as keys of connectors. Raises as `TopicExport.run` and
+        `open_folder`, and Misconfigured where the topic does not exist.
         """
         runtime = self.runtime
-        require_topic(topic)
+        if problem := illegal_topic(topic):
+            raise Misconfigured(f"TOPIC: {problem}")
         retry_seconds = runtime.settings.retry_timeout_seconds
-        target = open_target(where, settings, runtime.secrets, retry_seconds=retry_seconds)
+        target = open_folder(where, tuple(settings.items()), retry_seconds=retry_seconds)
         runtime.broker.end_offsets(topic)
         until = "to the end that it has now" if options.once else "until Ctrl-C or SIGTERM"
         self.notify(f"writing {topic} to {where}, {until}")
         target.require_bucket()
-        if not target.refuses_existing():
+        if not target.creates_once():
             self.notify(
                 f"{where}: this server ignores If-None-Match, so that two processes that write at"
                 " the same moment are not distinguished; let only one write into this target"
             )
-        group = f"{runtime.settings.app_id}.{runtime.random.getrandbits(64):x}.ingest"
-        with TopicSource(runtime.broker.reader_settings(group), topic) as source:
-            ingestion = Ingestion(topic, source, target, options, stop, runtime.clock)
-            yield from ingestion.run()
+        group = f"{runtime.settings.app_id}.{runtime.random.getrandbits(64):x}.export"
+        client = {**runtime.broker.reader_settings(group), **FETCH}
+        with RecordReader(client, f"topic {topic}") as source:
+            exported = TopicExport(topic, source, target, options, stop, runtime.clock)
+            yield from exported.run()

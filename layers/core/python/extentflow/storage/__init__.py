@@ -149,7 +149,7 @@ def untaggable(version: ObjectVersion) -> str:
     """Return why an object without a version id gets no tag, with the remedy."""
     return (
         f"{version.uri}: after.completion=tag needs a bucket with versions: S3 tags no object on"
-        " condition of its ETag, so that a later object could get the tag; enable the bucket's"
+        " condition of its ETag, so that a later object could get the tag. Enable the bucket's"
         " versioning, or write another after.completion"
     )
 

@@ -1,46 +1,47 @@
-"""Opens the folders of lake targets by their address."""
+"""Opens the folders that commands write to, by their address."""
 
+import re
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from extentflow.aws.secrets_manager import SecretsManager
+from extentflow.config.store_access import StoreAccess
 from extentflow.errors import Misconfigured
-from extentflow.jobs.addresses import S3_SCHEMES
-from extentflow.storage import StoreOptions
+from extentflow.jobs.addresses import S3_SCHEMES, file_path
 from extentflow.storage.folders import Folder
 from extentflow.storage.local_folder import LocalFolder
 from extentflow.storage.s3 import S3Store
+from extentflow.wiring.options import SecretResolver, store_options
 
-
-def address_problem(address: str) -> str | None:
-    """Return why an address is none of a folder: another scheme, or no bucket."""
-    if address.startswith(S3_SCHEMES):
-        return None if _bucket_and_prefix(address)[0] else f"{address}: write s3://bucket/prefix"
-    known = urlsplit(address).scheme in ("", "file")
-    return None if known else f"{address}: write s3://bucket/prefix, or a local folder"
+# Keys of connectors and their values; hashable, and sent to workers of Spark by pickle.
+Settings = tuple[tuple[str, str], ...]
 
 
 @lru_cache(maxsize=8)
-def open_folder(address: str, endpoint: str | None = None) -> Folder:
-    """Return the folder of an address, with one client per process.
+def open_folder(
+    address: str, settings: Settings = (), *, retry_seconds: float | None = None
+) -> Folder:
+    """Return the folder at an address, with one client per process.
 
-    `s3://bucket/prefix` and `s3a://bucket/prefix` are the same; others are local paths or `file:`
-    URIs. `endpoint` is that of an S3-compatible store; credentials are the environment's.
-
-    Raises Misconfigured as `address_problem`.
+    `s3://bucket/prefix` and `s3a://bucket/prefix` are the same; others are local folders.
+    `settings` state how S3 is reached; without them the SDK's environment does. Raises
+    Misconfigured with every problem, and CredentialsUnavailable where secrets cannot be read now.
     """
-    if problem := address_problem(address):
-        raise Misconfigured(problem)
-    if address.startswith(S3_SCHEMES):
-        bucket, prefix = _bucket_and_prefix(address)
-        store = S3Store(StoreOptions(endpoint=endpoint))
-        return store.folder(bucket, f"{prefix}/" if prefix else "")
-    parts = urlsplit(address)
-    path = unquote(parts.path) if parts.scheme else address
-    return LocalFolder(Path(path).absolute())
-
-
-def _bucket_and_prefix(address: str) -> tuple[str, str]:
+    if not address.startswith(S3_SCHEMES):
+        if settings:
+            names = ", ".join(name for name, _ in settings)
+            raise Misconfigured(f"--set {names}: only for targets in S3")
+        # Hadoop writes file:/path.
+        path = file_path(re.sub("^file:(?=/[^/])", "", address))
+        if path is None:
+            raise Misconfigured(f"--to {address}: write s3://bucket/prefix, or a local folder")
+        return LocalFolder(Path(path))
     # Not by `urlsplit`: keys may have `#` and `?`, which are marks in URIs.
     bucket, _, prefix = address.partition("://")[2].partition("/")
-    return bucket, prefix.strip("/")
+    if not bucket:
+        raise Misconfigured(f"--to {address}: write s3://bucket/prefix")
+    access = StoreAccess.of(dict(settings))
+    resolver = SecretResolver(SecretsManager())
+    store = S3Store(store_options(access, resolver, retry_seconds=retry_seconds))
+    prefix = prefix.rstrip("/")
+    return store.folder(bucket, f"{prefix}/" if prefix else "")

@@ -20,6 +20,7 @@ from extentflow.config.connector_keys import CONVERTER_PARTS, TAG
 from extentflow.config.ledgers import DYNAMODB, LedgerAddress
 from extentflow.config.registry import RegistryOptions, registries
 from extentflow.config.secrets import environments, resolve
+from extentflow.config.store_access import StoreAccess
 from extentflow.config.table import Key, declared
 from extentflow.config.types import SECRET
 from extentflow.config.worker import WorkerSettings
@@ -99,13 +100,17 @@ def absent_elsewhere(config: ConnectorConfig) -> str | None:
     )
 
 
-def _credentials(config: ConnectorConfig) -> dict[str, str]:
+def _credentials(config: ConnectorConfig | StoreAccess) -> dict[str, str]:
     written = {name: getattr(config, field) for field, name in CREDENTIALS.items()}
     return {name: text for name, text in written.items() if text}
 
 
 def store_options(
-    config: ConnectorConfig, look_up: SecretResolver, *, retry_seconds: float, refresh: bool = False
+    config: ConnectorConfig | StoreAccess,
+    look_up: SecretResolver,
+    *,
+    retry_seconds: float | None,
+    refresh: bool = False,
 ) -> StoreOptions:
     """Return the options of a store, with its current secrets; `refresh` bypasses their cache."""
     found = look_up(_credentials(config), refresh=refresh)

@@ -34,8 +34,7 @@ from extentflow.export.lake.lake_rows import (
     listed,
     map_in_arrow,
 )
-from extentflow.storage.folders import Folder
-from extentflow.wiring.folders import open_folder
+from extentflow.storage.folders import Folder, FolderOpener
 
 # The size from which on a file is closed.
 FILE_BYTES: Final = 128 << 20
@@ -60,7 +59,7 @@ class DataFolder:
     """Where workers write data files: a URI. `columns` have the ids of the table's columns."""
 
     address: str
-    endpoint: str | None
+    opener: FolderOpener
     columns: pa.Schema
 
     @classmethod
@@ -69,7 +68,7 @@ class DataFolder:
         session: SparkSession,
         table: Any,  # noqa: ANN401 - a Java object
         columns: pa.Schema,
-        endpoint: str | None,
+        opener: FolderOpener,
     ) -> DataFolder | None:
         """Return the folder of an Iceberg table with these columns; None: Spark has to write."""
         properties: Mapping[str, str] = dict(table.properties())
@@ -88,12 +87,11 @@ class DataFolder:
         # As the table has it: a path of Hadoop is no URI, whose characters are escaped.
         address = str(table.locationProvider().newDataLocation("x")).removesuffix("/x")
         numbered = _numbered(pa.struct(list(columns)), json.loads(text))
-        return cls(address, endpoint, pa.schema(list(numbered)))
+        return cls(address, opener, pa.schema(list(numbered)))
 
     def open(self) -> Folder:
         """Return the folder, in this process."""
-        path = self.address.removeprefix("file://").removeprefix("file:")
-        return open_folder(path, self.endpoint)
+        return self.opener(self.address)
 
     def write(self, records: DataFrame, reader: RowReader) -> list[DataFile]:
         """Write the rows of records to data files, in tasks. Raises what these raise."""

@@ -4,9 +4,9 @@
     offsets {"t":{..}}  offsets {"t":{..}}  none: its parent's apply     offsets {"t":{..}}
                                                                           ^ rows and offsets at once
 
-A batch is one commit, an overwrite that deletes nothing, which Iceberg validates against the
-snapshot that the offsets were read from: rows that any other writer added since then are a
-conflict, also when Iceberg retries the commit. Then the offsets are read again. If they are those
+A batch is one commit, an overwrite that deletes nothing. Iceberg validates it against the snapshot
+that the offsets were read from, also when Iceberg retries it. Rows that another writer added since
+then are a conflict. Then the offsets are read again. If they are those
 of before, another writer added unrelated rows and the batch is committed again; if not, another
 query writes the same topics, and this one ends.
 
@@ -46,6 +46,7 @@ from extentflow.export.lake.lake_target import (
     offsets_text,
     read_offsets,
 )
+from extentflow.storage.folders import FolderOpener
 
 TAG: Final = "extentflow"
 # In a summary beside the offsets: which attempt to write a batch committed it.
@@ -61,18 +62,27 @@ _UNKNOWN = "CommitStateUnknownException"
 _CONFLICTS = ("ValidationException", "CommitFailedException", _UNKNOWN)
 
 
-def catalog_settings(catalog: str, warehouse: str, endpoint: str | None = None) -> dict[str, str]:
+def catalog_settings(
+    catalog: str,
+    warehouse: str,
+    endpoint: str | None = None,
+    *,
+    region: str | None = None,
+    path_style: bool | None = None,
+) -> dict[str, str]:
     """Return Spark's settings of a catalog that keeps tables below a folder, a URI.
 
-    `endpoint` is the URL of an S3-compatible store (None: AWS); credentials and region are the
-    environment's.
+    `endpoint` is the URL of an S3-compatible store (None: AWS). Credentials are the environment's,
+    and so is a region that is not given.
     """
     prefix = f"spark.sql.catalog.{catalog}"
     store = {}
     if endpoint is not None:
         store[f"{prefix}.hadoop.fs.s3a.endpoint"] = endpoint
-        store[f"{prefix}.hadoop.fs.s3a.path.style.access"] = "true"
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        path_style = True if path_style is None else path_style
+    if path_style is not None:
+        store[f"{prefix}.hadoop.fs.s3a.path.style.access"] = str(path_style).lower()
+    region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region or endpoint is not None:
         # The SDK requires one; stores of others ignore it.
         store[f"{prefix}.hadoop.fs.s3a.endpoint.region"] = region or "us-east-1"
@@ -102,15 +112,13 @@ def transformed_column(text: str) -> str | None:
 class IcebergTable:
     """A table of a catalog of Spark's session, as a Target; `name` is `catalog.namespace.table`.
 
-    `by_workers`: Python workers write the data files where they can (`data_files`), with the
-    credentials of their environment, to the store at `endpoint` (None: AWS).
+    With an `opener`, Python workers write the data files where they can (`data_files`).
     """
 
     session: SparkSession
     name: str
     partition_by: Sequence[str] = ()
-    by_workers: bool = False
-    endpoint: str | None = None
+    opener: FolderOpener | None = None
 
     spark: bool = True
 
@@ -165,9 +173,9 @@ class IcebergTable:
         self, records: DataFrame, reader: RowReader, columns: pa.Schema
     ) -> tuple[_Append, Callable[[], None]]:
         """Return what commits the rows of records, and what drops them after a conflict."""
-        if self.by_workers:
+        if self.opener is not None:
             table = self._loaded()
-            folder = DataFolder.of(self.session, table, columns, self.endpoint)
+            folder = DataFolder.of(self.session, table, columns, self.opener)
             if folder is not None:
                 files = folder.write(records, reader)
                 return partial(self._append, files), partial(folder.drop, files)

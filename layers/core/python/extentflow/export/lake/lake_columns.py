@@ -148,8 +148,8 @@ def merged(known: pa.Schema, found: pa.Schema, where: str) -> pa.Schema:
     if problems:
         raise IncompatibleSchema(
             f"{where}: {'; '.join(problems)}; only a wider integer, float or decimal can take the"
-            " place of a type: write this topic to another table, or change the type where the"
-            " topic is filled, by a Cast transform"
+            " place of a type. Write this topic to another table, or change the type by a Cast"
+            " transform where the topic is filled"
         )
     return pa.schema(list(fields.items()))
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -54,7 +54,6 @@ from extentflow.export.lake.registered_schemas import named_schema
 from extentflow.formats.parquet.column_keys import KeyService
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.kafka.record_headers import by_name
-from extentflow.wiring import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +81,29 @@ class LakeTerms:
     arrow_records: int = 16
 
 
+class ReadableTopics(Protocol):
+    """What the driver asks of topics; see `kafka.broker.KafkaBroker`."""
+
+    def end_offsets(self, topic: str) -> Mapping[int, int]:
+        """Return the end of each partition."""
+        ...
+
+    def read_from(
+        self, topic: str, begin: Mapping[int, int], *, end: Mapping[int, int], group: str
+    ) -> Iterator[list[ConsumedRecord]]:
+        """Yield the committed records of the partitions of `begin`, up to `end`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCluster:
+    """The cluster that a query reads; the driver reads the newest values as `group`."""
+
+    bootstrap_servers: str
+    group: str
+    topics: ReadableTopics
+
+
 @dataclass(frozen=True, slots=True)
 class LakeBatch:
     """One micro-batch: what was committed to the target. `rows` 0: it had the batch already."""
@@ -96,12 +118,12 @@ class LakeService:
     """Runs one query until it ends or is stopped."""
 
     def __init__(
-        self, spark: SparkSession, target: Target, terms: LakeTerms, runtime: Runtime
+        self, spark: SparkSession, target: Target, terms: LakeTerms, cluster: LakeCluster
     ) -> None:
         self._spark = spark
-        self._target = target
-        self._terms = terms
-        self._runtime = runtime
+        self.target = target
+        self.terms = terms
+        self._cluster = cluster
         self._stopping = threading.Event()
         self._failure: ExtentflowError | None = None
         self._delivered = False
@@ -116,22 +138,22 @@ class LakeService:
 
         Raises the first error of a micro-batch; Conflict where another query writes the topics.
         """
-        with target_errors(self._target.where):
-            self._state = self._target.open()
+        with target_errors(self.target.where):
+            self._state = self.target.open()
             if self._state.columns is None:
                 self._create()
-        if self._state.columns is not None and self._terms.values.columns is not None:
-            self._require_all_chosen(self._state.columns, self._terms.values.columns)
+        if self._state.columns is not None and self.terms.values.columns is not None:
+            self._require_all_chosen(self._state.columns, self.terms.values.columns)
         # Arrow batches of this many records go to Python; a columnar value has about a MiB.
         self._spark.conf.set(
-            "spark.sql.execution.arrow.maxRecordsPerBatch", str(self._terms.arrow_records)
+            "spark.sql.execution.arrow.maxRecordsPerBatch", str(self.terms.arrow_records)
         )
         self._follow(self._start(report))
 
     def _create(self) -> None:
         """Create the table with the columns of the newest values and of --schema, if any."""
-        values, spark = self._terms.values, self._target.spark
-        columns = newest_columns(self._runtime, self._terms.topics, values, spark=spark)
+        values, spark = self.terms.values, self.target.spark
+        columns = newest_columns(self._cluster, self.terms.topics, values, spark=spark)
         if values.schema is not None:
             documents = declared_columns(values, spark=spark)
             columns = merged(columns or documents, documents, "--schema")
@@ -140,26 +162,26 @@ class LakeService:
         if lacking := [name for name in values.columns or () if name not in columns.names]:
             raise Misconfigured(
                 f"--column {', '.join(lacking)}: no newest value of the topics"
-                f" {', '.join(self._terms.topics)} has such a column; correct its name"
+                f" {', '.join(self.terms.topics)} has such a column; correct its name"
             )
-        self._state = self._target.grow(columns, self._state)
+        self._state = self.target.grow(columns, self._state)
 
     def _require_all_chosen(self, held: pa.Schema, columns: Sequence[str]) -> None:
         """Raise Misconfigured where further rows would have nulls for what their values have."""
         if left := [name for name in held.names if name not in columns]:
             raise Misconfigured(
-                f"--column: {self._target.where} also has the columns {', '.join(left)}, in which"
+                f"--column: {self.target.where} also has the columns {', '.join(left)}, in which"
                 " further rows would have nulls; name these, too, or write to another target"
             )
 
     def _start(self, report: Callable[[LakeBatch], None]) -> StreamingQuery:
-        terms = self._terms
-        partitions = {one: self._runtime.broker.end_offsets(one) for one in terms.topics}
+        terms = self.terms
+        partitions = {one: self._cluster.topics.end_offsets(one) for one in terms.topics}
         earliest = {one: dict.fromkeys(ends, EARLIEST) for one, ends in partitions.items()}
         held = {one: self._state.offsets.get(one, {}) for one in terms.topics}
         self._require_same_topics(held, partitions)
         options = {
-            "kafka.bootstrap.servers": self._runtime.settings.bootstrap_servers,
+            "kafka.bootstrap.servers": self._cluster.bootstrap_servers,
             **terms.kafka,
             "kafka.isolation.level": "read_committed",
             "subscribe": ",".join(terms.topics),
@@ -192,7 +214,7 @@ class LakeService:
                 end = ends[topic].get(partition, 0)
                 if offset > end:
                     raise Conflict(
-                        f"{self._target.where} holds topic {topic}[{partition}] up to offset"
+                        f"{self.target.where} holds topic {topic}[{partition}] up to offset"
                         f" {offset}, and the topic ends at {end}: it was created again, or is one"
                         " of another cluster; write it to another target"
                     )
@@ -224,10 +246,10 @@ class LakeService:
     ) -> None:
         began = time.monotonic()
         try:
-            batch = logged_batch(self._spark, self._terms.checkpoint, number)
+            batch = logged_batch(self._spark, self.terms.checkpoint, number)
             # A checkpoint that continues belongs to what the target holds, or to another target.
             begins = number == 0 or self._delivered
-            left = batch.remaining(self._state.offsets, self._target.where, begins=begins)
+            left = batch.remaining(self._state.offsets, self.target.where, begins=begins)
             rows = 0
             if left is not None:
                 written = self._written(_only(records, left, batch), left)
@@ -244,20 +266,20 @@ class LakeService:
     def _written(self, records: DataFrame, batch: Batch) -> WriteResult:
         """Write a batch; where it has columns that the table lacks, add them and write it again."""
         for _ in range(MOST_GROWTHS):
-            values, spark = self._terms.values, self._target.spark
+            values, spark = self.terms.values, self.target.spark
             reader = RowReader(self._state.columns, values, spark=spark)
             try:
-                return self._target.write(records, batch, self._state, reader)
+                return self.target.write(records, batch, self._state, reader)
             except (PySparkException, Py4JError) as exc:
                 text = str(exc)
                 columns = grown_columns(text, reader.nonce)
                 if columns is None:
                     error = engine.typed_error(text, reader.nonce) or engine.jvm_end()
                     raise (error or QueryFailed(failure_cause(text))) from exc
-                log.info("%s gets columns: %s", self._target.where, columns)
-                self._state = self._target.grow(columns, self._state)
+                log.info("%s gets columns: %s", self.target.where, columns)
+                self._state = self.target.grow(columns, self._state)
         raise QueryFailed(
-            f"{self._target.where}: a batch has more than {MOST_GROWTHS} generations of columns;"
+            f"{self.target.where}: a batch has more than {MOST_GROWTHS} generations of columns;"
             " write fewer offsets per batch (--max-offsets-per-trigger)"
         )
 
@@ -301,7 +323,7 @@ def declared_columns(values: ValueOptions, *, spark: bool) -> pa.Schema:
 
 
 def newest_columns(
-    runtime: Runtime, topics: Iterable[str], values: ValueOptions, *, spark: bool
+    cluster: LakeCluster, topics: Iterable[str], values: ValueOptions, *, spark: bool
 ) -> pa.Schema | None:
     """Return the columns of the newest values of each topic, merged; None: they state none.
 
@@ -314,7 +336,7 @@ def newest_columns(
     keys = values.open_keys()
     groups: dict[str, str] = {}
     for topic in topics:
-        for record in _newest_records(runtime, topic):
+        for record in _newest_records(cluster, topic):
             where = f"topic {topic}[{record.partition}] offset {record.offset}"
             with located(where):
                 known, schema = _columns_of(record, values, keys)
@@ -350,13 +372,12 @@ def _columns_of(
     return pa.schema(columns), found.label
 
 
-def _newest_records(runtime: Runtime, topic: str) -> list[ConsumedRecord]:
+def _newest_records(cluster: LakeCluster, topic: str) -> list[ConsumedRecord]:
     """Return the newest record of each partition, where it is among its last offsets."""
-    ends = runtime.broker.end_offsets(topic)
+    ends = cluster.topics.end_offsets(topic)
     begin = {one: max(0, end - NEWEST) for one, end in ends.items()}
-    group = f"{runtime.settings.app_id}.lake"
     newest: dict[int, ConsumedRecord] = {}
-    for records in runtime.broker.read_from(topic, begin, end=ends, group=group):
+    for records in cluster.topics.read_from(topic, begin, end=ends, group=cluster.group):
         newest.update({one.partition: one for one in records})
     return list(newest.values())
 

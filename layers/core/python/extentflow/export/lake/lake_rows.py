@@ -139,9 +139,9 @@ class RowReader:
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[DecodedRows]:
         """Yield the rows of batches of KAFKA_COLUMNS, with the table's columns.
 
-        Raises SchemaGrown where the table lacks a column, IncompatibleSchema, UnsupportedType,
-        UnsupportedFormat for a value that is neither columnar nor declared or registered,
-        CorruptRecord, AccessDenied for encrypted columns without their keys, and as
+        Raises SchemaGrown where the table lacks a column, UnsupportedFormat for a value that is
+        neither columnar nor declared or registered, AccessDenied for encrypted columns without
+        their keys. Raises also IncompatibleSchema, UnsupportedType, CorruptRecord, and as
         `RegisteredSchemas.find`.
         """
         for batch in batches:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from extentflow.aws import configured_endpoint
+from extentflow.config.store_access import StoreAccess
 from extentflow.errors import Misconfigured
 from extentflow.export.lake.iceberg import (
     CATALOG_CLASS,
@@ -22,7 +24,7 @@ from extentflow.export.lake.iceberg import (
 from extentflow.export.lake.lake_target import Target
 from extentflow.export.lake.parquet_folder import ParquetFolder
 from extentflow.jobs.addresses import S3_SCHEMES
-from extentflow.wiring.folders import address_problem, open_folder
+from extentflow.storage.folders import FolderOpener
 
 # For any Spark 4.0, whose Hadoop is 3.4.1.
 _KAFKA: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -36,32 +38,48 @@ _CLASSES: Final = {
 
 # The catalog that keeps tables below the folder of --to.
 CATALOG: Final = "extentflow_lake"
+ENDPOINT: Final = "aws.s3.endpoint"
+_JAVA_KEYS: Final = (ENDPOINT, "aws.s3.region", "aws.s3.path.style.access.enabled")
 _TABLE = re.compile(r"\w+(\.\w+)+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeAddress:
-    """Where rows go, as the command was given it."""
+    """Where rows go, as the command was given it; `store` has keys of connectors for S3."""
 
     to: str | None
-    table: str | None
-    catalog: str | None
-    partition_by: str | None
-    endpoint: str | None
+    table: str | None = None
+    catalog: str | None = None
+    partition_by: str | None = None
+    store: Mapping[str, str] = field(default_factory=dict)
 
-    def problems(self) -> list[str]:
+    def problems(self, opener: FolderOpener) -> list[str]:
         """Return a line for each option that is missing, or does not go with the others."""
         problems = []
         if (self.to is None) == (self.catalog is None):
             problems.append("give --to FOLDER, or --catalog NAME with --table")
-        if self.to is not None and (problem := address_problem(self.to)):
-            other = "; a warehouse elsewhere is one of --catalog" if self.table else ""
-            problems.append(f"--to {problem}{other}")
+        if self.to is not None:
+            try:
+                opener(self.to)
+            except Misconfigured as exc:
+                is_elsewhere = self.table and not self.to.startswith(S3_SCHEMES)
+                other = "; a warehouse elsewhere is one of --catalog" if is_elsewhere else ""
+                problems += [f"{one}{other}" for one in exc.problems]
         if self.catalog is not None and self.table is None:
             problems.append("--catalog goes with --table: it holds Iceberg tables")
         if self.table is not None and not _TABLE.fullmatch(self.table):
             problems.append(
                 f"--table {self.table}: write namespace.table, of letters, digits and _"
+            )
+        if self.catalog is not None and self.store:
+            problems.append(
+                f"--set {', '.join(self.store)}: Spark's settings of --catalog state how its store"
+                " is reached"
+            )
+        if self.table is not None and (keys := self.store.keys() - _JAVA_KEYS):
+            problems.append(
+                f"--set {', '.join(sorted(keys))}: not with --table, whose metadata Java writes;"
+                f" only {', '.join(_JAVA_KEYS)}"
             )
         if self.table is None:
             problems += [
@@ -72,38 +90,48 @@ class LakeAddress:
             ]
         return problems
 
-    def open(self, spark: SparkSession) -> Target:
+    def open(self, spark: SparkSession, opener: FolderOpener) -> Target:
         """Return the target, whose catalog the session gets where --to is a warehouse.
 
-        Raises Misconfigured where the session's settings lack the catalog of --catalog.
+        `opener` opens folders, in this process and in workers. Raises Misconfigured where the
+        session's settings lack the catalog of --catalog.
         """
-        parts, endpoint = split_partitions(self.partition_by or ""), self.store_endpoint()
+        parts = split_partitions(self.partition_by or "")
         setting = f"spark.sql.catalog.{self.catalog}"
         if self.catalog is not None and spark.conf.get(setting, None) is None:
             raise Misconfigured(
                 f"--catalog {self.catalog}: Spark's settings have no {setting}; give it and what"
                 f" the catalog needs, as --conf {setting}={CATALOG_CLASS}"
             )
-        if self.to is not None and self.to.startswith(S3_SCHEMES):
-            open_folder(self.to, endpoint).require_bucket()
-        if self.table is None:
-            return ParquetFolder(self.to or "", parts, endpoint)
         if self.to is not None:
-            settings = catalog_settings(CATALOG, as_uri(self.to), endpoint)
+            opener(self.to).require_bucket()
+        if self.table is None:
+            return ParquetFolder(self.to or "", opener, parts)
+        if self.to is not None:
+            access = StoreAccess.of(self.store)
+            settings = catalog_settings(
+                CATALOG,
+                as_uri(self.to),
+                self.store_endpoint(),
+                region=access.region,
+                path_style=access.path_style,
+            )
             for name, value in settings.items():
                 spark.conf.set(name, value)
         # Of another catalog, it is not known how workers reach its store.
-        return IcebergTable(
-            spark,
-            f"{self.catalog or CATALOG}.{self.table}",
-            parts,
-            by_workers=self.to is not None,
-            endpoint=endpoint,
-        )
+        workers = opener if self.to is not None else None
+        return IcebergTable(spark, f"{self.catalog or CATALOG}.{self.table}", parts, workers)
 
     def store_endpoint(self) -> str | None:
         """Return the URL of the store in S3, for Java and for Python workers; None: AWS."""
-        return self.endpoint or configured_endpoint("s3")
+        return self.store.get(ENDPOINT) or configured_endpoint("s3")
+
+    def store_settings(self) -> dict[str, str]:
+        """Return the keys of connectors with which Python reaches the store."""
+        endpoint = self.store_endpoint()
+        if endpoint is None or self.to is None or not self.to.startswith(S3_SCHEMES):
+            return dict(self.store)
+        return {**self.store, ENDPOINT: endpoint}
 
 
 def as_uri(folder: str) -> str:

@@ -77,7 +77,7 @@ class Batch:
                     raise Conflict(
                         f"{where} holds topic {topic}[{partition}] {holds}, and Spark's"
                         f" checkpoint continues at {first}: the table was restored, or the"
-                        " checkpoint belongs to another table; delete the checkpoint, or leave"
+                        " checkpoint belongs to another table. Delete the checkpoint, or leave"
                         " --checkpoint out: the target states where to continue"
                     )
                 start.setdefault(topic, {})[partition] = max(first, own or 0)

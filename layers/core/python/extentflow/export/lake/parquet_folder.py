@@ -13,11 +13,11 @@ one object that is created only if its name does not exist, and holds the offset
              delete all that is staged
 
 A row is in one file, whose name has the topic, the partition, and the first and the last offset of
-the records in it. A file is readable only behind a commit that lists it; a crash before the commit
-leaves staged files, which the next start deletes; one after it leaves files to move, which the next
-start moves before anything else. A move is a copy, then the deletion of the staged object: whole
-objects, so that doing it again changes nothing. Names of staged files end in `.staged`, in a folder
-that begins with `_`: readers of `*.parquet` skip them.
+the records in it. A file is readable only behind a commit that lists it. A crash before the commit
+leaves staged files, which the next start deletes. A crash after it leaves files to move, which the
+next start moves before anything else. A move is a copy, then the deletion of the staged object:
+whole objects, so that doing it again changes nothing. Names of staged files end in `.staged`, in a
+folder that begins with `_`: readers of `*.parquet` skip them.
 
 An older query fails when it commits, because the number of its next entry exists, or has nothing to
 move that is not moved. Entries are never deleted: a number that was free again could be committed
@@ -49,7 +49,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from extentflow.columnar.schemas import described
 from extentflow.engines.spark import noted_errors
-from extentflow.errors import Conflict, CorruptRecord, Misconfigured, UnreadableItem
+from extentflow.errors import Conflict, CorruptRecord, Misconfigured, ObjectGone, UnreadableItem
 from extentflow.export.lake.lake_rows import (
     FILES,
     DecodedRows,
@@ -67,8 +67,7 @@ from extentflow.export.lake.lake_target import (
     offsets_text,
     read_offsets,
 )
-from extentflow.storage.folders import Folder
-from extentflow.wiring.folders import open_folder
+from extentflow.storage.folders import Folder, FolderOpener
 
 log = logging.getLogger(__name__)
 
@@ -150,8 +149,8 @@ class ParquetFolder:
     """A folder of Parquet files, as a Target."""
 
     address: str
+    opener: FolderOpener
     partition_by: Sequence[str] = ()
-    endpoint: str | None = None
     run: str = field(default_factory=lambda: uuid4().hex[:12])
 
     spark: bool = False
@@ -159,11 +158,11 @@ class ParquetFolder:
     @property
     def where(self) -> str:
         """See `Target`."""
-        return f"folder {self._folder.uri}"
+        return f"folder {self._folder.uri()}"
 
     @property
     def _folder(self) -> Folder:
-        return open_folder(self.address, self.endpoint)
+        return self.opener(self.address)
 
     def open(self) -> TableState:
         """See `Target`; writes an entry, so that no older query can commit any more."""
@@ -213,7 +212,7 @@ class ParquetFolder:
         attempt = f"{self.run}-{number}-{uuid4().hex[:8]}"
         staging = Staging(
             address=self.address,
-            endpoint=self.endpoint,
+            opener=self.opener,
             partition_by=self.partition_by,
             attempt=attempt,
         )
@@ -243,17 +242,16 @@ class ParquetFolder:
         name = max(self._folder.names(LOG), default=None)
         if name is None:
             return None
-        content = self._folder.read(name)
-        if content is None:
-            raise UnreadableItem(f"{self.where}: {name} was deleted meanwhile; restore it")
-        return Entry.of(f"{self._folder.uri}{name}", content)
+        try:
+            content = self._folder.read(name)
+        except ObjectGone as exc:
+            lost = f"{self.where}: {name} was deleted meanwhile; restore it"
+            raise UnreadableItem(lost) from exc
+        return Entry.of(self._folder.uri(name), content)
 
     def _append(self, entry: Entry) -> bool:
         """Create an entry; return False where another query has created this number."""
-        name = f"{LOG}{entry.number:012}.json"
-        content = entry.to_bytes()
-        # A repeated request finds the entry of the first one, whose answer was lost.
-        return self._folder.create(name, content) or self._folder.read(name) == content
+        return self._folder.create(f"{LOG}{entry.number:012}.json", entry.to_bytes())
 
     def _publish(self, entry: Entry) -> None:
         """Move the files of a commit to where readers find them, unless they are there."""
@@ -282,7 +280,7 @@ class Staging:
     """Where the files of one attempt to write a batch go, until its commit."""
 
     address: str
-    endpoint: str | None
+    opener: FolderOpener
     partition_by: Sequence[str]
     attempt: str
 
@@ -292,7 +290,7 @@ def _stage(
 ) -> Iterator[pa.RecordBatch]:
     """Stage files of the rows of records; yield their paths, rows and bytes."""
     with noted_errors(reader.nonce):
-        folder = open_folder(staging.address, staging.endpoint)
+        folder = staging.opener(staging.address)
         for run in buffered(reader.rows(batches)):
             made = list(_files(run, staging.partition_by))
             for path, content, _ in made:

@@ -4,6 +4,7 @@ value    0 | id, 4 bytes | Avro, or JSON
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -16,11 +17,9 @@ from extentflow.codecs.json_columns import ColumnReader, MemberColumns
 from extentflow.codecs.json_schema_columns import described_columns
 from extentflow.columnar.schemas import plain
 from extentflow.config.column_lists import Schema, json_type
-from extentflow.config.registry import RegistryOptions
 from extentflow.converters.confluent_registry import ConfluentRegistry
 from extentflow.converters.schema_registry import AVRO, JSON
 from extentflow.errors import AccessDenied, CorruptObject, UnsupportedFormat, UnsupportedType
-from extentflow.wiring.options import SecretResolver, reading_registry
 
 MAGIC = 0
 PREFIX_BYTES = 5
@@ -53,16 +52,24 @@ def avro_rows(record: Record, columns: pa.Schema, texts: Spans) -> pa.RecordBatc
     return rows
 
 
+class OpenRegistry(Protocol):
+    """Opens the client of a registry."""
+
+    def __call__(self, *, refresh: bool = False) -> ConfluentRegistry:
+        """Return a client; `refresh` bypasses the cache of secrets."""
+        ...
+
+
 @dataclass(slots=True)
 class RegisteredSchemas:
     """What one process looked up in a registry: each schema once, because ids never change.
 
-    `declared` takes the place of the schemas of JSON values; None: these describe the columns.
+    `open` returns a client, with `refresh` one with secrets that are read again. `declared` takes
+    the place of the schemas of JSON values; None: these describe the columns.
     """
 
-    options: RegistryOptions
+    open: OpenRegistry
     declared: Schema | None
-    secrets: SecretResolver
     _known: dict[int, RegisteredSchema] = field(default_factory=dict)
     _opened: ConfluentRegistry | None = None
 
@@ -78,13 +85,13 @@ class RegisteredSchemas:
                 self._known[number] = self._read(number)
             except AccessDenied:
                 # The password may have been rotated since it was read.
-                self._opened = reading_registry(self.options, self.secrets, refresh=True)
+                self._opened = self.open(refresh=True)
                 self._known[number] = self._read(number)
         return self._known[number]
 
     def _read(self, number: int) -> RegisteredSchema:
         if self._opened is None:
-            self._opened = reading_registry(self.options, self.secrets)
+            self._opened = self.open()
         kind, text = self._opened.by_id(number)
         versions = self._opened.versions_of(number)[:_MOST_SUBJECTS]
         named = ", ".join(f"{subject} version {version}" for subject, version in versions)

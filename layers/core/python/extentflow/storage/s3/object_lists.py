@@ -105,9 +105,9 @@ class Listings:
             token = json.dumps([cursor.kind, cursor.markers], separators=(",", ":"))
             yield Page(tuple(found), token)
 
-    def keys(self, bucket: str, prefix: str) -> Iterator[ObjectVersion]:
-        """Yield every key, pinned by its ETag only."""
-        cursor: _Cursor | None = _KEYS
+    def keys(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectVersion]:
+        """Yield every key behind `after`, pinned by its ETag only."""
+        cursor: _Cursor | None = _Cursor("keys", {"StartAfter": after}) if after else _KEYS
         while cursor is not None:
             request = functools.partial(self._page, bucket, prefix, cursor)
             found, cursor = self.retry.call(request)

@@ -170,11 +170,8 @@ class S3Store:
 
     def folder(self, bucket: str, prefix: str) -> S3Folder:
         """Return a folder of a bucket; `prefix` is empty or ends with `/`."""
-        return S3Folder(self.uploads(), bucket, prefix)
-
-    def uploads(self) -> Uploads:
-        """Return the uploads of new objects with this store's client."""
-        return Uploads(self._request, self._retry, self.endpoint, is_aws=self._is_aws)
+        uploads = Uploads(self._request, self._retry, self.endpoint, is_aws=self._is_aws)
+        return S3Folder(uploads, self._listings, bucket, prefix)
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -17,16 +16,15 @@ from extentflow.errors import (
     ObjectChanged,
     ObjectGone,
     Permanent,
-    ProcessExhausted,
     Retryable,
 )
 from extentflow.retry import RetryPolicy
+from extentflow.storage.folders import PROBE, other_bytes
 from extentflow.storage.s3.error_codes import Unsupported
-from extentflow.storage.targets import PROBE, Spool, other_bytes
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, CopySourceTypeDef
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +40,7 @@ _COMPARED_BYTES = 8 << 20
 class Uploads:
     """The requests of one store that make objects. `is_aws`: conditions are known to be honoured.
 
-    Where a server honours no condition (`refuses_existing`), requests have none.
+    Where a server honours no condition (`creates_once`), requests have none.
     """
 
     request: Callable[[str], AbstractContextManager[S3Client]]
@@ -52,15 +50,15 @@ class Uploads:
     part_bytes: int = PART_BYTES
     _honours: dict[str, bool] = field(default_factory=dict)
 
-    def refuses_existing(self, bucket: str, folder: str) -> bool:
-        """Whether the server refuses to put an object over another one, if so requested.
+    def creates_once(self, bucket: str, prefix: str) -> bool:
+        """Return whether the server refuses to put an object over another one, if so requested.
 
         Asked once per bucket, and never of S3 itself: puts and deletes a small hidden object.
         """
         if self.is_aws:
             return True
         if bucket not in self._honours:
-            key = f"{folder}/{PROBE}{os.urandom(8).hex()}".removeprefix("/")
+            key = f"{prefix}{PROBE}{os.urandom(8).hex()}"
             self._honours[bucket] = self._probe(bucket, key)
         return self._honours[bucket]
 
@@ -81,24 +79,6 @@ class Uploads:
         except Permanent as exc:  # a response to HEAD has no reason: that of the next request has
             log.debug("%s: not known to exist: %s", where, exc)
 
-    def names(self, bucket: str, folder: str, start: str) -> Iterator[str]:
-        """Yield what follows the folder in keys that are not before `start`, in order."""
-        prefix = f"{folder}/"
-        # StartAfter leaves its own key out.
-        more: Any = {"StartAfter": f"{prefix}{_before(start)}"} if start else {}
-        while True:
-
-            def page(more: Any = more) -> Any:  # noqa: ANN401 - parameters, and a response
-                with self.request(f"s3://{bucket}/{prefix}*") as client:
-                    return client.list_objects_v2(Bucket=bucket, Prefix=prefix, **more)
-
-            found = self.retry.call(page)
-            names = (one["Key"].removeprefix(prefix) for one in found.get("Contents", ()))
-            yield from (name for name in names if name >= start)
-            if not found.get("IsTruncated"):
-                return
-            more = {"ContinuationToken": found["NextContinuationToken"]}
-
     def read(self, bucket: str, key: str) -> bytes:
         """Return a small object. Raises ObjectGone where there is none."""
 
@@ -118,6 +98,30 @@ class Uploads:
                 return self.read(bucket, key) == content
             return False
         return True
+
+    def put(self, bucket: str, key: str, content: bytes) -> None:
+        """Put an object, in place of any other."""
+
+        def put() -> None:
+            with self.request(f"s3://{bucket}/{key}") as client:
+                client.put_object(Bucket=bucket, Key=key, Body=content)
+
+        self.retry.call(put)
+
+    def move(self, bucket: str, key: str, target: str) -> None:
+        """Copy an object, then delete it. Raises ObjectGone where neither key exists."""
+
+        def copy() -> None:
+            with self.request(f"s3://{bucket}/{key}") as client:
+                source: CopySourceTypeDef = {"Bucket": bucket, "Key": key}
+                client.copy_object(Bucket=bucket, Key=target, CopySource=source)
+
+        try:
+            self.retry.call(copy)
+        except ObjectGone:
+            self._require(bucket, target)
+            return
+        self.delete(bucket, key)
 
     def delete(self, bucket: str, key: str) -> None:
         """Delete an object, where there is one."""
@@ -144,9 +148,8 @@ class Uploads:
             if not self._is_same(bucket, key, file, size):
                 raise other_bytes(where) from exc
 
-    def abort_all(self, bucket: str, folder: str) -> None:
-        """Abort the unfinished uploads to a folder."""
-        prefix = f"{folder}/"
+    def abort_all(self, bucket: str, prefix: str) -> None:
+        """Abort the unfinished uploads of keys that begin with a prefix."""
 
         def unfinished() -> list[tuple[str, str]]:
             with self.request(f"s3://{bucket}/{prefix}*") as client:
@@ -234,16 +237,20 @@ class Uploads:
                     **self._condition(bucket),
                 )
         except Retryable as exc:
-
-            def head() -> None:
-                with self.request(where) as client:
-                    client.head_object(Bucket=bucket, Key=key)
-
             try:
-                self.retry.call(head)
+                self._require(bucket, key)
             except ObjectGone:
                 raise exc from None
             raise ObjectChanged(f"{where} exists") from exc
+
+    def _require(self, bucket: str, key: str) -> None:
+        """Raise ObjectGone unless an object exists."""
+
+        def head() -> None:
+            with self.request(f"s3://{bucket}/{key}") as client:
+                client.head_object(Bucket=bucket, Key=key)
+
+        self.retry.call(head)
 
     def _abort(self, bucket: str, key: str, upload: str) -> None:
         def abort() -> None:
@@ -269,93 +276,3 @@ class Uploads:
                 )
 
         return self.retry.call(compare)
-
-
-@dataclass(frozen=True, slots=True)
-class S3Target:
-    """The FileTarget adapter for S3: folders below `s3://bucket/prefix`, objects as files.
-
-    A file is collected on the local disk (TMPDIR) and then uploaded: its key is known only when it
-    is complete.
-    """
-
-    uploads: Uploads
-    bucket: str
-    prefix: str
-
-    def uri(self, folder: str, name: str = "") -> str:
-        """See `FileTarget`."""
-        return f"s3://{self.bucket}/{self._key(folder, name)}"
-
-    def names(self, folder: str, start: str = "") -> list[str]:
-        """See `FileTarget`."""
-        found = self.uploads.names(self.bucket, self.prefix + folder, start)
-        return [name for name in found if not name.startswith(PROBE)]
-
-    def read(self, folder: str, name: str) -> bytes:
-        """See `FileTarget`."""
-        return self.uploads.read(self.bucket, self._key(folder, name))
-
-    def create(self, folder: str, name: str, content: bytes) -> bool:
-        """See `FileTarget`."""
-        return self.uploads.create(self.bucket, self._key(folder, name), content)
-
-    def delete(self, folder: str, name: str) -> None:
-        """See `FileTarget`."""
-        self.uploads.delete(self.bucket, self._key(folder, name))
-
-    def spool(self, folder: str) -> Spool:
-        """See `FileTarget`."""
-        return S3Spool(self, folder)
-
-    def clean(self, folder: str) -> None:
-        """See `FileTarget`."""
-        self.uploads.abort_all(self.bucket, self.prefix + folder)
-
-    def require_bucket(self) -> None:
-        """See `FileTarget`."""
-        self.uploads.require_bucket(self.bucket)
-
-    def refuses_existing(self) -> bool:
-        """See `FileTarget`."""
-        return self.uploads.refuses_existing(self.bucket, self.prefix.rstrip("/"))
-
-    def _key(self, folder: str, name: str) -> str:
-        return f"{self.prefix}{folder}/{name}"
-
-
-class S3Spool:
-    """See `Spool`; a file of the local disk without a name."""
-
-    def __init__(self, target: S3Target, folder: str) -> None:
-        self._target, self._folder = target, folder
-        self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - see `close`
-        self._size = 0
-
-    def write(self, data: bytes | memoryview) -> None:
-        """See `Spool`."""
-        left = memoryview(data)
-        try:
-            while left:
-                written = os.write(self._file.fileno(), left)
-                left, self._size = left[written:], self._size + written
-        except OSError as exc:
-            raise ProcessExhausted(
-                f"{self._target.uri(self._folder)}: the file is collected below"
-                f" {tempfile.gettempdir()}: {exc.strerror}; make room there, or set TMPDIR"
-            ) from exc
-
-    def publish(self, name: str) -> None:
-        """See `Spool`."""
-        target = self._target
-        key = target._key(self._folder, name)  # noqa: SLF001 - of this module
-        target.uploads.put_file(target.bucket, key, self._file, self._size)
-
-    def close(self) -> None:
-        """See `Spool`."""
-        self._file.close()
-
-
-def _before(start: str) -> str:
-    """Return a text before `start`, and behind all texts before it that are as long."""
-    return start[:-1] + chr(ord(start[-1]) - 1)

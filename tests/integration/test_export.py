@@ -14,13 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.contracts.folder import FolderContract, publish
 from tests.integration.conftest import MakeTopic
 from tests.support.delivery import PROGRAM
 from tests.support.waiting import eventually
 
 from extentflow.errors import Conflict
 from extentflow.storage import StoreOptions
-from extentflow.storage.s3 import S3Store, S3Target
+from extentflow.storage.folders import Folder
+from extentflow.storage.s3 import S3Store
+from extentflow.storage.s3.folder import S3Folder
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
@@ -154,21 +157,21 @@ def delivered(table: pa.Table) -> pa.Table:
 def test_files_hold_every_row_of_the_topic_once_and_the_next_run_continues(
     commands: Commands, make_topic: MakeTopic, place: Place
 ) -> None:
-    topic = make_topic("ingested", partitions=3)
-    ingest = ("ingest", topic, "--to", place.where, "--once", "--file-bytes", "50KiB")
+    topic = make_topic("exported", partitions=3)
+    export = ("export", topic, "--to", place.where, "--once", "--file-bytes", "50KiB")
     commands.deliver("one.parquet", orders(), topic)
 
-    commands(*ingest)
+    commands(*export)
     first = place.files()
     commands.deliver("two.parquet", orders(ROWS), topic)
-    commands(*ingest)
+    commands(*export)
     both = place.files()
 
     assert len(first) > 3
     assert first.items() < both.items()
     assert all(key.split("/")[0] == topic and key.endswith(".parquet") for key in both)
     assert place.rows().equals(delivered(orders(rows=2 * ROWS)))
-    assert "0 files with 0 rows" in commands(*ingest)
+    assert "0 files with 0 rows" in commands(*export)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ def test_a_run_without_an_end_publishes_its_files_when_it_is_terminated_and_afte
 ) -> None:
     topic = make_topic("followed", partitions=2)
     commands.deliver("one.parquet", orders(), topic)
-    follow = ("ingest", topic, "--to", place.where, "--file-bytes", "20KiB")
+    follow = ("export", topic, "--to", place.where, "--file-bytes", "20KiB")
 
     killed = commands.start(*follow)
     eventually("some files", lambda: len(place.files()) > 1)
@@ -191,7 +194,7 @@ def test_a_run_without_an_end_publishes_its_files_when_it_is_terminated_and_afte
     commands.deliver("three.parquet", orders(2 * ROWS, 10), topic)
     running.send_signal(signal.SIGTERM)
     code = running.wait(timeout=60)
-    commands("ingest", topic, "--to", place.where, "--once")
+    commands("export", topic, "--to", place.where, "--once")
 
     assert code == 0
     assert place.files().keys() == set(place.keys())
@@ -205,7 +208,7 @@ def test_streams_of_arrow_are_joined_to_streams(
     topic = make_topic("arrow", partitions=1)
     commands.deliver("one.parquet", orders(), topic, "arrow")
 
-    commands("ingest", topic, "--to", "lake", "--once")
+    commands("export", topic, "--to", "lake", "--once")
 
     (path,) = (tmp_path / "lake" / topic / "0").iterdir()
     assert path.name.endswith(".arrows")
@@ -220,9 +223,9 @@ def test_records_that_were_deleted_before_they_were_read_are_an_error_unless_acc
     commands: Commands, make_topic: MakeTopic, tmp_path: Path, bootstrap_servers: str
 ) -> None:
     topic = make_topic("deleted", partitions=1)
-    ingest = ("ingest", topic, "--to", "lake", "--once")
+    export = ("export", topic, "--to", "lake", "--once")
     commands.deliver("one.parquet", orders(), topic)
-    commands(*ingest)
+    commands(*export)
     commands.deliver("two.parquet", orders(ROWS), topic)
     (path,) = (tmp_path / "lake" / topic / "0").iterdir()
     behind = int(path.name[21:41]) + 1
@@ -230,8 +233,8 @@ def test_records_that_were_deleted_before_they_were_read_are_an_error_unless_acc
     for deletion in admin.delete_records([TopicPartition(topic, 0, behind + 3)]).values():
         deletion.result(timeout=30)
 
-    said = commands(*ingest, code=2)
-    commands(*ingest, "--accept-gap")
+    said = commands(*export, code=2)
+    commands(*export, "--accept-gap")
 
     assert f"retention deleted the offsets {behind} to {behind + 2}" in said
     found = pq.read_table(tmp_path / "lake" / topic)
@@ -243,7 +246,7 @@ def test_a_topic_of_rows_is_refused(commands: Commands, make_topic: MakeTopic) -
     pq.write_table(orders(rows=5), commands.folder / "rows.parquet")
     commands("run", "rows.parquet", "--topic", topic, "--engine", "inline")
 
-    assert "`extentflow lake`" in commands("ingest", topic, "--to", "lake", "--once", code=2)
+    assert "`extentflow lake`" in commands("export", topic, "--to", "lake", "--once", code=2)
 
 
 def test_a_bucket_that_does_not_exist_is_not_created(
@@ -251,7 +254,7 @@ def test_a_bucket_that_does_not_exist_is_not_created(
 ) -> None:
     topic, where = make_topic(1), f"s3://absent-{unique}/lake/"
 
-    said = commands("ingest", topic, "--to", where, code=2)
+    said = commands("export", topic, "--to", where, code=2)
 
     assert f"note: writing {topic} to {where}, until Ctrl-C or SIGTERM" in said
     assert f"s3://absent-{unique}: no such bucket at http" in said
@@ -259,49 +262,31 @@ def test_a_bucket_that_does_not_exist_is_not_created(
 
 
 @pytest.fixture
-def target(stack: Stack, bucket: str, prefix: str) -> S3Target:
-    uploads = S3Store(StoreOptions(endpoint=stack.endpoint("s3"))).uploads()
-    uploads.part_bytes = 5 << 20
-    return S3Target(uploads, bucket, prefix)
+def folder(stack: Stack, bucket: str, prefix: str) -> S3Folder:
+    found = S3Store(StoreOptions(endpoint=stack.endpoint("s3"))).folder(bucket, prefix)
+    found.uploads.part_bytes = 5 << 20
+    return found
 
 
-def publish(target: S3Target, content: bytes) -> None:
-    spool = target.spool("orders/0")
-    spool.write(content)
-    try:
-        spool.publish("a")
-    finally:
-        spool.close()
+class TestS3Folder(FolderContract):
+    @pytest.fixture
+    def folder(self, stack: Stack, bucket: str, prefix: str) -> Folder:
+        return S3Store(StoreOptions(endpoint=stack.endpoint("s3"))).folder(bucket, prefix)
 
 
-@pytest.mark.parametrize("size", [10, 12 << 20])
-def test_an_object_is_never_published_over_another_one(target: S3Target, size: int) -> None:
-    content = bytes(size)
+def test_an_object_in_parts_is_never_published_over_another_one(folder: S3Folder) -> None:
+    content = bytes(12 << 20)
 
-    publish(target, content)
-    publish(target, content)
+    publish(folder, "a", content)
+    publish(folder, "a", content)
     with pytest.raises(Conflict, match="exists with other bytes"):
-        publish(target, content[1:] + b"x")
+        publish(folder, "a", content[1:] + b"x")
 
-    assert target.names("orders/0") == ["a"]
-    assert target.read("orders/0", "a") == content
-    assert target.refuses_existing()
-
-
-def test_a_key_is_created_once_and_names_are_listed_from_one_on(target: S3Target) -> None:
-    created = [target.create("orders/0", "00", content) for content in (b"1", b"2", b"1")]
-    target.create("orders/0", "01", b"")
-    target.create("orders/0", ".next", b"")
-
-    assert created == [True, False, True]
-    assert target.names("orders/0") == [".next", "00", "01"]
-    assert target.names("orders/0", "01") == ["01"]
-    target.delete("orders/0", "01")
-    assert target.names("orders/0", "00") == ["00"]
+    assert folder.read("a") == content
 
 
 def test_unfinished_uploads_are_aborted(
-    target: S3Target, s3: "S3Client", bucket: str, prefix: str
+    folder: S3Folder, s3: "S3Client", bucket: str, prefix: str
 ) -> None:
     def uploads() -> list[str]:
         found = s3.list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", ())
@@ -310,6 +295,6 @@ def test_unfinished_uploads_are_aborted(
     s3.create_multipart_upload(Bucket=bucket, Key=f"{prefix}orders/0/a")
     before = uploads()
 
-    target.clean("orders/0")
+    folder.below("orders/0").clean()
 
     assert (before, uploads()) == ([f"{prefix}orders/0/a"], [])

@@ -1,9 +1,9 @@
-"""Writers of files from a topic of columnar values: `extentflow ingest`, and a program that copies.
+"""Writers of files from a topic of columnar values: `extentflow export`, and a program that copies.
 
-A request has `topic`, `way` (ingest, copy), `to` (a folder or `s3://bucket/prefix/`), `bootstrap`
+A request has `topic`, `way` (export, copy), `to` (a folder or `s3://bucket/prefix/`), `bootstrap`
 and `endpoint`. The copying program knows nothing of rows: it reads committed records, appends their
 values to files of the same size, and stores these as safely (fsync, or an upload in parts), in the
-background, as `extentflow ingest` does.
+background, as `extentflow export` does.
 """
 
 import os
@@ -20,10 +20,9 @@ import boto3
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from bench.process import serve
-from extentflow.export.partition_files import FILE_BYTES, IngestOptions
-from extentflow.export.topic_export import PUBLISHING_THREADS
-from extentflow.export.topic_source import FETCH, POLL_RECORDS, POLL_SECONDS
-from extentflow.services.exports import Ingestions
+from extentflow.export.partition_files import FILE_BYTES, ExportOptions
+from extentflow.export.topic_export import FETCH, POLL_RECORDS, POLL_SECONDS, PUBLISHING_THREADS
+from extentflow.services.exports import Exports
 from extentflow.wiring import Runtime
 
 Store = Callable[[IO[bytes], str], None]
@@ -121,12 +120,12 @@ def _copy(request: dict[str, Any]) -> int:
     return size
 
 
-def _ingest(runtime: Runtime, request: dict[str, Any]) -> int:
+def _export(runtime: Runtime, request: dict[str, Any]) -> int:
     settings = {"aws.s3.endpoint": request["endpoint"]} if request["to"].startswith("s3:") else {}
-    found = Ingestions(runtime, print).run(
+    found = Exports(runtime, print).run(
         request["topic"],
         request["to"],
-        IngestOptions(once=True),
+        ExportOptions(once=True),
         stop=lambda: False,
         settings=settings,
     )
@@ -139,8 +138,8 @@ def main() -> None:
 
     def run(request: dict[str, Any]) -> dict[str, Any]:
         started = time.perf_counter()
-        is_ours = request["way"] == "ingest"
-        size = _ingest(runtime, request) if is_ours else _copy(request)
+        is_ours = request["way"] == "export"
+        size = _export(runtime, request) if is_ours else _copy(request)
         seconds = time.perf_counter() - started
         if not request["to"].startswith("s3:"):
             shutil.rmtree(request["to"])

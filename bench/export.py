@@ -1,4 +1,4 @@
-"""`SUITE=ingest`: columnar values that become files unread, against copying the same bytes."""
+"""`SUITE=export`: columnar values that become files unread, against copying the same bytes."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from bench.process import WarmProcess
 from bench.result import Result
 from bench.stand import BUCKET, Stand, Terms
 
-NAME = "ingest"
+NAME = "export"
 LINEITEM_SCALE = 0.5
 # So that the topic has about a gigabyte.
 DELIVERIES = 12
@@ -20,7 +20,7 @@ KEPT = {"retention.bytes": "-1"}
 
 
 def measure(terms: Terms) -> Result:
-    """Alternate `extentflow ingest` and copying, into a folder and into the S3 server."""
+    """Alternate `extentflow export` and copying, into a folder and into the S3 server."""
     scale = LINEITEM_SCALE * terms.scale
     data = tpch.lineitem(terms.data, scale)
     rows = pq.read_metadata(data.path).num_rows * DELIVERIES
@@ -31,11 +31,11 @@ def measure(terms: Terms) -> Result:
         size = stand.rig.logged_bytes(topic)
         environment = stand.rig.environment
         start = WarmProcess.start
-        process = processes.enter_context(start("bench.processes.ingests", environment))
+        process = processes.enter_context(start("bench.processes.exports", environment))
         ways = {
             f"{way}_to_{place}": _writing(stand, process, topic, rows, (way, place))
             for place in ("folder", "s3")
-            for way in ("ingest", "copy")
+            for way in ("export", "copy")
         }
         runs = alternate(ways, terms.pairs, terms.notify)
     return Result(
@@ -45,7 +45,7 @@ def measure(terms: Terms) -> Result:
         rows_per_second=runs.rates(),
         cpu_seconds_per_million_rows=runs.costs(),
         ratios={
-            f"ingest_to_copy_{place}": runs.ratio(f"ingest_to_{place}", f"copy_to_{place}")
+            f"export_to_copy_{place}": runs.ratio(f"export_to_{place}", f"copy_to_{place}")
             for place in ("folder", "s3")
         },
         figures={
