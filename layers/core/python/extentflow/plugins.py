@@ -3,10 +3,10 @@
     [project.entry-points."extentflow.formats"]      in the plug-in's pyproject.toml
     acme = "extentflow_acme:FORMAT"
 
-Each process has its own registries (driver, inline worker, Spark executor, function); a registry
-reads the installed packages' entry points when it is first asked for a name, and imports an adapter
-when that adapter is first used. Hence a package needs no configuration, but must be installed
-in the environment of every process that uses it.
+Each process has its own registries (driver, inline worker, Spark executor, function). A registry
+reads the installed packages' entry points at the first request for a name, and imports an adapter at
+its first use. Hence a package needs no configuration, but must be installed in the environment of
+every process that uses it.
 """
 
 import functools
@@ -142,8 +142,8 @@ def installed_entry_points(group: str) -> tuple[EntryPoint, ...]:
 class Registry(Generic[T]):
     """The adapters of one kind by name.
 
-    Names are case-sensitive and unique: two packages that claim one name, or a package that claims
-    a built-in name, are an error at first use (Misconfigured), because neither is a safe choice.
+    Names are case-sensitive and unique. Two packages that claim one name, or a package that claims
+    a built-in name, are Misconfigured at first use, because neither is a safe choice.
 
     `group` is the entry-point group, also the key of `BUILT_IN`; messages call an adapter `noun`,
     such as `format`. An object that an entry point refers to must satisfy `is_adapter`. `find`

@@ -46,7 +46,7 @@ class RetryPolicy:
     No attempt starts later than `total_seconds` after the first one; the client's own timeout
     bounds a running attempt.
 
-    `attempts_block` is for calls that wait by themselves and take a timeout: the time of an attempt
+    `attempts_block` is for calls that wait by themselves and take a timeout. The time of an attempt
     counts towards the pause, and the last pause is cut so that an attempt starts at the deadline.
     `jitter` returns a float in [0, 1).
     """

@@ -4,15 +4,15 @@
                   └──> rows of objects ──^    │
            one transaction: these, and the offset behind the last dead letter read
 
-Many dead letters are decoded before any of them is sent, in the order of their objects: no
-transaction is open while objects are read, and each extent is decoded once for all of them.
+Many dead letters are decoded before any is sent, in the order of their objects. No transaction is
+open while objects are read, and each extent is decoded once for all its dead letters.
 
-A dead letter without the bytes of its record states where its row is: it is decoded again from the
-pinned version of its object, as long as the connector still decodes it as its job did.
+A dead letter without the bytes of its record states where its row is. The row is decoded again from
+the pinned version of its object, as long as the connector decodes as the job did.
 
-Each partition of the dead letter queue has a transactional id and a group of its own, as slots
-have: fencing ends an earlier replay, and the group's offset is the only progress that counts. Kafka
-deletes offsets of groups that are idle for long, so that the ledger notes whether there are any.
+Each partition of the dead letter queue has a transactional id and a group, as slots have. Fencing
+ends an earlier replay, and the group's offset is the only progress that counts. Kafka deletes
+offsets of groups that are idle for long, so the ledger notes whether there are any.
 """
 
 from collections import deque
@@ -305,9 +305,9 @@ class Redelivery:
 
     def _unmatched(self, places: Collection[tuple[int, int]]) -> list[str]:
         shown = [
-            f"a repair of {partition}/{offset}: no dead letter of connector {self.connector} that"
-            " is still to be replayed; one that went back to the queue has a new place: list them"
-            f" again with `extentflow dead-letters -c {self.connector} --json`"
+            f"a repair of {partition}/{offset}: connector {self.connector} has no such dead"
+            " letter to replay. A dead letter that went back to the queue has a new place;"
+            f" `extentflow dead-letters -c {self.connector} --json` lists them"
             for partition, offset in sorted(places)[:MOST_REASONS]
         ]
         more = len(places) - len(shown)

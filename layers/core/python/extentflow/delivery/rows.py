@@ -28,9 +28,9 @@ MOST_OPEN, MOST_BYTES = 4, 64 << 20
 class RowFinder:
     """Decodes extents again, and returns their rows. Must be closed.
 
-    It keeps `most_open` extents where the last row of each was found: dead letters of an extent
-    follow each other in its order, so that one pass finds all of them. Fewer where their chunks
-    have more than `most_bytes`, but at least one.
+    It keeps `most_open` extents open where the last row of each was found. Dead letters of an
+    extent follow each other in its order, so one pass finds all of them. Fewer extents stay open
+    where their chunks have more than `most_bytes`, but at least one.
     """
 
     most_open: int = MOST_OPEN

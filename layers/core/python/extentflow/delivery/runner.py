@@ -86,7 +86,7 @@ class TransactionLimits:
     """Bounds of one `run_extent` call: bytes of keys and values, seconds of wall time.
 
     The first transaction of a job in a process has `first_bytes`, so that consumers see records
-    early; each following one is TRANSACTION_GROWTH times larger, up to `transaction_bytes` and to
+    early. Each following one is TRANSACTION_GROWTH times larger, up to `transaction_bytes` and to
     what brokers take in `transaction_seconds` (`TransactionSize`). `gives_up`: an unavailable store
     fails the extent, because no engine runs it again.
     """
@@ -179,8 +179,8 @@ def run_extent(extent: Extent, context: DeliveryContext, *, message: str = "") -
 def fail_extent(extent: Extent, context: DeliveryContext, error: str) -> Receipt:
     """Fail an extent for a reason outside its data (a defect of ours, a poison task).
 
-    Claims it first, so that what its previous owner committed is settled and kept; with default
-    producer settings, because nothing is sent and a wrong setting must not prevent the failure.
+    Claims it first, so that what its previous owner committed is settled and kept. The producer has
+    default settings, because nothing is sent and a wrong setting must not prevent the failure.
     """
     context.slots.drop()
     call = _Call(extent, context)

@@ -582,8 +582,8 @@ class Slots:
     ) -> None:
         """Update the ledger to what Kafka states about the extent of the previous owner.
 
-        Writes even when there is nothing to settle, because the write is conditional on our epoch:
-        we may have fenced a worker that leased the slot after us, and our marker must not
+        Writes even when there is nothing to settle, because the write is conditional on our epoch.
+        We may have fenced a worker that leased the slot after us, and our marker must not
         overwrite what it committed. Raises Fenced if the lease is no longer ours.
         """
         if working is None:

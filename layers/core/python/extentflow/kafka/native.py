@@ -260,8 +260,8 @@ def _is_proven(library: Library) -> bool:
 def prove() -> None:
     """Raise, or crash, unless librdkafka reads our messages correctly; runs in a child process.
 
-    The handle must return the name of the client, the queue must hold as many records as were
-    sent, and exactly the two too large records must be rejected, by their index and size.
+    The handle must return the name of the client, and the queue must hold as many records as were
+    sent. Exactly the two too large records must be rejected, by their index and size.
     """
     settings = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.max.bytes": 1_000}
     producer = Producer(settings)

@@ -240,9 +240,10 @@ def error_of(exc: KafkaException) -> KafkaError:
 def translate(error: KafkaError, subject: str) -> ExtentflowError:
     """Return the extentflow error for `error`; the message starts with `subject`.
 
-    Fenced for lost ownership, Misconfigured where an operator must act, BatchTooLarge where the
-    limits of topics must be read again, SinkUnavailable for all others: drop the producer and
-    acquire the slot again.
+    Fenced           ownership was lost
+    Misconfigured    an operator must act
+    BatchTooLarge    the limits of topics must be read again
+    SinkUnavailable  all others: drop the producer and acquire the slot again
     """
     text = f"{subject}: {error.str()} ({error.name()})"
     if error.name() in FENCING:

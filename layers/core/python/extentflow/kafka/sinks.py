@@ -28,8 +28,8 @@ class Arrays:
     """Whether whole arrays are queued; shared by the sinks of one broker.
 
     Records queued as arrays get no delivery reports: a failed transaction has no reason. The next
-    transaction is therefore queued record by record (`careful`), so that a lasting failure is
-    reported with topic, partition and reason, and is not retried if an operator must act.
+    transaction is therefore queued record by record (`careful`). A lasting failure is then reported
+    with topic, partition and reason, and is not retried if an operator must act.
     """
 
     library: Library | None = None

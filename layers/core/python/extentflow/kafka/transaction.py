@@ -57,8 +57,8 @@ LONGEST_BACKOFF_MS = 10_000
 class RetryBackoff:
     """How far `retry.backoff.ms` of a process's next producer is raised; one per broker.
 
-    It grows where transactions end so slowly that a repeated request cannot be excluded, so that a
-    slow broker does not cost a producer per transaction, and shrinks again with quick ends.
+    It grows where transactions end so slowly that a repeated request cannot be excluded. So a slow
+    broker does not cost a producer per transaction. It shrinks again with quick ends.
     """
 
     raised_ms: float = 0.0

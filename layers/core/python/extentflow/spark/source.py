@@ -7,8 +7,8 @@
 
 Pending extents come first, the largest in front, then rows of extents that were final before. The
 last partition runs the rest, waits for extents that other workers hold, closes the jobs and
-publishes their ends; with FAILFAST it alone fails if something is not DONE, because Spark ends all
-tasks of a query once one of them has failed for good.
+publishes their ends. With FAILFAST only this partition fails if something is not DONE, because
+Spark ends all tasks of a query once one has failed for good.
 """
 
 from __future__ import annotations

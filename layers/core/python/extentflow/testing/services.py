@@ -1,8 +1,8 @@
 """Doubles of services beside the store, the broker and the ledger: queue, runs, job events.
 
-MemoryQueue runs over a clock that a test controls. Tests can intervene at two points: `on_call`
-runs before an operation takes effect (switch to another worker, or raise QueueUnavailable), and
-`on_answer` after it took effect (raising there is a lost response). Both receive the operation's
+MemoryQueue runs over a clock that a test controls. Tests can intervene at two points. `on_call`
+runs before an operation takes effect, to switch to another worker or to raise QueueUnavailable.
+`on_answer` runs after the effect; an error there is a lost response. Both receive the operation's
 name and run without the lock held.
 """
 

@@ -62,7 +62,7 @@ class _Stored:
 class MemoryStore:
     """The ObjectStore port over a dict. A bucket exists from its first `put` on.
 
-    `versioned=False`: a put replaces the object, and reads of the old pin raise ObjectChanged; the
+    `versioned=False`: a put replaces the object, and reads of the old pin raise ObjectChanged. The
     ETag is a digest of the body, so that A, B, A ends with A's ETag. `versioned=True`: every put is
     a version of its own, a delete only covers it. `asked` lists every request.
     `conditional_deletes=False`: a server that ignores If-Match, so that nothing is deleted.
