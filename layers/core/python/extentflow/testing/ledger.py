@@ -3,8 +3,8 @@
 It is the stores of every ledger over items in memory. Tests can intervene at two points. `on_call`
 runs before an operation takes effect, to switch to another worker or to raise LedgerUnavailable.
 `on_answer` runs after the effect; an error there is a lost response. Both run without the lock
-held, so that a greenlet may switch inside them. `advance` takes effect in two steps, as on the table:
-`advance`, then `renew`.
+held, so that a greenlet may switch inside them. `advance` takes effect in two steps, as on the
+table: `advance`, then `renew`.
 """
 
 import secrets
