@@ -5,8 +5,8 @@
 
 Each process has its own registries (driver, inline worker, Spark executor, function). A registry
 reads the installed packages' entry points at the first request for a name, and imports an adapter
-at its first use. Hence a package needs no configuration, but must be installed in the environment of
-every process that uses it.
+at its first use. Hence a package needs no configuration, but must be installed in the environment
+of every process that uses it.
 """
 
 import functools
