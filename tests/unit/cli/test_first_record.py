@@ -14,7 +14,8 @@ from extentflow.cli import app, output, run_command_line
 from extentflow.cli import run_commands as runs
 from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Job, JobState
-from extentflow.services.runs import AGAIN, RunControl, Runs
+from extentflow.services.run_control import RunControl
+from extentflow.services.runs import AGAIN, Runs
 from extentflow.storage import StoreOptions
 from extentflow.storage.local import LocalStore
 from extentflow.wiring.extents import delivery_context

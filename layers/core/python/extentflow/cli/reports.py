@@ -39,7 +39,7 @@ class _CommandParts:
     @property
     def local_engine_option(self) -> str:
         """The option for commands that EMR Serverless does not run."""
-        from extentflow.services.runs import EMR
+        from extentflow.services.run_control import EMR
 
         return "" if self.engine == EMR else self.engine_option
 

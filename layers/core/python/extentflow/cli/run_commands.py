@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from extentflow.jobs.run import RunReport
     from extentflow.kafka.topic_admin import NewTopics
     from extentflow.services.addressed import AddressedConnector
+    from extentflow.services.orders import MadeOrder, Order, Orders
     from extentflow.services.plans import FailedPlans, ObjectPlan, Plans
     from extentflow.services.runs import Runs
 
@@ -144,7 +145,11 @@ def plan(
 
     Nothing is written. An existing job keeps the plan of its own revision.
     """
-    _show_plans(_runs(creates=False).plan(connector, addresses or (), cores=cores), as_json=as_json)
+    from extentflow.services.orders import Orders
+
+    runs = _runs(creates=False)
+    order = Orders.of(runs.runtime).stored(connector, addresses or ())
+    _show_plans(runs.plan(order, cores=cores), as_json=as_json)
 
 
 def _show_plans(found: "Plans", *, as_json: bool) -> None:
@@ -275,8 +280,9 @@ def run(
 
     With --topic the command makes a connector of the address and its options.
     """
-    from extentflow.services.addressed import make_connector, parse_settings, store_connector
-    from extentflow.services.runs import EMR, EngineChoice
+    from extentflow.services.addressed import make_connector, parse_settings
+    from extentflow.services.orders import Orders
+    from extentflow.services.run_control import EngineChoice
     from extentflow.wiring.extents import INLINE
 
     if (connector is None) == (topic is None):
@@ -295,48 +301,24 @@ def run(
             "--set and --save go with --topic; change a stored connector's file, then `extentflow"
             " connectors put FILE`"
         )
-    if failed and (again or choice.name == EMR):
+    if failed and (again or choice.remote):
         raise Misconfigured("--failed goes without --again, and with --engine spark or inline")
-    if made is not None and choice.name == EMR and not save:
+    if made is not None and choice.remote and not save:
         raise Misconfigured("--engine emr reads a stored connector: add --save to store it")
     runs = _runs({} if servers is None else {"bootstrap.servers": servers})
     where = runs.runtime.ledger_address
     if not where.chosen and where.path.exists():  # else its creation is reported
         output.note(f"ledger {where.path}, because no setting names one")
+    orders = Orders.of(runs.runtime)
     if dry_run:
-        what = made or connector or ""
-        _show_first(
-            runs,
-            what,
-            addresses or (),
-            cores=cores,
-            failed=failed,
-            topics=topics,
-            as_json=as_json,
-        )
+        first = orders.expect(made) if made else orders.stored(connector or "", addresses or ())
+        _show_first(runs, first, topics, cores=cores, failed=failed, as_json=as_json)
         return
+    order = _stored(orders, made, save=save) or orders.stored(connector or "", addresses or ())
+    report = runs.run(order, engine=choice, again=again, failed=failed, topics=topics)
     if made is None:
-        report = runs.run(
-            connector or "",
-            addresses or (),
-            engine=choice,
-            again=again,
-            failed=failed,
-            topics=topics,
-        )
         show(report, as_json=as_json, engine=engine or "")
         return
-    made = store_connector(runs.runtime, made, save=save, notify=output.note)
-    _note_made(made, save=save)
-    report = runs.run(
-        made.name,
-        made.addresses,
-        engine=choice,
-        again=again,
-        failed=failed,
-        revision=made.revision,
-        topics=topics,
-    )
     if report.ok and report.records_this_run:
         output.note("the same command again delivers only what is new")
     if servers is not None and (report.records_this_run or not report.ok):
@@ -346,45 +328,42 @@ def run(
         report,
         as_json=as_json,
         command="the same command",
-        connector=made.name,
+        connector=order.config.name,
         engine=choice.name,
     )
 
 
 def _show_first(
     runs: "Runs",
-    connector: "AddressedConnector | str",
-    addresses: Sequence[str],
+    order: "Order",
+    topics: "NewTopics | None",
     *,
     cores: int | None,
     failed: bool,
-    topics: "NewTopics | None",
     as_json: bool,
 ) -> None:
-    """Show what a run would deliver; a connector that was made is not stored."""
-    from extentflow.services.addressed import for_cluster
-
-    revision = None
-    if not isinstance(connector, str):
-        made = for_cluster(runs.runtime, connector)
-        revision, addresses = runs.expect(made.config), made.addresses
-        connector = made.name
+    """Show what a run would deliver; nothing is stored."""
     if failed:
-        failures = runs.failed(connector, addresses, revision=revision, topics=topics)
-        _show_failed(failures, as_json=as_json)
+        _show_failed(runs.failed(order, topics=topics), as_json=as_json)
     else:
-        found = runs.plan(connector, addresses, cores=cores, revision=revision, topics=topics)
-        _show_plans(found, as_json=as_json)
+        _show_plans(runs.plan(order, cores=cores, topics=topics), as_json=as_json)
 
 
-def _note_made(made: "AddressedConnector", *, save: bool) -> None:
-    keep = "" if made.stored else "; --save keeps it for `-c`"
-    output.note(f"connector {made.name}, revision {made.revision}{keep}: {made.shown}")
+def _stored(
+    orders: "Orders", made: "AddressedConnector | None", *, save: bool
+) -> "MadeOrder | None":
+    """Store a connector that was made, and show what it is."""
+    if made is None:
+        return None
+    order = orders.store(made, save=save, notify=output.note)
+    name, keep = order.config.name, "" if order.stored else "; --save keeps it for `-c`"
+    output.note(f"connector {name}, revision {order.revision}{keep}: {order.shown}")
     if save:
         output.note(
-            f"stored: `extentflow run -c {made.name}` and `extentflow stream -c {made.name}` read"
-            f" {made.reads}"
+            f"stored: `extentflow run -c {name}` and `extentflow stream -c {name}` read"
+            f" {order.reads}"
         )
+    return order
 
 
 def _engine(name: str | None, master: str | None) -> str:
@@ -440,7 +419,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector."""
-    from extentflow.services.runs import EMR, EngineChoice
+    from extentflow.services.run_control import EMR, EngineChoice
 
     if not dlq and (since is not None or dry_run):
         raise Misconfigured("--since and --dry-run go with --dlq")
@@ -493,7 +472,7 @@ def ingest(
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka on the executors of the submitted application."""
-    from extentflow.services.runs import EngineChoice
+    from extentflow.services.run_control import EngineChoice
     from extentflow.wiring.extents import SUBMITTED
 
     if job is not None:
@@ -511,7 +490,8 @@ def ingest(
 def _runs(given: Mapping[str, str] | None = None, *, creates: bool = True) -> "Runs":
     from extentflow.cli.opening import open_runtime
     from extentflow.cli.progress import RunProgress, signals_stop
-    from extentflow.services.runs import RunControl, Runs, committed_records
+    from extentflow.services.run_control import RunControl
+    from extentflow.services.runs import Runs, committed_records
 
     runtime = open_runtime(given, creates=creates)
     progress = RunProgress(output.err, partial(committed_records, runtime))

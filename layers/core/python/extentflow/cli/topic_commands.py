@@ -11,7 +11,8 @@ from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson
 
 if TYPE_CHECKING:
-    from extentflow.services.topics import ShownRow, TopicCount, Topics, Verification
+    from extentflow.services.topics import ShownRow, TopicCount, Topics
+    from extentflow.services.verifications import Verification
     from extentflow.wiring import Runtime
 
 Name = Annotated[str, Argument(metavar="TOPIC", help="The topic.")]
@@ -90,7 +91,7 @@ def _topics(runtime: "Runtime", decrypt: str | None) -> "Topics":
     from extentflow.services.topics import Topics
     from extentflow.wiring.options import reading_keys
 
-    return Topics(runtime, None if decrypt is None else reading_keys(decrypt, runtime.secrets))
+    return Topics.of(runtime, None if decrypt is None else reading_keys(decrypt, runtime.secrets))
 
 
 def _text(value: bytes | None) -> str:
@@ -121,7 +122,9 @@ def count(
     from extentflow.cli.opening import open_runtime
     from extentflow.cli.progress import RunProgress
     from extentflow.errors import Misconfigured
-    from extentflow.services.addressed import expect_connector, make_connector, parse_settings
+    from extentflow.services.addressed import make_connector, parse_settings
+    from extentflow.services.orders import Order, Orders
+    from extentflow.services.verifications import Verifications
 
     runtime = open_runtime(creates=False)
     topics = _topics(runtime, decrypt)
@@ -136,14 +139,12 @@ def count(
     if connector is not None:
         if settings:
             raise Misconfigured("--set: not together with --connector, which has all settings")
-        config, revision = runtime.connectors.latest(connector)
-        addresses = tuple(verify)
+        order: Order = Orders.of(runtime).stored(connector, verify)
     else:
         made = make_connector(verify, topic, parse_settings(settings or ()))
-        config, revision = expect_connector(runtime, made)
-        addresses = made.addresses
+        order = Orders.of(runtime).compare(made)
     counting = RunProgress(output.err).counting
-    found = topics.verify(topic, config, revision, addresses, counting=counting)
+    found = Verifications(runtime, topics).verify(topic, order, counting=counting)
     output.show(asdict(found) | {"equal": found.equal}, _verdict(found), as_json=as_json)
     if not found.equal:
         raise typer.Exit(INCOMPLETE)

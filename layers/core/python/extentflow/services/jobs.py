@@ -25,8 +25,11 @@ from extentflow.ledger import ExtentItem, JobProgress, JobSummary, summaries, su
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive
+from extentflow.services.driving import require_reachable, unreachable_reason
 from extentflow.services.failures import delivered_since
-from extentflow.services.runs import RunControl, Runs, require_reachable, unreachable_reason
+from extentflow.services.orders import Orders
+from extentflow.services.run_control import RunControl
+from extentflow.services.selections import Selections
 from extentflow.wiring import Runtime, functions
 from extentflow.wiring.arrivals import ARRIVALS, DEAD, has_own_queue, queue, queues
 from extentflow.wiring.functions import FUNCTIONS
@@ -278,12 +281,12 @@ class Jobs:
         if connector is None:
             named = [_bucket_and_key(address) for address in addresses]
             return self._announce([_body(*one) for one in named])
-        config, revision = self.runtime.connectors.latest(connector)
+        order = Orders.of(self.runtime).stored(connector, addresses)
+        config = order.config
         if engine == SPARK:
             require_reachable(config, addresses)  # before objects are listed
         arrivals = self._arrivals()  # before a long listing finds that there is no queue
-        runs = Runs(self.runtime, control or RunControl())
-        versions = list(runs.select(config, revision, addresses))
+        versions = list(Selections(self.runtime, control or RunControl()).objects(order))
         skipped = skip_reason(self.runtime.ledger, connector)
         few = len(addresses) <= MOST_ADDRESSES or engine == SPARK
         if versions and few and self._takes_one_run(config, versions, engine):
