@@ -45,14 +45,16 @@ DEAD_ARRIVALS = (DEAD, ARRIVALS)
 class JobDetail:
     """A job with its totals.
 
-    `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
-    later job delivers the object: another generation, or one of a later version. `get` adds its
-    extents by ordinal (one without an item is PENDING), its run on EMR Serverless, why nothing is
-    delivered now, why `after.completion` failed, the `later` job that delivers the same version,
-    the `newer` job that delivered a later version, whether `replay` is what continues it, whether a
-    queue delivers it, and whether its connector is stored, so that `-c` finds it. `active`: a
-    worker holds one of its extents; None where it ended. `seconds` is the time from its
-    registration to its end, or to now.
+    `seconds` is the time from its registration to its end, or to now. `active`: a worker holds one
+    of its extents; None where it ended.
+
+    `list` adds the `cause` of its end: the first failed extent's, if there is one. A job has no
+    cause where a later job delivers the object.
+
+    `get` adds its extents by ordinal (one without an item is PENDING), its run on EMR Serverless,
+    and why nothing is delivered now. It adds why `after.completion` failed, and the jobs that
+    deliver the same version (`later`) and a later version (`newer`). It adds whether `replay`
+    continues the job, whether a queue delivers it, and whether `-c` finds its connector.
     """
 
     job: Job

@@ -56,7 +56,7 @@ def describe_outside(config: ConnectorConfig, outside: Mapping[str, str]) -> str
     return (
         f"{counted(len(outside), 'job')} of connector {name} left open, whose objects are not below"
         f" {KeyScope.of(config).source} any more, as {uri}: job {job_id}; `extentflow replay JOB`"
-        f" continues one, `extentflow stop {name}` cancels all open jobs, and"
+        f" continues one. `extentflow stop {name}` cancels all open jobs; then"
         f" `extentflow resume {name}` lets the connector run again"
     )
 

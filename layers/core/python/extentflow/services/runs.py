@@ -80,9 +80,8 @@ class Runs:
     ) -> Plans:
         """Return how a connector cuts the addressed objects now; nothing is written.
 
-        Topics that take no records, or do not exist and would not be created as in `run`, missing
-        secrets and files of the producer, and objects whose first records cannot be delivered are
-        problems.
+        Problems are topics that take no records, or are missing and not created as in `run`. Others
+        are missing secrets and files of the producer, and first records that cannot be delivered.
         """
         runtime, config = self.runtime, order.config
         problems = self._problems_here(config)
