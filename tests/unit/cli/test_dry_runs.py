@@ -10,7 +10,8 @@ from extentflow.cli import run_commands as runs
 from extentflow.cli.option_groups import ServerOptions
 from extentflow.engines import Engine
 from extentflow.model import JobState
-from extentflow.services.runs import RunControl, Runs
+from extentflow.services.run_control import RunControl
+from extentflow.services.runs import Runs
 
 IN = f"s3://{BUCKET}/c/"
 

@@ -15,7 +15,8 @@ from extentflow.cli import run_commands as runs
 from extentflow.cli.option_groups import ServerOptions
 from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Job, JobState
-from extentflow.services.runs import AGAIN, RunControl, Runs
+from extentflow.services.run_control import RunControl
+from extentflow.services.runs import AGAIN, Runs
 from extentflow.storage import StoreOptions
 from extentflow.storage.local import LocalStore
 from extentflow.wiring.extents import delivery_context

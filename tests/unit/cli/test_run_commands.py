@@ -8,8 +8,10 @@ from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.cli import app, reports, run_command_line
 from extentflow.cli import run_commands as runs
+from extentflow.config.parsing import parse
 from extentflow.jobs.run import JobReport, RunReport
-from extentflow.services.runs import RunControl, Runs
+from extentflow.services.orders import StoredOrder
+from extentflow.services.runs import Runs
 from extentflow.storage.ranges import object_changed
 
 
@@ -31,10 +33,9 @@ def job(name: str, revision: int) -> JobReport:
 
 
 def notes_of(revision: int, *jobs: JobReport) -> list[str]:
-    notes: list[str] = []
-    service = Runs(MemoryRuntime(), RunControl(notify=notes.append))
-    service._note_older(RunReport("inline", jobs=jobs), revision)
-    return notes
+    config = parse({"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"})
+    order = StoredOrder(config, revision)
+    return list(Runs(MemoryRuntime())._result_notes(RunReport("inline", jobs=jobs), order))
 
 
 def test_jobs_under_an_older_revision_are_reported_with_the_remedy() -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from extentflow.cli.topic_commands import _count_lines, _verdict
-from extentflow.services.topics import TopicCount, Verification
+from extentflow.services.topics import TopicCount
+from extentflow.services.verifications import Verification
 
 
 def test_rows_and_kafka_records_are_counted_by_their_names() -> None:

@@ -34,12 +34,12 @@ from extentflow.errors import (
     StoreUnavailable,
     UnsupportedType,
 )
+from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.kafka import ProducerSettings, Records
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.model import ObjectVersion
 from extentflow.services.dead_letter_queues import DeadLetterQueue, read_repairs, repair_line
 from extentflow.storage import ObjectStore
-from extentflow.wiring.objects import ConnectorCatalogue
 from extentflow.wiring.redeliveries import changed_keys, open_redelivery
 
 DEAD = "dead"

@@ -17,7 +17,8 @@ from extentflow.model import JobState, ObjectVersion
 from extentflow.services.connectors import Connectors
 from extentflow.services.failures import Step, described
 from extentflow.services.jobs import Jobs
-from extentflow.services.runs import EngineChoice, RunControl, Runs
+from extentflow.services.run_control import EngineChoice, RunControl
+from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
 
 GOOD, BAD = b'{"a":1}\n', b'{"a":1}\n{"a":\n'
@@ -57,10 +58,10 @@ class Stage:
         runs = self.runs(lambda: next(asked) > stop_after)
         choice = EngineChoice("inline")
         self.runtime.ticker.sleep(60)
-        return runs.run("c", addresses, engine=choice, failed=failed)
+        return runs.run(self.runtime.order(*addresses), engine=choice, failed=failed)
 
     def steps(self, *addresses: str) -> dict[str, tuple[Step, int]]:
-        found = self.runs().failed("c", addresses).objects
+        found = self.runs().failed(self.runtime.order(*addresses)).objects
         return {one.version.key[2:]: (one.step, one.before) for one in found}
 
     def sent(self) -> int:
@@ -369,7 +370,7 @@ def test_a_job_of_another_cluster_prevents_no_other_object(stage: Stage) -> None
     stage.run("s3://shop/c/two")
     stage.tolerate_bad_records()
 
-    (problem,) = stage.runs().failed("c").problems
+    (problem,) = stage.runs().failed(stage.runtime.order()).problems
     report = stage.run(failed=True)
 
     assert "c/one: job " in problem
@@ -425,7 +426,7 @@ def test_a_stopped_connector_is_a_problem_of_a_dry_run(stage: Stage) -> None:
     stage.run()
     Connectors(stage.runtime.ledger).stop("c")
 
-    (problem,) = stage.runs().failed("c").problems
+    (problem,) = stage.runs().failed(stage.runtime.order()).problems
 
     assert "connector c is STOPPED" in problem
 
@@ -450,7 +451,7 @@ def test_what_is_done_is_described_by_step(stage: Stage) -> None:
     stage.put(one=BAD, two=BAD)
     stage.run()
 
-    lines = described(stage.runs().failed("c").objects, 1)
+    lines = described(stage.runs().failed(stage.runtime.order()).objects, 1)
 
     assert lines == ["2 objects to continue where it ended: s3://shop/c/one, ..."]
 

@@ -36,7 +36,8 @@ from extentflow.ledger.job_store import job_key
 from extentflow.model import Extent, Job, JobState, Receipt
 from extentflow.plugins import EntryPoint
 from extentflow.services.health import _connector
-from extentflow.services.runs import EngineChoice, RunControl, Runs
+from extentflow.services.run_control import EngineChoice, RunControl
+from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
 
 
@@ -95,7 +96,8 @@ class Line:
         control = RunControl(notify=self.notes.append, stop_on=lambda _stop: nullcontext(stopped))
         choice = EngineChoice("inline")
         runs = Runs(self.runtime, control, self.open_engine)
-        return runs.run("c", addresses, engine=choice, again=again, topics=topics)
+        order = self.runtime.order(*addresses)
+        return runs.run(order, engine=choice, again=again, topics=topics)
 
     def set_clock(self, ahead_seconds: float) -> None:
         """Continue on a host whose clock is ahead of the ledger's."""
@@ -178,7 +180,7 @@ def test_a_package_that_cannot_be_imported_ends_a_run_before_a_job_is_registered
     said = "revision 2, cannot be read: converter 'broken': entry point broken = no_such_module"
 
     with pytest.raises(Misconfigured, match=said):
-        Runs(line.runtime).plan("c")
+        Runs(line.runtime).plan(line.runtime.order())
     with pytest.raises(Misconfigured, match=said):
         line.run()
     findings = list(_connector(line.runtime, "c", broker=True))
@@ -526,7 +528,7 @@ def test_a_format_that_content_shows_is_planned_stored_and_delivered(line: Line)
     line.runtime.memory_store.put(BUCKET, "c/pretty.json", b'{\n"a": 1}\n')
     line.runtime.memory_store.put(BUCKET, "c/lines.csv", b"a\n1\n")
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     said = {one.version.key: (one.format, one.format_source) for one in plans.objects}
@@ -608,7 +610,7 @@ def test_a_plan_reports_what_delivery_would_meet_at_the_first_records(
     line.put_connector(**connector)
     line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     written = line.states()
     report = line.run()
 
@@ -687,7 +689,7 @@ def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -
     for name in ("a.txt", "b.txt"):
         line.runtime.put(f"c/{name}")
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     with pytest.raises(Misconfigured) as raised:
         line.run()
 
@@ -709,7 +711,7 @@ def test_a_plan_reports_a_missing_topic_that_only_values_name(line: Line) -> Non
     line.runtime.cluster.create_topic("de")
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,to\n1,de\n")
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     with pytest.raises(Misconfigured) as raised:
         line.run()
 
@@ -727,7 +729,7 @@ def test_a_plan_reports_a_first_record_whose_value_names_another_topic(line: Lin
     store.put(BUCKET, "c/b.csv", b"id,to\n3,es\n")
     store.put(BUCKET, "c/c.csv", b"id,from\n4,de\n")
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     assert [one.version.key for one in plans.objects] == ["c/a.csv"]
@@ -746,7 +748,7 @@ def test_a_plan_and_doctor_name_files_of_the_producer_that_cannot_be_read(line: 
     line.put_connector(producer__ssl__key__location="/nowhere/client.key")
     line.runtime.put()
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     findings = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
 
     (problem,) = plans.problems
@@ -774,7 +776,7 @@ def test_a_missing_file_or_secret_of_the_producer_leaves_no_job(
 
     with pytest.raises(Misconfigured) as refused:
         line.run()
-    (problem,) = Runs(line.runtime).plan("c").problems
+    (problem,) = Runs(line.runtime).plan(line.runtime.order()).problems
     findings = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
 
     assert refused.value.problems == (problem,)
@@ -809,7 +811,7 @@ def test_a_plan_accepts_bad_records_that_delivery_would_set_aside(line: Line) ->
     line.put_connector(errors__tolerance="all", errors__deadletterqueue__topic__name="dead")
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,t\n1,a,b\n")
 
-    assert Runs(line.runtime).plan("c").problems == ()
+    assert Runs(line.runtime).plan(line.runtime.order()).problems == ()
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt", "a.parquet", "a.orc", "a.arrow"])
@@ -829,7 +831,7 @@ def test_a_plan_reads_little_of_an_object(line: Line, name: str) -> None:
     line.put_connector(message__key="object")
     line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
 
     assert plans.problems == ()
     assert line.runtime.memory_store.fetched_bytes < 1_200_000 < len(body)
@@ -846,7 +848,7 @@ def test_a_compression_that_content_shows_is_planned_stored_and_delivered(line: 
 
     trusted = line.run()
     line.runtime.memory.connectors.put("c", {**config, "file.compression.type": "content"})
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run(again=True)
 
     memory = line.runtime.memory
@@ -880,7 +882,7 @@ def test_inferred_types_are_planned_stored_and_the_same_in_all_extents(line: Lin
     body = ("id,price\n" + "".join(rows)).encode()
     line.runtime.memory_store.put(BUCKET, "c/a.csv", body)
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     (planned,), (job,) = plans.objects, line.runtime.memory.jobs.list()
@@ -905,7 +907,7 @@ def test_columns_of_documents_are_planned_and_become_keys_and_values(line: Line)
     rows[15_000] = '{"at":{"id":"late"}}\n'  # in none of the samples
     line.runtime.memory_store.put(BUCKET, "c/a.jsonl", "".join(rows).encode())
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     (planned,), (job,) = plans.objects, line.runtime.memory.jobs.list()
@@ -969,7 +971,7 @@ def test_compressed_objects_are_cut_where_that_is_possible(
     line.runtime.recognised(config, revision, version)
 
     assert len(store.asked) == reads
-    (planned,) = Runs(line.runtime).plan("c").objects
+    (planned,) = Runs(line.runtime).plan(line.runtime.order()).objects
     is_cut = compression != "zstd"
     assert planned.compression == compression
     assert (len(planned.extents) > 3) == is_cut

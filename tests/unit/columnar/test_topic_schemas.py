@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from extentflow.columnar.evolution import TopicSchema
+from extentflow.columnar.topic_schemas import TopicSchemas
 from extentflow.errors import IncompatibleSchema
 from extentflow.kafka.reading import ConsumedRecord
-from extentflow.wiring.topic_schemas import TopicSchemas
 
 NUMBERS = pa.schema([("id", pa.int64())])
 TEXTS = pa.schema([("id", pa.string())])

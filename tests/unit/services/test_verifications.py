@@ -12,9 +12,12 @@ from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.engines import Engine
 from extentflow.errors import CorruptRecord, Misconfigured
-from extentflow.services.addressed import expect_connector, make_connector
-from extentflow.services.runs import EngineChoice, Runs
-from extentflow.services.topics import Topics, Verification
+from extentflow.services.addressed import make_connector
+from extentflow.services.orders import Orders
+from extentflow.services.run_control import EngineChoice
+from extentflow.services.runs import Runs
+from extentflow.services.topics import Topics
+from extentflow.services.verifications import Verification, Verifications
 from extentflow.wiring.extents import delivery_context
 
 ROOT = f"s3://{BUCKET}/"
@@ -39,7 +42,8 @@ def deliver(runtime: MemoryRuntime, key: str, body: bytes, **settings: str) -> s
     settings = {**usual, "aws.s3.prefix": f"{folder}/", **settings}
     runtime.memory.connectors.put(folder, settings)
     runtime.memory_store.put(BUCKET, key, body)
-    report = Runs(runtime, open_engine=opened).run(folder, engine=EngineChoice("inline"))
+    order = runtime.order(connector=folder)
+    report = Runs(runtime, open_engine=opened).run(order, engine=EngineChoice("inline"))
     assert [job.state for job in report.jobs] == ["DONE"], report
     return ROOT + key
 
@@ -47,9 +51,12 @@ def deliver(runtime: MemoryRuntime, key: str, body: bytes, **settings: str) -> s
 def verify(
     runtime: MemoryRuntime, *addresses: str, topic: str = TOPIC, **settings: str
 ) -> Verification:
-    made = make_connector(addresses, topic, settings)
-    config, revision = expect_connector(runtime, made)
-    return Topics(runtime).verify(topic, config, revision, made.addresses)
+    order = Orders.of(runtime).compare(make_connector(addresses, topic, settings))
+    return verifications(runtime).verify(topic, order)
+
+
+def verifications(runtime: MemoryRuntime) -> Verifications:
+    return Verifications(runtime, Topics.of(runtime))
 
 
 def test_columnar_values_are_verified_without_their_encoding(runtime: MemoryRuntime) -> None:
@@ -69,12 +76,12 @@ def test_values_that_json_lacks_are_compared_and_shown_with_their_place(
     )
 
     assert verify(runtime, address) == Verification(TOPIC, 1, 2, 2, 0, 0, 0)
-    assert Topics(runtime).count(TOPIC, keys=["m"]).distinct == 2
-    assert Topics(runtime).count(TOPIC, keys=["x"]).distinct == 2
+    assert Topics.of(runtime).count(TOPIC, keys=["m"]).distinct == 2
+    assert Topics.of(runtime).count(TOPIC, keys=["x"]).distinct == 2
     with pytest.raises(
         CorruptRecord, match=rf"topic {TOPIC}\[\d\] offset 0: .*a key is there twice"
     ):
-        list(Topics(runtime).tail(TOPIC, rows=5))
+        list(Topics.of(runtime).tail(TOPIC, rows=5))
 
 
 def test_values_of_rows_are_verified_also_with_an_encoding(runtime: MemoryRuntime) -> None:
@@ -120,12 +127,12 @@ def test_the_topic_of_a_column_group_is_verified_with_its_columns(
         runtime.cluster.create_topic(f"{TOPIC}.{name}")
     address = deliver(runtime, "new/a.parquet", NEW, **COLUMNAR, **{"columnar.groups": GROUPS})
     topic = f"{TOPIC}.{group}"
-    stored = runtime.connectors.latest("new")
+    stored = runtime.order(address, connector="new")
 
     assert verify(runtime, address, topic=topic, **settings) == Verification(
         topic, 1, 20, 20, 0, 0, 0
     )
-    assert Topics(runtime).verify(topic, *stored, [address]).equal
+    assert verifications(runtime).verify(topic, stored).equal
 
 
 def test_groups_that_lack_that_of_the_topic_are_an_error(runtime: MemoryRuntime) -> None:
@@ -140,7 +147,7 @@ def test_groups_that_lack_that_of_the_topic_are_an_error(runtime: MemoryRuntime)
 
 def test_a_stored_connector_with_other_settings_is_named(runtime: MemoryRuntime) -> None:
     made = make_connector([f"{ROOT}new/a.csv"], TOPIC, {"extent.bytes": "1000000"})
-    runtime.memory.connectors.put(made.name, made.config)
+    runtime.memory.connectors.put(made.name, made.settings)
 
     with pytest.raises(Misconfigured, match=f"use -c {made.name}"):
         verify(runtime, f"{ROOT}new/a.csv")
@@ -148,14 +155,14 @@ def test_a_stored_connector_with_other_settings_is_named(runtime: MemoryRuntime)
 
 def test_records_and_objects_are_counted_as_they_are_read(runtime: MemoryRuntime) -> None:
     address = deliver(runtime, "old/a.csv", b"a,b\n1,2\n3,4\n5,6\n")
-    config, revision = runtime.connectors.latest("old")
+    order = runtime.order(address, connector="old")
     shown: list[tuple[str, str, int]] = []
 
     @contextmanager
-    def counting(what: str, of: str) -> Iterator[Callable[[int], None]]:
+    def counting(what: str, of: str = "object") -> Iterator[Callable[[int], None]]:
         yield lambda done: shown.append((what, of, done))
 
-    Topics(runtime).verify(TOPIC, config, revision, [address], counting=counting)
+    verifications(runtime).verify(TOPIC, order, counting=counting)
 
     reading = [("reading", "Kafka record", 0), ("reading", "Kafka record", 2)]
     assert shown == [*reading, ("comparing", "object", 0)]

@@ -8,24 +8,44 @@ add it, read up to it ──allowed by those before it──> use it
 """
 
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
 from extentflow.columnar.evolution import TopicSchema, conflict
 from extentflow.errors import IncompatibleSchema
 from extentflow.kafka import SCHEMAS_TOPIC
-from extentflow.kafka.broker import KafkaBroker
+from extentflow.kafka.reading import ConsumedRecord
+
+
+class SchemaLog(Protocol):
+    """The calls to Kafka by which schemas are settled; all raise as the broker's."""
+
+    def ensure_schemas_topic(self) -> None:
+        """Create `extentflow.schemas` unless it exists."""
+
+    def missing_topics(self, names: Sequence[str]) -> Sequence[str]:
+        """Return those topics that do not exist."""
+
+    def add_schema(self, key: bytes, value: bytes) -> None:
+        """Add a record to `extentflow.schemas`, and wait until brokers have it."""
+
+    def read_from(
+        self, topic: str, begin: Mapping[int, int], *, end: Mapping[int, int], group: str
+    ) -> Iterator[list[ConsumedRecord]]:
+        """Yield the records from these offsets on; an empty `end` is the end of now."""
 
 
 @dataclass(slots=True)
 class TopicSchemas:
-    """What one process knows of the schemas of topics; safe for threads.
+    """Settled schemas of topics, as one process has read them; safe for threads.
 
     `group` begins with `app.id`, on which ACLs are granted.
     """
 
-    broker: KafkaBroker
+    log: SchemaLog
     group: str
     _next: int = 0
     _accepted: dict[str, dict[str, pa.Schema]] = field(default_factory=dict)
@@ -41,12 +61,12 @@ class TopicSchemas:
         with self._lock:
             if self._knows(wanted):
                 return
-            self.broker.ensure_schemas_topic()
+            self.log.ensure_schemas_topic()
             self._read()
             if self._knows(wanted):
                 return
             self._require_compatible(wanted)
-            self.broker.add_schema(*wanted.record())
+            self.log.add_schema(*wanted.record())
             self._read()
             if not self._knows(wanted):
                 # Another worker added one at the same moment, and was first.
@@ -56,7 +76,7 @@ class TopicSchemas:
         """Raise as `settle`, and add nothing."""
         wanted = TopicSchema(topic, schema)
         with self._lock:
-            if self._knows(wanted) or self.broker.missing_topics([SCHEMAS_TOPIC]):
+            if self._knows(wanted) or self.log.missing_topics([SCHEMAS_TOPIC]):
                 return
             self._read()
             if not self._knows(wanted):
@@ -68,7 +88,7 @@ class TopicSchemas:
     def _read(self) -> None:
         """Read what was added to the log, and accept what those before it allow."""
         begin = {0: self._next}
-        for records in self.broker.read_from(SCHEMAS_TOPIC, begin, end={}, group=self.group):
+        for records in self.log.read_from(SCHEMAS_TOPIC, begin, end={}, group=self.group):
             for record in records:
                 self._next = record.offset + 1
                 found = TopicSchema.of(record.value)
