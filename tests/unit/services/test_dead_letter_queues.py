@@ -205,7 +205,7 @@ def test_repairs_of_letters_that_went_back_to_the_queue_are_refused(tmp_path: Pa
     runtime.put_connector(**tolerant())
     before, waiting = values(runtime), letters(runtime)
 
-    with pytest.raises(Misconfigured, match="a repair of 0/0: no dead letter of connector c"):
+    with pytest.raises(Misconfigured, match="a repair of 0/0: connector c has no such dead letter"):
         replay(runtime, file)
 
     assert (values(runtime), letters(runtime)) == (before, waiting)
@@ -255,7 +255,7 @@ def test_an_interrupted_replay_continues_with_its_own_repairs_only(tmp_path: Pat
     listen(runtime.cluster, lambda _name: None)
     before = len(values(runtime))
 
-    with pytest.raises(Misconfigured, match=f"a repair of 0/{first['offset']}: no dead letter"):
+    with pytest.raises(Misconfigured, match=f"a repair of 0/{first['offset']}: connector c has no such"):
         replay(runtime, other)
     assert [one["offset"] for one in letters(runtime)] == [1, 2, 3]  # what can be repaired
     found = replay(runtime, file)
