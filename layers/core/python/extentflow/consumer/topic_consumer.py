@@ -3,6 +3,8 @@
 assigned ──committed offset, row──> reading ──batch──> caller ──commit──> offset, row
     ^                                  │
     └──────── rebalance ───────────────┘  what was not committed is read again, by whom owns it
+
+Tests: unit/consumer/test_loops.py, integration/test_topic_consumer.py
 """
 
 import time

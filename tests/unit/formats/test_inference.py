@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.laws import laws
 from tests.laws.compression_cases import bgzf
+from tests.support.golden import Golden
 
 from extentflow.codecs.text_types import inferred_types, read_types
 from extentflow.errors import UnsupportedFormat
@@ -122,7 +123,9 @@ def decoded(body: bytes, facts: str, own: CsvOptions = INFER) -> laws.Decoded:
     return laws.decoded(fmt, MemorySource(body), (0, len(body)))
 
 
-def test_a_later_value_that_does_not_fit_is_a_bad_record_that_says_what_to_do() -> None:
+def test_a_later_value_that_does_not_fit_is_a_bad_record_that_says_what_to_do(
+    golden: Golden,
+) -> None:
     facts = inspected(b"id,price,on\n1,1.50,true\n")
     body = b"id,price,on\n2,2.5,false\nx,1,true\n007,1,true\n1,2.555,true\n1,1,1\n,,\n"
 
@@ -131,18 +134,15 @@ def test_a_later_value_that_does_not_fit_is_a_bad_record_that_says_what_to_do() 
     # A field of `csv.null` fits every type.
     assert [row["id"] for row in result.rows] == [2, None]
     assert [location for location, _, _ in result.bad] == [24, 33, 44, 57]
-    assert result.bad[0][2] == (
-        "column 'id': 'x' is not a valid int64, which csv.schema=infer found in samples of the"
-        " object; set csv.schema to what `extentflow plan --json` shows as facts, with a wider"
-        " type, and run the object again"
-    )
+    golden(result.bad[0][2])
+    assert "'id'" in result.bad[0][2]
     # The zeros would be lost.
     assert "'007' is not a valid int64" in result.bad[1][2]
     assert "column 'price': '2.555'" in result.bad[2][2]
 
 
-def test_without_the_facts_of_a_job_nothing_is_decoded() -> None:
-    with pytest.raises(UnsupportedFormat, match="holds no types for the object's columns"):
+def test_without_the_facts_of_a_job_nothing_is_decoded(golden: Golden) -> None:
+    with golden.raises(UnsupportedFormat):
         decoded(b"a\n1\n", "")
 
 

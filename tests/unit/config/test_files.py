@@ -10,6 +10,7 @@ import yaml
 from confluent_kafka import KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.golden import Golden
 
 from extentflow.config import kafka
 from extentflow.config.__main__ import main, page
@@ -79,10 +80,8 @@ def test_properties_follow_javas_syntax(line: str, name: str, value: str) -> Non
     assert parse_text(f"# comment \\\n! other\n\n{line}\n", "a.properties") == {name: value}
 
 
-def test_properties_reject_a_truncated_unicode_escape() -> None:
-    assert problems(r"a=C:\users", "a.properties") == (
-        r"a.properties:1: \u without four hex digits; write a backslash as \\",
-    )
+def test_properties_reject_a_truncated_unicode_escape(golden: Golden) -> None:
+    golden(*problems(r"a=C:\users", "a.properties"))
 
 
 def test_yaml_values_stay_as_written() -> None:
@@ -130,10 +129,10 @@ def test_an_envelope_with_two_different_names_is_rejected() -> None:
     assert found == ("a.json: name: appears twice; keep one",)
 
 
-def test_an_envelope_with_further_keys_is_rejected() -> None:
+def test_an_envelope_with_further_keys_is_rejected(golden: Golden) -> None:
     found = problems('{"name": "a", "config": {}, "initial_state": "PAUSED"}', "a.json")
 
-    assert found == ("a.json: beside `config` only `name` may stand; remove initial_state",)
+    golden(*found)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +193,8 @@ def test_a_file_is_read_by_its_suffix(tmp_path: Path) -> None:
     assert load(path) == {"topic": "ä"}
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match=r"orders.yaml: no such file; correct the path"):
+def test_a_missing_file_is_named(tmp_path: Path, golden: Golden) -> None:
+    with golden.raises(Misconfigured, match="orders.yaml"):
         load(tmp_path / "orders.yaml")
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.golden import Golden
 
 from extentflow import plugins
 from extentflow.config import specs
@@ -233,14 +234,15 @@ def test_plug_ins_may_bring_their_own_names() -> None:
     ],
 )
 def test_a_package_that_cannot_be_imported_is_a_problem_of_the_connector(
-    key: str, group: str, noun: str, monkeypatch: pytest.MonkeyPatch
+    key: str, group: str, noun: str, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     broken_plugin(monkeypatch, group)
 
     (problem,) = problems({**ORDERS, "message.key": "column:id", key: "broken"})
 
-    assert problem.startswith(f"{noun} 'broken': entry point broken = no_such_module:MADE of")
-    assert "package extentflow-broken 2.1 cannot be loaded (ModuleNotFoundError" in problem
+    golden(problem)
+    assert noun in problem
+    assert "extentflow-broken" in problem
     parse(ORDERS)  # connectors that do not use it
 
 
@@ -257,7 +259,7 @@ def test_a_package_that_cannot_be_imported_is_one_problem_among_all(
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_plug_ins_options_are_keys_like_any_other() -> None:
+def test_a_plug_ins_options_are_keys_like_any_other(golden: Golden) -> None:
     own = {**ORDERS, "input.format": "toy", "toy.width": "7"}
 
     config = parse(own)
@@ -266,14 +268,13 @@ def test_a_plug_ins_options_are_keys_like_any_other() -> None:
     assert to_map(config)["toy.width"] == "7"
     assert parse(to_map(config)) == config
     assert parse({**ORDERS, "toy.width": "7"}).format_for("in/a.toy") == "toy"
-    assert problems({**own, "toy.width": "0", "toy.widht": "1"}) == (
-        "toy.width='0': write a whole number, 1 or more",
-        "toy.widht: no such key; did you mean toy.width?",
-    )
+    golden(*problems({**own, "toy.width": "0", "toy.widht": "1"}))
     (elsewhere,) = problems({**own, "input.format": "csv"})
-    assert elsewhere.startswith("toy.width: applies only where input.format is toy or left to")
+    golden(elsewhere)
+    assert "toy.width" in elsewhere
     (packed,) = problems({**own, "file.compression.type": "gzip"})
-    assert packed.startswith("file.compression.type: applies only where input.format does not")
+    golden(packed)
+    assert "file.compression.type" in packed
 
 
 def test_a_connector_travels_between_processes() -> None:
@@ -337,30 +338,20 @@ def test_all_problems_are_reported_at_once() -> None:
     )
 
 
-def test_an_empty_configuration_names_what_is_required() -> None:
-    assert problems({}) == (
-        "name: missing; write the connector's unique name",
-        "topic: missing; write the topic to write to",
-        "aws.s3.bucket.name: missing; write the name of the bucket to read",
-    )
+def test_an_empty_configuration_names_what_is_required(golden: Golden) -> None:
+    golden(*problems({}))
 
 
-def test_one_mistake_is_not_reported_twice() -> None:
+def test_one_mistake_is_not_reported_twice(golden: Golden) -> None:
     several = problems({**ORDERS, "aws.s3.bucket.name": "lake,pond"})
     tolerance = problems({**ORDERS, **TOLERANT, "errors.tolerance": "some"})
     format_ = problems({**ORDERS, "input.format": "avor", "csv.header": "true"})
 
-    assert several == (
-        (
-            "aws.s3.bucket.name='lake,pond': one bucket per connector; make a connector for each of"
-            " them"
-        ),
-    )
-    assert tolerance == ("errors.tolerance='some': write all or none",)
+    golden(*several)
+    golden(*tolerance)
     (misspelt,) = format_
-    assert misspelt.startswith(
-        "input.format='avor': write arrow, avro, bytes, csv, json, jsonl, orc, parquet or text,"
-    )
+    golden(misspelt)
+    assert "input.format='avor'" in misspelt
 
 
 @pytest.mark.parametrize(
@@ -385,18 +376,20 @@ def test_trap_t23_an_unknown_key_is_an_error_with_the_nearest_name(
     assert problem.endswith(f"did you mean {nearest}?")
 
 
-def test_two_kinds_of_keys_of_encrypted_files_are_refused() -> None:
+def test_two_kinds_of_keys_of_encrypted_files_are_refused(golden: Golden) -> None:
     kinds = {f"parquet.encryption.{kind}": "${env:KEY}" for kind in ("footer.key", "key.list")}
 
     (problem,) = problems({**ORDERS, "input.format": "parquet", **kinds})
 
-    assert problem.startswith("parquet.encryption.key.list: not together with parquet.encryption")
+    golden(problem)
+    assert "parquet.encryption.key.list" in problem
 
 
-def test_trap_t23_an_unknown_key_without_a_similar_one_names_the_docs() -> None:
+def test_trap_t23_an_unknown_key_without_a_similar_one_names_the_docs(golden: Golden) -> None:
     (problem,) = problems({**ORDERS, "zzzz": "1"})
 
-    assert problem == "zzzz: no such key; docs/configuration.md lists the keys"
+    golden(problem)
+    assert "docs/configuration.md" in problem
 
 
 @pytest.mark.parametrize("name", ["headers.source", "csv.multiline", "file.names", "files"])
@@ -602,19 +595,17 @@ def test_an_alias_means_its_key_and_excludes_it(
 
 
 @pytest.mark.parametrize("text", ["required", "REQUESTED"])
-def test_connects_exactly_once_support_means_exactly_once(text: str) -> None:
+def test_connects_exactly_once_support_means_exactly_once(text: str, golden: Golden) -> None:
     config = connector(exactly__once__support=text)
 
     assert config.exactly_once
-    assert problems(
-        {**ORDERS, "exactly.once.support": text, "delivery.guarantee": "at_least_once"}
-    ) == ("delivery.guarantee: says the same as exactly.once.support; keep one of the two",)
-
-
-def test_exactly_once_support_takes_connects_values_only() -> None:
-    assert problems({**ORDERS, "exactly.once.support": "exactly_once"}) == (
-        "exactly.once.support='exactly_once': write requested or required",
+    golden(
+        *problems({**ORDERS, "exactly.once.support": text, "delivery.guarantee": "at_least_once"})
     )
+
+
+def test_exactly_once_support_takes_connects_values_only(golden: Golden) -> None:
+    golden(*problems({**ORDERS, "exactly.once.support": "exactly_once"}))
 
 
 def test_every_alias_is_in_these_tests() -> None:
@@ -651,13 +642,11 @@ def test_connects_converter_classes_are_mapped(written: str, converter: str) -> 
     assert (config.value_converter, config.key_converter) == (converter, converter)
 
 
-def test_a_converter_that_is_not_built_is_rejected() -> None:
+def test_a_converter_that_is_not_built_is_rejected(golden: Golden) -> None:
     (problem,) = problems({**ORDERS, "value.converter": "io.confluent.connect.protobuf.X"})
 
-    assert problem.endswith(
-        "write avro, base64, bytes, json, json-schema, protobuf or string, or install the package"
-        " that declares it (entry-point group extentflow.converters)"
-    )
+    golden(problem)
+    assert "base64" in problem
 
 
 @pytest.mark.parametrize(
@@ -675,12 +664,13 @@ def test_an_unknown_name_may_be_that_of_a_missing_package(name: str, group: str)
     assert "install the package that declares it" in problem
 
 
-def test_an_only_choice_is_not_called_one_of_several() -> None:
+def test_an_only_choice_is_not_called_one_of_several(golden: Golden) -> None:
     (value,) = problems({**ORDERS, "input.format": "bytes", "value.converter": "json"})
     (key,) = problems({**ORDERS, "message.key": "object", "key.converter": "json"})
 
-    assert value.endswith(", which passes them on as they are; write bytes, or remove it")
-    assert key.endswith("cannot make this message.key; write string, or remove it")
+    golden(value)
+    golden(key)
+    assert "message.key" in key
 
 
 # -- values ----------------------------------------
@@ -993,8 +983,8 @@ def test_an_envelope_that_cannot_be_written_is_refused(
     assert found.startswith(problem)
 
 
-def test_an_envelope_of_lines_is_refused_by_the_extension_too() -> None:
-    with pytest.raises(UnsupportedFormat, match="jsonl passes records on as they are"):
+def test_an_envelope_of_lines_is_refused_by_the_extension_too(golden: Golden) -> None:
+    with golden.raises(UnsupportedFormat):
         parse({**ORDERS, **ENVELOPE}).format_for("in/orders.jsonl")
 
 
@@ -1072,19 +1062,15 @@ def test_a_configured_format_reads_the_compression_of_the_extension() -> None:
     assert connector(input__format="text").compression_for("orders.gz") == "gzip"
 
 
-def test_a_compression_around_parquet_is_rejected() -> None:
-    with pytest.raises(UnsupportedFormat, match=r"a\.parquet\.gz: gzip around parquet is not read"):
+def test_a_compression_around_parquet_is_rejected(golden: Golden) -> None:
+    with golden.raises(UnsupportedFormat, match=r"a\.parquet\.gz"):
         parse(ORDERS).compression_for("a.parquet.gz")
 
 
-def test_a_format_by_extension_is_checked_against_the_other_keys() -> None:
-    with pytest.raises(
-        UnsupportedFormat, match=r"a\.txt: the format is text, .*value\.converter=json"
-    ):
+def test_a_format_by_extension_is_checked_against_the_other_keys(golden: Golden) -> None:
+    with golden.raises(UnsupportedFormat, match=r"a\.txt.*value\.converter=json"):
         connector(value__converter="json").format_for("a.txt")
-    with pytest.raises(
-        UnsupportedFormat, match=r"a\.txt: the format is text, .*message\.key names"
-    ):
+    with golden.raises(UnsupportedFormat, match=r"a\.txt.*message\.key"):
         connector(message__key="column:id").format_for("a.txt")
 
 
@@ -1340,11 +1326,11 @@ def test_content_decides_the_compression_where_nothing_else_does(
     assert config.needs_compression(key) == (source == "content")
 
 
-def test_the_compression_of_the_job_counts_where_content_decides() -> None:
+def test_the_compression_of_the_job_counts_where_content_decides(golden: Golden) -> None:
     config = connector(input__format="csv")
 
     assert config.compression_for("data", Content(compression="zstd")) == "zstd"
     assert config.compression_for("data") == "none"  # a job of an earlier version
     assert config.compression_for("data.csv", Content(compression="zstd")) == "none"
-    with pytest.raises(UnsupportedFormat, match="gzip around parquet is not read"):
+    with golden.raises(UnsupportedFormat):
         connector().compression_for("data", Content("parquet", "gzip"))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.support.golden import Golden
 from tests.unit.storage.conftest import HandTurnedClock, OpenStore
 from tests.unit.storage.loopback import Loopback, Reply, Request, error
 
@@ -79,10 +80,10 @@ def test_bytes_and_requests_are_counted_with_the_failed_ones(
 
 
 def test_a_range_outside_the_object_is_rejected_before_any_request(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
     for start, end in ((5, 5), (6, 5), (-1, 5), (0, len(BODY) + 1)):
-        with pytest.raises(ValueError, match="is not a range of 1024 bytes"):
+        with golden.raises(ValueError, match="1024"):
             store.read(VERSION, start, end)
 
     assert server.seen == []
@@ -101,13 +102,13 @@ def test_trap_t12_overwritten_between_two_reads_is_object_changed(
 
 
 def test_trap_t12_overwritten_is_noticed_where_the_server_ignores_if_match(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
     server.ignores_if_match = True
     store.read(VERSION, 0, 100)
     server.hold("/bucket/key", BODY[::-1], "bbb")
 
-    with pytest.raises(ObjectChanged, match="its ETag is bbb, not aaa"):
+    with golden.raises(ObjectChanged):
         store.read(VERSION, 100, 200)
 
     assert store.fetched_bytes == 100
@@ -123,19 +124,21 @@ def test_trap_t12_another_total_size_is_object_changed_despite_its_etag(
 
 
 def test_trap_t12_shorter_than_the_range_is_object_changed(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
     server.ignores_if_match = True
     server.hold("/bucket/key", BODY[:50], "bbb")
 
-    with pytest.raises(ObjectChanged, match="it is shorter than its pin"):
+    with golden.raises(ObjectChanged):
         store.read(VERSION, 100, 200)
 
 
-def test_trap_t12_a_response_without_etag_is_an_error(store: S3Store, server: Loopback) -> None:
+def test_trap_t12_a_response_without_etag_is_an_error(
+    store: S3Store, server: Loopback, golden: Golden
+) -> None:
     server.script.append(Reply(206, BODY[100:200], {"Content-Range": "bytes 100-199/1024"}))
 
-    with pytest.raises(Permanent, match=f"{WHERE}: {server.url} sent no ETag"):
+    with golden.raises(Permanent, match=f"{WHERE}.*{server.url}"):
         store.read(VERSION, 100, 200)
 
 
@@ -151,12 +154,12 @@ def test_trap_t15_reading_changes_nothing_at_the_source(store: S3Store, server: 
 
 
 def test_trap_t17_more_than_64_mib_in_one_read_is_rejected(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
     """Trap: a whole body was held in memory or on disk."""
     large = replace(VERSION, size=1 << 40)
 
-    with pytest.raises(ValueError, match="more than 67108864 bytes; read it with"):
+    with golden.raises(ValueError, match="67108864"):
         store.read(large, 7, 7 + ranges.MAX_READ_BYTES + 1)
 
     assert server.seen == []
@@ -193,16 +196,15 @@ def test_trap_t24_a_short_body_with_matching_length_is_read_again(
 
 
 def test_trap_t24_bodies_that_stay_short_raise_with_range_and_endpoint(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
     server.script.extend([partial(BODY[100:199], 100, end=200)] * 100)
 
     with pytest.raises(StoreUnavailable) as raised:
         store.read(VERSION, 100, 200)
 
-    assert str(raised.value).startswith(
-        f"s3://bucket/key[100-200): {server.url} sent 99 bytes instead of 100; gave up after "
-    )
+    golden(raised.value)
+    assert "s3://bucket/key[100-200)" in str(raised.value)
 
 
 def test_trap_t24_a_body_longer_than_the_range_is_never_returned(
@@ -318,34 +320,36 @@ def test_a_silent_server_times_out_and_is_retried(open_store: OpenStore, server:
 
 
 def test_an_unavailable_endpoint_raises_with_range_and_endpoint(
-    hand_turned: HandTurnedClock, open_store: OpenStore
+    hand_turned: HandTurnedClock, open_store: OpenStore, golden: Golden
 ) -> None:
     with Loopback().running() as gone:
         url = gone.url
     store = open_store(endpoint=url)
 
-    with pytest.raises(StoreUnavailable, match=f"{WHERE}: .* from {url} .*gave up after"):
+    with golden.raises(StoreUnavailable, match=f"{WHERE}.*{url}"):
         store.read(VERSION, 100, 200)
 
     assert 15.0 < hand_turned.now <= 20.0
 
 
 def test_a_missing_key_version_and_bucket_raise_distinct_errors(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
-    with pytest.raises(ObjectGone, match=r"s3://bucket/other\[0-1\): no such key"):
+    with golden.raises(ObjectGone, match=r"s3://bucket/other\[0-1\)"):
         store.read(replace(VERSION, key="other"), 0, 1)
-    with pytest.raises(ObjectGone, match=r"s3://nowhere/key\[0-1\): no such bucket"):
+    with golden.raises(ObjectGone, match=r"s3://nowhere/key\[0-1\)"):
         store.read(replace(VERSION, bucket="nowhere"), 0, 1)
     server.script.append(error(404, "NoSuchVersion"))
-    with pytest.raises(ObjectGone, match=r"s3://bucket/key\?versionId=v7\[0-1\): no such version"):
+    with golden.raises(ObjectGone, match=r"s3://bucket/key\?versionId=v7\[0-1\)"):
         store.read(replace(VERSION, version_id="v7"), 0, 1)
 
 
-def test_denied_names_range_and_remedy_and_is_not_retried(store: S3Store, server: Loopback) -> None:
+def test_denied_names_range_and_remedy_and_is_not_retried(
+    store: S3Store, server: Loopback, golden: Golden
+) -> None:
     server.script.append(error(403, "AccessDenied"))
 
-    with pytest.raises(AccessDenied, match=f"{WHERE}: {server.url}.*allow s3:GetObject"):
+    with golden.raises(AccessDenied, match=f"{WHERE}.*{server.url}.*s3:GetObject"):
         store.read(VERSION, 100, 200)
 
     assert len(server.seen) == 1

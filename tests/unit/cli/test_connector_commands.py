@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.cli import app, run_command_line
 
@@ -96,10 +97,10 @@ def test_an_unreadable_file_is_reported_as_json(
     assert err == ""
 
 
-def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     assert run_command_line(app, ["connectors", "put", "no-such.json"]) == 2
 
-    assert capsys.readouterr().err == "error: no-such.json: no such file; correct the path\n"
+    golden(capsys.readouterr().err)
 
 
 def test_a_directory_is_no_connector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +140,7 @@ def test_problems_of_several_files_are_named_at_once_and_none_is_stored(
 
 
 def test_one_name_in_several_files_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     for file in files:
@@ -147,4 +148,4 @@ def test_one_name_in_several_files_is_refused(
 
     assert run_command_line(app, ["connectors", "validate", *map(str, files)]) == 2
 
-    assert "connector orders is in several files; keep one" in capsys.readouterr().err
+    golden(capsys.readouterr().err)

@@ -6,6 +6,7 @@ import boto3
 import pytest
 from moto import mock_aws
 from tests.contracts.folder import FolderContract
+from tests.support.golden import Golden
 from tests.unit.storage.conftest import HandTurnedClock, OpenStore
 from tests.unit.storage.loopback import Loopback, Reply
 
@@ -24,11 +25,11 @@ class TestS3Folder(FolderContract):
 
 
 def test_a_bucket_that_does_not_exist_is_named_before_anything_is_put(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
     server.script.append(Reply(404))
 
-    with pytest.raises(BucketGone, match=rf"s3://tpyo: no such bucket at {server.url}"):
+    with golden.raises(BucketGone, match=f"s3://tpyo.*{server.url}"):
         store.folder("tpyo", "").require_bucket()
 
     assert [(one.method, one.path) for one in server.seen] == [("HEAD", "/tpyo")]

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.support.golden import Golden
 from tests.unit.storage.conftest import OpenStore
 from tests.unit.storage.loopback import Loopback, Reply, Request, error
 
@@ -76,22 +77,22 @@ def test_trap_t20_odd_keys_arrive_exactly(store: S3Store, server: Loopback, key:
     assert store.read(version, 0, version.size) == key.encode()
 
 
-def test_a_missing_key_is_named(store: S3Store, server: Loopback) -> None:
-    with pytest.raises(ObjectGone, match=f"s3://bucket/absent: no such key .*{server.url}"):
+def test_a_missing_key_is_named(store: S3Store, server: Loopback, golden: Golden) -> None:
+    with golden.raises(ObjectGone, match=f"s3://bucket/absent.*{server.url}"):
         store.head("bucket", "absent")
 
 
 def test_a_missing_bucket_is_named_although_head_cannot_say_so(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
-    with pytest.raises(BucketGone, match=f"s3://nowhere: no such bucket at {server.url}"):
+    with golden.raises(BucketGone, match=f"s3://nowhere.*{server.url}"):
         store.head("nowhere", "key")
 
 
-def test_a_missing_version_is_named(store: S3Store, server: Loopback) -> None:
+def test_a_missing_version_is_named(store: S3Store, server: Loopback, golden: Golden) -> None:
     server.script.append(error(404, ""))
 
-    with pytest.raises(ObjectGone, match=r"s3://bucket/key\?versionId=v9: no such "):
+    with golden.raises(ObjectGone, match=r"s3://bucket/key\?versionId=v9"):
         store.head("bucket", "key", "v9")
 
 
@@ -104,18 +105,20 @@ def test_a_delete_marker_is_object_gone(store: S3Store, server: Loopback, status
 
 
 def test_a_bucket_we_may_not_ask_about_does_not_hide_the_missing_key(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
     server.script.extend([error(404, ""), error(403, "AccessDenied")])
 
-    with pytest.raises(ObjectGone, match="s3://bucket/absent: no such key"):
+    with golden.raises(ObjectGone, match="s3://bucket/absent"):
         store.head("bucket", "absent")
 
 
-def test_a_server_without_etags_cannot_be_pinned(store: S3Store, server: Loopback) -> None:
+def test_a_server_without_etags_cannot_be_pinned(
+    store: S3Store, server: Loopback, golden: Golden
+) -> None:
     server.script.append(Reply(200, b"01"))
 
-    with pytest.raises(Permanent, match="the version cannot be pinned"):
+    with golden.raises(Permanent):
         store.head("bucket", "key")
 
 
@@ -234,12 +237,14 @@ def test_a_role_is_assumed_once_and_signs_the_requests(
     assert all("Credential=ASIAROLE/" in seen.headers["authorization"] for seen in server.seen)
 
 
-def test_a_role_that_is_rejected_is_denied_and_named(open_store: OpenStore, sts: Loopback) -> None:
+def test_a_role_that_is_rejected_is_denied_and_named(
+    open_store: OpenStore, sts: Loopback, golden: Golden
+) -> None:
     refused = b"<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>"
     sts.script.append(Reply(403, refused, {"Content-Type": "text/xml"}))
     store = open_store(role_arn=ROLE)
 
-    with pytest.raises(AccessDenied, match=r"the role could not be assumed .*aws\.sts\.role\.arn"):
+    with golden.raises(AccessDenied, match=r"aws\.sts\.role\.arn"):
         store.head("bucket", "key")
 
 
@@ -287,23 +292,23 @@ def test_a_private_certificate_is_trusted_through_its_bundle(
 
 
 def test_an_untrusted_certificate_is_misconfigured_and_not_retried(
-    open_store: OpenStore, tls_server: Loopback
+    open_store: OpenStore, tls_server: Loopback, golden: Golden
 ) -> None:
     store = open_store(endpoint=tls_server.url)
 
-    with pytest.raises(Misconfigured, match=r"is not trusted .*aws\.s3\.ca\.bundle"):
+    with golden.raises(Misconfigured, match=r"aws\.s3\.ca\.bundle"):
         store.head("bucket", "key")
 
     assert store.counters.requests == 1
 
 
 def test_a_wrong_region_is_misconfigured_with_the_right_one(
-    store: S3Store, server: Loopback
+    store: S3Store, server: Loopback, golden: Golden
 ) -> None:
     def elsewhere(_: Request) -> Reply:
         return error(400, "AuthorizationHeaderMalformed", x_amz_bucket_region="eu-west-9")
 
     server.script.extend([elsewhere] * 5)
 
-    with pytest.raises(Misconfigured, match=r"set aws\.s3\.region to eu-west-9"):
+    with golden.raises(Misconfigured, match=r"aws\.s3\.region.*eu-west-9"):
         store.read(ObjectVersion("bucket", "key", None, "aaa", 10), 0, 5)
