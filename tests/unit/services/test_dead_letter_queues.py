@@ -255,7 +255,9 @@ def test_an_interrupted_replay_continues_with_its_own_repairs_only(tmp_path: Pat
     listen(runtime.cluster, lambda _name: None)
     before = len(values(runtime))
 
-    with pytest.raises(Misconfigured, match=f"a repair of 0/{first['offset']}: connector c has no such"):
+    with pytest.raises(
+        Misconfigured, match=f"a repair of 0/{first['offset']}: connector c has no such"
+    ):
         replay(runtime, other)
     assert [one["offset"] for one in letters(runtime)] == [1, 2, 3]  # what can be repaired
     found = replay(runtime, file)

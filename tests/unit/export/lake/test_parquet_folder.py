@@ -20,7 +20,7 @@ from extentflow.export.lake.parquet_folder import (
     _files,
 )
 from extentflow.storage.local_folder import LocalFolder
-from extentflow.wiring.folders import open_folder
+from extentflow.wiring.targets import open_folder
 
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.date32())])
 

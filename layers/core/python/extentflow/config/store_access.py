@@ -1,6 +1,6 @@
 """The keys of connectors that state how S3 is reached, for commands that write to it.
 
-Tests: unit/wiring/test_folders.py, unit/wiring/test_options.py
+Tests: unit/wiring/test_targets.py, unit/wiring/test_options.py
 """
 
 from __future__ import annotations

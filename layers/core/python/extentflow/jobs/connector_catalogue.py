@@ -1,4 +1,7 @@
-"""The connectors of a ledger, each revision parsed once in a process."""
+"""The connectors of a ledger, each revision parsed once in a process.
+
+Tests: unit/wiring/test_objects.py
+"""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,7 @@
-"""Engines of runs: what each can reach, and the driver that runs jobs on it."""
+"""Engines of runs: what each can reach, and the driver that runs jobs on it.
+
+Tests: unit/services/test_runs.py
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager

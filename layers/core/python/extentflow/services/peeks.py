@@ -1,4 +1,7 @@
-"""What the first records of an object would be: without Kafka, and without a ledger that stays."""
+"""What the first records of an object would be: without Kafka, and without a ledger that stays.
+
+Tests: unit/cli/test_peek_command.py
+"""
 
 import os
 from collections.abc import Iterator

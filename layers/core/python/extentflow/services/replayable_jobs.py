@@ -1,4 +1,7 @@
-"""The jobs that a replay continues: those of one connector, and whether one may be continued."""
+"""The jobs that a replay continues: those of one connector, and whether one may be continued.
+
+Tests: unit/services/test_runs.py
+"""
 
 import logging
 from collections.abc import Callable, Sequence

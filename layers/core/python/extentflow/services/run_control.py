@@ -1,4 +1,7 @@
-"""What the caller of a run chooses and observes: the engine, receipts, messages and its stop."""
+"""What the caller of a run chooses and observes: the engine, receipts, messages and its stop.
+
+Tests: unit/services/test_runs.py
+"""
 
 import logging
 from collections.abc import Callable

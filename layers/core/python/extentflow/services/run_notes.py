@@ -1,4 +1,7 @@
-"""The texts of a run's notifications: one line each, about what is no error."""
+"""The texts of a run's notifications: one line each, about what is no error.
+
+Tests: unit/services/test_runs.py, unit/cli/test_run_commands.py
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The topics of a run: those that are missing are created, the others are checked."""
+"""The topics of a run: those that are missing are created, the others are checked.
+
+Tests: unit/cli/test_first_record.py
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress

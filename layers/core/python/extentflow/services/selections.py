@@ -1,4 +1,7 @@
-"""The objects that an order means: what a run delivers, and what was delivered before."""
+"""The objects that an order means: what a run delivers, and what was delivered before.
+
+Tests: unit/services/test_runs.py
+"""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

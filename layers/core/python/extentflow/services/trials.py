@@ -1,4 +1,7 @@
-"""Checks of an object's first records, made as a delivery makes them; nothing is sent."""
+"""Checks of an object's first records, made as a delivery makes them; nothing is sent.
+
+Tests: unit/cli/test_dry_runs.py
+"""
 
 from functools import partial
 

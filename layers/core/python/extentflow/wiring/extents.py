@@ -1,4 +1,7 @@
-"""Everything that a worker process needs to deliver extents, and the worker itself."""
+"""Everything that a worker process needs to deliver extents, and the worker itself.
+
+Tests: unit/wiring/test_runtime.py
+"""
 
 import logging
 import os

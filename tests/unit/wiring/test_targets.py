@@ -8,7 +8,7 @@ import pytest
 
 from extentflow.errors import Misconfigured
 from extentflow.storage.local_folder import LocalFolder
-from extentflow.wiring.folders import open_folder
+from extentflow.wiring.targets import open_folder
 
 
 def test_addresses_open_their_folder(tmp_path: Path) -> None:
