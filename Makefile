@@ -26,7 +26,7 @@ LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-events demo-spark-stream demo-onprem demo-lake test test-all rest soak lint unit integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
+.PHONY: help setup demo demo-events demo-spark-stream demo-onprem demo-lake test test-all rest soak lint unit golden integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -76,6 +76,9 @@ lint: setup ## Ruff, mypy --strict, import contracts, length of sentences
 
 unit: setup ## Tests without network: unit tests, laws
 	@$(PYTEST) load tests/unit tests/laws
+
+golden: setup ## Rewrite tests/golden after a change of wording; read the diff
+	@$(BIN)/pytest -q -p no:randomly --golden-write $$(grep -rlw golden tests --include='test_*.py')
 
 integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(PYTEST) loadfile --no-loadscope-reorder tests/integration

@@ -5,6 +5,19 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support.golden import (
+    golden,
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_sessionfinish,
+)
+
+__all__ = [
+    "golden",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_sessionfinish",
+]
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

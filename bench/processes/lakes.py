@@ -25,7 +25,7 @@ from extentflow.export.lake.lake_session import CATALOG, LakeAddress, as_uri
 from extentflow.services.lakes import lake_cluster
 from extentflow.spark.query import session as open_session
 from extentflow.wiring import Runtime
-from extentflow.wiring.folders import open_folder
+from extentflow.wiring.targets import open_folder
 
 NAMESPACE = "bench"
 

@@ -111,7 +111,7 @@ def test_only_columns_that_are_asked_for_are_yielded(read: Reading, grouped: Rea
     assert sorted(row["copy"] for row in rows) == [*range(ROWS)]
 
 
-# Types: unit/consumer/test_frames.py, which says why pandas is not installed.
+# Types: unit/consumer/test_data_frames.py, which says why pandas is not installed.
 @pytest.mark.parametrize("package", ["polars", "pandas"])
 def test_frames_have_the_rows(read: Reading, package: str) -> None:
     pytest.importorskip(package)

@@ -22,6 +22,7 @@ from extentflow.kafka import (
 )
 from extentflow.kafka.topic_admin import NewTopics, TopicFacts
 from extentflow.model import ExtentState, Job, JobState
+from extentflow.services.orders import Orders, StoredOrder
 from extentflow.storage import ObjectStore
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
@@ -131,6 +132,10 @@ class MemoryRuntime(Runtime):
     def put(self, key: str = "c/a.txt", lines: int = 1) -> None:
         """Put an object of as many extents as lines, without a notification."""
         self.memory_store.put(BUCKET, key, b"abc\n" * lines)
+
+    def order(self, *addresses: str, connector: str = "c") -> StoredOrder:
+        """Return an order of a stored connector."""
+        return Orders.of(self).stored(connector, addresses)
 
     def job(self, key: str = "c/a.txt", lines: int = 1, connector: str = "c") -> Job:
         """Put an object and register its job, as a planner that died then."""

@@ -11,7 +11,8 @@ from extentflow.engines import Engine
 from extentflow.errors import Misconfigured
 from extentflow.model import JobState
 from extentflow.services.plans import Plans
-from extentflow.services.runs import EngineChoice, Runs
+from extentflow.services.run_control import EngineChoice
+from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
 
 TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": DEAD}
@@ -45,14 +46,16 @@ def deliver(objects: Mapping[str, bytes], **connector: str) -> Outcome:
     runtime.memory.connectors.put("c", {**usual, **changes})
     for key, body in objects.items():
         runtime.memory_store.put(BUCKET, key, body)
-    plans = Runs(runtime).plan("c")
+    plans = Runs(runtime).plan(runtime.order())
 
     def opened(*_args: object, **_words: object) -> Engine:
         return CallingThreadEngine(until_final(delivery_context(runtime, runtime.slots("here"))))
 
     reasons: list[str] = []
     try:
-        report = Runs(runtime, open_engine=opened).run("c", engine=EngineChoice("inline"))
+        report = Runs(runtime, open_engine=opened).run(
+            runtime.order(), engine=EngineChoice("inline")
+        )
         reasons += [*report.errors, *(job.reason for job in report.jobs)]
     except Misconfigured as exc:
         reasons += exc.problems

@@ -11,6 +11,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.golden import Golden
 
 from extentflow.background import (
     START_SECONDS,
@@ -63,8 +64,8 @@ class _Lost(BackgroundCall[None]):
         call()
 
 
-def test_a_thread_that_ended_without_an_outcome_is_not_waited_for() -> None:
-    with pytest.raises(MemoryError, match="read-ahead lacked the memory"):
+def test_a_thread_that_ended_without_an_outcome_is_not_waited_for(golden: Golden) -> None:
+    with golden.raises(MemoryError, match="read-ahead"):
         _Lost(threading.Event().set, "read-ahead").result()
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.errors import Misconfigured
 from extentflow.plugins import (
@@ -64,10 +65,10 @@ def test_an_adapter_that_cannot_be_loaded_names_its_package(reference: str) -> N
     assert callable(formats.get("acme"))
 
 
-def test_an_entry_point_to_something_else_is_an_error() -> None:
+def test_an_entry_point_to_something_else_is_an_error(golden: Golden) -> None:
     formats = registry(EntryPoint("odd", "collections:__name__", "extentflow-odd 1"))
 
-    with pytest.raises(Misconfigured, match=r"package extentflow-odd 1 refers to a str"):
+    with golden.raises(Misconfigured, match="extentflow-odd"):
         formats.get("odd")
 
 
@@ -81,10 +82,10 @@ def test_two_packages_that_claim_one_name_are_an_error_at_first_use() -> None:
     assert "extentflow-other 3" in str(raised.value)
 
 
-def test_a_package_cannot_replace_a_built_in_adapter() -> None:
+def test_a_package_cannot_replace_a_built_in_adapter(golden: Golden) -> None:
     csv = EntryPoint("csv", "collections:OrderedDict", "extentflow-acme 1.0")
 
-    with pytest.raises(Misconfigured, match=r"'csv' is defined twice.*package extentflow-acme"):
+    with golden.raises(Misconfigured, match="'csv'.*extentflow-acme"):
         registry(csv, group=FORMATS).get("csv")
 
 
@@ -126,11 +127,13 @@ def test_installed_entry_points_name_their_packages() -> None:
     assert found["xdist"].reference == "xdist.plugin"
 
 
-def test_a_missing_package_of_an_extra_is_named_with_the_command_that_installs_it() -> None:
+def test_a_missing_package_of_an_extra_is_named_with_the_command_that_installs_it(
+    golden: Golden,
+) -> None:
     with (
-        pytest.raises(
+        golden.raises(
             Misconfigured,
-            match=r"^--x needs no_such; `pip install 'extentflow\[spark\]'` installs it, or y$",
+            match=r"--x.*no_such.*`pip install 'extentflow\[spark\]'`",
         ),
         from_extra("spark", "--x", ", or y"),
     ):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from tests.support.golden import Golden
 from typer.main import get_command, get_group
 
 from extentflow.cli import app, run_command_line
@@ -151,7 +152,7 @@ def test_two_commands_of_one_name_are_an_error(added: list[str], wrong: str) -> 
 
 @pytest.mark.parametrize("name", ["up", "down", "stack", "serve"])
 def test_a_command_of_the_local_stack_names_the_checkout_where_that_is_not_installed(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     class Without(CommandLine):
         def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's
@@ -162,10 +163,7 @@ def test_a_command_of_the_local_stack_names_the_checkout_where_that_is_not_insta
 
     assert run_command_line(without, [name, "--aws"]) == 2
 
-    assert capsys.readouterr().err == (
-        f"error: No such command '{name}': it belongs to a checkout of the project: there, `make "
-        "setup`, then `source .venv/bin/activate`\n"
-    )
+    golden(capsys.readouterr().err)
 
 
 def test_every_command_of_the_local_stack_is_known_by_name() -> None:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.cli import app, output, run_command_line
@@ -10,7 +11,8 @@ from extentflow.cli import run_commands as runs
 from extentflow.cli.option_groups import ServerOptions
 from extentflow.engines import Engine
 from extentflow.model import JobState
-from extentflow.services.runs import RunControl, Runs
+from extentflow.services.run_control import RunControl
+from extentflow.services.runs import Runs
 
 IN = f"s3://{BUCKET}/c/"
 
@@ -84,20 +86,21 @@ def test_what_failed_is_shown_with_what_would_follow(
 
 
 def test_nothing_that_failed_is_said(
-    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str]
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     runtime.put_connector(topic="orders")
 
     assert run_command_line(app, ["run", "-c", "c", "--failed", "--dry-run"]) == 0
 
-    assert (
-        "no object failed, or was cancelled, that can be delivered now" in capsys.readouterr().err
-    )
+    golden(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("option", [(), ("--failed",)])
 def test_a_topic_that_is_missing_is_a_problem_unless_a_run_creates_it(
-    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str], option: tuple[str, ...]
+    runtime: MemoryRuntime,
+    capsys: pytest.CaptureFixture[str],
+    option: tuple[str, ...],
+    golden: Golden,
 ) -> None:
     """Trap: `--failed` did not look, and `--create-topic` did not count."""
     letters = {"errors__deadletterqueue__topic__name": "bad", "errors__tolerance": "all"}
@@ -113,14 +116,15 @@ def test_a_topic_that_is_missing_is_a_problem_unless_a_run_creates_it(
 
     assert (without, with_topics) == (1, 0)
     assert "error: topic absent does not exist" in refused
-    assert "note: topic absent does not exist; a run creates it" in said
-    assert "note: topic bad does not exist; a run creates it" in said
+    golden(said)
+    assert "topic absent" in said
+    assert "topic bad" in said
     assert "error" not in said
     assert runtime.cluster.missing_topics(["absent", "bad"]) == ["absent", "bad"]
 
 
 def test_many_objects_are_totals_and_first_what_a_run_delivers(
-    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str]
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     runtime.put_connector(topic="orders")
     for number in range(25):
@@ -134,7 +138,8 @@ def test_many_objects_are_totals_and_first_what_a_run_delivers(
     shown = capsys.readouterr().out
     assert shown.count(IN) == 20
     assert all(f"{IN}{number}.txt" in shown for number in range(20, 25))
-    assert "25 objects, 100 B, 25 extents: 20 DONE, 5 PLANNING; 20 shown, --json" in shown
+    golden(shown)
+    assert "100" in shown
 
 
 def test_many_objects_that_failed_are_totals_and_causes_in_lines_of_their_own(

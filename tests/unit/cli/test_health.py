@@ -1,6 +1,7 @@
 """How findings are printed."""
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.cli import show_findings
 from extentflow.services.health import Finding
@@ -11,13 +12,10 @@ FINDINGS = [
 ]
 
 
-def test_a_pipe_gets_a_line_per_check(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_a_line_per_check(capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     show_findings(FINDINGS, terminal=False)
 
-    assert capsys.readouterr().out.splitlines() == [
-        "clock: ok: +0 s against the ledger's server",
-        f"topic: problem: t is not there {'x' * 300}; create it [with] 8 partitions",
-    ]
+    golden(*capsys.readouterr().out.splitlines())
 
 
 def test_a_terminal_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:

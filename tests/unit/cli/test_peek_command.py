@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.cli import app, run_command_line
 
@@ -96,7 +97,7 @@ def test_a_filter_that_drops_everything_shows_no_record(
 
 
 def test_headers_and_timestamps_are_shown_where_the_connector_sets_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     table = pa.table({"id": [1, 2], "at": pa.array([1_795_680_000_000, None], pa.int64())})
     pq.write_table(table, tmp_path / "orders.parquet")
@@ -114,7 +115,8 @@ def test_headers_and_timestamps_are_shown_where_the_connector_sets_them(
         {**second, "headers": [["from", "orders.parquet"], ["number", "2"]]},
     ]
     assert "key value timestamp (ms) headers" in shown
-    assert 'null {"id":1} 1795680000000 from:orders.parquet, number:1 null {"id":2} from' in shown
+    golden(shown)
+    assert '{"id":1}' in shown
 
 
 def test_people_see_how_many_records_were_removed(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from tests.support.golden import Golden
 
 from extentflow.cli import progress as module
 from extentflow.cli.progress import RunProgress
@@ -61,18 +62,21 @@ def test_failed_extents_are_named() -> None:
 @pytest.mark.parametrize("outcome", [Outcome.BUSY, Outcome.JOB_CLOSED])
 def test_an_extent_that_was_not_read_is_neither_delivered_nor_part_of_the_rate(
     outcome: Outcome,
+    golden: Golden,
 ) -> None:
     (line,) = shown(receipt(0), receipt(1, outcome, records=0))
 
-    assert "1/2 extents, 1 not read, 1,000 records, 1.0 MiB at " in line
+    golden(line)
+    assert "1/2" in line
 
 
-def test_of_a_failed_extent_only_what_was_read_counts() -> None:
+def test_of_a_failed_extent_only_what_was_read_counts(golden: Golden) -> None:
     failed = replace(receipt(1, Outcome.FAILED, records=0), bytes_read=MIB // 2)
 
     (line,) = shown(receipt(0), failed)
 
-    assert "2/2 extents, 1 failed, 1,000 records, 1.5 MiB at " in line
+    golden(line)
+    assert "2/2" in line
 
 
 def test_a_handed_back_extent_counts_its_records_but_is_not_done() -> None:

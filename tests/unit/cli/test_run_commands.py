@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 import typer
+from tests.support.golden import Golden
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.cli import app, reports, run_command_line
 from extentflow.cli import run_commands as runs
+from extentflow.config.parsing import parse
 from extentflow.jobs.run import JobReport, RunReport
-from extentflow.services.runs import RunControl, Runs
+from extentflow.services.orders import StoredOrder
+from extentflow.services.runs import Runs
 from extentflow.storage.ranges import object_changed
 
 
@@ -31,18 +34,18 @@ def job(name: str, revision: int) -> JobReport:
 
 
 def notes_of(revision: int, *jobs: JobReport) -> list[str]:
-    notes: list[str] = []
-    service = Runs(MemoryRuntime(), RunControl(notify=notes.append))
-    service._note_older(RunReport("inline", jobs=jobs), revision)
-    return notes
+    config = parse({"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"})
+    order = StoredOrder(config, revision)
+    return list(Runs(MemoryRuntime())._result_notes(RunReport("inline", jobs=jobs), order))
 
 
-def test_jobs_under_an_older_revision_are_reported_with_the_remedy() -> None:
+def test_jobs_under_an_older_revision_are_reported_with_the_remedy(golden: Golden) -> None:
     notes = notes_of(3, job("old", 1), job("new", 3), job("elder", 2))
 
     (note,) = notes
-    assert note.startswith("s3://bucket/old: job id-old uses revision 1 of connector orders,")
-    assert "whose latest is 3 (and 1 more object has an earlier one); `run --again` starts" in note
+    golden(note)
+    assert "s3://bucket/old" in note
+    assert "`run --again`" in note
 
 
 def test_jobs_under_the_latest_revision_are_not_reported() -> None:
@@ -72,6 +75,7 @@ def test_one_record_is_not_called_records(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     capsys: pytest.CaptureFixture[str],
+    golden: Golden,
 ) -> None:
     error = str(object_changed("s3://bucket/one[0-4)", "its ETag is new, not old"))
     superseded = replace(job("one", 1), state="SUPERSEDED", reason=f"{error}; records stay")
@@ -80,7 +84,8 @@ def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
         reports.show(RunReport("inline", jobs=(superseded,), errors=(error,)), as_json=True)
 
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: s3://bucket/one[0-4) was replaced after planning")
+    golden(line)
+    assert "s3://bucket/one[0-4)" in line
     assert line.endswith("; job id-one is SUPERSEDED")
     assert line.count("to deliver the new version") == 1
     assert "if it was not delivered yet" in line
@@ -129,7 +134,9 @@ def test_a_job_that_is_not_done_is_reported_with_the_remedy(
     assert way_out in capsys.readouterr().err
 
 
-def test_many_jobs_are_totals_and_the_failed_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_jobs_are_totals_and_the_failed_ones(
+    capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     jobs = [job(str(number), 1) for number in range(2_000)]
     reason = "1 of 1 extent failed: s3://bucket/607[0-4): byte 8: no JSON"
     jobs[607] = replace(jobs[607], state="FAILED", reason=reason, done=0, failed=1)
@@ -144,9 +151,10 @@ def test_many_jobs_are_totals_and_the_failed_ones(capsys: pytest.CaptureFixture[
     assert "2,000 jobs: 1,999 DONE, 1 FAILED" in out
     assert len(out.splitlines()) < 10
     assert err.count("no JSON") == 1
-    assert "error: s3://bucket/607[0-4): byte 8: no JSON; job id-607 is FAILED, 0 of 1" in err
-    assert "`extentflow run -c orders --failed` delivers only what failed" in err
-    assert "`extentflow replay id-607` continues where it failed" in err
+    golden(err)
+    assert "s3://bucket/607[0-4)" in err
+    assert "`extentflow run -c orders --failed`" in err
+    assert "`extentflow replay id-607`" in err
 
 
 def failed(name: str, connector: str = "orders") -> JobReport:
@@ -160,32 +168,38 @@ def advice(capsys: pytest.CaptureFixture[str], *jobs: JobReport, **words: str) -
 
 
 @pytest.mark.parametrize("name", ["one", "both"])
-def test_the_next_commands_repeat_the_engine(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_the_next_commands_repeat_the_engine(
+    capsys: pytest.CaptureFixture[str], name: str, golden: Golden
+) -> None:
     """`extentflow run -c orders` starts Spark, where it is installed."""
     jobs = [failed("one"), failed("two")] if name == "both" else [failed("one")]
 
     said = advice(capsys, *jobs, engine="inline")
 
-    assert "`extentflow run -c orders --engine inline` delivers its new version" in said
-    assert "`extentflow run -c orders --failed --engine inline` delivers only" in said
+    golden(said)
+    assert "`extentflow run -c orders --engine inline`" in said
+    assert "`extentflow run -c orders --failed --engine inline`" in said
     which = "-c orders" if name == "both" else "id-one"
     assert f"`extentflow replay {which} --engine inline` continues" in said
 
 
 def test_emr_is_repeated_only_where_the_command_takes_it(
     capsys: pytest.CaptureFixture[str],
+    golden: Golden,
 ) -> None:
     said = advice(capsys, failed("one"), engine="emr")
 
-    assert "`extentflow run -c orders --engine emr` delivers" in said
-    assert "`extentflow run -c orders --failed` delivers" in said
-    assert "`extentflow replay id-one --engine emr` continues" in said
+    golden(said)
+    assert "`extentflow run -c orders --engine emr`" in said
+    assert "`extentflow run -c orders --failed`" in said
+    assert "`extentflow replay id-one --engine emr`" in said
     several = advice(capsys, failed("one"), failed("two"), engine="emr")
     assert "`extentflow replay -c orders` continues" in several
 
 
 def test_a_job_that_another_connector_began_is_replayed(
     capsys: pytest.CaptureFixture[str],
+    golden: Golden,
 ) -> None:
     """The same command with --failed delivers only what failed under its own connector."""
     own, other = failed("one"), failed("two", "folder")
@@ -194,10 +208,12 @@ def test_a_job_that_another_connector_began_is_replayed(
     both = advice(capsys, other, own, **words)
     only_other = advice(capsys, other, **words)
 
-    assert "`extentflow replay id-one` continues where it failed" in both
-    assert "the same command with --failed delivers only what failed" in both
+    golden(both)
+    assert "`extentflow replay id-one`" in both
+    assert "--failed" in both
     for said in (both, only_other):
-        assert "connector folder began s3://bucket/two: `extentflow replay id-two`" in said
+        golden(said)
+        assert "connector folder" in said
     assert "--failed" not in only_other
 
 
@@ -212,7 +228,9 @@ def test_cancelled_jobs_of_several_connectors_get_a_line_each(
     assert "`extentflow replay -c b` the rest" in said
 
 
-def test_an_interrupted_run_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_run_is_called_so(
+    capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     left = replace(job("one", 1), state="RUNNING", extents=42, done=15)
 
     with pytest.raises(typer.Exit) as ended:
@@ -220,11 +238,13 @@ def test_an_interrupted_run_is_called_so(capsys: pytest.CaptureFixture[str]) -> 
 
     assert ended.value.exit_code == 130
     shown = capsys.readouterr().err
-    assert "interrupted: 15 of 42 extents are done; run the same command again to resume" in shown
+    golden(shown)
     assert "RUNNING" not in shown
 
 
-def test_failures_come_before_what_was_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_come_before_what_was_interrupted(
+    capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     """Trap: of thousands of objects, the one that failed was not among those shown."""
     left = replace(job("left", 1), state="RUNNING", extents=2, done=1)
     report = RunReport("inline", jobs=(*[left] * 30, failed("bad", "c")), stopped=True)
@@ -235,7 +255,7 @@ def test_failures_come_before_what_was_interrupted(capsys: pytest.CaptureFixture
     shown = capsys.readouterr()
     assert "bad" in shown.out
     assert "bad" in shown.err.splitlines()[1]
-    assert "interrupted: 1 job ended, 30 open, of which 30 of 60 extents are done" in shown.err
+    golden(shown.err)
 
 
 @pytest.mark.parametrize("words", [["--again"], ["--engine", "emr"]])
@@ -247,7 +267,9 @@ def test_failed_goes_without_again_and_emr(
     assert "--failed goes without --again" in capsys.readouterr().err
 
 
-def test_problems_that_objects_share_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_that_objects_share_are_one_line(
+    capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
     """Trap: 1,418 objects of a stopped connector were eight equal lines and a table of 20."""
     why = "connector c is PAUSED; continue it with `extentflow resume c`"
     held = [replace(failed(f"a{n}", "c"), state="RUNNING", reason=why) for n in range(30)]
@@ -259,4 +281,5 @@ def test_problems_that_objects_share_are_one_line(capsys: pytest.CaptureFixture[
     assert captured.out.split() == ["30", "jobs:", "30", "RUNNING"]
     assert captured.err.count("error:") == 1
     assert "(and 29 more objects alike)" in captured.err
-    assert "`extentflow resume c`, then run the same command again to resume" in captured.err
+    golden(captured.err)
+    assert "`extentflow resume c`" in captured.err

@@ -1,6 +1,7 @@
 """Every command reports wrong worker settings before it does anything else."""
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.cli import app, run_command_line
 
@@ -27,17 +28,18 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_a_command_without_settings_names_the_missing_one(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     assert run_command_line(app, arguments) == 2
 
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("error: bootstrap.servers: missing; write ")
+    golden(err)
+    assert "bootstrap.servers" in err
 
 
 def test_all_wrong_settings_are_named_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     monkeypatch.setenv("EXTENTFLOW_BOOTSTRAP_SERVERS", "nowhere")
     monkeypatch.setenv("EXTENTFLOW_LEASE_SECONDS", "soon")
@@ -47,7 +49,8 @@ def test_all_wrong_settings_are_named_at_once(
 
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
-    assert lines[0].startswith("error: EXTENTFLOW_LEASE_SECOND: no such setting; did you mean ")
+    golden(lines[0])
+    assert "EXTENTFLOW_LEASE_SECOND" in lines[0]
     assert {line.split("=")[0] for line in lines[1:]} == {
         "error: EXTENTFLOW_BOOTSTRAP_SERVERS",
         "error: EXTENTFLOW_LEASE_SECONDS",

@@ -1,18 +1,17 @@
 """What `extentflow count` says: rows are rows, and records are Kafka's."""
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.cli.topic_commands import _count_lines, _verdict
-from extentflow.services.topics import TopicCount, Verification
+from extentflow.services.topics import TopicCount
+from extentflow.services.verifications import Verification
 
 
-def test_rows_and_kafka_records_are_counted_by_their_names() -> None:
+def test_rows_and_kafka_records_are_counted_by_their_names(golden: Golden) -> None:
     found = TopicCount("t", rows=700, records=1, partitions=4, objects={"s3://b/k": 1})
 
-    assert _count_lines(found) == [
-        "topic t: 700 rows in 1 Kafka record, 4 partitions",
-        "s3://b/k: 1 row",
-    ]
+    golden(*_count_lines(found))
 
 
 @pytest.mark.parametrize(

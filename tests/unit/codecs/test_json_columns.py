@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws.laws import Decoded, decoded, extent_of
+from tests.support.golden import Golden
 
 from extentflow.arrays.spans import Spans
 from extentflow.codecs.json_columns import ColumnReader, MemberColumns, UnfitDocument
@@ -380,7 +381,9 @@ def test_planning_finds_the_types_of_documents_of_any_layout() -> None:
     assert inspected(body, fmt) == "a:int64,b:list<struct<c:date>>"
 
 
-def test_a_later_value_that_contradicts_the_samples_is_bad_and_says_what_to_do() -> None:
+def test_a_later_value_that_contradicts_the_samples_is_bad_and_says_what_to_do(
+    golden: Golden,
+) -> None:
     facts = inspected(b'{"a":1,"b":1.5}\n')
     good = b'{"a":1,"b":1.5}\n' * MANY
 
@@ -388,11 +391,8 @@ def test_a_later_value_that_contradicts_the_samples_is_bad_and_says_what_to_do()
 
     assert len(result.rows) == 2 * MANY
     first, second = (why for _, _, why in result.bad)
-    assert first == (
-        "member 'a': 1.5 is not a valid int64; jsonl.schema=infer found the types in samples of the"
-        " object: set jsonl.schema to what `extentflow plan --json` shows as facts, with another"
-        " type or member, and run the object again"
-    )
+    golden(first)
+    assert "'a'" in first
     assert second.startswith("member 'c': no column has this name")
 
 
@@ -420,15 +420,15 @@ def test_floats_that_planning_found_are_not_rounded(raw: str, rounded: bool) -> 
     assert [row["a"] for row in result.rows] == ([] if rounded else [float(raw)])
 
 
-def test_without_the_facts_of_a_job_nothing_is_decoded() -> None:
-    with pytest.raises(UnsupportedFormat, match="holds no types for the object's members"):
+def test_without_the_facts_of_a_job_nothing_is_decoded(golden: Golden) -> None:
+    with golden.raises(UnsupportedFormat):
         read(b'{"a":1}\n', None)
 
 
-def test_an_object_with_too_many_names_is_refused_at_planning() -> None:
+def test_an_object_with_too_many_names_is_refused_at_planning(golden: Golden) -> None:
     names = ",".join(f'"{number:0100}":1' for number in range(3000))
 
-    with pytest.raises(UnsupportedFormat, match=r"jsonl\.schema=infer.*map<string,type>"):
+    with golden.raises(UnsupportedFormat, match=r"jsonl\.schema=infer"):
         inspected(b"{" + names.encode() + b"}")
 
 

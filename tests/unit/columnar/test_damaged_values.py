@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.columnar_records import as_arrow, as_parquet
+from tests.support.golden import Golden
 from tests.unit.columnar.test_values import batch_of, facts, value_of
 
 from extentflow.columnar import ENCODINGS, values
@@ -75,8 +76,10 @@ def test_the_end_of_a_value_is_no_value(encoding: str, compression: str) -> None
     ],
     ids=lambda value: repr(value[:12]),
 )
-def test_bytes_that_are_no_value_are_a_corrupt_record(encoding: str, value: bytes) -> None:
-    with pytest.raises(CorruptRecord, match=f"cannot be read as {encoding}"):
+def test_bytes_that_are_no_value_are_a_corrupt_record(
+    encoding: str, value: bytes, golden: Golden
+) -> None:
+    with golden.raises(CorruptRecord, match=f"{encoding}"):
         decode(value, facts(encoding, 1))
 
 
@@ -92,10 +95,12 @@ def test_random_bytes_are_a_corrupt_record(encoding: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("encoding", "compression"), VALUES)
-def test_a_value_of_the_other_encoding_is_a_corrupt_record(encoding: str, compression: str) -> None:
+def test_a_value_of_the_other_encoding_is_a_corrupt_record(
+    encoding: str, compression: str, golden: Golden
+) -> None:
     (other,) = set(ENCODINGS) - {encoding}
 
-    with pytest.raises(CorruptRecord, match=f"cannot be read as {other}"):
+    with golden.raises(CorruptRecord, match=f"{other}"):
         decode(VALUES[encoding, compression], facts(other, ROWS))
 
 
@@ -103,17 +108,17 @@ def test_a_value_of_the_other_encoding_is_a_corrupt_record(encoding: str, compre
 @pytest.mark.parametrize("rows", [1, ROWS - 1, ROWS + 1, 2**31 - 1])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_number_of_rows_that_contradicts_the_value_is_reported(
-    encoding: str, rows: int, columns: list[str] | None
+    encoding: str, rows: int, columns: list[str] | None, golden: Golden
 ) -> None:
-    with pytest.raises(CorruptRecord, match=f"has {ROWS} rows, and its header states {rows}"):
+    with golden.raises(CorruptRecord, match=f"{ROWS}.*{rows}"):
         decode(VALUES[encoding, "none"], facts(encoding, rows), columns)
 
 
-def test_a_stream_of_no_batch_has_no_rows() -> None:
+def test_a_stream_of_no_batch_has_no_rows(golden: Golden) -> None:
     sink = pa.BufferOutputStream()
     pa.ipc.new_stream(sink, BATCH.schema).close()
 
-    with pytest.raises(CorruptRecord, match="has 0 rows, and its header states 1"):
+    with golden.raises(CorruptRecord):
         decode(sink.getvalue(), facts("arrow", 1))
 
 
@@ -141,13 +146,15 @@ def test_types_of_other_writers_become_plain() -> None:
     assert found.column("t").cast(pa.int64()).to_pylist() == [7000]
 
 
-def test_instants_of_other_writers_that_milliseconds_lack_are_a_corrupt_record() -> None:
+def test_instants_of_other_writers_that_milliseconds_lack_are_a_corrupt_record(
+    golden: Golden,
+) -> None:
     batch = batch_of(t=pa.array([2**62], pa.timestamp("s")))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
 
-    with pytest.raises(CorruptRecord, match="cannot be read as arrow"):
+    with golden.raises(CorruptRecord):
         decode(sink.getvalue(), facts("arrow", 1))
 
 
@@ -186,11 +193,11 @@ def test_damage_is_a_corrupt_record_or_leaves_the_number_of_rows(
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_text_that_is_no_utf_8_is_no_value(encoding: str) -> None:
+def test_a_text_that_is_no_utf_8_is_no_value(encoding: str, golden: Golden) -> None:
     stored = pa.array([b"a", b"\xff"], pa.binary())
     rows = pa.record_batch({"t": pa.Array.from_buffers(pa.string(), 2, stored.buffers())})
 
-    with pytest.raises(CorruptRecord, match="batch job-0-0 cannot be read as"):
+    with golden.raises(CorruptRecord, match="batch job-0-0"):
         decode(encoder(encoding, "none", rows.schema)(rows), facts(encoding, 2))
 
 
@@ -219,7 +226,9 @@ def test_a_view_of_a_null_is_not_followed(kind: pa.DataType, view: bytes) -> Non
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_few_bytes_that_are_more_rows_than_memory_holds_are_an_error(encoding: str) -> None:
+def test_few_bytes_that_are_more_rows_than_memory_holds_are_an_error(
+    encoding: str, golden: Golden
+) -> None:
     rows, text = 3_000, "x" * (1 << 20)
     column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int16()), pa.array([text]))
     table = pa.table({"t": column})
@@ -230,7 +239,7 @@ def test_few_bytes_that_are_more_rows_than_memory_holds_are_an_error(encoding: s
     )
     assert len(value) < 10_000
 
-    with pytest.raises(CorruptRecord, match="more than 1,073,741,824 bytes when they are decoded"):
+    with golden.raises(CorruptRecord, match="1,073,741,824"):
         decode(value, facts(encoding, rows))
 
 

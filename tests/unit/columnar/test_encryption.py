@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
+from tests.support.golden import Golden
 from tests.support.parquet_keys import Wrapping
 
 from extentflow.columnar import BatchFacts
@@ -122,11 +123,11 @@ def test_other_columns_are_read_without_keys() -> None:
 @pytest.mark.parametrize("columns", [None, ["card"], ["id", "person"]])
 @pytest.mark.parametrize("stated", [True, False])
 def test_encrypted_columns_without_keys_are_denied_with_the_way_out(
-    columns: list[str] | None, *, stated: bool
+    columns: list[str] | None, golden: Golden, *, stated: bool
 ) -> None:
     facts = facts_of() if stated else facts_of(())
 
-    with pytest.raises(AccessDenied, match=r"\(master key old\): no keys are given; give"):
+    with golden.raises(AccessDenied, match="key old"):
         decode(value_of(), facts, columns)
 
 
@@ -134,10 +135,10 @@ def test_encrypted_columns_without_keys_are_denied_with_the_way_out(
     "keys", [MasterKeys((("old", NEW),)), MasterKeys((("new", OLD),))], ids=["other", "lacking"]
 )
 @pytest.mark.parametrize("stated", [True, False])
-def test_other_keys_are_denied(keys: MasterKeys, *, stated: bool) -> None:
+def test_other_keys_are_denied(keys: MasterKeys, golden: Golden, *, stated: bool) -> None:
     facts = facts_of() if stated else facts_of(())
 
-    with pytest.raises(AccessDenied, match=r"encrypted columns.* \(master key old\): "):
+    with golden.raises(AccessDenied, match="key old"):
         decode(value_of(), facts, keys=keys)
 
 
@@ -206,8 +207,8 @@ def test_errors_of_a_key_service_are_raised_as_they_are(error: Exception) -> Non
         decode(value_of(), facts_of(), keys=Failing())
 
 
-def test_a_key_that_a_list_lacks_is_of_the_settings() -> None:
-    with pytest.raises(Misconfigured, match=r"columnar\.encryption\.key: it has no .*'lost'"):
+def test_a_key_that_a_list_lacks_is_of_the_settings(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match=r"columnar\.encryption\.key.*'lost'"):
         encoder("parquet", "zstd", SCHEMA, encryption(key="lost"))
 
 
@@ -240,10 +241,12 @@ def test_what_arrows_key_tools_wrote_is_read() -> None:
 
 
 @pytest.mark.parametrize("name", ["a,b", "a;b", "a:b", " a", "a "])
-def test_a_column_that_arrow_cannot_name_is_refused_not_left_plain(name: str) -> None:
+def test_a_column_that_arrow_cannot_name_is_refused_not_left_plain(
+    name: str, golden: Golden
+) -> None:
     schema = pa.schema([(name, pa.string()), ("a", pa.string())])
 
-    with pytest.raises(UnsupportedType, match=r"columnar\.encryption\.columns: .*rename them"):
+    with golden.raises(UnsupportedType, match=r"columnar\.encryption\.columns"):
         encoder("parquet", "none", schema, encryption(name))
 
 
@@ -285,8 +288,8 @@ def test_each_group_encrypts_its_own_columns() -> None:
     assert found.column("tags").equals(rows.column("tags"))
 
 
-def test_a_column_that_there_is_not_is_no_column_to_leave_plain() -> None:
-    with pytest.raises(UnsupportedType, match=r"columnar\.encryption\.columns: there is no .*Card"):
+def test_a_column_that_there_is_not_is_no_column_to_leave_plain(golden: Golden) -> None:
+    with golden.raises(UnsupportedType, match=r"columnar\.encryption\.columns"):
         groups_of("a: *", "Card", "card")
 
 
@@ -331,12 +334,12 @@ def test_damaged_values_are_errors_and_end_no_process() -> None:
     assert ran.stdout.strip() == "['AccessDenied', 'CorruptRecord']"
 
 
-def test_damaged_pages_with_the_right_keys_are_corrupt() -> None:
+def test_damaged_pages_with_the_right_keys_are_corrupt(golden: Golden) -> None:
     body = bytearray(value_of(encryption("card"), "none").to_pybytes())
     where = pq.ParquetFile(pa.BufferReader(bytes(body))).metadata.row_group(0).column(0)
     body[where.data_page_offset + where.total_compressed_size + 500] ^= 1
 
-    with pytest.raises(CorruptRecord, match=r"batch-1 cannot be read as parquet: "):
+    with golden.raises(CorruptRecord, match="batch-1"):
         decode(bytes(body), facts_of(("card",)), keys=KEYS)
 
 

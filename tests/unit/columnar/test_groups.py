@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.groups import encoded_groups
@@ -79,25 +80,25 @@ def test_the_value_of_a_group_has_the_rows_of_its_columns(encoding: str) -> None
         assert one.schema == identity(rows.schema)
 
 
-def test_a_column_that_there_is_not_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(UnsupportedType, match="no column cost, name, only id, price, text"):
+def test_a_column_that_there_is_not_is_named_with_those_that_there_are(golden: Golden) -> None:
+    with golden.raises(UnsupportedType, match="column cost"):
         columns_of("a: id, name; b: cost; c: *")
 
 
-def test_columns_of_no_group_are_named() -> None:
-    with pytest.raises(UnsupportedType, match="no group has price, text; add"):
+def test_columns_of_no_group_are_named(golden: Golden) -> None:
+    with golden.raises(UnsupportedType):
         columns_of("a: id")
 
 
-def test_a_group_of_the_others_needs_others() -> None:
-    with pytest.raises(UnsupportedType, match="b has no columns, because the other groups have"):
+def test_a_group_of_the_others_needs_others(golden: Golden) -> None:
+    with golden.raises(UnsupportedType):
         columns_of("a: id, price, text; b: *")
 
 
-def test_a_column_of_a_type_that_the_encoding_lacks_is_named() -> None:
+def test_a_column_of_a_type_that_the_encoding_lacks_is_named(golden: Golden) -> None:
     schema = SCHEMA.append(pa.field("every", pa.month_day_nano_interval()))
 
-    with pytest.raises(UnsupportedType, match="column every: parquet cannot hold"):
+    with golden.raises(UnsupportedType, match="column every"):
         columns_of("a: id; b: *", schema)
 
 

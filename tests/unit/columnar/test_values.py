@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.support.golden import Golden
 from tests.unit.converters.arrow_cases import SCALARS, Case, nullable
 
 from extentflow.columnar import ENCODINGS, BatchFacts
@@ -325,8 +326,8 @@ def test_columns_are_read_alone_and_in_the_order_asked_for(
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("name", ["b", "A", "a.c", "l.list.element", "element"])
-def test_a_column_that_a_value_lacks_is_named(encoding: str, name: str) -> None:
-    with pytest.raises(Misconfigured, match=f"no column {name}; the value has only a, a.b"):
+def test_a_column_that_a_value_lacks_is_named(encoding: str, name: str, golden: Golden) -> None:
+    with golden.raises(Misconfigured, match=f"column {name}.*a.b"):
         decode(value_of(NESTED, encoding), facts(encoding, 2), ["a", name])
 
 
@@ -344,10 +345,12 @@ def test_a_column_that_a_value_lacks_is_named(encoding: str, name: str) -> None:
     ],
     ids=str,
 )
-def test_a_type_that_parquet_lacks_is_reported_with_its_column(kind: pa.DataType) -> None:
+def test_a_type_that_parquet_lacks_is_reported_with_its_column(
+    kind: pa.DataType, golden: Golden
+) -> None:
     schema = pa.schema([("good", pa.int64()), ("bad one", kind), ("other", pa.string())])
 
-    with pytest.raises(UnsupportedType, match="column bad one: parquet cannot hold") as caught:
+    with golden.raises(UnsupportedType, match="column bad") as caught:
         encoder("parquet", "none", plain(schema))
 
     assert "use a Cast transform" in str(caught.value)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.golden import Golden
 
 from extentflow.config.columnar import (
     ARROW_COMPRESSIONS,
@@ -192,19 +193,23 @@ def test_each_encoding_has_its_compressions(encoding: str, compression: str) -> 
         ("columnar.passthrough", "false"),
     ],
 )
-def test_keys_of_columnar_values_apply_only_with_an_encoding(key: str, text: str) -> None:
+def test_keys_of_columnar_values_apply_only_with_an_encoding(
+    key: str, text: str, golden: Golden
+) -> None:
     with pytest.raises(Misconfigured) as caught:
         parse({**ORDERS, key: text})
 
     (problem,) = caught.value.problems
-    assert problem.startswith(f"{key}: applies only where columnar.encoding is parquet")
+    golden(problem)
+    assert key in problem
     assert problem.endswith(f"columnar.encoding is none: remove {key}")
 
 
-def test_row_groups_pass_through_only_as_parquet() -> None:
+def test_row_groups_pass_through_only_as_parquet(golden: Golden) -> None:
     (problem,) = problems(columnar__encoding="arrow", columnar__passthrough="true")
 
-    assert "applies only where columnar.encoding is parquet;" in problem
+    golden(problem)
+    assert "columnar.encoding" in problem
 
 
 @pytest.mark.parametrize(
@@ -253,10 +258,10 @@ def test_problems_of_several_keys_are_reported_together() -> None:
     assert keys == ["value.converter", "columnar.encoding.compression", "message.timestamp"]
 
 
-def test_an_unknown_encoding_is_the_only_problem() -> None:
+def test_an_unknown_encoding_is_the_only_problem(golden: Golden) -> None:
     found = problems(columnar__encoding="orc", value__converter="json")
 
-    assert found == ("columnar.encoding='orc': write arrow, none or parquet",)
+    golden(*found)
 
 
 @pytest.mark.parametrize(
@@ -299,17 +304,20 @@ def test_bad_records_do_not_go_to_the_topic_of_a_group() -> None:
 # -- encrypted columns -----------------------------------------------------------------------------
 
 
-def test_encrypted_columns_need_a_key_and_keys_need_columns() -> None:
+def test_encrypted_columns_need_a_key_and_keys_need_columns(golden: Golden) -> None:
     columns = {"columnar.encryption.columns": "card"}
 
     (missing,) = problems(**columns)
-    assert missing.startswith("columnar.encryption.key: missing; columnar.encryption.columns needs")
+    golden(missing)
+    assert "columnar.encryption.key" in missing
     assert problems(**columns, columnar__encryption__key__list="${env:K}")[0].startswith(
         "columnar.encryption.key: missing"
     )
     key, keys = problems(columnar__encryption__key="k", columnar__encryption__key__list="${env:K}")
-    assert key.startswith("columnar.encryption.key: encrypts nothing without")
-    assert keys.startswith("columnar.encryption.key.list: encrypts nothing without")
+    golden(key)
+    assert "columnar.encryption.key" in key
+    golden(keys)
+    assert "columnar.encryption.key.list" in keys
 
 
 def test_master_keys_are_never_written_down() -> None:

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Mapping
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.registry import AvroOptions, RegistryOptions
@@ -114,21 +115,19 @@ def test_what_cannot_work_is_reported_in_one_line(changes: dict[str, str], probl
     assert problem in found
 
 
-def test_the_address_of_the_registry_is_required() -> None:
+def test_the_address_of_the_registry_is_required(golden: Golden) -> None:
     (found,) = problems({**ORDERS, "value.converter": "avro"})
 
-    assert found.startswith(
-        "value.converter.schema.registry.url: missing; value.converter=avro keeps its schemas in a"
-    )
+    golden(found)
+    assert "value.converter.schema.registry.url" in found
 
 
 @pytest.mark.parametrize("name", ["jsonl", "text", "json", "bytes"])
-def test_formats_without_columns_have_no_schema(name: str) -> None:
+def test_formats_without_columns_have_no_schema(name: str, golden: Golden) -> None:
     (found,) = problems({**AVRO, "input.format": name})
 
-    assert found.startswith(
-        f"value.converter=avro cannot make values of {name}, which passes them on as they are;"
-    )
+    golden(found)
+    assert "value.converter=avro" in found
 
 
 GLUE = {**ORDERS, "value.converter": "avro", "value.converter.schema.registry.type": "glue"}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.golden import Golden
 
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import TABLE, WorkerSettings, load, variable
@@ -45,11 +46,11 @@ def test_one_variable_is_enough() -> None:
     assert named.ledger.chosen
 
 
-def test_options_of_a_command_win_and_are_named_in_messages() -> None:
+def test_options_of_a_command_win_and_are_named_in_messages(golden: Golden) -> None:
     given = {"bootstrap.servers": "other:1"}
 
     assert load(BROKERS, read_text=files(), given=given).bootstrap_servers == "other:1"
-    with pytest.raises(Misconfigured, match=r"^--bootstrap-servers='nowhere': write host:port"):
+    with golden.raises(Misconfigured, match="--bootstrap-servers='nowhere'"):
         load(BROKERS, read_text=files(), given={"bootstrap.servers": "nowhere"})
 
 
@@ -216,18 +217,14 @@ def test_a_variable_that_is_set_to_nothing_counts_as_not_set() -> None:
     assert settings.ledger_region is None
 
 
-def test_a_named_file_that_is_missing_is_an_error() -> None:
-    assert problems({**BROKERS, "EXTENTFLOW_CONFIG": "/gone.yaml"}) == (
-        "EXTENTFLOW_CONFIG='/gone.yaml': no such file; correct the path or unset it",
-    )
+def test_a_named_file_that_is_missing_is_an_error(golden: Golden) -> None:
+    golden(*problems({**BROKERS, "EXTENTFLOW_CONFIG": "/gone.yaml"}))
 
 
-def test_two_files_in_the_working_directory_are_an_error() -> None:
+def test_two_files_in_the_working_directory_are_an_error(golden: Golden) -> None:
     read_text = files(extentflow__yaml="app.id: a", extentflow__properties="app.id=b")
 
-    assert problems(BROKERS, read_text) == (
-        "extentflow.yaml and extentflow.properties: both are here; keep one of the two",
-    )
+    golden(*problems(BROKERS, read_text))
 
 
 # -- mistakes ----------------------------------------
@@ -303,16 +300,18 @@ def test_a_value_that_cannot_be_is_named(name: str, text: str) -> None:
     assert problem.startswith(f"{variable(name)}={quoted(text)}: ")
 
 
-def test_a_transaction_must_be_committed_before_brokers_abort_it() -> None:
+def test_a_transaction_must_be_committed_before_brokers_abort_it(golden: Golden) -> None:
     (problem,) = problems({**BROKERS, "EXTENTFLOW_TRANSACTION_MAX_SECONDS": "30"})
 
-    assert problem.startswith("transaction.max.seconds=30: must be shorter than")
+    golden(problem)
+    assert "transaction.max.seconds=30" in problem
 
 
-def test_a_healthy_extent_must_not_count_as_stalled() -> None:
+def test_a_healthy_extent_must_not_count_as_stalled(golden: Golden) -> None:
     (problem,) = problems({**BROKERS, "EXTENTFLOW_EXTENT_STALL_SECONDS": "10"})
 
-    assert problem.startswith("extent.stall.seconds=10: must be longer than")
+    golden(problem)
+    assert "extent.stall.seconds=10" in problem
 
 
 @pytest.mark.parametrize(
@@ -379,26 +378,29 @@ def test_a_url_and_other_settings_of_a_ledger_contradict(other: str) -> None:
 @pytest.mark.parametrize(
     "url", [{}, {"EXTENTFLOW_LEDGER_URL": "sqlite:////l"}, {"EXTENTFLOW_LEDGER_TABLE": "orders"}]
 )
-def test_only_a_server_with_passwords_takes_one(url: dict[str, str]) -> None:
+def test_only_a_server_with_passwords_takes_one(url: dict[str, str], golden: Golden) -> None:
     given = {**BROKERS, **url, "EXTENTFLOW_LEDGER_PASSWORD": "${env:SECRET}"}
 
     (problem,) = problems(given)
 
-    assert problem.startswith("ledger.password: goes with ledger.url=postgresql://")
+    golden(problem)
+    assert "ledger.password" in problem
 
 
-def test_settings_of_spark_belong_together() -> None:
+def test_settings_of_spark_belong_together(golden: Golden) -> None:
     found = problems({**BROKERS, "EXTENTFLOW_SPARK_APPLICATION_ID": "00f1cbsc6anuij25"})
 
     (problem,) = found
-    assert problem.startswith("spark.job.role.arn, spark.entry.point, spark.archive: missing")
+    golden(problem)
+    assert "spark.job.role.arn" in problem
     assert problem.endswith("set all four or none")
 
 
-def test_an_archive_that_spark_would_not_unpack_is_rejected() -> None:
+def test_an_archive_that_spark_would_not_unpack_is_rejected(golden: Golden) -> None:
     (problem, *_) = problems({**BROKERS, "EXTENTFLOW_SPARK_ARCHIVE": "s3://code/spark.gz"})
 
-    assert "EXTENTFLOW_SPARK_ARCHIVE='s3://code/spark.gz': write s3://bucket/key.tgz" in problem
+    golden(problem)
+    assert "EXTENTFLOW_SPARK_ARCHIVE='s3://code/spark.gz'" in problem
 
 
 # -- travelling ----------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from tests.support.golden import Golden
 from tests.support.registry import RegistryDouble, decoded, registry_double, without_logical_types
 from tests.unit.converters.arrow_cases import SCALARS, Case, any_case
 
@@ -310,10 +311,12 @@ def test_a_type_without_a_form_is_refused_by_name(kind: pa.DataType) -> None:
         record_schema([pa.field("s", pa.struct([("x", kind)]))], "Row", NAMES)
 
 
-def test_names_that_avro_does_not_allow_are_refused_or_scrubbed_as_connect_does() -> None:
+def test_names_that_avro_does_not_allow_are_refused_or_scrubbed_as_connect_does(
+    golden: Golden,
+) -> None:
     fields = [pa.field("order id", pa.int8()), pa.field("2nd", pa.int8())]
 
-    with pytest.raises(UnsupportedType, match=r"column 'order id'.*scrub\.invalid\.names=true"):
+    with golden.raises(UnsupportedType, match=r"'order id'.*scrub\.invalid\.names=true"):
         record_schema(fields, "Row", Names())
     scrubbed = record_schema(fields, "Row", Names(scrub=True))
     assert [field["name"] for field in scrubbed["fields"]] == ["order_id", "x2nd"]
@@ -542,17 +545,17 @@ def test_a_default_of_another_type_is_refused(schema: Json, default: Json) -> No
 
 
 @pytest.mark.parametrize("name", [["d"], {}, 5, None])
-def test_a_name_that_is_no_text_is_refused(name: Json) -> None:
-    with pytest.raises(IncompatibleSchema, match="no Avro schema that can be read"):
+def test_a_name_that_is_no_text_is_refused(name: Json, golden: Golden) -> None:
+    with golden.raises(IncompatibleSchema):
         parse_schema(json.dumps(record({"name": name, "type": "int"})))
 
 
-def test_a_column_without_a_field_and_a_field_without_a_column_are_refused() -> None:
+def test_a_column_without_a_field_and_a_field_without_a_column_are_refused(golden: Golden) -> None:
     held = parse_schema(json.dumps(record({"name": "a", "type": "int"})))
 
-    with pytest.raises(IncompatibleSchema, match=r"no field for column 'b'; .*ReplaceField"):
+    with golden.raises(IncompatibleSchema, match="'b'.*ReplaceField"):
         record_writer([pa.field("a", pa.int8()), pa.field("b", pa.int8())], held, "", LIMITS)
-    with pytest.raises(IncompatibleSchema, match="field 'a' has no column and no default"):
+    with golden.raises(IncompatibleSchema, match="'a'"):
         record_writer([], held, "", LIMITS)
 
 
@@ -594,6 +597,6 @@ def test_names_of_a_schema_are_found_within_their_namespace() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[", '{"type": "record"}', '"Unknown"', "{}", "7"])
-def test_a_text_that_is_no_schema_is_refused(text: str) -> None:
-    with pytest.raises(IncompatibleSchema, match="no Avro schema that can be read"):
+def test_a_text_that_is_no_schema_is_refused(text: str, golden: Golden) -> None:
+    with golden.raises(IncompatibleSchema):
         parse_schema(text)

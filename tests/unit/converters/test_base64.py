@@ -6,6 +6,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.converters import open_converter
 from extentflow.converters.raw import base64_converter
@@ -89,8 +90,8 @@ def test_text_above_the_limit_is_decoded_in_halves() -> None:
     assert (payloads.type, payloads.to_pylist()) == (pa.large_binary(), [b"A"] * 9)
 
 
-def test_other_columns_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedType, match="column 'n' has type int64, which holds no base64"):
+def test_other_columns_are_refused_by_name(golden: Golden) -> None:
+    with golden.raises(UnsupportedType, match="'n'.*int64.*base64"):
         open_converter("base64", pa.schema([("n", pa.int64())]))
     with pytest.raises(UnsupportedType, match="takes exactly one column"):
         open_converter("base64", pa.schema([("a", pa.string()), ("b", pa.string())]))

@@ -14,6 +14,7 @@ import pytest
 from botocore.stub import Stubber
 from confluent_kafka.schema_registry.common.protobuf import protobuf_to_decimal
 from moto import mock_aws
+from tests.support.golden import Golden
 from tests.support.memory_delivery import Ticker
 from tests.support.protobuf import decode, message_class
 from tests.support.registry import decoded
@@ -167,8 +168,8 @@ def test_without_a_name_the_registry_is_glues_own(glue: "GlueClient") -> None:
 
 
 @pytest.mark.usefixtures("glue")
-def test_a_registry_that_does_not_exist_is_a_mistake() -> None:
-    with pytest.raises(Misconfigured, match=r"registry nowhere.*create the registry"):
+def test_a_registry_that_does_not_exist_is_a_mistake(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match="registry nowhere"):
         opened("avro", BATCH.schema, registry_name="nowhere")
 
 
@@ -179,24 +180,24 @@ def test_a_preview_registers_nothing(glue: "GlueClient") -> None:
         count(glue, "orders-value")
 
 
-def test_without_registration_a_new_schema_is_refused(glue: "GlueClient") -> None:
-    with pytest.raises(IncompatibleSchema, match="subject orders-value has no such schema"):
+def test_without_registration_a_new_schema_is_refused(glue: "GlueClient", golden: Golden) -> None:
+    with golden.raises(IncompatibleSchema, match="subject orders-value"):
         opened("avro", BATCH.schema, auto_register=False)
     with pytest.raises(glue.exceptions.EntityNotFoundException):
         count(glue, "orders-value")
 
 
-def test_a_schema_that_glue_refuses_is_incompatible(glue: "GlueClient") -> None:
+def test_a_schema_that_glue_refuses_is_incompatible(glue: "GlueClient", golden: Golden) -> None:
     opened("avro", BATCH.schema, compatibility="DISABLED")
 
-    with pytest.raises(IncompatibleSchema, match="refuses the schema for orders-value"):
+    with golden.raises(IncompatibleSchema, match="orders-value"):
         opened("avro", pa.schema([("id", pa.int64())]))
     assert count(glue, "orders-value") == 1
 
 
-def test_columns_are_written_by_the_latest_version(glue: "GlueClient") -> None:
+def test_columns_are_written_by_the_latest_version(glue: "GlueClient", golden: Golden) -> None:
     latest = {"auto_register": False, "use_latest": True}
-    with pytest.raises(IncompatibleSchema, match="no schema orders-value yet"):
+    with golden.raises(IncompatibleSchema, match="schema orders-value"):
         opened("avro", BATCH.schema, **latest)
     opened("avro", pa.schema([("id", pa.int64()), ("name", pa.string()), ("x", pa.int8())]))
 
@@ -255,8 +256,10 @@ def test_a_version_is_used_once_glue_has_checked_it(glue: "GlueClient") -> None:
 
 
 @pytest.mark.parametrize("statuses", [("FAILURE",), ("PENDING", "PENDING", "FAILURE")])
-def test_a_version_that_failed_is_never_used(glue: "GlueClient", statuses: tuple[str]) -> None:
-    with pytest.raises(IncompatibleSchema, match=r"refuses the schema for orders-value.*failed"):
+def test_a_version_that_failed_is_never_used(
+    glue: "GlueClient", statuses: tuple[str], golden: Golden
+) -> None:
+    with golden.raises(IncompatibleSchema, match="orders-value"):
         settled(glue, *statuses)
 
 
@@ -315,7 +318,7 @@ def test_an_endpoint_of_another_service_is_a_mistake() -> None:
             registry.find("orders-value", ORDER)
 
 
-def test_a_registry_that_is_not_there_is_described_or_a_mistake() -> None:
+def test_a_registry_that_is_not_there_is_described_or_a_mistake(golden: Golden) -> None:
     client = connect(REGION, None)
 
     def described(name: str) -> str:
@@ -325,7 +328,7 @@ def test_a_registry_that_is_not_there_is_described_or_a_mistake() -> None:
             return GlueRegistry(options, open_client=lambda *_: client).describe()
 
     assert described("default-registry").endswith("the first schema creates")
-    with pytest.raises(Misconfigured, match="registry nowhere: no such registry"):
+    with golden.raises(Misconfigured, match="registry nowhere"):
         described("nowhere")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.arrays.nested import map_entries, require_unique_keys
 from extentflow.converters.json_encoding import json_converter
@@ -271,7 +272,7 @@ def test_an_unsupported_column_that_is_not_chosen_does_not_matter() -> None:
     assert json_converter(batch.schema, ["fine"])(batch).to_pylist() == [b'{"fine":7}']
 
 
-def test_repeated_names_are_rejected() -> None:
+def test_repeated_names_are_rejected(golden: Golden) -> None:
     columns = pa.schema([pa.field("a", pa.int8()), pa.field("a", pa.string())])
     members = pa.schema({"s": pa.struct([pa.field("m", pa.int8()), pa.field("m", pa.int8())])})
 
@@ -279,19 +280,19 @@ def test_repeated_names_are_rejected() -> None:
         json_converter(columns)
     with pytest.raises(UnsupportedType, match=r"columns are called 'a'.*rename"):
         json_converter(columns, ["a"])
-    with pytest.raises(UnsupportedType, match=r"members of column 's' are called 'm'.*rename"):
+    with golden.raises(UnsupportedType, match="'s'.*'m'"):
         json_converter(members)
 
 
-def test_a_missing_column_is_rejected_with_the_existing_ones() -> None:
-    with pytest.raises(UnsupportedType, match=r"no column 'id'; name one of 'key', 'value'"):
+def test_a_missing_column_is_rejected_with_the_existing_ones(golden: Golden) -> None:
+    with golden.raises(UnsupportedType, match="'id'.*'key'.*'value'"):
         json_converter(pa.schema({"key": pa.int8(), "value": pa.int8()}), ["id"])
 
 
-def test_a_batch_of_another_schema_is_rejected() -> None:
+def test_a_batch_of_another_schema_is_rejected(golden: Golden) -> None:
     convert = json_converter(pa.schema({"a": pa.int64()}))
 
-    with pytest.raises(UnsupportedType, match=r"'a' changed from type int64 to string"):
+    with golden.raises(UnsupportedType, match="'a'.*int64"):
         convert(pa.record_batch({"a": pa.array(["1"])}))
 
 

@@ -15,6 +15,7 @@ from confluent_kafka.schema_registry.common.protobuf import protobuf_to_decimal
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given
+from tests.support.golden import Golden
 from tests.support.protobuf import decode, message_class
 from tests.support.protobuf import plain as fields_of
 from tests.support.protobuf_values import CONTEXT, DAY, LISTS, Json, member, plain, seen, split
@@ -200,7 +201,7 @@ def test_deeper_values_are_refused_by_name() -> None:
 # -- the declaration ------------------------------------------------------------------------------
 
 
-def test_columns_are_fields_in_their_order() -> None:
+def test_columns_are_fields_in_their_order(golden: Golden) -> None:
     strict = pa.field("item", pa.int32(), nullable=False)
     fields = [
         pa.field("id", pa.int64(), nullable=False),
@@ -213,33 +214,7 @@ def test_columns_are_fields_in_their_order() -> None:
         pa.field("address", pa.struct([("street", pa.string())])),
     ]  # fmt: skip
 
-    assert (
-        text_of(*fields)
-        == """\
-syntax = "proto3";
-package com.acme;
-import "confluent/type/decimal.proto";
-import "google/type/date.proto";
-message Order {
-  message Tags {
-    message Items {
-      optional string value = 1;
-    }
-    repeated Items items = 1;
-  }
-  message Address {
-    optional string street = 1;
-  }
-  int64 id = 1;
-  confluent.type.Decimal price = 2;
-  google.type.Date day = 3;
-  repeated int32 numbers = 4;
-  Tags tags = 5;
-  map<string, int64> counts = 6;
-  Address address = 7;
-}
-"""
-    )
+    golden(text_of(*fields))
 
 
 def test_messages_get_names_that_no_field_has() -> None:
@@ -280,7 +255,7 @@ def test_types_of_other_files_are_found_from_any_package(name: str) -> None:
     )
 
 
-def test_names_are_scrubbed_as_by_connect() -> None:
+def test_names_are_scrubbed_as_by_connect(golden: Golden) -> None:
     options = ProtobufOptions(scrub=True)
     fields = [pa.field(name, pa.int8()) for name in ("_id", "a b", "1", "total %")]
 
@@ -288,7 +263,7 @@ def test_names_are_scrubbed_as_by_connect() -> None:
 
     for at, name in enumerate(("x_id", "a_b", "x1", "total__25"), 1):
         assert f"optional int32 {name} = {at};" in text
-    with pytest.raises(UnsupportedType, match="'a_b' of a message of Protocol Buffers"):
+    with golden.raises(UnsupportedType, match="'a_b'"):
         message_file([pa.field(one, pa.int8()) for one in ("a b", "a_b")], options, History(), 9)
 
 
@@ -298,20 +273,20 @@ def test_decimals_without_an_exact_form_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a-b", "é", "_a", "a b"])
-def test_names_that_fields_cannot_have_are_refused(name: str) -> None:
-    with pytest.raises(UnsupportedType, match="cannot be a field of a message of Protocol"):
+def test_names_that_fields_cannot_have_are_refused(name: str, golden: Golden) -> None:
+    with golden.raises(UnsupportedType):
         text_of(pa.field(name, pa.int8()))
 
 
 @pytest.mark.parametrize("other", ["orderId", "order__id", "ORDER_ID"])
-def test_fields_with_one_name_in_json_are_refused(other: str) -> None:
-    with pytest.raises(UnsupportedType, match="would be the same field in the JSON form"):
+def test_fields_with_one_name_in_json_are_refused(other: str, golden: Golden) -> None:
+    with golden.raises(UnsupportedType):
         text_of(pa.field("order_id", pa.int8()), pa.field(other, pa.int8()))
 
 
 @pytest.mark.parametrize("kind", [pa.null(), pa.month_day_nano_interval()])
-def test_types_without_a_form_are_refused_by_name(kind: pa.DataType) -> None:
-    with pytest.raises(UnsupportedType, match=r"column 's\.v'.*form in Protocol Buffers"):
+def test_types_without_a_form_are_refused_by_name(kind: pa.DataType, golden: Golden) -> None:
+    with golden.raises(UnsupportedType, match=r"'s\.v'"):
         text_of(pa.field("s", pa.struct([("v", kind)])))
 
 
@@ -348,13 +323,15 @@ def test_a_column_that_comes_back_has_its_number() -> None:
     assert numbered("ba", *versions) == {"b": 2, "a": 1}
 
 
-def test_what_is_gone_is_reserved() -> None:
+def test_what_is_gone_is_reserved(golden: Golden) -> None:
     first = of("abcd")
     second = of("ax", first)
     third = of("bxy", second, first)
 
-    assert '  reserved 2 to 4;\n  reserved "b", "c", "d";\n' in second
-    assert '  reserved 1, 3 to 4;\n  reserved "a", "c", "d";\n' in third
+    golden(second)
+    assert '"b"' in second
+    golden(third)
+    assert '"a"' in third
     for text in (first, second, third):
         assert message_class(text)
     assert numbered("z", third) == {"z": 7}
@@ -486,10 +463,12 @@ def test_the_converter_keeps_numbers(registry: RegistryDouble) -> None:
     assert len(registry.subjects["orders-value"]) == 3
 
 
-def test_a_subject_whose_schemas_cannot_be_read_is_refused(registry: RegistryDouble) -> None:
+def test_a_subject_whose_schemas_cannot_be_read_is_refused(
+    registry: RegistryDouble, golden: Golden
+) -> None:
     registry.add("orders-value", "message Order {", "PROTOBUF")
 
-    with pytest.raises(IncompatibleSchema, match="subject orders-value has a schema that cannot"):
+    with golden.raises(IncompatibleSchema, match="subject orders-value"):
         opened(registry, pa.schema([("a", pa.int8())]))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from tests.support.golden import Golden
 from tests.support.registry import RegistryDouble, registry_double
 
 from extentflow.config.registry import AvroOptions
@@ -98,27 +99,30 @@ def test_a_compatible_change_is_a_version_of_its_own(registry: RegistryDouble) -
 
 def test_an_incompatible_change_is_refused_with_the_registrys_reason(
     registry: RegistryDouble,
+    golden: Golden,
 ) -> None:
     registry.add("orders-value", ORDER)
 
-    with pytest.raises(
+    with golden.raises(
         IncompatibleSchema,
-        match=r"subject orders-value: TYPE_MISMATCH at /id: reader string, writer long; change",
+        match="subject orders-value.*TYPE_MISMATCH.*/id",
     ):
         client(registry).settle("orders-value", BROKEN)
     assert registry.subjects["orders-value"] == [ORDER]
 
 
-def test_without_registration_an_unknown_schema_is_refused(registry: RegistryDouble) -> None:
-    with pytest.raises(IncompatibleSchema, match=r"orders-value has no such schema; register it"):
+def test_without_registration_an_unknown_schema_is_refused(
+    registry: RegistryDouble, golden: Golden
+) -> None:
+    with golden.raises(IncompatibleSchema, match="orders-value"):
         client(registry, auto_register=False).settle("orders-value", ORDER)
     assert registry.subjects == {}
 
 
-def test_the_latest_schema_is_asked_for_each_time(registry: RegistryDouble) -> None:
+def test_the_latest_schema_is_asked_for_each_time(registry: RegistryDouble, golden: Golden) -> None:
     latest = client(registry)
 
-    with pytest.raises(IncompatibleSchema, match="orders-value has no schema yet; register one"):
+    with golden.raises(IncompatibleSchema, match="orders-value"):
         latest.registry.latest("orders-value")
     registry.add("orders-value", ORDER)
     assert latest.registry.latest("orders-value").text == ORDER
@@ -126,10 +130,10 @@ def test_the_latest_schema_is_asked_for_each_time(registry: RegistryDouble) -> N
     assert latest.registry.latest("orders-value").text == WIDER
 
 
-def test_a_schema_of_another_kind_is_not_read(registry: RegistryDouble) -> None:
+def test_a_schema_of_another_kind_is_not_read(registry: RegistryDouble, golden: Golden) -> None:
     registry.add("orders-value", "{}", kind="JSON")
 
-    with pytest.raises(IncompatibleSchema, match="is of the type JSON"):
+    with golden.raises(IncompatibleSchema):
         client(registry).registry.latest("orders-value")
 
 
@@ -199,10 +203,10 @@ def test_what_failed_is_tried_again(registry: RegistryDouble) -> None:
     assert client(registry).settle("orders-value", ORDER).id == "70000"
 
 
-def test_a_registry_that_does_not_answer_is_unavailable() -> None:
+def test_a_registry_that_does_not_answer_is_unavailable(golden: Golden) -> None:
     url = f"http://127.0.0.1:{free_port()}"
 
-    with pytest.raises(RegistryUnavailable, match=rf"schema registry {url} .* does not answer"):
+    with golden.raises(RegistryUnavailable, match=f"schema registry.*{url}"):
         open_registry(AvroOptions(urls=(url,))).settle("orders-value", ORDER)
 
 
@@ -221,10 +225,10 @@ def test_user_and_password_are_sent_and_never_shown(registry: RegistryDouble) ->
     assert "wr0ng" not in str(caught.value)
 
 
-def test_a_ca_that_is_not_there_is_named() -> None:
+def test_a_ca_that_is_not_there_is_named(golden: Golden) -> None:
     options = AvroOptions(urls=("https://127.0.0.1:1",), ca_location="/no/such.pem")
 
-    with pytest.raises(Misconfigured, match=r"ssl\.ca\.location=/no/such\.pem: cannot be read"):
+    with golden.raises(Misconfigured, match=r"ssl\.ca\.location=/no/such\.pem"):
         open_registry(options).settle("orders-value", ORDER)
 
 
@@ -255,13 +259,13 @@ def test_the_converter_writes_by_the_latest_schema(registry: RegistryDouble) -> 
     ]
 
 
-def test_columns_that_the_latest_schema_does_not_fit_are_refused(registry: RegistryDouble) -> None:
+def test_columns_that_the_latest_schema_does_not_fit_are_refused(
+    registry: RegistryDouble, golden: Golden
+) -> None:
     number = registry.add("orders-value", ORDER)
     options = AvroOptions(urls=(registry.url,), auto_register=False, use_latest=True)
 
-    with pytest.raises(
-        IncompatibleSchema, match=rf"subject orders-value, schema {number}: column 'id' has type"
-    ):
+    with golden.raises(IncompatibleSchema, match=f"subject orders-value.*schema {number}.*'id'"):
         open_converter(
             "avro",
             pa.schema([("id", pa.string())]),

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.delivery.dead_letters import DeadLetters, describe
 from extentflow.errors import CorruptRecord
@@ -144,10 +145,11 @@ def test_without_a_queue_the_first_bad_record_fails_the_extent() -> None:
         replace(letters(), topic=None).records(EXTENT, [BAD])
 
 
-def test_the_one_line_about_a_bad_record_names_extent_place_and_reason() -> None:
+def test_the_one_line_about_a_bad_record_names_extent_place_and_reason(golden: Golden) -> None:
     line = describe(EXTENT, BAD, "row")
 
-    assert line == ("s3://bucket/in/key.csv[100-200): bad record at row 120: 2 fields, expected 3")
+    golden(line)
+    assert "s3://bucket/in/key.csv[100-200)" in line
 
 
 def test_only_the_rejected_dead_letters_are_sent_again() -> None:
@@ -163,8 +165,8 @@ def test_only_the_rejected_dead_letters_are_sent_again() -> None:
     assert by_name(sent[1].headers)["extentflow.omitted.bytes"] == b"6000"
 
 
-def test_a_dead_letter_that_is_rejected_without_its_bytes_is_an_error() -> None:
+def test_a_dead_letter_that_is_rejected_without_its_bytes_is_an_error(golden: Golden) -> None:
     sink = MemoryBroker({"dead": 1}).fence("slot", ProducerSettings(max_message_bytes=100)).open()
 
-    with pytest.raises(CorruptRecord, match=r"offset 120: .* rejected it as well: a record of"):
+    with golden.raises(CorruptRecord, match="offset 120"):
         letters().send(sink, EXTENT, [BAD])

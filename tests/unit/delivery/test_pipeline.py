@@ -8,6 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.converters import Converter
 from extentflow.converters.raw import bytes_converter, string_converter
@@ -216,25 +217,23 @@ def no_such_column(schema: pa.Schema) -> Converter:
     return string_converter(schema, ["x"])
 
 
-def test_a_missing_column_is_reported_with_object_and_key() -> None:
+def test_a_missing_column_is_reported_with_object_and_key(golden: Golden) -> None:
     with pytest.raises(UnsupportedType) as caught:
         prepared(Scripted([chunk(b"a")]), key=no_such_column)
 
-    assert str(caught.value) == (
-        "s3://bucket/key[0-100): keys (message.key, key.converter) of connector c: "
-        "there is no column 'x'; name one of 'value'"
-    )
+    golden(caught.value)
+    assert "s3://bucket/key[0-100)" in str(caught.value)
 
 
-def test_values_that_cannot_be_made_name_object_and_key() -> None:
-    with pytest.raises(UnsupportedType, match=r"^s3://bucket/key\[0-100\): values \(value\.conv"):
+def test_values_that_cannot_be_made_name_object_and_key(golden: Golden) -> None:
+    with golden.raises(UnsupportedType, match=r"s3://bucket/key\[0-100\).*value\.conv"):
         prepared(Scripted([chunk(b"a")]), no_such_column)
 
 
-def test_a_column_that_changes_its_type_is_reported_with_the_object() -> None:
+def test_a_column_that_changes_its_type_is_reported_with_the_object(golden: Golden) -> None:
     texts = replace(chunk(start=10), batch=pa.record_batch({"value": pa.array(["text"])}))
 
-    with pytest.raises(UnsupportedType, match=r"^s3://bucket/key\[0-100\): values .* changed from"):
+    with golden.raises(UnsupportedType, match=r"s3://bucket/key\[0-100\)"):
         prepared(Scripted([chunk(b"a"), texts]), bytes_converter)
 
 

@@ -11,6 +11,7 @@ from typing import Unpack
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_delivery import DEAD, TOPIC, Bytewise, World, expected
 
 from extentflow.background import prefetch
@@ -148,7 +149,7 @@ def test_an_unavailable_store_fails_the_extent_only_without_redelivery(
 
 
 @pytest.mark.parametrize("gives_up", [True, False])
-def test_an_unavailable_schema_registry_uses_up_no_attempt(gives_up: bool) -> None:  # noqa: FBT001
+def test_an_unavailable_schema_registry_uses_up_no_attempt(gives_up: bool, golden: Golden) -> None:  # noqa: FBT001
     world = World(limits=TransactionLimits(attempts=2, retry_seconds=10, gives_up=gives_up))
     (extent,) = world.extents(world.job(b"abcd"))
     work = world.worker()
@@ -159,7 +160,7 @@ def test_an_unavailable_schema_registry_uses_up_no_attempt(gives_up: bool) -> No
     failing = replace(work, open=lambda one: replace(work.open(one), value=unavailable))
     if gives_up:
         reason = run_extent(extent, failing).reason
-        assert reason.endswith("replay the job when the registry is available")
+        golden(reason)
     else:
         for _ in range(3):
             with pytest.raises(RegistryUnavailable):
@@ -337,16 +338,17 @@ def test_batches_above_a_lowered_limit_are_sent_again_with_the_current_limit(
     assert worker.size.limit(64 << 20) > 1  # brokers are not slow
 
 
-def test_a_limit_that_no_batch_respects_uses_up_the_attempts(lowered: list[int | None]) -> None:
+def test_a_limit_that_no_batch_respects_uses_up_the_attempts(
+    lowered: list[int | None], golden: Golden
+) -> None:
     world = World(limits=TransactionLimits(attempts=3))
     (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
 
     receipt = run_extent(extent, world.worker())
 
     assert receipt.outcome is Outcome.FAILED
-    assert "after 3 attempts without progress; the last one: topic records: too large" in (
-        receipt.reason
-    )
+    golden(receipt.reason)
+    assert "topic records" in receipt.reason
     assert len(lowered) == 3
 
 
@@ -654,14 +656,15 @@ def test_a_chunk_that_leads_nowhere_does_no_harm() -> None:
     assert world.delivered() == expected(b"abcd")
 
 
-def test_a_bad_record_fails_the_extent_behind_what_was_committed() -> None:
+def test_a_bad_record_fails_the_extent_behind_what_was_committed(golden: Golden) -> None:
     world = World(limits=TransactionLimits(transaction_bytes=6))
     (extent,) = world.extents(world.job(b"abcdef!h", extent_bytes=100))
 
     receipt = run_extent(extent, world.worker())
 
     assert receipt.outcome is Outcome.FAILED
-    assert "s3://bucket/key[0-8): bad record at offset 6" in receipt.reason
+    golden(receipt.reason)
+    assert "s3://bucket/key[0-8)" in receipt.reason
     assert world.delivered() == expected(b"abcdef")
     item = world.ledger.extents.get(extent.job, 0)
     assert (item.state, item.position, item.records) == (ExtentState.FAILED, 6, 6)
@@ -703,7 +706,9 @@ def test_a_job_with_as_many_bad_records_as_it_may_have_is_done() -> None:
     assert world.ledger.jobs.close(job.id).state is JobState.DONE
 
 
-def test_one_bad_record_more_than_a_job_may_have_fails_it_before_it_is_committed() -> None:
+def test_one_bad_record_more_than_a_job_may_have_fails_it_before_it_is_committed(
+    golden: Golden,
+) -> None:
     world = World(tolerant=True)
     job = world.job(b"ab!de!gh", most_bad=1)
     first, second = world.extents(job)
@@ -712,7 +717,8 @@ def test_one_bad_record_more_than_a_job_may_have_fails_it_before_it_is_committed
     receipts = [run_extent(extent, work) for extent in (first, second)]
 
     assert [receipt.outcome for receipt in receipts] == [Outcome.DONE, Outcome.FAILED]
-    assert "s3://bucket/key[4-8): 2 bad records, and errors.max.records=1" in receipts[1].reason
+    golden(receipts[1].reason)
+    assert "s3://bucket/key[4-8)" in receipts[1].reason
     assert len(world.broker.read_committed(DEAD)) == 1
     closed = world.ledger.jobs.close(job.id)
     assert closed.state is JobState.FAILED

@@ -11,6 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_delivery import TOPIC
 from tests.support.ownership import CLIENT, GRACE_SECONDS, LEASE_SECONDS, ONE, Scene
 
@@ -302,14 +303,12 @@ def test_a_job_of_another_cluster_is_a_conflict_for_any_claim(*, held: bool) -> 
         elsewhere.of("here", ONE).claim(extent, CLIENT)
 
 
-def test_an_extent_of_another_object_than_its_jobs_is_rejected() -> None:
+def test_an_extent_of_another_object_than_its_jobs_is_rejected(golden: Golden) -> None:
     scene = Scene()
     extent = scene.extent()
     other = replace(extent, version=scene.put(b"ABCDEFGH", "other"))
 
-    with pytest.raises(
-        Conflict, match=r"s3://bucket/other.*delivers s3://bucket/key.*no other object"
-    ):
+    with golden.raises(Conflict, match="s3://bucket/other.*s3://bucket/key"):
         scene.of("me").claim(other, CLIENT)
 
     assert scene.ledger.extents.get(extent.job, 0).claim is None
@@ -1000,14 +999,14 @@ def test_a_swept_live_worker_is_fenced_and_can_lease_again() -> None:
     assert scene.claim(worker, extent).item.position == 0
 
 
-def test_a_ledger_of_another_app_id_is_rejected_before_a_slot_is_taken() -> None:
+def test_a_ledger_of_another_app_id_is_rejected_before_a_slot_is_taken(golden: Golden) -> None:
     """Its slots have other transactional ids, so no producer would be fenced."""
     scene = Scene()
     extent = scene.extent()
     scene.ledger.bind("other")
     before = list(scene.ledger.slots.list(scene.broker.cluster))
 
-    with pytest.raises(Misconfigured, match=r"belongs to app\.id=other, .* has app\.id=app"):
+    with golden.raises(Misconfigured, match=r"app\.id=other.*app\.id=app"):
         scene.of("me", ONE).claim(extent, CLIENT)
 
     assert list(scene.ledger.slots.list(scene.broker.cluster)) == before

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.golden import Golden
 from tests.support.memory_delivery import Bytewise, World, expected
 from tests.support.queued import Queued, ordinals, queue_world
 from tests.unit.discovery.posting import (
@@ -408,11 +409,12 @@ def test_an_unparseable_connector_of_another_bucket_is_only_logged(
 )
 def test_an_object_of_an_unparseable_connector_is_retried_for_it_alone(
     unparsed: UnparsedConnector,
+    golden: Golden,
 ) -> None:
     admission = AdmissionWorld(unparsed=[unparsed])
     body = admission.put(b"abcd")
 
-    with pytest.raises(ArrivalPending, match="connector avro, revision 1, cannot be read"):
+    with golden.raises(ArrivalPending, match="connector avro.*revision 1"):
         admission.take(body)
 
     assert [job.connector for job in admission.jobs()] == ["small"]
@@ -675,7 +677,7 @@ def test_an_object_that_is_gone_makes_no_job() -> None:
     assert admission.jobs() == []
 
 
-def test_an_object_whose_bucket_is_missing_is_kept_with_the_reason() -> None:
+def test_an_object_whose_bucket_is_missing_is_kept_with_the_reason(golden: Golden) -> None:
     admission = AdmissionWorld(
         connectors_=[(ORDERS, 1), (SMALL, 1)],
         errors={"orders": BucketGone("s3://bucket: no such bucket at https://grid")},
@@ -685,7 +687,8 @@ def test_an_object_whose_bucket_is_missing_is_kept_with_the_reason() -> None:
 
     assert [job.connector for job in admission.jobs()] == ["small"]
     (kept,) = admission.kept.messages
-    assert kept.reason.endswith("s3://bucket: no such bucket at https://grid")
+    golden(kept.reason)
+    assert "s3://bucket" in kept.reason
     assert json.loads(kept.body)["key"] == "key"
 
 
@@ -784,14 +787,15 @@ class Dying:
 # -- planning that fails --------------------------------------------------------------------------
 
 
-def test_an_unsupported_format_is_a_failed_job_with_its_reason() -> None:
+def test_an_unsupported_format_is_a_failed_job_with_its_reason(golden: Golden) -> None:
     anything = replace(SMALL, format=None)
     admission = AdmissionWorld(connectors_=[(anything, 1)])
 
     ((job,),) = [one.jobs for one in admission.take(admission.put(b"abcd", "file.xyz"))]
 
     assert job.state is JobState.FAILED
-    assert "s3://bucket/file.xyz: the extension .xyz is of no known format" in job.reason
+    golden(job.reason)
+    assert "s3://bucket/file.xyz" in job.reason
     assert admission.queued.queue.sent == []
     assert admission.kept.messages == []
 
@@ -874,15 +878,15 @@ def test_trap_t09_an_object_that_cannot_be_planned_fails_only_its_own_job(
     assert good.state is JobState.RUNNING
 
 
-def test_a_defect_of_ours_holds_up_its_own_object_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_of_ours_holds_up_its_own_object_alone(
+    caplog: pytest.LogCaptureFixture, golden: Golden
+) -> None:
     admission = AdmissionWorld(errors={"bad": ZeroDivisionError("oh")})
     admission.put(b"abcd", "bad")
     admission.put(b"abcd", "good")
     body = announced("bad", "good")
 
-    with pytest.raises(
-        ArrivalPending, match="connector small, s3://bucket/bad: unexpected ZeroDivision"
-    ):
+    with golden.raises(ArrivalPending, match="connector small.*s3://bucket/bad.*ZeroDivision"):
         admission.take(body)
 
     assert [job.version.key for job in admission.jobs()] == ["good"]
@@ -1006,13 +1010,13 @@ def test_continuations_are_sent_before_dead_letters() -> None:
     assert admission.kept.messages == []
 
 
-def test_unavailable_stores_do_not_starve_other_connectors() -> None:
+def test_unavailable_stores_do_not_starve_other_connectors(golden: Golden) -> None:
     unavailable = [(replace(SMALL, name=f"unavailable{number}"), 1) for number in range(3)]
     admission = Slow(connectors_=[*unavailable, (ORDERS, 1)])
     body = admission.put(b"abcd")
     began = admission.world.ticker.now
 
-    with pytest.raises(ArrivalPending, match="no time left for connector orders"):
+    with golden.raises(ArrivalPending, match="connector orders"):
         admission.handler().take(body)
     assert admission.world.ticker.now - began == 40
     for received in range(2, 5):
@@ -1070,7 +1074,7 @@ def test_the_error_of_a_single_arrival_is_raised_as_it_is() -> None:
     assert [job.connector for job in admission.jobs()] == ["small"]
 
 
-def test_an_arrival_that_nothing_helps_is_kept_with_the_reason() -> None:
+def test_an_arrival_that_nothing_helps_is_kept_with_the_reason(golden: Golden) -> None:
     admission = AdmissionWorld(
         errors={"key": Conflict("the job delivers to another Kafka cluster")}
     )
@@ -1078,7 +1082,7 @@ def test_an_arrival_that_nothing_helps_is_kept_with_the_reason() -> None:
     admission.take(admission.put(b"abcd"))
 
     (kept,) = admission.kept.messages
-    assert kept.reason == "the job delivers to another Kafka cluster"
+    golden(kept.reason)
     assert json.loads(kept.body)["key"] == "key"
 
 

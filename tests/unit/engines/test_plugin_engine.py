@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import pytest
 from tests.support import workers
+from tests.support.golden import Golden
 from tests.support.local_engine import RecordingListener
 from tests.support.toy_engine import ToyEngine
 from tests.support.workers import RUN, extent
@@ -50,7 +50,7 @@ def test_a_plugin_engine_runs_the_extents_of_its_tasks(tmp_path: Path) -> None:
     assert evicted == [RUN]
 
 
-def test_a_driver_opens_a_plugin_engine_by_name_within_its_limits() -> None:
+def test_a_driver_opens_a_plugin_engine_by_name_within_its_limits(golden: Golden) -> None:
     name = "toy-of-a-driver"
     ENGINES.register(name, ToyEngine)
     runtime = Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
@@ -61,5 +61,5 @@ def test_a_driver_opens_a_plugin_engine_by_name_within_its_limits() -> None:
     assert engine.cores == 1
     assert engine.spec.settings == runtime.settings.to_map()
     assert engine.spec.run.startswith("run-")
-    with pytest.raises(Misconfigured, match="--master goes with --engine spark"):
+    with golden.raises(Misconfigured, match="--master.*--engine"):
         open_engine(runtime, name, master="spark://host:7077")

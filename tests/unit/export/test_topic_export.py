@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.columnar_records import as_parquet, columnar, numbers
+from tests.support.golden import Golden
 
 from extentflow.errors import Conflict, CorruptRecord, Misconfigured
 from extentflow.export.partition_files import Claim, ExportedFile, ExportOptions, claim_name
@@ -205,7 +206,7 @@ def exporting_at(
     return on_call
 
 
-def test_the_second_of_two_writers_ends_with_an_error_that_names_the_file() -> None:
+def test_the_second_of_two_writers_ends_with_an_error_that_names_the_file(golden: Golden) -> None:
     target = MemoryFolder()
     claim = Claim(1, 3, "other").to_bytes()
 
@@ -215,7 +216,7 @@ def test_the_second_of_two_writers_ends_with_an_error_that_names_the_file() -> N
 
     target.on_call = on_call
 
-    with pytest.raises(Conflict, match=r"orders/0/\.next-0{20} was written by another process"):
+    with golden.raises(Conflict):
         export(ListedSource({0: [numbers(1)]}), target)
 
 
@@ -250,13 +251,13 @@ def test_other_names_in_a_folder_are_an_error(name: str, why: str) -> None:
         export(ListedSource({0: [numbers(9)]}), target)
 
 
-def test_records_that_retention_deleted_are_an_error_with_a_way_out() -> None:
+def test_records_that_retention_deleted_are_an_error_with_a_way_out(golden: Golden) -> None:
     source = ListedSource({0: [numbers(offset) for offset in range(9)]})
     target = MemoryFolder()
     export(ListedSource({0: source.records[0][:3]}), target)
     source.lows[0] = 5
 
-    with pytest.raises(Misconfigured, match=r"offsets 3 to 4 .*--accept-gap .* from 5 on"):
+    with golden.raises(Misconfigured, match="--accept-gap"):
         export(source, target)
     export(source, target, replace(BY_SIZE, accept_gap=True))
 
@@ -292,11 +293,11 @@ def test_records_that_are_deleted_during_a_run_are_an_error_and_end_a_file() -> 
     ]
 
 
-def test_a_topic_that_was_created_again_is_an_error() -> None:
+def test_a_topic_that_was_created_again_is_an_error(golden: Golden) -> None:
     target = MemoryFolder()
     export(ListedSource({0: [numbers(offset) for offset in range(9)]}), target)
 
-    with pytest.raises(Misconfigured, match=r"ends at offset 1, and .* files up to 8"):
+    with golden.raises(Misconfigured, match="offset 1"):
         export(ListedSource({0: [numbers(0)]}), target)
 
 

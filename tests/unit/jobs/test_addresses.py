@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
 from extentflow.jobs.addresses import KeyScope, match_missing, select, select_all
@@ -76,14 +77,16 @@ def test_an_address_names_a_key_of_the_scope(address: str, prefix: str, key: str
         "s3a://other/a",
     ],
 )
-def test_an_address_elsewhere_is_rejected_with_the_place_to_look(address: str) -> None:
-    with pytest.raises(Misconfigured, match=r"bucket bucket.* orders .*s3://bucket/in/"):
+def test_an_address_elsewhere_is_rejected_with_the_place_to_look(
+    address: str, golden: Golden
+) -> None:
+    with golden.raises(Misconfigured, match="s3://bucket/in/"):
         KeyScope("orders", "bucket", "in/").key(address)
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/out/a", "s3://bucket/inside", "s3://bucket/i"])
-def test_an_address_beside_the_prefix_is_rejected(address: str) -> None:
-    with pytest.raises(Misconfigured, match="is not below s3://bucket/in/, which is what"):
+def test_an_address_beside_the_prefix_is_rejected(address: str, golden: Golden) -> None:
+    with golden.raises(Misconfigured, match="s3://bucket/in/"):
         KeyScope("orders", "bucket", "in/").key(address)
 
 
@@ -108,8 +111,8 @@ def test_an_address_names_the_only_object_of_its_scope(address: str, key: str) -
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/in/a.bak", "s3://bucket/in/*", "s3://bucket/b"])
-def test_an_address_beside_the_only_object_is_rejected(address: str) -> None:
-    with pytest.raises(Misconfigured, match=r"is not s3://bucket/in/a, which .* give s3:"):
+def test_an_address_beside_the_only_object_is_rejected(address: str, golden: Golden) -> None:
+    with golden.raises(Misconfigured, match="s3://bucket/in/a.*s3"):
         KeyScope("orders", "bucket", "in/", "in/a").key(address)
 
 
@@ -133,10 +136,10 @@ def test_the_only_object_is_selected_or_what_is_below_it(
     assert not match_missing(scope, (), ())("in/a.bak")
 
 
-def test_the_only_object_must_exist() -> None:
+def test_the_only_object_must_exist(golden: Golden) -> None:
     scope = KeyScope("orders", "bucket", "in/", "in/[a]")
 
-    with pytest.raises(Misconfigured, match=r"no object matches s3://bucket/in/\[a\]; check"):
+    with golden.raises(Misconfigured, match=r"s3://bucket/in/\[a\]"):
         list(select_all(store("in/a"), scope, ()))
 
 
@@ -363,7 +366,7 @@ def test_an_address_whose_objects_are_all_known_matches() -> None:
         [*select(filled, scope, "other/none/", known=lambda page: page)]
 
 
-def test_a_server_that_ignores_the_leading_slash_of_a_prefix_is_reported() -> None:
+def test_a_server_that_ignores_the_leading_slash_of_a_prefix_is_reported(golden: Golden) -> None:
     class Lenient(MemoryStore):
         def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
             return super().list(bucket, prefix.removeprefix("/"))
@@ -371,5 +374,5 @@ def test_a_server_that_ignores_the_leading_slash_of_a_prefix_is_reported() -> No
     filled = Lenient()
     filled.put("bucket", "fix/a.csv", b"x")
 
-    with pytest.raises(Misconfigured, match=r"s3://bucket//fix/: the server lists .*fix/a.csv"):
+    with golden.raises(Misconfigured, match="s3://bucket//fix/.*fix/a.csv"):
         [*select(filled, KeyScope("orders", "bucket", "/fix/"), "/fix/")]

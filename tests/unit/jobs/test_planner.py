@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.golden import Golden
 from tests.support.memory_delivery import Bytewise, World, expected
 
 from extentflow.delivery.runner import run_extent
@@ -153,7 +154,7 @@ def huge(world: World, size: int, extent_bytes: int) -> JobRequest:
     return world.request(ObjectVersion("bucket", "huge.csv", None, "etag", size), extent_bytes)
 
 
-def test_too_many_extents_are_rejected_before_anything_is_stored() -> None:
+def test_too_many_extents_are_rejected_before_anything_is_stored(golden: Golden) -> None:
     world = World(format=Uncounted())
     request = huge(world, 1 * TIB, 1_000)
 
@@ -161,23 +162,20 @@ def test_too_many_extents_are_rejected_before_anything_is_stored() -> None:
         with pytest.raises(Misconfigured) as caught:
             refuse(request)
 
-        assert str(caught.value) == (
-            "s3://bucket/huge.csv has 1099511627776 bytes: extent.bytes=1000 of connector c makes"
-            " 1,099,511,628 extents, and a job has at most 1,000,000; set extent.bytes to 1099512"
-            " or more, or to auto"
-        )
+        golden(caught.value)
+        assert "s3://bucket/huge.csv" in str(caught.value)
     assert list(world.ledger.jobs.list()) == []
 
 
 @pytest.mark.parametrize(("size", "fits"), [(7_000_000, True), (7_000_001, False)])
-def test_a_million_extents_are_not_too_many(size: int, *, fits: bool) -> None:
+def test_a_million_extents_are_not_too_many(size: int, golden: Golden, *, fits: bool) -> None:
     world = World(format=Uncounted())
     request = huge(world, size, 7)
 
     if fits:
         assert world.planner.register(request).plan.target_bytes == 7
     else:
-        with pytest.raises(Misconfigured, match=r"set extent\.bytes to 8 or more"):
+        with golden.raises(Misconfigured, match=r"extent\.bytes"):
             world.planner.register(request)
 
 
@@ -293,14 +291,14 @@ def test_a_job_that_yielded_to_another_connectors_counts_for_nothing() -> None:
     assert second.id == first.id
 
 
-def test_a_job_of_another_kafka_cluster_is_rejected_although_it_is_done() -> None:
+def test_a_job_of_another_kafka_cluster_is_rejected_although_it_is_done(golden: Golden) -> None:
     world = World()
     job = world.job(b"abc")
     run_extent(world.extents(job)[0], world.worker())
     assert world.ledger.jobs.close(job.id).state is JobState.DONE
     elsewhere = JobRequest("c", 1, job.version, "bytewise", "another-cluster")
 
-    with pytest.raises(Conflict, match=r"memory.*another-cluster.*another name"):
+    with golden.raises(Conflict, match="another-cluster"):
         world.planner.register(elsewhere)
 
 
@@ -441,6 +439,7 @@ def test_a_replay_of_one_extent_leaves_the_others_failed() -> None:
 @pytest.mark.parametrize("ordinal", [1, 99])
 def test_a_replay_of_an_extent_that_did_not_fail_is_rejected(
     ordinal: int,
+    golden: Golden,
 ) -> None:
     world = World()
     job = world.job(b"!bcd" + b"efgh")
@@ -449,7 +448,7 @@ def test_a_replay_of_an_extent_that_did_not_fail_is_rejected(
         run_extent(extent, worker)
     failed = world.ledger.jobs.close(job.id)
 
-    with pytest.raises(Misconfigured, match=f"extent {ordinal} of job {job.id} is not FAILED"):
+    with golden.raises(Misconfigured, match=f"extent {ordinal}.*job {job.id}"):
         world.planner.replay(failed, ordinal=ordinal)
 
     assert world.ledger.jobs.get(job.id) == failed
@@ -568,25 +567,25 @@ def test_extents_of_two_cuts_never_make_a_job_done() -> None:
     assert "cover 11 bytes instead of 12" in closed.reason
 
 
-def test_an_extent_beyond_the_plan_is_refused() -> None:
+def test_an_extent_beyond_the_plan_is_refused(golden: Golden) -> None:
     world = World()
     job = half_delivered(world)
 
-    with pytest.raises(Conflict, match="has 3 extents, and none with number 3"):
+    with golden.raises(Conflict, match="number 3"):
         run_extent(job.extent(3, 8, 12), world.worker())
 
 
-def test_another_version_of_the_cut_does_not_continue_a_job() -> None:
+def test_another_version_of_the_cut_does_not_continue_a_job(golden: Golden) -> None:
     world = World()
     job = half_delivered(world)
     world.format = CutsAtThreeQuarters()
     world.format.cut_version = 2
 
-    with pytest.raises(Misconfigured, match="cut by version 1 of format bytewise"):
+    with golden.raises(Misconfigured, match="version 1"):
         list(world.planner.pending(job))
 
 
-def test_the_version_that_cuts_a_job_is_stored_with_it() -> None:
+def test_the_version_that_cuts_a_job_is_stored_with_it(golden: Golden) -> None:
     world = World()
     job = world.planner.register(world.request(world.put(b"abcdefghijkl"), 4))
     world.format = CutsAtThreeQuarters()
@@ -597,11 +596,11 @@ def test_the_version_that_cuts_a_job_is_stored_with_it() -> None:
     assert (planned.state, planned.plan.cut_version) == (JobState.RUNNING, 2)
     assert len(list(world.planner.pending(planned))) == 4
     world.format = Bytewise()
-    with pytest.raises(Misconfigured, match="cut by version 2 of format bytewise"):
+    with golden.raises(Misconfigured, match="version 2"):
         list(world.planner.pending(planned))
 
 
-def test_planners_of_two_versions_never_mix_their_cuts() -> None:
+def test_planners_of_two_versions_never_mix_their_cuts(golden: Golden) -> None:
     world = World()
     size = 4 * 2 * PAGE_EXTENTS
     job = world.planner.register(world.request(world.put(b"x" * size), 4))
@@ -611,7 +610,7 @@ def test_planners_of_two_versions_never_mix_their_cuts() -> None:
     def older_planner(_page: Sequence[Extent]) -> None:
         world.ledger.jobs.plan(job.id, count=1, cursor=4, complete=False, cut_version=1)
 
-    with pytest.raises(Misconfigured, match="cut by version 1 of format bytewise"):
+    with golden.raises(Misconfigured, match="version 1"):
         world.planner.plan(job, send=older_planner)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.config.column_lists import MessageKey
 from extentflow.config.connector import ConnectorConfig
@@ -82,12 +83,14 @@ def test_every_missing_topic_is_named_at_once() -> None:
     }
 
 
-def test_objects_of_unknown_format_are_named_before_anything_starts() -> None:
+def test_objects_of_unknown_format_are_named_before_anything_starts(golden: Golden) -> None:
     found = problems(Cluster(), config(), objects("b.unknown", "c"))
 
     assert len(found) == 2
-    assert found[0].startswith("s3://b/b.unknown: the extension .unknown is of no known format,")
-    assert found[1].startswith("s3://b/c: the name has no extension of a format,")
+    golden(found[0])
+    assert "s3://b/b.unknown" in found[0]
+    golden(found[1])
+    assert "s3://b/c" in found[1]
 
 
 def test_an_object_of_unknown_format_blocks_no_other() -> None:
@@ -101,10 +104,11 @@ def test_an_object_whose_topic_cannot_be_is_named() -> None:
     assert "s3://b/a b.csv" in found[0]
 
 
-def test_a_compression_that_cannot_be_is_named() -> None:
+def test_a_compression_that_cannot_be_is_named(golden: Golden) -> None:
     found = problems(Cluster(), config(format="parquet"), objects("a.parquet.gz"))
 
-    assert found[0].startswith("s3://b/a.parquet.gz: gzip around parquet is not read")
+    golden(found[0])
+    assert "s3://b/a.parquet.gz" in found[0]
 
 
 def test_many_objects_of_one_kind_do_not_fill_the_screen() -> None:
@@ -164,19 +168,21 @@ def test_every_compacted_topic_is_named_beside_everything_else() -> None:
     assert found[1].startswith("topic t-csv is compacted")
 
 
-def test_a_topic_that_takes_hardly_anything_is_named() -> None:
+def test_a_topic_that_takes_hardly_anything_is_named(golden: Golden) -> None:
     cluster = Cluster(frozenset({"records"}), max_message_bytes=200)
 
     (found,) = problems(cluster, config(), objects("a.csv"))
 
-    assert found.startswith("topic records: max.message.bytes 200 is below")
+    golden(found)
+    assert "topic records" in found
     assert "raise it to 1061 or more" in found
 
 
-def test_a_dead_letter_queue_that_takes_hardly_anything_is_named() -> None:
+def test_a_dead_letter_queue_that_takes_hardly_anything_is_named(golden: Golden) -> None:
     queue = TopicFacts("dead", 1, 150)
 
     found = preflight.dead_letters_refused(queue)
 
     assert found is not None
-    assert found.startswith("topic dead: max.message.bytes 150 is below")
+    golden(found)
+    assert "topic dead" in found

@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 from confluent_kafka import KafkaError
+from tests.support.golden import Golden
 from tests.support.waiting import running_seconds
 from tests.unit.kafka.scripted import FENCED, ScriptedProducer, error
 
@@ -82,13 +83,13 @@ def test_the_error_behind_a_vague_one_is_found(code: str) -> None:
         raise error(code)
 
 
-def test_a_failed_delivery_explains_a_wrong_state() -> None:
+def test_a_failed_delivery_explains_a_wrong_state(golden: Golden) -> None:
     producer = ScriptedProducer()
     client = producer.client()
     producer.fail_delivery("TOPIC_AUTHORIZATION_FAILED")
 
     with (
-        pytest.raises(Misconfigured, match=r"delivery to orders\[3\].*allow Write"),
+        golden.raises(Misconfigured, match=r"orders\[3\]"),
         client.calling(),
     ):
         raise error("_STATE")
@@ -150,8 +151,8 @@ def test_closing_does_not_wait_for_a_broker_that_is_unavailable() -> None:
     assert running_seconds() - began < 5
 
 
-def test_settings_that_librdkafka_rejects_are_a_mistake() -> None:
-    with pytest.raises(Misconfigured, match=r"slot test.*no\.such\.setting"):
+def test_settings_that_librdkafka_rejects_are_a_mistake(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match=r"no\.such\.setting"):
         ProducerHandle({**NOWHERE, "no.such.setting": "1"}, "slot test")
 
 

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from confluent_kafka import Producer
+from tests.support.golden import Golden
 
 from extentflow.errors import CredentialsUnavailable, Misconfigured
 from extentflow.kafka.settings import problems, with_tokens
@@ -65,10 +66,10 @@ def test_the_later_of_two_spellings_counts() -> None:
     assert "oauth_cb" in with_tokens(later, Signing())
 
 
-def test_tokens_do_not_travel_in_the_open() -> None:
-    with pytest.raises(Misconfigured, match=r"set security\.protocol=SASL_SSL"):
+def test_tokens_do_not_travel_in_the_open(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match=r"security\.protocol=SASL_SSL"):
         with_tokens({**IAM, "security.protocol": "SASL_PLAINTEXT"}, Signing())
-    with pytest.raises(Misconfigured, match=r"set security\.protocol=SASL_SSL"):
+    with golden.raises(Misconfigured, match=r"security\.protocol=SASL_SSL"):
         with_tokens({"bootstrap.servers": MSK, "sasl.mechanism": "AWS_MSK_IAM"}, Signing())
 
 

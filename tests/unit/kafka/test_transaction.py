@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
+from tests.support.golden import Golden
 from tests.unit.kafka.scripted import (
     FENCED,
     MUST_ABORT,
@@ -90,11 +91,11 @@ def test_offsets_that_timed_out_are_sent_again_before_the_commit() -> None:
     assert producer.calls == ["begin_transaction", offsets, offsets, "commit_transaction"]
 
 
-def test_a_commit_without_an_answer_is_never_aborted() -> None:
+def test_a_commit_without_an_answer_is_never_aborted(golden: Golden) -> None:
     producer = ScriptedProducer(commit_transaction=[TIMED_OUT] * 100)
     slot = transactions(producer)
 
-    with pytest.raises(SinkUnavailable, match="outcome of a transaction is unknown"):
+    with golden.raises(SinkUnavailable):
         slot.commit(SlotProgress(epoch=1))
 
     assert "abort_transaction" not in producer.calls
@@ -135,20 +136,20 @@ def test_a_fence_ends_the_producer(call: str, name: str) -> None:
     assert "abort_transaction" not in calls
 
 
-def test_a_failed_delivery_is_named_by_the_commit() -> None:
+def test_a_failed_delivery_is_named_by_the_commit(golden: Golden) -> None:
     producer = ScriptedProducer(commit_transaction=[error("_INCONSISTENT", abort=True)])
     slot = transactions(producer)
     producer.fail_delivery("MSG_SIZE_TOO_LARGE")
 
-    with pytest.raises(SinkUnavailable, match=r"delivery to orders\[3\] failed.*TOO_LARGE"):
+    with golden.raises(SinkUnavailable, match=r"orders\[3\].*TOO_LARGE"):
         slot.commit(SlotProgress(epoch=1))
 
 
-def test_a_missing_permission_is_a_permanent_error() -> None:
+def test_a_missing_permission_is_a_permanent_error(golden: Golden) -> None:
     refused = error("GROUP_AUTHORIZATION_FAILED", abort=True)
     producer = ScriptedProducer(send_offsets_to_transaction=[refused])
 
-    with pytest.raises(Misconfigured, match="allow Read and Describe on the consumer groups"):
+    with golden.raises(Misconfigured):
         transactions(producer).commit(SlotProgress(epoch=1))
 
 
@@ -191,12 +192,12 @@ def test_fencing_is_resumed_until_the_broker_answers() -> None:
     assert producer.calls == ["init_transactions", "poll"] * 2 + ["init_transactions"]
 
 
-def test_fencing_gives_up_in_time_and_says_what_was_heard() -> None:
+def test_fencing_gives_up_in_time_and_says_what_was_heard(golden: Golden) -> None:
     producer = ScriptedProducer(init_transactions=[TIMED_OUT] * 100)
     client = producer.client()
     producer.settings["error_cb"](error("_TRANSPORT").args[0])
 
-    with pytest.raises(SinkUnavailable, match="no answer from the broker for 3 s; _TRANSPORT"):
+    with golden.raises(SinkUnavailable, match="_TRANSPORT"):
         initialise(client, timeouts(3))
 
 
@@ -246,12 +247,12 @@ def test_one_broker_that_rejects_the_credentials_does_not_end_the_fencing(
     assert producer.calls.count("init_transactions") == 4
 
 
-def test_an_outage_names_the_broker_that_rejects_the_certificate() -> None:
+def test_an_outage_names_the_broker_that_rejects_the_certificate(golden: Golden) -> None:
     producer = ScriptedProducer(init_transactions=[TIMED_OUT] * 100)
     client = producer.client(SERVERS)
     producer.settings["error_cb"](REJECTIONS["certificate"]("kafka-2:9092"))
 
-    with pytest.raises(SinkUnavailable, match=r"for 3 s; ssl://kafka-2:9092.*SSL alert number 46"):
+    with golden.raises(SinkUnavailable, match="ssl://kafka-2:9092.*number 46"):
         initialise(client, timeouts(3))
 
 
@@ -390,7 +391,9 @@ def test_a_producer_whose_requests_may_have_been_repeated_begins_no_further_tran
 
 
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
-def test_an_end_that_a_broken_connection_may_have_repeated_is_the_producers_last(call: str) -> None:
+def test_an_end_that_a_broken_connection_may_have_repeated_is_the_producers_last(
+    call: str, golden: Golden
+) -> None:
     """Librdkafka repeats an EndTxn after `retry.backoff.ms`, less a fifth, not only after 10 s."""
     producer = ScriptedProducer(None, **{call: [TIMED_OUT, TIMED_OUT, None]})
     time = timeouts(60)
@@ -410,7 +413,7 @@ def test_an_end_that_a_broken_connection_may_have_repeated_is_the_producers_last
     else:
         slot.commit(SlotProgress(epoch=1))
 
-    with pytest.raises(SinkUnavailable, match=r"may have been repeated.*retry\.backoff\.ms"):
+    with golden.raises(SinkUnavailable, match=r"retry\.backoff\.ms"):
         slot.commit(SlotProgress(epoch=1))
 
     assert producer.calls.count("begin_transaction") == 1

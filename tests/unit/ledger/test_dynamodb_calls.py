@@ -17,6 +17,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 from mypy_boto3_dynamodb import DynamoDBClient
+from tests.support.golden import Golden
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions
@@ -196,20 +197,20 @@ def test_an_invalid_request_is_not_retried(invalid: ClientError, code: str) -> N
     assert (raised.value.code, script.asked) == (code, 1)
 
 
-def test_a_missing_table_is_named_with_its_remedy() -> None:
+def test_a_missing_table_is_named_with_its_remedy(golden: Golden) -> None:
     script = Script([error("ResourceNotFoundException")])
 
-    with pytest.raises(Misconfigured, match=rf"orders-ledger \({WHERE}\).*no such table.*create"):
+    with golden.raises(Misconfigured, match=f"orders-ledger.*{WHERE}"):
         script.calls().call("claiming x", script.request)
 
 
 @pytest.mark.parametrize(
     "code", ["AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"]
 )
-def test_a_missing_permission_is_named_with_its_remedy(code: str) -> None:
+def test_a_missing_permission_is_named_with_its_remedy(code: str, golden: Golden) -> None:
     script = Script([error(code)])
 
-    with pytest.raises(Misconfigured, match=f"orders-ledger.*claiming x.*{code}.*doctor"):
+    with golden.raises(Misconfigured, match=f"orders-ledger.*{code}"):
         script.calls().call("claiming x", script.request)
 
 

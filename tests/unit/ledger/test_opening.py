@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow import plugins
 from extentflow.config.ledgers import LedgerAddress
@@ -51,8 +52,8 @@ def test_a_scheme_opens_the_ledger_of_that_name_with_the_settings() -> None:
     assert ledger.options == LedgerOptions(url="toy-of-a-test:///var/orders", retry_seconds=2.0)
 
 
-def test_a_scheme_without_a_ledger_is_named_with_the_ledgers_there_are() -> None:
-    with pytest.raises(Misconfigured, match=r"ledger.url: no ledger 'mysql'.*dynamodb"):
+def test_a_scheme_without_a_ledger_is_named_with_the_ledgers_there_are(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match="ledger.url.*'mysql'"):
         open_ledger(LedgerOptions(url="mysql://db"))
 
 
@@ -83,14 +84,13 @@ def test_the_settings_of_a_url_reach_dynamodb_and_a_password_is_looked_up_when_n
 
 def test_a_package_that_a_ledger_lacks_is_named_with_the_extra(
     monkeypatch: pytest.MonkeyPatch,
+    golden: Golden,
 ) -> None:
     monkeypatch.setattr(LEDGERS, "_loaded", {})
     monkeypatch.delitem(sys.modules, "extentflow.ledger.sql", raising=False)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
 
-    with pytest.raises(
-        Misconfigured, match=r"postgresql:// needs sqlalchemy; .*extentflow\[postgres\]"
-    ):
+    with golden.raises(Misconfigured, match="postgresql://"):
         open_ledger(LedgerOptions(url="postgresql://me@db/ledgers"))
 
 

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
+from tests.support.golden import Golden
 
 from extentflow.errors import Misconfigured
 from extentflow.ledger import LedgerOptions
@@ -78,8 +79,8 @@ def test_another_error_or_the_same_password_is_not_tried_again(said: str, tries:
     assert len(server.given) == tries
 
 
-def test_a_password_that_only_this_parser_finds_is_refused_and_not_shown() -> None:
-    with pytest.raises(Misconfigured, match=r"^ledger\.url: a URL must not contain") as caught:
+def test_a_password_that_only_this_parser_finds_is_refused_and_not_shown(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match=r"ledger\.url") as caught:
         SqlLedger(LedgerOptions(url="postgresql://me:secret@db/l"))
 
     assert "secret" not in str(caught.value)

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from tests.contracts.ledger import LEASE_SECONDS, Scene, unregistered
 from tests.contracts.ledger_contract import LedgerContract
 from tests.contracts.ledger_faults import together
+from tests.support.golden import Golden
 
 from extentflow.errors import LedgerUnavailable, Misconfigured
 from extentflow.ledger import LedgerOptions, sql, sqlite_files
@@ -143,7 +144,7 @@ class TestFiles:
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "fuse.s3fs"])
 def test_a_file_on_a_network_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, golden: Golden
 ) -> None:
     opened(tmp_path / "made-elsewhere.db")
     monkeypatch.setattr(sqlite_files, "file_system", lambda _: kind)
@@ -152,9 +153,9 @@ def test_a_file_on_a_network_is_refused(
         for name in ("new/ledger.db", "made-elsewhere.db")
     )
 
-    with pytest.raises(Misconfigured, match=rf"ledger\.db is on .*{kind}.*postgresql://"):
+    with golden.raises(Misconfigured, match=rf"ledger\.db.*{kind}.*postgresql://"):
         new.admin.create()
-    with pytest.raises(Misconfigured, match=rf"made-elsewhere\.db is on .*{kind}.*postgresql://"):
+    with golden.raises(Misconfigured, match=rf"made-elsewhere\.db.*{kind}.*postgresql://"):
         _ = old.id
 
     assert not (tmp_path / "new").exists()

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.golden import Golden
 from typer.testing import CliRunner
 
 from extentflow.ledger import LedgerOptions, open_ledger
@@ -42,7 +43,7 @@ def found(folder: Path) -> FoundServers:
     return servers
 
 
-def test_a_stack_without_dynamodb_has_a_file_as_its_ledger(folder: Path) -> None:
+def test_a_stack_without_dynamodb_has_a_file_as_its_ledger(folder: Path, golden: Golden) -> None:
     running(folder, kafka=19092, s3=18333)
     stack = Stack(folder)
     assert LEDGER_URL not in stack.environment()  # until it is created
@@ -52,9 +53,8 @@ def test_a_stack_without_dynamodb_has_a_file_as_its_ledger(folder: Path) -> None
 
     assert servers.variables["EXTENTFLOW_BOOTSTRAP_SERVERS"] == "127.0.0.1:19092"
     assert servers.variables[LEDGER_URL] == f"sqlite:///{folder}/var/ledger.db"
-    assert servers.parts == (
-        f"Kafka 127.0.0.1:19092, S3 http://127.0.0.1:18333, ledger {folder}/var/ledger.db"
-    )
+    golden(servers.parts)
+    assert "127.0.0.1:19092" in servers.parts
     assert servers.switch == "EXTENTFLOW_LOCAL_STACK=off"
 
 
@@ -79,7 +79,9 @@ def test_while_dynamodb_runs_it_is_the_ledger(folder: Path) -> None:
     assert servers.parts == "Kafka 127.0.0.1:19092, ledger DynamoDB"
 
 
-def test_a_file_with_jobs_is_named_while_dynamodb_is_the_ledger(folder: Path) -> None:
+def test_a_file_with_jobs_is_named_while_dynamodb_is_the_ledger(
+    folder: Path, golden: Golden
+) -> None:
     running(folder, kafka=19092)
     stack = Stack(folder)
     stack.create_ledger()
@@ -89,10 +91,7 @@ def test_a_file_with_jobs_is_named_while_dynamodb_is_the_ledger(folder: Path) ->
 
     running(folder, dynamodb=18000)
 
-    assert found(folder).parts == (
-        f"Kafka 127.0.0.1:19092, ledger DynamoDB, {stack.ledger} records 1 job, and is not used"
-        " while DynamoDB runs"
-    )
+    golden(found(folder).parts)
 
 
 @pytest.mark.parametrize("services", [("kafka",), ("kafka", "dynamodb")])

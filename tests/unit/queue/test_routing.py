@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.queued import Queued, ordinals
 
 from extentflow.config.connector_keys import AUTO, LAMBDA, SPARK
@@ -469,8 +470,6 @@ def test_a_backfill_that_is_over_or_was_cancelled_gets_no_other_run(state: RunSt
     assert len(runs.started) == 1
 
 
-def test_without_spark_a_backfill_is_rejected_with_a_remedy() -> None:
-    with pytest.raises(
-        NotOffered, match=r"backfill b1 of connector c wants Spark.*--engine lambda"
-    ):
+def test_without_spark_a_backfill_is_rejected_with_a_remedy(golden: Golden) -> None:
+    with golden.raises(NotOffered, match="b1.*connector c.*--engine"):
         routing(Queued(), None).backfill(WANTED)

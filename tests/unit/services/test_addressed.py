@@ -3,15 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.errors import Misconfigured
-from extentflow.model import ObjectVersion
 from extentflow.services.addressed import (
-    AddressedConnector,
     make_connector,
     parse_settings,
-    store_connector,
 )
 
 
@@ -34,8 +30,8 @@ def test_an_address_in_a_bucket_makes_a_connector_of_its_prefix(
     made = make_connector([one.replace("//s/", "//bucket/") for one in addresses], "orders", {})
 
     assert made.name == f"orders-from-{name}"
-    assert made.config["aws.s3.bucket.name"] == name
-    assert made.config.get("aws.s3.prefix") == prefix
+    assert made.settings["aws.s3.bucket.name"] == name
+    assert made.settings.get("aws.s3.prefix") == prefix
     wanted = [one.replace("//s/", "//bucket/") for one in full or addresses]
     assert list(made.addresses) == wanted
 
@@ -59,8 +55,8 @@ def test_files_make_a_connector_of_their_folder(
     }
     several = make_connector(["data/a.csv", str(folder / "b.csv")], "orders", {})
 
-    assert one.config["endpoint.type"] == "localfile"
-    assert one.config["directory"] == str(folder)
+    assert one.settings["endpoint.type"] == "localfile"
+    assert one.settings["directory"] == str(folder)
     assert one.addresses == (f"file://{folder}/a.csv",)
     assert every == {
         "data": (f"file://{folder}/",),
@@ -184,167 +180,6 @@ def test_settings_are_given_as_key_and_value() -> None:
     ]
 
 
-# -- in the ledger ---------------------------------------------------------------------------------
-
-
-def made(**settings: str) -> AddressedConnector:
-    given = {key.replace("__", "."): text for key, text in settings.items()}
-    return make_connector(["s3://shop/in/"], "orders", given)
-
-
-def stored(
-    runtime: MemoryRuntime, one: AddressedConnector, *, save: bool = False
-) -> AddressedConnector:
-    return store_connector(runtime, one, save=save, notify=lambda _note: None)
-
-
-def test_a_connector_that_is_not_saved_is_there_for_jobs_only() -> None:
-    runtime = MemoryRuntime()
-
-    first = stored(runtime, made())
-    same = stored(runtime, made())
-    changed = stored(runtime, made(input__format="csv"))
-
-    assert [one.revision for one in (first, same, changed)] == [1, 1, 2]
-    assert runtime.connectors.revision(first.name, 1).prefix == ""  # one for every address
-    assert list(runtime.memory.connectors.list()) == []
-    assert not changed.stored
-    assert runtime.connectors.revision(first.name, 2).format == "csv"
-    with pytest.raises(Misconfigured, match="or `extentflow run --topic` made it without --save"):
-        runtime.connectors.latest(first.name)
-
-
-def test_a_saved_connector_is_listed_and_used_again() -> None:
-    runtime = MemoryRuntime()
-    stored(runtime, made())
-
-    saved = stored(runtime, made(), save=True)
-    again = stored(runtime, made())
-
-    assert [one.name for one in runtime.memory.connectors.list()] == [saved.name]
-    assert (saved.stored, again.stored) == (True, True)
-    assert saved.revision == again.revision == 2  # of which the prefix is a part
-
-
-def test_a_stored_connector_is_neither_changed_nor_hidden() -> None:
-    runtime = MemoryRuntime()
-    saved = stored(runtime, made(), save=True)
-
-    with pytest.raises(Misconfigured) as caught:
-        stored(runtime, made(input__format="csv"))
-
-    assert f"`extentflow run ADDRESS -c {saved.name}`" in str(caught.value)
-    assert stored(runtime, made(input__format="csv"), save=True).revision == 2
-    assert [one.revision for one in runtime.memory.connectors.list()] == [2]
-
-
-def test_saving_names_connectors_that_deliver_the_same_objects() -> None:
-    runtime = MemoryRuntime()
-    runtime.put_connector(topic="orders", aws__s3__prefix="in/today/")
-    notes: list[str] = []
-
-    store_connector(runtime, made(), save=True, notify=notes.append)
-
-    (note,) = notes
-    assert note.startswith("connector c reads s3://shop/in/today/ into the same topic")
-
-
-@pytest.mark.parametrize("save", [False, True])
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"topic": "others"},
-        {"aws.s3.bucket.name": "other"},
-        {"aws.s3.endpoint": "http://minio:9000"},
-        {"input.format": "gone"},
-    ],
-)
-def test_a_deleted_connector_of_other_objects_does_not_give_its_name(
-    changed: dict[str, str], *, save: bool
-) -> None:
-    """Its jobs once counted for the new topic: nothing was delivered."""
-    runtime = MemoryRuntime()
-    one = made()
-    runtime.memory.connectors.put(one.name, {**one.config, **changed})
-    runtime.memory.connectors.delete(one.name)
-
-    with pytest.raises(Misconfigured, match=r"was deleted, and may have .* --set name=NAME"):
-        stored(runtime, one, save=save)
-
-    assert stored(runtime, made(name="mine"), save=save).name == "mine"
-
-
-def notes_of(runtime: MemoryRuntime, one: AddressedConnector, *, save: bool = False) -> list[str]:
-    notes: list[str] = []
-    store_connector(runtime, one, save=save, notify=notes.append)
-    return notes
-
-
-@pytest.mark.parametrize(
-    ("address", "read"),
-    [
-        ("s3://shop/in/", True),
-        ("s3://shop/", True),
-        ("s3://shop/in/today/a.csv", True),
-        ("s3://shop/in/today", True),
-        ("s3://shop/in/*.csv", True),
-        ("s3://shop/in/today2/", False),
-        ("s3://shop/in/today2", False),
-        ("s3://shop/in/to", False),
-        ("s3://shop/in/x*.csv", False),
-        ("s3://other/in/today/", False),
-    ],
-)
-def test_a_stored_connector_of_the_same_objects_is_named_before_they_are_delivered(
-    address: str,
-    *,
-    read: bool,
-) -> None:
-    """A run without --save once delivered them a second time without a word."""
-    runtime = MemoryRuntime()
-    runtime.put_connector(topic="orders", aws__s3__prefix="in/today/")
-
-    notes = notes_of(runtime, make_connector([address], "orders", {}))
-
-    assert len(notes) == read
-    if read:
-        assert "connector c reads s3://shop/in/today/ into the same topic" in notes[0]
-        assert "`extentflow run ADDRESS -c c` delivers with that one" in notes[0]
-    assert notes_of(runtime, make_connector([address], "others", {})) == []
-
-
-def test_another_spelling_of_the_service_is_the_same_service() -> None:
-    runtime = MemoryRuntime()
-    runtime.put_connector(topic="orders", s3__url="http://minio:9000/")
-
-    minio = make_connector(["s3://shop/c/"], "orders", {"aws.s3.endpoint": "http://MINIO:9000"})
-
-    assert len(notes_of(runtime, minio)) == 1
-    assert notes_of(runtime, make_connector(["s3://shop/c/"], "orders", {})) == []
-
-
-def test_saving_names_what_an_earlier_command_delivered_from_a_parent_folder(
-    tmp_path: Path,
-) -> None:
-    runtime = MemoryRuntime()
-    (tmp_path / "in" / "sub").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "in")
-    parent = stored(runtime, make_connector([str(tmp_path / "in")], "orders", {}))
-    child = make_connector([str(tmp_path / "link" / "sub")], "orders", {})
-    idle = notes_of(runtime, child, save=True)
-    config = runtime.connectors.revision(parent.name, 1)
-    version = ObjectVersion(config.bucket, "sub/a.csv", None, "etag", 4)
-    runtime.planner().register(runtime.request(config, 1, version, 1))
-
-    notes = notes_of(runtime, child, save=True)
-
-    assert idle == []
-    (note,) = notes
-    assert note.startswith(f"connector {parent.name}, of an earlier command, delivered from")
-    assert note.endswith("deliver those objects a second time")
-    assert notes_of(runtime, child) == []
-
-
 def test_a_link_to_a_folder_makes_the_folders_connector(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").touch()
@@ -354,5 +189,5 @@ def test_a_link_to_a_folder_makes_the_folders_connector(tmp_path: Path) -> None:
         make_connector([str(tmp_path / "link" / name)], "orders", {}) for name in ("", "a.csv")
     )
 
-    assert whole.config["directory"] == str((tmp_path / "in").resolve())
+    assert whole.settings["directory"] == str((tmp_path / "in").resolve())
     assert one.name == whole.name == make_connector([str(tmp_path / "in")], "orders", {}).name

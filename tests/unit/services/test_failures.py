@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from itertools import count
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
@@ -17,7 +18,8 @@ from extentflow.model import JobState, ObjectVersion
 from extentflow.services.connectors import Connectors
 from extentflow.services.failures import Step, described
 from extentflow.services.jobs import Jobs
-from extentflow.services.runs import EngineChoice, RunControl, Runs
+from extentflow.services.run_control import EngineChoice, RunControl
+from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
 
 GOOD, BAD = b'{"a":1}\n', b'{"a":1}\n{"a":\n'
@@ -57,10 +59,10 @@ class Stage:
         runs = self.runs(lambda: next(asked) > stop_after)
         choice = EngineChoice("inline")
         self.runtime.ticker.sleep(60)
-        return runs.run("c", addresses, engine=choice, failed=failed)
+        return runs.run(self.runtime.order(*addresses), engine=choice, failed=failed)
 
     def steps(self, *addresses: str) -> dict[str, tuple[Step, int]]:
-        found = self.runs().failed("c", addresses).objects
+        found = self.runs().failed(self.runtime.order(*addresses)).objects
         return {one.version.key[2:]: (one.step, one.before) for one in found}
 
     def sent(self) -> int:
@@ -284,6 +286,7 @@ def test_of_an_object_that_was_stopped_with_its_last_commit_nothing_is_delivered
 
 def test_a_replay_of_all_leaves_out_objects_whose_later_version_was_delivered(
     stage: Stage,
+    golden: Golden,
 ) -> None:
     """Trap: their jobs ended SUPERSEDED, with errors, though nothing was left to deliver."""
     stage.put(one=BAD, other=BAD)
@@ -306,9 +309,7 @@ def test_a_replay_of_all_leaves_out_objects_whose_later_version_was_delivered(
     detail = Jobs(stage.runtime).get(old.id)
     assert detail.newer is not None
     assert detail.newer.state is JobState.DONE
-    assert next_command(detail) == (
-        f"where the object is this version again, `extentflow replay {old.id}` continues it"
-    )
+    golden(next_command(detail))
 
 
 def test_a_version_that_is_current_again_is_replayed(stage: Stage) -> None:
@@ -369,7 +370,7 @@ def test_a_job_of_another_cluster_prevents_no_other_object(stage: Stage) -> None
     stage.run("s3://shop/c/two")
     stage.tolerate_bad_records()
 
-    (problem,) = stage.runs().failed("c").problems
+    (problem,) = stage.runs().failed(stage.runtime.order()).problems
     report = stage.run(failed=True)
 
     assert "c/one: job " in problem
@@ -425,7 +426,7 @@ def test_a_stopped_connector_is_a_problem_of_a_dry_run(stage: Stage) -> None:
     stage.run()
     Connectors(stage.runtime.ledger).stop("c")
 
-    (problem,) = stage.runs().failed("c").problems
+    (problem,) = stage.runs().failed(stage.runtime.order()).problems
 
     assert "connector c is STOPPED" in problem
 
@@ -446,16 +447,18 @@ def test_an_object_that_fails_again_is_replayed_and_not_delivered_a_third_time(
     assert [job[1:] for job in stage.jobs()] == [(0, "FAILED", 1), (1, "FAILED", 2)]
 
 
-def test_what_is_done_is_described_by_step(stage: Stage) -> None:
+def test_what_is_done_is_described_by_step(stage: Stage, golden: Golden) -> None:
     stage.put(one=BAD, two=BAD)
     stage.run()
 
-    lines = described(stage.runs().failed("c").objects, 1)
+    lines = described(stage.runs().failed(stage.runtime.order()).objects, 1)
 
-    assert lines == ["2 objects to continue where it ended: s3://shop/c/one, ..."]
+    golden(*lines)
 
 
-def test_a_replay_of_a_job_whose_object_was_delivered_since_is_refused(stage: Stage) -> None:
+def test_a_replay_of_a_job_whose_object_was_delivered_since_is_refused(
+    stage: Stage, golden: Golden
+) -> None:
     """Trap: both commands that a failed run prints, one after the other, doubled its records."""
     stage.put(bad=BAD)
     (first,) = stage.run().jobs
@@ -463,7 +466,7 @@ def test_a_replay_of_a_job_whose_object_was_delivered_since_is_refused(stage: St
     assert stage.run(failed=True).ok
     sent, jobs = stage.sent(), list(stage.jobs())
 
-    with pytest.raises(Conflict, match="DONE, delivers the object since") as refused:
+    with golden.raises(Conflict) as refused:
         stage.runs().replay(first.job)
 
     assert f"`extentflow replay {first.job} --accept-duplicates`" in str(refused.value)

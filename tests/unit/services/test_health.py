@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_delivery import World
 
 from extentflow.config.column_lists import MessageKey
@@ -73,11 +74,12 @@ def test_an_extent_unfinished_longer_than_the_retention_is_a_problem(
     assert bool(found.remedy) == (verdict != "ok")
 
 
-def test_the_configured_retention_of_the_cluster_is_used() -> None:
+def test_the_configured_retention_of_the_cluster_is_used(golden: Golden) -> None:
     found = retention(left(2, {"offsets.retention.minutes": "1440"}))
 
     assert found.verdict == "problem"
-    assert "for 1 days, and an extent has been unfinished for 2.0 days" in found.fact
+    golden(found.fact)
+    assert "2.0" in found.fact
     assert "--accept-duplicates" in found.remedy
 
 
@@ -119,11 +121,13 @@ def test_brokers_whose_configuration_is_hidden_may_verify_transactions_or_not() 
 @pytest.mark.parametrize("check", [verification, retention])
 def test_a_broker_that_does_not_answer_lacks_no_permission(
     check: Callable[[Runtime], Finding],
+    golden: Golden,
 ) -> None:
     found = check(left(0, SinkUnavailable("no answer")))
 
     assert (found.verdict, found.fact) == ("warning", "no answer")
-    assert found.remedy == "run `extentflow doctor` again when the brokers answer"
+    golden(found.remedy)
+    assert "`extentflow doctor`" in found.remedy
 
 
 @pytest.mark.parametrize(("days", "verdict"), [(-1, "ok"), (0.1, "warning")])
@@ -202,11 +206,11 @@ def test_missing_credentials_are_a_problem_with_a_remedy(kafka: dict[str, str]) 
     assert "set AWS_ACCESS_KEY_ID" in found.remedy
 
 
-def test_an_unavailable_secret_store_is_a_problem() -> None:
+def test_an_unavailable_secret_store_is_a_problem(golden: Golden) -> None:
     found = problem_of("broker credentials", CredentialsUnavailable("secret app: throttled"))
 
     assert found.fact == "secret app: throttled"
-    assert "can reach the service that holds its secrets" in found.remedy
+    golden(found.remedy)
 
 
 # -- topics ---------------------------------------------------------------------------------------

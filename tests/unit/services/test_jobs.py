@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
@@ -72,20 +73,20 @@ def test_every_backfill_has_an_id_of_its_own() -> None:
     assert first.addresses == ("s3://shop/in/",)
 
 
-def test_too_many_addresses_for_one_run_are_rejected_with_a_remedy() -> None:
-    with pytest.raises(Misconfigured, match=f"{MOST_ADDRESSES + 1} addresses.*a prefix or a glob"):
+def test_too_many_addresses_for_one_run_are_rejected_with_a_remedy(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match=f"{MOST_ADDRESSES + 1}"):
         jobs._backfill(ORDERS, ["s3://shop/in/"] * (MOST_ADDRESSES + 1))
 
 
-def test_a_connector_with_secrets_in_variables_is_not_sent_to_spark() -> None:
+def test_a_connector_with_secrets_in_variables_is_not_sent_to_spark(golden: Golden) -> None:
     config = replace(ORDERS, engine="spark", secret_access_key="${env:GRID_SECRET}")
 
     files = replace(ORDERS, engine="spark", endpoint_type="localfile", s3_bucket=None)
     for one in (config, files):
         assert not Jobs(runtime("app"))._takes_one_run(one, objects(6, 5), "auto")
-    with pytest.raises(
+    with golden.raises(
         Misconfigured,
-        match=r"orders: aws.secret.access.key=\$\{env:GRID_SECRET\}: a run of .* `extentflow run`",
+        match=r"aws.secret.access.key=\$\{env:GRID_SECRET\}.*`extentflow run`",
     ):
         jobs._backfill(config, ["s3://shop/in/"])
 
@@ -134,8 +135,8 @@ def test_an_object_is_named_by_bucket_and_key(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["shop/in/a.csv", "file://shop/a", "s3://shop", "s3://shop/in/"]
 )
-def test_an_address_without_bucket_or_key_is_rejected(address: str) -> None:
-    with pytest.raises(Misconfigured, match="is no object's address; write s3://bucket/key"):
+def test_an_address_without_bucket_or_key_is_rejected(address: str, golden: Golden) -> None:
+    with golden.raises(Misconfigured, match="s3://bucket/key"):
         jobs._bucket_and_key(address)
 
 
@@ -200,8 +201,8 @@ def test_a_time_is_an_age_or_a_date(text: str, seconds: float) -> None:
     assert parse_since(text, 1_000_000.0) == seconds
 
 
-def test_another_time_is_refused() -> None:
-    with pytest.raises(Misconfigured, match="--since yesterday: write a number and s, m, h or d"):
+def test_another_time_is_refused(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match="--since"):
         parse_since("yesterday", 0.0)
 
 

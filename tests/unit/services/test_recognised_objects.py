@@ -13,6 +13,7 @@ from pyarrow import orc
 from tests.laws.arrow_cases import written as arrow_file
 from tests.laws.avro_cases import written as avro_file
 from tests.laws.parquet_cases import written as parquet_file
+from tests.support.golden import Golden
 from tests.support.object_delivery import TOLERANT, deliver
 
 from extentflow.formats import FORMATS
@@ -206,10 +207,10 @@ def test_an_object_of_0_bytes_is_refused_where_every_object_has_a_signature(
     assert outcome.values == []
 
 
-def test_an_object_of_0_bytes_without_an_extension_shows_no_format() -> None:
+def test_an_object_of_0_bytes_without_an_extension_shows_no_format(golden: Golden) -> None:
     outcome = deliver({"a": b""})
 
-    assert "a: the name has no extension of a format, and the content shows none" in outcome.reasons
+    golden(outcome.reasons)
 
 
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"a,b\n", b"\xef\xbb\xbf", b"\xff\xfe"], ids=repr)

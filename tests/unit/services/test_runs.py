@@ -20,6 +20,7 @@ import zstandard
 from pyarrow import orc
 from pyzstd import SeekableZstdFile
 from tests.laws.compression_cases import bgzf
+from tests.support.golden import Golden
 from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
@@ -36,7 +37,8 @@ from extentflow.ledger.job_store import job_key
 from extentflow.model import Extent, Job, JobState, Receipt
 from extentflow.plugins import EntryPoint
 from extentflow.services.health import _connector
-from extentflow.services.runs import EngineChoice, RunControl, Runs
+from extentflow.services.run_control import EngineChoice, RunControl
+from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
 
 
@@ -95,7 +97,8 @@ class Line:
         control = RunControl(notify=self.notes.append, stop_on=lambda _stop: nullcontext(stopped))
         choice = EngineChoice("inline")
         runs = Runs(self.runtime, control, self.open_engine)
-        return runs.run("c", addresses, engine=choice, again=again, topics=topics)
+        order = self.runtime.order(*addresses)
+        return runs.run(order, engine=choice, again=again, topics=topics)
 
     def set_clock(self, ahead_seconds: float) -> None:
         """Continue on a host whose clock is ahead of the ledger's."""
@@ -170,6 +173,7 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Line:
 
 def test_a_package_that_cannot_be_imported_ends_a_run_before_a_job_is_registered(
     line: Line,
+    golden: Golden,
 ) -> None:
     entry = EntryPoint("broken", "no_such_module:MADE", "extentflow-broken 2.1")
     line.patch.setitem(CONVERTERS._declared, "broken", entry)
@@ -178,7 +182,7 @@ def test_a_package_that_cannot_be_imported_ends_a_run_before_a_job_is_registered
     said = "revision 2, cannot be read: converter 'broken': entry point broken = no_such_module"
 
     with pytest.raises(Misconfigured, match=said):
-        Runs(line.runtime).plan("c")
+        Runs(line.runtime).plan(line.runtime.order())
     with pytest.raises(Misconfigured, match=said):
         line.run()
     findings = list(_connector(line.runtime, "c", broker=True))
@@ -186,8 +190,9 @@ def test_a_package_that_cannot_be_imported_ends_a_run_before_a_job_is_registered
     assert line.states() == []
     (finding,) = findings
     assert finding.verdict == "problem"
-    assert "(ModuleNotFoundError: No module named 'no_such_module')" in finding.fact
-    assert finding.remedy == "install what it lacks, or upgrade or uninstall the package"
+    golden(finding.fact)
+    assert "ModuleNotFoundError" in finding.fact
+    golden(finding.remedy)
 
 
 def test_cancelled_and_failed_jobs_are_replayed(line: Line) -> None:
@@ -263,7 +268,7 @@ def test_a_job_of_another_cluster_does_not_block_the_others(line: Line) -> None:
     assert line.states() == ["CANCELLED", "DONE"]
 
 
-def test_jobs_of_an_unusable_revision_do_not_block_the_others(line: Line) -> None:
+def test_jobs_of_an_unusable_revision_do_not_block_the_others(line: Line, golden: Golden) -> None:
     line.cancelled(1)
     line.runtime.put_connector(topic="gone")
     other = line.runtime.job("c/other.txt")
@@ -272,7 +277,8 @@ def test_jobs_of_an_unusable_revision_do_not_block_the_others(line: Line) -> Non
     said = line.replay()
 
     assert not said.ok
-    assert "1 job of revision 2 left out: topic gone does not exist" in said.messages
+    golden(said.messages)
+    assert "revision 2" in said.messages
     assert line.states() == ["DONE", "CANCELLED"]
 
 
@@ -526,7 +532,7 @@ def test_a_format_that_content_shows_is_planned_stored_and_delivered(line: Line)
     line.runtime.memory_store.put(BUCKET, "c/pretty.json", b'{\n"a": 1}\n')
     line.runtime.memory_store.put(BUCKET, "c/lines.csv", b"a\n1\n")
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     said = {one.version.key: (one.format, one.format_source) for one in plans.objects}
@@ -608,7 +614,7 @@ def test_a_plan_reports_what_delivery_would_meet_at_the_first_records(
     line.put_connector(**connector)
     line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     written = line.states()
     report = line.run()
 
@@ -659,12 +665,14 @@ def test_a_run_that_can_deliver_nothing_creates_no_topic_and_no_job(
     assert new_topic.runtime.cluster.missing_topics([TOPIC]) == [TOPIC]
 
 
-def test_a_run_whose_schema_contradicts_that_of_its_topic_creates_no_job(line: Line) -> None:
+def test_a_run_whose_schema_contradicts_that_of_its_topic_creates_no_job(
+    line: Line, golden: Golden
+) -> None:
     line.put_connector(**COLUMNAR)
     line.runtime.schemas.settle(TOPIC, pa.schema([("id", pa.string())]))
     line.runtime.memory_store.put(BUCKET, "c/a.parquet", PARQUET.getvalue())
 
-    with pytest.raises(Misconfigured, match=f"/c/a.parquet.*: topic {TOPIC}: column id was string"):
+    with golden.raises(Misconfigured, match=f"/c/a.parquet.*topic {TOPIC}.*column id"):
         line.run()
 
     assert line.states() == []
@@ -687,7 +695,7 @@ def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -
     for name in ("a.txt", "b.txt"):
         line.runtime.put(f"c/{name}")
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     with pytest.raises(Misconfigured) as raised:
         line.run()
 
@@ -709,7 +717,7 @@ def test_a_plan_reports_a_missing_topic_that_only_values_name(line: Line) -> Non
     line.runtime.cluster.create_topic("de")
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,to\n1,de\n")
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     with pytest.raises(Misconfigured) as raised:
         line.run()
 
@@ -718,7 +726,9 @@ def test_a_plan_reports_a_missing_topic_that_only_values_name(line: Line) -> Non
     assert line.states() == []
 
 
-def test_a_plan_reports_a_first_record_whose_value_names_another_topic(line: Line) -> None:
+def test_a_plan_reports_a_first_record_whose_value_names_another_topic(
+    line: Line, golden: Golden
+) -> None:
     line.put_connector(**ROUTED)
     for topic in ("de", "fr"):
         line.runtime.cluster.create_topic(topic, 1)
@@ -727,32 +737,35 @@ def test_a_plan_reports_a_first_record_whose_value_names_another_topic(line: Lin
     store.put(BUCKET, "c/b.csv", b"id,to\n3,es\n")
     store.put(BUCKET, "c/c.csv", b"id,from\n4,de\n")
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     assert [one.version.key for one in plans.objects] == ["c/a.csv"]
     unlisted, missing = plans.problems
     assert unlisted.startswith(f"s3://{BUCKET}/c/b.csv")
-    assert "transforms.route (ExtractTopic): topics lacks 'es'" in unlisted
+    golden(unlisted)
+    assert "transforms.route" in unlisted
     assert missing.startswith(f"s3://{BUCKET}/c/c.csv")
-    assert "transforms.route (ExtractTopic): there is no column 'to'" in missing
+    golden(missing)
+    assert "transforms.route" in missing
     assert set(report.errors) == {unlisted, missing}
     read = line.runtime.cluster.read_committed
     assert [record.value for record in read("de")] == [b'{"id":"1","to":"de"}']
     assert [record.value for record in read("fr")] == [b'{"id":"2","to":"fr"}']
 
 
-def test_a_plan_and_doctor_name_files_of_the_producer_that_cannot_be_read(line: Line) -> None:
+def test_a_plan_and_doctor_name_files_of_the_producer_that_cannot_be_read(
+    line: Line, golden: Golden
+) -> None:
     line.put_connector(producer__ssl__key__location="/nowhere/client.key")
     line.runtime.put()
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     findings = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
 
     (problem,) = plans.problems
-    assert problem.startswith(
-        "producer.ssl.key.location=/nowhere/client.key: No such file or directory; every machine"
-    )
+    golden(problem)
+    assert "producer.ssl.key.location=/nowhere/client.key" in problem
     found = findings["producer settings"]
     assert found.verdict == "problem"
     assert problem == f"{found.fact}; {found.remedy}"
@@ -774,7 +787,7 @@ def test_a_missing_file_or_secret_of_the_producer_leaves_no_job(
 
     with pytest.raises(Misconfigured) as refused:
         line.run()
-    (problem,) = Runs(line.runtime).plan("c").problems
+    (problem,) = Runs(line.runtime).plan(line.runtime.order()).problems
     findings = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
 
     assert refused.value.problems == (problem,)
@@ -785,7 +798,9 @@ def test_a_missing_file_or_secret_of_the_producer_leaves_no_job(
     assert line.run().ok
 
 
-def test_doctor_reads_the_secrets_of_a_format(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reads_the_secrets_of_a_format(
+    line: Line, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     """Trap: doctor found nothing, and the first run that the key of its files is missing."""
     line.put_connector(
         input__format="parquet", parquet__encryption__footer__key="${env:KEY_OF_FILES}"
@@ -799,9 +814,8 @@ def test_doctor_reads_the_secrets_of_a_format(line: Line, monkeypatch: pytest.Mo
     assert missing[check].verdict == "problem"
     assert "parquet.encryption.footer.key=${env:KEY_OF_FILES}" in missing[check].fact
     assert there[check].verdict == "ok"
-    assert there[check].fact == (
-        "this machine can read what parquet.encryption.footer.key refers to"
-    )
+    golden(there[check].fact)
+    assert "parquet.encryption.footer.key" in there[check].fact
 
 
 def test_a_plan_accepts_bad_records_that_delivery_would_set_aside(line: Line) -> None:
@@ -809,7 +823,7 @@ def test_a_plan_accepts_bad_records_that_delivery_would_set_aside(line: Line) ->
     line.put_connector(errors__tolerance="all", errors__deadletterqueue__topic__name="dead")
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,t\n1,a,b\n")
 
-    assert Runs(line.runtime).plan("c").problems == ()
+    assert Runs(line.runtime).plan(line.runtime.order()).problems == ()
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt", "a.parquet", "a.orc", "a.arrow"])
@@ -829,13 +843,15 @@ def test_a_plan_reads_little_of_an_object(line: Line, name: str) -> None:
     line.put_connector(message__key="object")
     line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
 
     assert plans.problems == ()
     assert line.runtime.memory_store.fetched_bytes < 1_200_000 < len(body)
 
 
-def test_a_compression_that_content_shows_is_planned_stored_and_delivered(line: Line) -> None:
+def test_a_compression_that_content_shows_is_planned_stored_and_delivered(
+    line: Line, golden: Golden
+) -> None:
     stored = line.runtime.memory.connectors.get("c")
     assert stored is not None
     store, config = line.runtime.memory_store, {**stored.config, "input.format": "csv"}
@@ -846,14 +862,15 @@ def test_a_compression_that_content_shows_is_planned_stored_and_delivered(line: 
 
     trusted = line.run()
     line.runtime.memory.connectors.put("c", {**config, "file.compression.type": "content"})
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run(again=True)
 
     memory = line.runtime.memory
     (refused,) = [job for job in trusted.jobs if job.state != JobState.DONE]
     why = next(item.error for item in memory.extents.list(refused.job))
-    assert "c/named.csv begins as gzip (compression), but input.format or its extension" in why
-    assert "says csv; set file.compression.type=gzip, or content" in why
+    golden(why)
+    assert "c/named.csv" in why
+    assert "file.compression.type=gzip" in why
     said = {one.version.key: (one.compression, one.compression_source) for one in plans.objects}
     assert said == {
         "c/plain": ("none", "content"),
@@ -880,7 +897,7 @@ def test_inferred_types_are_planned_stored_and_the_same_in_all_extents(line: Lin
     body = ("id,price\n" + "".join(rows)).encode()
     line.runtime.memory_store.put(BUCKET, "c/a.csv", body)
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     (planned,), (job,) = plans.objects, line.runtime.memory.jobs.list()
@@ -905,7 +922,7 @@ def test_columns_of_documents_are_planned_and_become_keys_and_values(line: Line)
     rows[15_000] = '{"at":{"id":"late"}}\n'  # in none of the samples
     line.runtime.memory_store.put(BUCKET, "c/a.jsonl", "".join(rows).encode())
 
-    plans = Runs(line.runtime).plan("c")
+    plans = Runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     (planned,), (job,) = plans.objects, line.runtime.memory.jobs.list()
@@ -969,7 +986,7 @@ def test_compressed_objects_are_cut_where_that_is_possible(
     line.runtime.recognised(config, revision, version)
 
     assert len(store.asked) == reads
-    (planned,) = Runs(line.runtime).plan("c").objects
+    (planned,) = Runs(line.runtime).plan(line.runtime.order()).objects
     is_cut = compression != "zstd"
     assert planned.compression == compression
     assert (len(planned.extents) > 3) == is_cut
@@ -1032,7 +1049,9 @@ def test_content_costs_one_request_and_for_bgzf_another(
     assert [(one.operation, one.key) for one in store.asked] == [("read", "c/part-0")] * reads
 
 
-def test_objects_that_were_delivered_need_no_request_no_write_and_no_engine(line: Line) -> None:
+def test_objects_that_were_delivered_need_no_request_no_write_and_no_engine(
+    line: Line, golden: Golden
+) -> None:
     names = [f"c/{number}.txt" for number in range(5)]
     for name in names:
         line.runtime.put(name)
@@ -1050,7 +1069,7 @@ def test_objects_that_were_delivered_need_no_request_no_write_and_no_engine(line
     ] * len(names)
     assert not [asked for asked in line.runtime.memory_store.asked if asked.operation == "head"]
     assert not {"register", "close", "resume", "plan", "progress"} & {*called}
-    assert "delivered before and skipped: 5 of 5 objects" in line.notes[-1]
+    golden(line.notes[-1])
 
 
 def test_only_new_and_replaced_objects_are_requested_beside_delivered_ones(line: Line) -> None:

@@ -11,19 +11,12 @@ import pytest
 from extentflow.columnar import ENCODING, ROWS
 from extentflow.errors import CorruptRecord
 from extentflow.kafka.reading import ConsumedRecord
-from extentflow.services.topics import (
-    Verification,
-    _as_json,
-    _comparable,
-    _difference,
-    _Digests,
-    _key_types,
-    _rows_of,
-)
+from extentflow.services.topics import Digests, _as_json, _key_types, comparable, rows_of
+from extentflow.services.verifications import Verification, _difference
 
 
-def digests(values: Sequence[bytes | None], parts: int = 3) -> _Digests:
-    found = _Digests()
+def digests(values: Sequence[bytes | None], parts: int = 3) -> Digests:
+    found = Digests()
     for at in range(0, len(values), parts):
         found.add(pa.array(values[at : at + parts], pa.binary()))
     return found
@@ -51,7 +44,7 @@ def test_digests_are_counted_also_in_part_and_where_there_are_none() -> None:
     some.add(pa.array([b"a"], pa.binary()))
     assert sorted(some.counted()[1].tolist()) == [1, 3]
     assert len(some) == 4
-    assert [len(each) for each in _Digests().counted()] == [0, 0]
+    assert [len(each) for each in Digests().counted()] == [0, 0]
 
 
 NAN, INF = float("nan"), float("inf")
@@ -72,7 +65,7 @@ PAIRS = pa.map_(pa.string(), pa.float32())
     ids=lambda column: str(column.type),
 )
 def test_other_values_are_compared_as_others(column: pa.Array) -> None:
-    found = _comparable(pa.record_batch({"c": column})).to_pylist()
+    found = comparable(pa.record_batch({"c": column})).to_pylist()
 
     assert len(set(found)) == len(column)
 
@@ -92,10 +85,10 @@ def test_rows_of_a_record_are_those_that_its_headers_state() -> None:
 
     damaged = record(b"x", **{ENCODING: b"arrow", ROWS: b"many"})
 
-    assert _rows_of("t", record(b"{}")) == (1, "")
-    assert _rows_of("t", record(None)) == (0, "")
+    assert rows_of("t", record(b"{}")) == (1, "")
+    assert rows_of("t", record(None)) == (0, "")
     with pytest.raises(CorruptRecord, match=r"topic t\[2\] offset 7"):
-        _rows_of("t", damaged)
+        rows_of("t", damaged)
 
 
 @pytest.mark.parametrize(

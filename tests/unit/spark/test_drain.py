@@ -1,6 +1,7 @@
 """A `--once` run waits for the jobs open at its start, as long as they make progress."""
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.delivery.runner import fail_extent
@@ -117,6 +118,7 @@ def test_finished_jobs_are_not_reported(runtime: MemoryRuntime) -> None:
 
 def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(
     runtime: MemoryRuntime,
+    golden: Golden,
 ) -> None:
     runtime.put_connector("d")
     runtime.job("c/a.txt")
@@ -128,11 +130,10 @@ def test_jobs_that_stay_are_counted_by_connector_and_with_the_reason(
     queries_without_progress(backlog)
 
     left, paused = backlog.undone()
-    assert left.startswith("connector c: 2 jobs are not over: no progress")
-    assert paused == (
-        "connector d: 1 job is not over: connector d is PAUSED; continue it with "
-        "`extentflow resume d`"
-    )
+    golden(left)
+    assert "connector c" in left
+    golden(paused)
+    assert "connector d" in paused
 
 
 def test_a_job_that_ended_after_the_last_query_is_not_reported(runtime: MemoryRuntime) -> None:
@@ -246,6 +247,7 @@ def test_claimed_extents_are_reported_with_their_lease_end(runtime: MemoryRuntim
 
 def test_a_failed_job_is_reported_with_its_first_extents_reason(
     runtime: MemoryRuntime,
+    golden: Golden,
 ) -> None:
     runtime.planner().plan(job := runtime.job(lines=2))
     backlog = begun(runtime)
@@ -256,4 +258,4 @@ def test_a_failed_job_is_reported_with_its_first_extents_reason(
 
     (line,) = backlog.undone()
 
-    assert line.endswith("is FAILED: 2 of 2 extents failed: line 0 is odd")
+    golden(line)

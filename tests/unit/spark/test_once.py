@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.errors import SinkUnavailable, StoreUnavailable
@@ -143,6 +144,7 @@ def test_no_connectors_is_nothing_to_do() -> None:
 
 def test_a_store_that_cannot_be_listed_is_reported_soon(
     runtime: MemoryRuntime,
+    golden: Golden,
 ) -> None:
     runtime.put()
     runtime.reads = FaultyStore(runtime.memory_store, Fault("unavailable", "list"))
@@ -151,7 +153,8 @@ def test_a_store_that_cannot_be_listed_is_reported_soon(
 
     assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
     (undone,) = ended.undone
-    assert undone.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
+    golden(undone)
+    assert "connector c" in undone
     assert "no answer" in undone
 
 
@@ -166,7 +169,9 @@ def test_a_short_store_outage_loses_nothing(runtime: MemoryRuntime) -> None:
     assert runtime.states() == {"c/a.txt": JobState.DONE}
 
 
-def test_a_broker_outage_leaves_jobs_open_and_is_reported(runtime: MemoryRuntime) -> None:
+def test_a_broker_outage_leaves_jobs_open_and_is_reported(
+    runtime: MemoryRuntime, golden: Golden
+) -> None:
     runtime.planner().plan(runtime.job(lines=2))
     runtime.put("c/new.txt")
     runtime.__dict__["broker"] = AwayBroker()
@@ -175,11 +180,15 @@ def test_a_broker_outage_leaves_jobs_open_and_is_reported(runtime: MemoryRuntime
 
     assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
     unlisted, left = ended.undone
-    assert unlisted == "connector c: not all of its objects have jobs: no broker answers"
-    assert left == "connector c: 1 job is not over: no broker answers"
+    golden(unlisted)
+    assert "connector c" in unlisted
+    golden(left)
+    assert "connector c" in left
 
 
-def test_jobs_without_progress_are_left_open_and_reported(runtime: MemoryRuntime) -> None:
+def test_jobs_without_progress_are_left_open_and_reported(
+    runtime: MemoryRuntime, golden: Golden
+) -> None:
     runtime.put("c/a.txt")
     runtime.put("c/b.txt")
 
@@ -187,11 +196,12 @@ def test_jobs_without_progress_are_left_open_and_reported(runtime: MemoryRuntime
 
     assert ended.queries == WHOLE_ROUNDS + MAX_IDLE_QUERIES
     (undone,) = ended.undone
-    assert undone.startswith("connector c: 2 jobs are not over: no progress")
+    golden(undone)
+    assert "connector c" in undone
 
 
 def test_an_object_without_a_job_is_reported_and_delays_no_other(
-    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture
+    runtime: MemoryRuntime, caplog: pytest.LogCaptureFixture, golden: Golden
 ) -> None:
     runtime.put("c/a.txt")
     runtime.put("c/b.txt")
@@ -207,32 +217,33 @@ def test_an_object_without_a_job_is_reported_and_delays_no_other(
     runtime.put("c/c.txt")
     runtime.reads = FaultyStore(runtime.memory_store, Fault("denied", "head"))
     (undone,) = once(runtime, run="next").undone
-    assert undone.startswith("connector c: not all of its objects have jobs: s3://shop/c/c.txt")
+    golden(undone)
+    assert "connector c" in undone
 
 
-def test_only_a_paused_connector_with_jobs_is_reported(runtime: MemoryRuntime) -> None:
+def test_only_a_paused_connector_with_jobs_is_reported(
+    runtime: MemoryRuntime, golden: Golden
+) -> None:
     runtime.put_connector("d")
     runtime.job()
     runtime.put("d/a.txt")
     for name in "cd":
         runtime.memory.connectors.set_state(name, ConnectorState.PAUSED)
 
-    assert once(runtime).undone == [
-        (
-            "connector c: 1 job is not over: connector c is PAUSED; continue it with "
-            "`extentflow resume c`"
-        )
-    ]
+    golden(*once(runtime).undone)
 
 
-def test_a_scan_that_cannot_save_its_progress_is_no_success(runtime: MemoryRuntime) -> None:
+def test_a_scan_that_cannot_save_its_progress_is_no_success(
+    runtime: MemoryRuntime, golden: Golden
+) -> None:
     runtime.memory.refuse("remember", times=TOO_MANY)
 
     ended = once(runtime)
 
     assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
     (undone,) = ended.undone
-    assert undone.startswith("connector c: not all of its objects have jobs: ")
+    golden(undone)
+    assert "connector c" in undone
 
 
 # -- large connectors -----------------------------------------------------------------------------
@@ -307,7 +318,7 @@ def test_connectors_that_cannot_be_listed_keep_none_from_its_turn() -> None:
     ]
 
 
-def test_a_listing_that_does_not_get_on_is_given_up(runtime: MemoryRuntime) -> None:
+def test_a_listing_that_does_not_get_on_is_given_up(runtime: MemoryRuntime, golden: Golden) -> None:
     runtime.put()
     runtime.memory.on_call = lambda name: runtime.ticker.sleep(
         LISTING_SECONDS + 1 if name == "find_registered" else 0
@@ -316,12 +327,12 @@ def test_a_listing_that_does_not_get_on_is_given_up(runtime: MemoryRuntime) -> N
     ended = once(runtime)
 
     assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
-    assert ended.undone == [
-        "connector c: not all of its objects have jobs: listing made no progress"
-    ]
+    golden(*ended.undone)
 
 
-def test_a_listing_that_only_leaves_objects_behind_is_given_up(runtime: MemoryRuntime) -> None:
+def test_a_listing_that_only_leaves_objects_behind_is_given_up(
+    runtime: MemoryRuntime, golden: Golden
+) -> None:
     runtime.memory_store = runtime.reads = Refusing(runtime)
     for number in range(100):
         runtime.put(f"c/{number:02}.txt")
@@ -330,7 +341,8 @@ def test_a_listing_that_only_leaves_objects_behind_is_given_up(runtime: MemoryRu
 
     assert ended.queries <= FAILURES + MAX_IDLE_QUERIES
     (undone,) = ended.undone
-    assert undone.startswith("connector c: not all of its objects have jobs: s3://shop/c/")
+    golden(undone)
+    assert "connector c" in undone
 
 
 def test_a_page_of_many_new_objects_may_take_long_while_it_progresses(

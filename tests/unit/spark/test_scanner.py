@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.discovery import Arrival, Dialect
@@ -191,8 +192,10 @@ def test_only_the_named_connector_is_scanned(runtime: MemoryRuntime) -> None:
     assert keys(standing(runtime).look()) == {"c/a.txt", "d/a.txt"}
 
 
-def test_a_connector_that_is_not_there_is_no_silence(runtime: MemoryRuntime) -> None:
-    with pytest.raises(Misconfigured, match="there is no connector orders"):
+def test_a_connector_that_is_not_there_is_no_silence(
+    runtime: MemoryRuntime, golden: Golden
+) -> None:
+    with golden.raises(Misconfigured, match="connector orders"):
         standing(runtime, connector="orders").look()
 
 

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 from pyspark.sql.datasource import InputPartition
+from tests.support.golden import Golden
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.config.worker import WorkerSettings
@@ -83,6 +84,6 @@ def test_a_reader_and_its_tasks_travel_to_executors(runtime: MemoryRuntime) -> N
     assert pickle.loads(pickle.dumps(StreamReader(OPTIONS)))  # noqa: S301
 
 
-def test_a_partition_that_is_not_ours_is_a_defect(runtime: MemoryRuntime) -> None:
-    with pytest.raises(TypeError, match="Spark did not plan this partition"):
+def test_a_partition_that_is_not_ours_is_a_defect(runtime: MemoryRuntime, golden: Golden) -> None:
+    with golden.raises(TypeError):
         next(reader(runtime).read(InputPartition(1)))

@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.config.worker import WorkerSettings
@@ -366,8 +367,10 @@ def test_a_run_that_was_stopped_before_does_not_begin(
         draining(runtime, messages).latest()
 
 
-def test_the_table_of_another_app_is_rejected_by_the_first_poll(runtime: MemoryRuntime) -> None:
+def test_the_table_of_another_app_is_rejected_by_the_first_poll(
+    runtime: MemoryRuntime, golden: Golden
+) -> None:
     runtime.memory.bind("other")
 
-    with pytest.raises(Misconfigured, match=r"belongs to app\.id=other"):
+    with golden.raises(Misconfigured, match=r"app\.id=other"):
         listing(runtime).latest()

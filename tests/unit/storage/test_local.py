@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.golden import Golden
 from tests.unit.storage.conftest import HandTurnedClock
 
 from extentflow.errors import (
@@ -168,7 +169,7 @@ def test_trap_t24_short_reads_are_completed(version: ObjectVersion) -> None:
 
 
 def test_trap_t24_reads_that_end_early_are_repeated_and_then_raise(
-    version: ObjectVersion, hand_turned: HandTurnedClock
+    version: ObjectVersion, hand_turned: HandTurnedClock, golden: Golden
 ) -> None:
     ends = [b"", b"abc", b"", BODY[100:200]]
     store = LocalStore(
@@ -178,16 +179,16 @@ def test_trap_t24_reads_that_end_early_are_repeated_and_then_raise(
     )
 
     assert store.read(version, 100, 200) == BODY[100:200]
-    with pytest.raises(StoreUnavailable, match=r"\[0-9\): the file system sent 0 bytes .*gave up"):
+    with golden.raises(StoreUnavailable, match=r"\[0-9\)"):
         store.read(version, 0, 9)
 
 
 def test_a_file_deleted_after_planning_is_object_gone(
-    store: LocalStore, version: ObjectVersion, folder: Path
+    store: LocalStore, version: ObjectVersion, folder: Path, golden: Golden
 ) -> None:
     (folder / "in" / "key").unlink()
 
-    with pytest.raises(ObjectGone, match=r"in/key\[0-1\): .*No such file"):
+    with golden.raises(ObjectGone, match=r"in/key\[0-1\)"):
         store.read(version, 0, 1)
 
 
@@ -200,18 +201,22 @@ def test_what_is_no_file_is_object_gone(
 
 
 @pytest.mark.parametrize("bucket", ["absent", "file"])
-def test_a_missing_directory_is_bucket_gone(store: LocalStore, folder: Path, bucket: str) -> None:
+def test_a_missing_directory_is_bucket_gone(
+    store: LocalStore, folder: Path, bucket: str, golden: Golden
+) -> None:
     """A volume that is not mounted must not look like files that were deleted."""
     (folder / "file").write_bytes(BODY)
     where = str(folder / bucket)
-    with pytest.raises(BucketGone, match=f"{where}: (No such file or|Not a) directory; mount or"):
+    with golden.raises(BucketGone, match=f"{where}"):
         store.head(where, "key")
-    with pytest.raises(BucketGone, match=f"{where}: (No such file or|Not a) directory; mount or"):
+    with golden.raises(BucketGone, match=f"{where}"):
         list(store.list(where))
 
 
-def test_a_version_id_is_object_gone(store: LocalStore, version: ObjectVersion) -> None:
-    with pytest.raises(ObjectGone, match="local files have no version ids"):
+def test_a_version_id_is_object_gone(
+    store: LocalStore, version: ObjectVersion, golden: Golden
+) -> None:
+    with golden.raises(ObjectGone):
         store.head(version.bucket, version.key, "v1")
 
 
@@ -226,34 +231,38 @@ def test_a_pipe_is_rejected_without_waiting_for_its_writer(store: LocalStore, fo
     "key", ["../outside", "in/../../outside", "/etc/passwd", "in//key", "./in"]
 )
 def test_a_key_cannot_leave_its_bucket_or_have_two_forms(
-    store: LocalStore, version: ObjectVersion, folder: Path, key: str
+    store: LocalStore, version: ObjectVersion, folder: Path, key: str, golden: Golden
 ) -> None:
     (folder.parent / "outside").write_bytes(b"secret")
 
-    with pytest.raises(AccessDenied, match="a key must be a path below its folder"):
+    with golden.raises(AccessDenied):
         store.head(version.bucket, key)
-    with pytest.raises(AccessDenied, match="a key must be a path below its folder"):
+    with golden.raises(AccessDenied):
         store.read(replace(version, key=key), 0, 1)
 
 
-def test_a_link_out_of_the_bucket_is_rejected(store: LocalStore, folder: Path) -> None:
+def test_a_link_out_of_the_bucket_is_rejected(
+    store: LocalStore, folder: Path, golden: Golden
+) -> None:
     (folder.parent / "outside").write_bytes(b"secret")
     (folder / "link").symlink_to(folder.parent / "outside")
 
-    with pytest.raises(AccessDenied, match="link is a symbolic link out"):
+    with golden.raises(AccessDenied):
         store.head(str(folder), "link")
-    with pytest.raises(AccessDenied, match="symbolic link out of its folder"):
+    with golden.raises(AccessDenied):
         list(store.list(str(folder)))
 
 
-def test_a_linked_directory_out_of_the_bucket_is_rejected(store: LocalStore, folder: Path) -> None:
+def test_a_linked_directory_out_of_the_bucket_is_rejected(
+    store: LocalStore, folder: Path, golden: Golden
+) -> None:
     (folder.parent / "other").mkdir()
     (folder.parent / "other" / "key").write_bytes(b"secret")
     (folder / "link").symlink_to(folder.parent / "other")
 
-    with pytest.raises(AccessDenied, match="symbolic link out of its folder"):
+    with golden.raises(AccessDenied):
         store.head(str(folder), "link/key")
-    with pytest.raises(AccessDenied, match="symbolic link out of its folder"):
+    with golden.raises(AccessDenied):
         list(store.list(str(folder)))
 
 

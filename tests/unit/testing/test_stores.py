@@ -1,6 +1,7 @@
 """The doubles keep the port's contract and inject scripted faults."""
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.errors import AccessDenied, ObjectChanged, ObjectGone, StoreUnavailable
 from extentflow.storage import ListedObject, Page
@@ -85,7 +86,7 @@ def test_a_fault_fails_pages_like_listings() -> None:
     assert list(faulty.pages("bucket")) == [Page((version,))]
 
 
-def test_an_error_names_what_is_missing() -> None:
+def test_an_error_names_what_is_missing(golden: Golden) -> None:
     store = MemoryStore()
     gone = store.put("bucket", "key", b"0")
     store.remove("bucket", "key")
@@ -94,7 +95,7 @@ def test_an_error_names_what_is_missing() -> None:
         store.head("nowhere", "key")
     with pytest.raises(ObjectGone, match="s3://nowhere: no such bucket"):
         list(store.list("nowhere"))
-    with pytest.raises(ObjectGone, match="s3://bucket/key: no such key"):
+    with golden.raises(ObjectGone, match="s3://bucket/key"):
         store.read(gone, 0, 1)
     with pytest.raises(ObjectGone, match="no such version v9"):
         store.head("bucket", "key", "v9")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.support.chains import chain, convert
+from tests.support.golden import Golden
 
 from extentflow.arrays.casts import local_times
 from extentflow.errors import Misconfigured, UnsupportedType
@@ -61,7 +62,7 @@ def test_replace_field_keeps_drops_and_renames(
     assert made.payloads[0] == first.encode()
 
 
-def test_cast_keeps_values_exact_and_makes_bad_records_of_others() -> None:
+def test_cast_keeps_values_exact_and_makes_bad_records_of_others(golden: Golden) -> None:
     table = pa.table({"text": ["1", "x", None, "300"], "n": [1.0, 2.0, 3.0, 4.5]})
 
     made = convert(table, chain(a={"type": "Cast", "spec": "text:int8,n:int32"}))
@@ -72,7 +73,8 @@ def test_cast_keeps_values_exact_and_makes_bad_records_of_others() -> None:
         (1, "transforms.a (Cast)"),
         (3, "transforms.a (Cast)"),
     ]
-    assert made.bad[0][1] == "transforms.a (Cast): column 'text': 'x' is no int8"
+    golden(made.bad[0][1])
+    assert "transforms.a" in made.bad[0][1]
 
 
 @pytest.mark.parametrize(
@@ -217,11 +219,11 @@ def test_timestamps_in_dictionaries_are_converted() -> None:
     [("0x1F", pa.int32()), ("1e999", pa.float64()), ("1.5", pa.int32())],
 )
 def test_a_mask_that_is_no_value_of_the_column_is_refused(
-    mask: str, data_type: pa.DataType
+    mask: str, data_type: pa.DataType, golden: Golden
 ) -> None:
     table = pa.table({"n": pa.array([1], data_type)})
 
-    with pytest.raises(UnsupportedType, match="is no value of column 'n'"):
+    with golden.raises(UnsupportedType, match="'n'"):
         values(chain(a={"type": "MaskField", "fields": "n", "replacement": mask}), table)
 
 
@@ -239,8 +241,10 @@ def test_a_transform_that_leaves_no_columns_is_refused(transform: OnColumns) -> 
         transform.bind(pa.schema([("s", pa.struct([]))]))
 
 
-def test_cast_of_a_type_without_such_a_cast_is_refused_before_the_first_record() -> None:
-    with pytest.raises(UnsupportedType, match="cannot become int32; cast it to string first"):
+def test_cast_of_a_type_without_such_a_cast_is_refused_before_the_first_record(
+    golden: Golden,
+) -> None:
+    with golden.raises(UnsupportedType, match="int32"):
         values(chain(a={"type": "Cast", "spec": "inner:int32"}))
 
 
@@ -260,7 +264,7 @@ def test_mask_field_replaces_values_and_keeps_nulls() -> None:
     ]
 
 
-def test_timestamp_converter_reads_and_writes_java_patterns() -> None:
+def test_timestamp_converter_reads_and_writes_java_patterns(golden: Golden) -> None:
     table = pa.table({"at": ["29.02.2024 01:02:03.045", "30.02.2024 01:02:03.045", "never"]})
     parse = {"type": "TimestampConverter", "field": "at", "format": "dd.MM.yyyy HH:mm:ss.SSS"}
     write = {"type": "TimestampConverter", "field": "at", "format": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"}
@@ -272,7 +276,8 @@ def test_timestamp_converter_reads_and_writes_java_patterns() -> None:
 
     assert made.values == [{"at": "2024-02-29T01:02:03.045Z"}]
     assert [at for at, _ in made.bad] == [1, 2]
-    assert made.bad[1][1].endswith("'never' is not written as dd.MM.yyyy HH:mm:ss.SSS")
+    golden(made.bad[1][1])
+    assert "'never'" in made.bad[1][1]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import orjson
 import pyarrow as pa
 import pytest
 from tests.support.chains import VERSION, chain, convert
+from tests.support.golden import Golden
 
 from extentflow.config.parsing import parse
 from extentflow.config.specs import TRANSFORMS
@@ -172,13 +173,13 @@ def test_a_transform_with_a_predicate_changes_some_rows_in_place() -> None:
     assert [value["id"] for value in convert(TABLE, config).values] == [0, 1, 2, 0, 4, 0]
 
 
-def test_a_predicate_cannot_change_the_columns_of_some_rows() -> None:
+def test_a_predicate_cannot_change_the_columns_of_some_rows(golden: Golden) -> None:
     config = chain(
         m={"type": "ReplaceField", "exclude": "id", "predicate": "p_1"},
         p_1={"type": "Condition", "condition": "flag"},
     )
 
-    with pytest.raises(UnsupportedType, match="changes names or types of columns"):
+    with golden.raises(UnsupportedType):
         convert(TABLE, config)
 
 
@@ -304,15 +305,17 @@ def test_a_value_names_the_topic_of_its_record() -> None:
     ]
 
 
-def test_a_record_that_names_no_listed_topic_is_bad() -> None:
+def test_a_record_that_names_no_listed_topic_is_bad(golden: Golden) -> None:
     hostile = pa.table({"id": range(4), "kind": ["a", None, "extentflow.progress", "b" * 9_000]})
 
     made = convert(hostile, chain(t={**EXTRACT, "topics": "a"}))
 
     assert [at for at, _ in made.bad] == [1, 2, 3]
     reasons = [why for _, why in made.bad]
-    assert reasons[0] == "transforms.t (ExtractTopic): the topic is null"
-    assert reasons[1] == "transforms.t (ExtractTopic): topics lacks 'extentflow.progress'"
+    golden(reasons[0])
+    assert "transforms.t" in reasons[0]
+    golden(reasons[1])
+    assert "transforms.t" in reasons[1]
     assert len(reasons[2]) < 300
     assert routed(hostile, chain(t={**EXTRACT, "topics": "a"})) == [("a", [0], [0])]
 

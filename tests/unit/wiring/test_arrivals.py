@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import WorkerSettings
@@ -100,10 +101,12 @@ def test_a_queue_of_sqs_takes_the_place_of_the_table(
     assert open_intake(runtime, never) is None
 
 
-def test_a_ledger_in_dynamodb_keeps_no_notifications(settings: WorkerSettings) -> None:
+def test_a_ledger_in_dynamodb_keeps_no_notifications(
+    settings: WorkerSettings, golden: Golden
+) -> None:
     runtime = Runtime(replace(settings, ledger_url=LedgerAddress.parse("dynamodb://extentflow")))
 
-    with pytest.raises(Misconfigured, match="keeps no notifications; set ledger"):
+    with golden.raises(Misconfigured):
         open_receiving_queue(runtime)
     assert open_intake(runtime, never) is None
 

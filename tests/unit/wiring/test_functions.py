@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.support.golden import Golden
 from tests.support.memory_delivery import Ticker
 
 from extentflow.config.connector import ConnectorConfig
@@ -91,10 +92,8 @@ def test_a_queue_is_the_one_of_its_setting() -> None:
     assert url_of(queue(SETTINGS, "extents_queue_url")) == f"{QUEUES}/extents"
 
 
-def test_a_queue_that_is_not_set_says_which_variable_to_set() -> None:
-    with pytest.raises(
-        Misconfigured, match=r"extents\.queue\.url is not set.*EXTENTFLOW_EXTENTS_QUEUE_URL"
-    ):
+def test_a_queue_that_is_not_set_says_which_variable_to_set(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match=r"extents\.queue\.url.*EXTENTFLOW_EXTENTS_QUEUE_URL"):
         queue(replace(SETTINGS, extents_queue_url=None), "extents_queue_url")
 
 
@@ -192,7 +191,7 @@ def test_every_connector_is_seen_in_its_latest_revision(tmp_path: Path) -> None:
     ],
 )
 def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
-    tmp_path: Path, stored: dict[str, str], bucket: str, prefix: str
+    tmp_path: Path, stored: dict[str, str], bucket: str, prefix: str, golden: Golden
 ) -> None:
     made = runtime()
     put(made, "c", tmp_path)
@@ -203,9 +202,8 @@ def test_a_connector_that_cannot_be_parsed_keeps_no_other_from_being_seen(
     assert [config.name for config, _ in readable(made)] == ["c"]
     assert isinstance(unparsed, UnparsedConnector)
     assert (unparsed.bucket, unparsed.prefix) == (bucket, prefix)
-    assert str(unparsed.error).startswith(
-        "connector b, revision 1, cannot be read: input.format='nosuch'"
-    )
+    golden(str(unparsed.error))
+    assert "connector b" in str(unparsed.error)
 
 
 def test_what_people_want_of_a_connector_is_asked_for_one_at_a_time(tmp_path: Path) -> None:
@@ -396,13 +394,11 @@ def test_a_compressed_object_that_no_format_reads_ends_its_job(key: str) -> None
     assert f"s3://shop/{key}" in ended.reason
 
 
-def test_a_backfill_with_secrets_in_variables_is_kept_with_a_remedy() -> None:
+def test_a_backfill_with_secrets_in_variables_is_kept_with_a_remedy(golden: Golden) -> None:
     made = runtime(SPARK)
     registered(made, "auto", "${env:SECRET}", 1)
 
-    with pytest.raises(
-        NotOffered, match=r"backfill b1: connector orders: .*secretsmanager:name:key"
-    ):
+    with golden.raises(NotOffered, match="b1.*connector orders"):
         open_arrival_handler(made).backfill(Backfill("b1", "orders"))
 
 
@@ -426,13 +422,13 @@ def registered(made: Runtime, engine: str, secret: str | None, size: int, **more
     ],
     ids=["planner", "reconciler", "worker"],
 )
-def test_functions_refuse_the_ledger_of_one_machine(opened: Callable[[Runtime], object]) -> None:
+def test_functions_refuse_the_ledger_of_one_machine(
+    opened: Callable[[Runtime], object], golden: Golden
+) -> None:
     ledger = LedgerAddress.parse("sqlite:////var/ledger.db")
 
     with pytest.raises(Misconfigured) as caught:
         opened(runtime(replace(SETTINGS, ledger_table=None, ledger_url=ledger)))
 
-    assert str(caught.value) == (
-        "functions may run on other machines than this one, whose file /var/ledger.db is the"
-        " ledger; set ledger.url=postgresql://user@host/database or dynamodb://TABLE"
-    )
+    golden(caught.value)
+    assert "/var/ledger.db" in str(caught.value)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.support.chains import BASE, chain, convert
 from tests.support.connect_json import read_envelope
+from tests.support.golden import Golden
 from tests.support.protobuf import decode, message_class
 from tests.support.registry import RegistryDouble, registry_double
 
@@ -108,21 +109,25 @@ FILTERED = chain(drop={"type": "ReplaceField", "exclude": "name"})
 @pytest.mark.parametrize("converter", ["bytes", *RECORDS])
 @pytest.mark.parametrize("message_key", ["object", "template:${key}-{id}"])
 def test_trap_t23_a_text_takes_no_converter_of_columns(
-    registry: RegistryDouble, message_key: str, converter: str, steps: Mapping[str, str]
+    registry: RegistryDouble,
+    message_key: str,
+    converter: str,
+    steps: Mapping[str, str],
+    golden: Golden,
 ) -> None:
     keys, _ = of(converter, registry)
 
-    with pytest.raises(Misconfigured, match=r"key\.converter='.*': cannot make this message\.key"):
+    with golden.raises(Misconfigured, match=r"key\.converter='.*'.*message\.key"):
         parse({**BASE, "message.key": message_key, **keys, **steps})
 
 
 @pytest.mark.parametrize("converter", ["string", "bytes"])
-def test_several_columns_are_no_single_value(converter: str) -> None:
+def test_several_columns_are_no_single_value(converter: str, golden: Golden) -> None:
     config = {"message.key": "column:id,name", "key.converter": converter}
 
     with pytest.raises(Misconfigured, match="write json, avro"):
         parse({**BASE, **config})
-    with pytest.raises(UnsupportedType, match="takes exactly one column, here are 2"):
+    with golden.raises(UnsupportedType):
         convert(TABLE, {**config, **FILTERED})
 
 
@@ -137,7 +142,7 @@ def test_several_columns_are_no_single_value(converter: str) -> None:
     ],
 )
 def test_columns_that_a_converter_cannot_write_are_refused_before_the_first_record(
-    message_key: str, converter: str, reason: str
+    message_key: str, converter: str, reason: str, golden: Golden
 ) -> None:
-    with pytest.raises(UnsupportedType, match=rf"keys \(message\.key, key\.converter\).*{reason}"):
+    with golden.raises(UnsupportedType, match=rf"message\.key.*key\.converter.*{reason}"):
         convert(TABLE, {"message.key": message_key, "key.converter": converter})

@@ -1,110 +1,93 @@
-"""A refused secret that was rotated is no reason to fail anything; any other one is."""
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+"""Every adapter checks a connector, and each problem is reported once."""
 
 import pytest
 
-from extentflow.aws.secrets_manager import SecretsManager
-from extentflow.config.connector import ConnectorConfig
-from extentflow.config.parsing import parse
-from extentflow.errors import AccessDenied, StoreUnavailable
-from extentflow.model import ObjectVersion
-from extentflow.storage import ObjectStore, StoreOptions
-from extentflow.testing.ledger import MemoryLedger
-from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
-from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess, RotatedStore
-from extentflow.wiring.options import SecretResolver
+from extentflow.errors import Misconfigured
+from extentflow.wiring import check_connector
 
-if TYPE_CHECKING:
-    from mypy_boto3_secretsmanager import SecretsManagerClient
-
-DENIED = [Fault("denied", operation) for operation in ("head", "read", "list")]
-CALLS: dict[str, Callable[[ObjectStore, ObjectVersion], object]] = {
-    "head": lambda store, version: store.head(version.bucket, version.key),
-    "read": lambda store, version: store.read(version, 0, 1),
-    "list": lambda store, version: list(store.list(version.bucket)),
-    "pages": lambda store, version: list(store.pages(version.bucket)),
-}
+BASE = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"}
 
 
-@pytest.fixture
-def memory() -> MemoryStore:
-    return MemoryStore()
+def problems(**producer: str) -> tuple[str, ...]:
+    """Return what is wrong with these producer settings; dots are written as two underscores."""
+    named = {f"producer.{key.replace('__', '.')}": text for key, text in producer.items()}
+    with pytest.raises(Misconfigured) as caught:
+        check_connector({**BASE, **named})
+    return caught.value.problems
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("rotated", [True, False], ids=["rotated", "as before"])
-def test_a_rejection_is_retried_only_with_changed_secrets(
-    memory: MemoryStore,
-    name: str,
-    rotated: bool,  # noqa: FBT001
-) -> None:
-    version = memory.put("bucket", "key", b"abc")
-    store = RotatedStore(FaultyStore(memory, *DENIED), lambda: rotated)
-
-    with pytest.raises(StoreUnavailable if rotated else AccessDenied, match="access denied"):
-        CALLS[name](store, version)
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_an_accepted_request_reads_no_secret(memory: MemoryStore, name: str) -> None:
-    version = memory.put("bucket", "key", b"abc")
-
-    def never() -> bool:
-        raise AssertionError("no access was refused")
-
-    store = RotatedStore(memory, never)
-
-    assert CALLS[name](store, version) == CALLS[name](memory, version)
-    assert store.fetched_bytes == memory.fetched_bytes
-
-
-def test_the_next_try_after_a_rotation_reads_with_the_new_secret(
-    memory: MemoryStore,
-) -> None:
-    version = memory.put("bucket", "key", b"abc")
-
-    def opened(_kind: str, chosen: StoreOptions) -> ObjectStore:
-        return FaultyStore(memory, *(DENIED if chosen.secret_access_key == "first" else ()))
-
-    kept = Kept("first")
-    secrets = SecretsManager(open_client=lambda _region: cast("SecretsManagerClient", kept))
-    objects = ObjectAccess(
-        ConnectorCatalogue(MemoryLedger()),
-        SecretResolver(secrets),
-        retry_seconds=1.0,
-        open_store=opened,
+def test_a_good_connector_is_returned() -> None:
+    config = check_connector(
+        {**BASE, "producer.linger.ms": "5", "producer.compression.type": "lz4"}
     )
-    config = connector()
-    begun = objects.store(config, 1)
-    with pytest.raises(AccessDenied):
-        begun.read(version, 0, 3)
 
-    kept.secret = "second"
-
-    with pytest.raises(StoreUnavailable, match="the secrets were rotated since"):
-        begun.read(version, 0, 3)
-    assert objects.store(config, 1).read(version, 0, 3) == b"abc"
+    assert config.producer == {"linger.ms": "5", "compression.type": "lz4"}
 
 
-class Kept:
-    """One secret, whichever is asked for."""
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("linger__ms", "soon"),
+        ("compression__type", "brotli"),
+        ("partitioner", "mine"),
+        ("security__protocol", "TLS"),
+    ],
+)
+def test_a_value_that_the_client_would_reject_is_named(key: str, value: str) -> None:
+    (problem,) = problems(**{key: value})
 
-    def __init__(self, secret: str) -> None:
-        self.secret = secret
-
-    def get_secret_value(self, **_asked: str) -> dict[str, str]:
-        return {"SecretString": self.secret}
+    assert problem.startswith(f"producer.{key.replace('__', '.')}: ")
 
 
-def connector() -> ConnectorConfig:
-    return parse(
+@pytest.mark.parametrize(
+    "producer",
+    [{"max__in__flight": "10"}, {"retries": "0"}, {"message__max__bytes": "99"}],
+    ids=str,
+)
+def test_values_that_an_idempotent_producer_cannot_keep_are_named(
+    producer: dict[str, str],
+) -> None:
+    (problem,) = problems(**producer)
+
+    assert problem.startswith("producer.*: ")
+    assert problem == problem.strip()
+
+
+def test_a_rejected_key_is_named_once_with_its_reason() -> None:
+    (problem,) = problems(acks="1")
+
+    assert problem.startswith("producer.acks: ")
+
+
+def test_a_key_whose_name_begins_like_another_is_not_taken_for_it() -> None:
+    found = problems(linger__ms="soon", linger__mss="5")
+
+    assert sorted(problem.split(":")[0] for problem in found) == [
+        "producer.linger.ms",
+        "producer.linger.mss",
+    ]
+
+
+def test_problems_of_the_client_do_not_hide_behind_others() -> None:
+    with pytest.raises(Misconfigured) as caught:
+        check_connector({"name": "orders", "producer.linger.ms": "soon"})
+
+    named = {problem.split(":")[0] for problem in caught.value.problems}
+    assert named == {"topic", "aws.s3.bucket.name", "producer.linger.ms"}
+
+
+def test_what_only_workers_have_is_not_looked_for_here() -> None:
+    config = check_connector(
         {
-            "name": "s",
-            "topic": "records",
-            "aws.s3.bucket.name": "bucket",
-            "aws.access.key.id": "id",
-            "aws.secret.access.key": "${secretsmanager:orders}",
+            **BASE,
+            "producer.security.protocol": "SASL_SSL",
+            "producer.sasl.mechanism": "SCRAM-SHA-512",
+            "producer.sasl.username": "user",
+            "producer.sasl.password": "${env:A_VARIABLE_OF_WORKERS}",
+            "producer.ssl.ca.location": "/only/on/workers.pem",
+            "producer.ssl.key.pem": "${file:/only/on/workers.properties:key}",
+            "producer.ssl.certificate.location": "/only/on/workers.crt",
         }
     )
+
+    assert config.producer["sasl.password"] == "${env:A_VARIABLE_OF_WORKERS}"

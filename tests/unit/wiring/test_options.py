@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.columnar.encryption import ColumnEncryption
@@ -36,7 +37,7 @@ def table(**columns: pa.Array) -> pa.RecordBatch:
 # -- references -----------------------------------------------------------------------------------
 
 
-def test_what_only_workers_with_such_variables_have_is_named() -> None:
+def test_what_only_workers_with_such_variables_have_is_named(golden: Golden) -> None:
     chosen = config(
         aws__access__key__id="${env:GRID_KEY}",
         aws__secret__access__key="${secretsmanager:grid:secret}",
@@ -46,9 +47,8 @@ def test_what_only_workers_with_such_variables_have_is_named() -> None:
 
     absent = options.absent_elsewhere(chosen)
     assert absent is not None
-    assert (
-        "aws.access.key.id=${env:GRID_KEY}, producer.sasl.password=${env:PASSWORD}: a run" in absent
-    )
+    golden(absent)
+    assert "aws.access.key.id=${env:GRID_KEY}" in absent
     assert options.absent_elsewhere(config()) is None
 
 
@@ -158,16 +158,15 @@ def test_master_keys_are_looked_up_in_the_process_that_encrypts(
 
 def test_a_master_key_that_the_secret_lacks_is_named_without_the_secret(
     monkeypatch: pytest.MonkeyPatch,
+    golden: Golden,
 ) -> None:
     monkeypatch.setenv("MASTER_KEYS", MASTER_KEYS)
 
-    with pytest.raises(
-        Misconfigured, match=r"columnar\.encryption\.key=lost: .*list has no key"
-    ) as it:
+    with golden.raises(Misconfigured, match=r"columnar\.encryption\.key=lost") as it:
         options.encryption(listed("lost"), NO_SECRETS)
     assert "MDEy" not in str(it.value)
     monkeypatch.setenv("MASTER_KEYS", "new:nonsense")
-    with pytest.raises(Misconfigured, match=r"key\.list: entry 1 of the secret is not") as it:
+    with golden.raises(Misconfigured, match=r"key\.list.*entry 1") as it:
         options.encryption(listed(), NO_SECRETS)
     assert "nonsense" not in str(it.value)
     monkeypatch.delenv("MASTER_KEYS")
@@ -198,15 +197,15 @@ def test_a_master_key_is_checked_by_wrapping(monkeypatch: pytest.MonkeyPatch) ->
     assert not list(options.encryption_checks(config(), NO_SECRETS))
 
 
-def test_keys_of_readers_are_references_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_readers_are_references_and_never_shown(
+    monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     monkeypatch.setenv("MASTER_KEYS", MASTER_KEYS)
 
     found = options.reading_keys("${env:MASTER_KEYS}", NO_SECRETS)
 
     assert found == MasterKeys.of(MASTER_KEYS, "keys")
-    with pytest.raises(
-        Misconfigured, match=r"--keys: a secret is not written down.*; or aws-kms"
-    ) as it:
+    with golden.raises(Misconfigured, match="--keys.*aws-kms") as it:
         options.reading_keys(MASTER_KEYS, NO_SECRETS)
     assert "MDEy" not in str(it.value)
 
@@ -342,6 +341,6 @@ def test_a_packages_converter_makes_keys_of_columns(monkeypatch: pytest.MonkeyPa
     assert options.key(chosen, VERSION)(batch.schema)(batch).to_pylist() == [b"A"]
 
 
-def test_a_built_in_converter_that_does_not_fit_is_still_refused() -> None:
-    with pytest.raises(Misconfigured, match=r"value\.converter=json cannot make values of text"):
+def test_a_built_in_converter_that_does_not_fit_is_still_refused(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match=r"value\.converter=json"):
         config(input__format="text", value__converter="json")

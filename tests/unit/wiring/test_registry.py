@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from tests.support.chains import BASE, chain, convert
+from tests.support.golden import Golden
 from tests.support.registry import RegistryDouble, registry_double
 
 from extentflow.aws.secrets_manager import SecretsManager
@@ -82,7 +83,7 @@ def test_rows_that_the_schema_has_no_value_for_are_bad_records(registry: Registr
     assert made.bad == [(1, "name: null, and its schema has no null")]
 
 
-def test_a_refusal_names_object_and_connector(registry: RegistryDouble) -> None:
+def test_a_refusal_names_object_and_connector(registry: RegistryDouble, golden: Golden) -> None:
     other = {
         "type": "record",
         "name": "ConnectDefault",
@@ -90,16 +91,14 @@ def test_a_refusal_names_object_and_connector(registry: RegistryDouble) -> None:
     }
     registry.add("source-value", other)
 
-    with pytest.raises(
-        IncompatibleSchema, match=r"bucket/folder/key.*: values .* of connector c: "
-    ):
+    with golden.raises(IncompatibleSchema, match="bucket/folder/key.*connector c"):
         convert(TABLE, avro(registry))
 
 
-def test_an_outage_names_object_and_connector(registry: RegistryDouble) -> None:
+def test_an_outage_names_object_and_connector(registry: RegistryDouble, golden: Golden) -> None:
     registry.fail.append((503, None))
 
-    with pytest.raises(RegistryUnavailable, match=r"bucket/folder/key.*: values .*answered 503"):
+    with golden.raises(RegistryUnavailable, match="bucket/folder/key.*503"):
         convert(TABLE, avro(registry))
 
 
@@ -135,10 +134,10 @@ def test_a_rotated_password_is_read_again(registry: RegistryDouble) -> None:
     assert [registry.decode(one) for one in payloads] == TABLE.to_pylist()
 
 
-def test_a_password_that_stays_wrong_is_refused(registry: RegistryDouble) -> None:
+def test_a_password_that_stays_wrong_is_refused(registry: RegistryDouble, golden: Golden) -> None:
     registry.user_info = "app:another"
 
-    with pytest.raises(AccessDenied, match=r"correct basic\.auth\.user\.info"):
+    with golden.raises(AccessDenied, match=r"basic\.auth\.user\.info"):
         opener(registry)("avro", TABLE.schema)
 
 

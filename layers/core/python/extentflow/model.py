@@ -1,4 +1,7 @@
-"""The values that all packages share: object versions, extents, jobs and receipts; all frozen."""
+"""The values that all packages share: object versions, extents, jobs and receipts; all frozen.
+
+Tests: unit/ledger/test_stored_items.py
+"""
 
 from __future__ import annotations
 

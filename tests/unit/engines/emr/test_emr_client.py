@@ -7,6 +7,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 from layers.recipes import spark_archive
+from tests.support.golden import Golden
 
 from extentflow.engines.emr import emr_client as emr
 from extentflow.engines.emr.emr_client import Application, EmrJobRuns
@@ -110,27 +111,23 @@ def test_settings_go_to_the_driver_alone_which_sends_them_with_every_task() -> N
     assert where == ["spark.emr-serverless.driverEnv.EXTENTFLOW_APP_ID"]
 
 
-def test_a_setting_that_is_too_long_is_named_without_its_value() -> None:
+def test_a_setting_that_is_too_long_is_named_without_its_value(golden: Golden) -> None:
     certificate = {"EXTENTFLOW_KAFKA_SSL_CA_PEM": "x" * 1_025, "EXTENTFLOW_APP_ID": "x" * 1_024}
 
-    with pytest.raises(
-        Misconfigured, match=r"EXTENTFLOW_KAFKA_SSL_CA_PEM: .*secretsmanager"
-    ) as raised:
+    with golden.raises(Misconfigured, match="EXTENTFLOW_KAFKA_SSL_CA_PEM") as raised:
         emr.properties(replace(APPLICATION, environment=certificate))
 
     assert "APP_ID" not in str(raised.value)
     assert "xx" not in str(raised.value)
 
 
-def test_a_reference_to_a_variable_is_rejected_and_one_to_a_secret_is_not() -> None:
+def test_a_reference_to_a_variable_is_rejected_and_one_to_a_secret_is_not(golden: Golden) -> None:
     environment = {
         "EXTENTFLOW_KAFKA_SASL_PASSWORD": "${env:PASSWORD}",
         "EXTENTFLOW_KAFKA_SASL_USERNAME": "${secretsmanager:kafka:user}",
     }
 
-    with pytest.raises(
-        Misconfigured, match=r"^EXTENTFLOW_KAFKA_SASL_PASSWORD=\$\{env:PASSWORD\}: .*secretsmanager"
-    ):
+    with golden.raises(Misconfigured, match=r"EXTENTFLOW_KAFKA_SASL_PASSWORD=\$\{env:PASSWORD\}"):
         emr.properties(replace(APPLICATION, environment=environment))
 
 
@@ -237,11 +234,11 @@ def test_every_state_of_the_service_is_understood(said: str, meant: RunState) ->
     assert found == RunStatus(meant, "why")
 
 
-def test_a_run_that_the_application_does_not_have_is_gone() -> None:
+def test_a_run_that_the_application_does_not_have_is_gone(golden: Golden) -> None:
     with Stubber(stubbed := client()) as stubber:
         stubber.add_client_error("get_job_run", "ResourceNotFoundException", http_status_code=404)
 
-        with pytest.raises(RunGone, match=r"run 00flfo8g80vlko17: .*correct spark.application.id"):
+        with golden.raises(RunGone, match="00flfo8g80vlko17.*spark.application.id"):
             runs(stubbed).describe(ANSWER["jobRunId"])
 
 

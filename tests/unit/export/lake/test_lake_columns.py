@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from tests.support.golden import Golden
 
 from extentflow.errors import IncompatibleSchema, UnsupportedType
 from extentflow.export.lake.lake_columns import fitted, in_parquet, in_spark, merged
@@ -52,11 +53,13 @@ def test_names_that_differ_in_case_only_are_refused_by_spark_alone() -> None:
         in_spark(schema)
 
 
-def test_names_of_columns_that_iceberg_has_itself_are_refused_by_spark_alone() -> None:
+def test_names_of_columns_that_iceberg_has_itself_are_refused_by_spark_alone(
+    golden: Golden,
+) -> None:
     schema = pa.schema([("_file", pa.string()), ("id", pa.int64())])
 
     assert in_parquet(schema) == schema
-    with pytest.raises(UnsupportedType, match="columns _file: Iceberg has its own"):
+    with golden.raises(UnsupportedType, match="_file"):
         in_spark(schema)
 
 
@@ -86,8 +89,10 @@ def test_a_type_that_holds_all_values_of_the_other_stays(
         (pa.struct([("x", pa.int8())]), pa.struct([("x", pa.int8()), ("y", pa.int8())])),
     ],
 )
-def test_another_type_is_refused_with_both(known: pa.DataType, found: pa.DataType) -> None:
-    with pytest.raises(IncompatibleSchema, match=r"here: column a is .* here and .* in the table"):
+def test_another_type_is_refused_with_both(
+    known: pa.DataType, found: pa.DataType, golden: Golden
+) -> None:
+    with golden.raises(IncompatibleSchema, match="column a"):
         merged(pa.schema([("a", known)]), pa.schema([("a", found)]), "here")
 
 
@@ -98,9 +103,9 @@ def test_rows_get_nulls_and_wider_types() -> None:
     assert fitted(rows, columns).to_pylist() == [{"b": None, "a": 1}, {"b": None, "a": None}]
 
 
-def test_types_that_parquet_lacks_are_refused_with_their_columns() -> None:
+def test_types_that_parquet_lacks_are_refused_with_their_columns(golden: Golden) -> None:
     union = pa.dense_union([pa.field("a", pa.int64())])
     columns = [("id", pa.int64()), ("span", pa.month_day_nano_interval()), ("any", pa.list_(union))]
 
-    with pytest.raises(UnsupportedType, match=r"column span: Parquet .*; column any: Parquet "):
+    with golden.raises(UnsupportedType, match="column span.*column any"):
         in_parquet(pa.schema(columns))

@@ -12,6 +12,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 from tests.support.columnar_records import as_parquet, columnar, encrypted
+from tests.support.golden import Golden
 from tests.support.kafka_rows import kafka_rows
 from tests.support.registry import RegistryDouble, registry_double
 
@@ -111,6 +112,7 @@ def test_encrypted_columns_are_read_with_keys_that_executors_look_up(
 @pytest.mark.parametrize("columns", [None, ("card",), ("id", "card")])
 def test_without_keys_the_place_the_columns_and_the_way_out_are_named(
     columns: Sequence[str] | None,
+    golden: Golden,
 ) -> None:
     options = ValueOptions(columns=None if columns is None else tuple(columns))
 
@@ -118,7 +120,8 @@ def test_without_keys_the_place_the_columns_and_the_way_out_are_named(
         read(CARDS.schema, options, card_record(7))
 
     said = str(caught.value)
-    assert said.startswith("topic orders[0] offset 7: encrypted columns: card (master key cards): ")
+    golden(said)
+    assert "orders[0]" in said
     assert "--keys" in said
     assert "name only other columns (--column" in said
 
@@ -129,8 +132,8 @@ def test_columns_that_are_not_asked_for_need_no_key() -> None:
     assert found.to_pydict() == {"id": [1, 2]}
 
 
-def test_keys_that_are_written_down_are_refused() -> None:
-    with pytest.raises(Misconfigured, match="--keys: a secret is not written down") as caught:
+def test_keys_that_are_written_down_are_refused(golden: Golden) -> None:
+    with golden.raises(Misconfigured, match="--keys") as caught:
         ValueOptions(keys=f"cards:{SECRET}", access=ProcessAccess()).open_keys()
 
     assert SECRET not in str(caught.value)
@@ -221,7 +224,9 @@ def test_a_schema_is_looked_up_once_in_a_process(registry: RegistryDouble) -> No
     ]
 
 
-def test_json_of_a_registry_has_the_columns_of_its_schema(registry: RegistryDouble) -> None:
+def test_json_of_a_registry_has_the_columns_of_its_schema(
+    registry: RegistryDouble, golden: Golden
+) -> None:
     members = {"id": {"type": "integer"}, "price": {"type": "number"}}
     number = registry.add("orders-value", {"type": "object", "properties": members}, "JSON")
     columns = pa.schema([("id", pa.int64()), ("price", pa.float64())])
@@ -235,7 +240,7 @@ def test_json_of_a_registry_has_the_columns_of_its_schema(registry: RegistryDoub
     assert found.rows.to_pylist() == [{"id": 1, "price": None}, {"id": 2, "price": 0.5}]
     assert declared.rows.equals(found.rows)
     more = framed(number, b'{"id": 3, "more": 1}')
-    with pytest.raises(CorruptRecord, match=r"offset 12: .*more.*orders-value version 1"):
+    with golden.raises(CorruptRecord, match="offset 12.*orders-value.*version 1"):
         decoded(of(registry), columns, *values, more)
 
 
@@ -303,10 +308,8 @@ def test_values_that_are_not_of_a_registered_schema_are_refused_with_their_place
     assert re.search(said, str(caught.value)), str(caught.value)
 
 
-def test_without_a_registry_its_values_are_refused_with_the_way_out() -> None:
-    with pytest.raises(
-        UnsupportedFormat, match=r"offset 10: a value with the schema 1 .*--registry"
-    ):
+def test_without_a_registry_its_values_are_refused_with_the_way_out(golden: Golden) -> None:
+    with golden.raises(UnsupportedFormat, match="offset 10.*schema 1.*--registry"):
         decoded(ValueOptions(), pa.schema([]), b"\0\0\0\0\1\2")
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from extentflow.errors import Misconfigured
 from extentflow.export.lake.iceberg import catalog_settings
 from extentflow.export.lake.lake_session import ENDPOINT, LakeAddress
-from extentflow.wiring.folders import open_folder
+from extentflow.wiring.targets import open_folder
 
 VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION")
 S3A = "spark.sql.catalog.lake.hadoop.fs.s3a."

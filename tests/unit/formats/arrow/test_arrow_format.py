@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.laws.arrow_cases import ONE_COLUMN, WIDE, growing, written
 from tests.laws.laws import Decoded, decoded, extent_of
+from tests.support.golden import Golden
 
 from extentflow.arrays.valid_batches import LARGEST_UNPACKED_BYTES
 from extentflow.converters.json_encoding import json_converter
@@ -105,43 +106,45 @@ def test_an_extent_reads_its_batches_and_the_footer_only() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, 300])
-def test_a_truncated_file_is_corrupt(cut: int) -> None:
-    with pytest.raises(CorruptObject, match=r"s3://memory/object\[0-\d+\) begins as Arrow IPC but"):
+def test_a_truncated_file_is_corrupt(cut: int, golden: Golden) -> None:
+    with golden.raises(CorruptObject):
         plan(FILE[:-cut])
 
 
 @pytest.mark.parametrize("cut", [9, 300, 4000])
-def test_a_truncated_stream_is_corrupt(cut: int) -> None:
-    with pytest.raises(CorruptObject, match="has an unreadable Arrow message"):
+def test_a_truncated_stream_is_corrupt(cut: int, golden: Golden) -> None:
+    with golden.raises(CorruptObject):
         read(STREAM[:-cut])
 
 
-def test_bytes_behind_a_stream_are_corrupt() -> None:
-    with pytest.raises(CorruptObject, match="has bytes behind the end of its stream"):
+def test_bytes_behind_a_stream_are_corrupt(golden: Golden) -> None:
+    with golden.raises(CorruptObject):
         read(STREAM + b"more")
 
 
-def test_other_objects_are_refused() -> None:
+def test_other_objects_are_refused(golden: Golden) -> None:
     with pytest.raises(UnsupportedFormat, match="begins as gzip"):
         plan(b"\x1f\x8b" + bytes(300))
-    with pytest.raises(CorruptObject, match="has an unreadable Arrow message"):
+    with golden.raises(CorruptObject):
         read(b"a,b\n1,2\n")
 
 
-def test_two_columns_of_one_name_are_refused() -> None:
+def test_two_columns_of_one_name_are_refused(golden: Golden) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
 
     for stream in (False, True):
-        with pytest.raises(UnsupportedType, match="two columns of one name"):
+        with golden.raises(UnsupportedType):
             read(written(table, 1, stream=stream))
 
 
-def test_a_message_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_larger_than_the_limit_is_refused(
+    monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     monkeypatch.setattr("extentflow.formats.arrow.arrow_format.LARGEST_MESSAGE_BYTES", 5000)
 
-    with pytest.raises(UnsupportedFormat, match="extentflow reads up to 5000; write"):
+    with golden.raises(UnsupportedFormat, match="5000"):
         plan(FILE)
-    with pytest.raises(UnsupportedFormat, match="extentflow reads up to 5000; write"):
+    with golden.raises(UnsupportedFormat, match="5000"):
         read(STREAM)
 
 
@@ -299,11 +302,11 @@ def test_a_lost_batch_of_nested_run_ends_is_one_bad_record() -> None:
     assert len(result.bad) == 1
 
 
-def test_resuming_where_no_batch_begins_is_a_conflict() -> None:
+def test_resuming_where_no_batch_begins_is_a_conflict(golden: Golden) -> None:
     source = MemorySource(FILE)
     extent = extent_of(source, 0, len(FILE))
 
-    with pytest.raises(Conflict, match="has no batch at byte 77"):
+    with golden.raises(Conflict, match="byte 77"):
         list(ArrowIpc(FormatOptions()).decode(source, extent, 77 * row_factor(len(FILE)) + 1))
 
 

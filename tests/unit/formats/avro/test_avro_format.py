@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws.avro_cases import MARKER, PAIR, WIDE, locations, wide_rows, written
 from tests.laws.laws import Decoded, decoded, extent_of
+from tests.support.golden import Golden
 
 from extentflow.codecs.avro_writer_schema import DEEPEST
 from extentflow.converters.json_encoding import json_converter
@@ -434,23 +435,21 @@ def test_invalid_schemas_are_corrupt(schema: Any) -> None:  # noqa: ANN401 - JSO
         plan(with_schema(schema))
 
 
-def test_an_unknown_codec_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(
-        UnsupportedFormat, match=r"with 'lz4', extentflow reads null, deflate, snappy"
-    ):
+def test_an_unknown_codec_is_refused_with_the_known_ones(golden: Golden) -> None:
+    with golden.raises(UnsupportedFormat, match="'lz4'"):
         plan(with_schema("int", "lz4"))
 
 
-def test_other_objects_are_refused() -> None:
-    with pytest.raises(UnsupportedFormat, match=r"is not an Avro file .*set input\.format"):
+def test_other_objects_are_refused(golden: Golden) -> None:
+    with golden.raises(UnsupportedFormat, match=r"input\.format"):
         plan(b"a,b\n1,2\n")
     with pytest.raises(UnsupportedFormat, match=r"begins as gzip"):
         plan(b"\x1f\x8b" + bytes(300))
 
 
 @pytest.mark.parametrize("cut", [5, 40, -1])
-def test_a_truncated_header_is_corrupt(cut: int) -> None:
-    with pytest.raises(CorruptObject, match="has a header that does not end"):
+def test_a_truncated_header_is_corrupt(cut: int, golden: Golden) -> None:
+    with golden.raises(CorruptObject):
         plan(with_schema("int")[:cut])
 
 
@@ -463,8 +462,8 @@ STARTS = [block.offset for block in fastavro.block_reader(io.BytesIO(BODY))]
 
 
 @pytest.mark.parametrize("cut", [1, 16, 17, 30])
-def test_a_truncated_object_is_corrupt(cut: int) -> None:
-    with pytest.raises(CorruptObject, match=r"s3://memory/object\[\d+-\d+\) has an Avro block"):
+def test_a_truncated_object_is_corrupt(cut: int, golden: Golden) -> None:
+    with golden.raises(CorruptObject):
         read(BODY[:-cut])
 
 
@@ -483,11 +482,11 @@ def test_damaged_blocks_hold_no_memory() -> None:
     assert held < 1 << 20
 
 
-def test_a_damaged_marker_is_corrupt() -> None:
+def test_a_damaged_marker_is_corrupt(golden: Golden) -> None:
     body = bytearray(BODY)
     body[STARTS[3] - 1] ^= 1
 
-    with pytest.raises(CorruptObject, match="is not followed by the marker"):
+    with golden.raises(CorruptObject):
         read(bytes(body))
 
 
@@ -561,11 +560,11 @@ def test_an_object_whose_marker_is_not_random_is_one_extent(marker: bytes) -> No
         assert values_by(body, extent_bytes) == [value for each in blocks for value in each]
 
 
-def test_a_block_that_contains_the_marker_is_reported_with_a_remedy() -> None:
+def test_a_block_that_contains_the_marker_is_reported_with_a_remedy(golden: Golden) -> None:
     blocks = [[b"a", MARKER + FALSE], [b"c" * 40]]
     body = marked(blocks, MARKER)
 
-    with pytest.raises(CorruptObject, match=rf"contains the object's marker.*to {len(body)} and"):
+    with golden.raises(CorruptObject, match=f"{len(body)}"):
         values_by(body, body.index(FALSE))
 
 
@@ -613,21 +612,21 @@ def test_a_bomb_is_one_bad_record_in_bounded_memory(codec: str) -> None:
     assert peak < 16 << 20
 
 
-def test_a_block_larger_than_the_limit_is_refused() -> None:
+def test_a_block_larger_than_the_limit_is_refused(golden: Golden) -> None:
     body = written("string", ["x" * 3000])
 
-    with pytest.raises(UnsupportedFormat, match="extentflow reads up to 1000; write it with small"):
+    with golden.raises(UnsupportedFormat, match="1000"):
         read(body, FormatOptions(max_record_bytes=1000))
 
 
-def test_claimed_counts_do_not_take_memory() -> None:
+def test_claimed_counts_do_not_take_memory(golden: Golden) -> None:
     header = written({"type": "array", "items": "int"}, [])
     huge = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
     lists = header + bytes([2, 2 * len(huge)]) + huge + MARKER
     records = header + huge + bytes([2]) + b"\x00" + MARKER
 
     assert "more items than bytes" in read(lists).bad[0][2]
-    with pytest.raises(UnsupportedFormat, match="records, extentflow reads up to"):
+    with golden.raises(UnsupportedFormat):
         read(records)
 
 

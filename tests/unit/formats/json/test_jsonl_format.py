@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.laws.laws import Decoded, decoded
+from tests.support.golden import Golden
 
 from extentflow.errors import Misconfigured
 from extentflow.formats import FormatOptions
@@ -153,7 +154,7 @@ def test_several_members_follow_the_value_in_the_requested_order() -> None:
     assert result.rows[0]["b"] == "2"
 
 
-def test_a_line_without_the_member_is_bad_and_one_where_it_is_null_is_not() -> None:
+def test_a_line_without_the_member_is_bad_and_one_where_it_is_null_is_not(golden: Golden) -> None:
     result = read(b'{"id":1}\n{"di":2}\n{"id":null}\n{"in":{"id":4}}\n{}', "id")
 
     assert [row["id"] for row in result.rows] == ["1", None]
@@ -163,10 +164,8 @@ def test_a_line_without_the_member_is_bad_and_one_where_it_is_null_is_not() -> N
         (46, b"{}"),
     ]
     (reason,) = {reason for _, _, reason in result.bad}
-    assert reason == (
-        "there is no member 'id', which select, message.key, headers, message.timestamp or"
-        ' message.partition names; correct it, or write "id":null where a record has none'
-    )
+    golden(reason)
+    assert "'id'" in reason
 
 
 @pytest.mark.parametrize("line", [b"[1]", b'"id"', b"7", b"null", b"true"])
@@ -178,12 +177,13 @@ def test_a_line_that_is_no_object_has_no_members(line: bytes) -> None:
     assert reason.startswith("there is no member 'id'")
 
 
-def test_all_missing_members_are_named() -> None:
+def test_all_missing_members_are_named(golden: Golden) -> None:
     result = read(b'{"b":1}', "a", "b", "c d")
 
     ((_, _, reason),) = result.bad
     assert reason.startswith("there are no members 'a', 'c d', which")
-    assert reason.endswith('write "a":null, "c d":null where a record has none')
+    golden(reason)
+    assert '"a":null' in reason
 
 
 def test_a_member_called_value_cannot_be_a_column() -> None:

@@ -18,6 +18,7 @@ import pytest
 import zstandard
 from tests.laws.laws import Decoded, decoded, extent_of
 from tests.laws.orc_cases import LARGE, by_pyarrow, by_pyorc, joined
+from tests.support.golden import Golden
 
 from extentflow.converters.json_encoding import json_converter
 from extentflow.errors import (
@@ -129,27 +130,27 @@ def test_a_plan_cuts_where_stripes_begin() -> None:
 # -- refused before the first record ---------------------------------------------------------------
 
 
-def test_other_objects_are_refused() -> None:
-    with pytest.raises(UnsupportedFormat, match=r"is not an ORC file .*set input\.format"):
+def test_other_objects_are_refused(golden: Golden) -> None:
+    with golden.raises(UnsupportedFormat, match=r"input\.format"):
         plan(b"a,b\n1,2\n")
     with pytest.raises(UnsupportedFormat, match="begins as gzip"):
         plan(b"\x1f\x8b" + bytes(300))
 
 
 @pytest.mark.parametrize("cut", [1, 10, 40, 100])
-def test_a_truncated_object_is_corrupt(cut: int) -> None:
-    with pytest.raises(CorruptObject, match=r"s3://memory/object\[0-\d+\) has an unreadable foote"):
+def test_a_truncated_object_is_corrupt(cut: int, golden: Golden) -> None:
+    with golden.raises(CorruptObject):
         plan(FLAT.body[:-cut])
 
 
-def test_two_columns_of_one_name_are_refused() -> None:
+def test_two_columns_of_one_name_are_refused(golden: Golden) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
 
-    with pytest.raises(UnsupportedType, match="two columns of one name"):
+    with golden.raises(UnsupportedType):
         plan(by_pyarrow(table))
 
 
-def test_a_footer_that_contradicts_its_stripes_is_corrupt() -> None:
+def test_a_footer_that_contradicts_its_stripes_is_corrupt(golden: Golden) -> None:
     plain = pyorc.CompressionKind.NONE
     body = by_pyorc("struct<a:int>", [{"a": 1}], compression=plain)
     postscript = body[-1 - body[-1] : -1]
@@ -161,7 +162,7 @@ def test_a_footer_that_contradicts_its_stripes_is_corrupt() -> None:
     ]
     broken = body[:at] + write_fields(fields) + body[at + length :]
 
-    with pytest.raises(CorruptObject, match="states 7 rows, its stripes hold 1"):
+    with golden.raises(CorruptObject):
         plan(broken)
 
 
@@ -283,30 +284,32 @@ ROWS = [{"c": f"text {n}"} for n in range(9)]
     ],
 )
 def test_a_stripe_footer_that_arrow_must_not_read_is_lost_rows(
-    stripe: Callable[[Fields], Fields], reason: str
+    stripe: Callable[[Fields], Fields], reason: str, golden: Golden
 ) -> None:
     body = with_other_footers(one_stripe("string", ROWS), stripe=stripe)
 
     ((location, _, why),) = read(body).bad
 
     assert location == 0
-    assert "rows 0-8 of stripe 0 are lost: its footer is damaged" in why
+    golden(why)
+    assert "0-8" in why
     assert reason in why
 
 
-def test_null_keys_of_maps_are_lost_rows_and_do_not_end_the_process() -> None:
+def test_null_keys_of_maps_are_lost_rows_and_do_not_end_the_process(golden: Golden) -> None:
     """The file is valid, and Arrow aborts."""
     body = one_stripe("map<string,int>", [{"c": {"a": 1}}, {"c": {None: 2}}])
 
     ((_, _, why),) = read(body).bad
 
-    assert "column 2 has null keys in a map, which Arrow does not hold" in why
+    golden(why)
+    assert "column 2" in why
 
 
-def test_unions_are_refused_because_nulls_end_the_process() -> None:
+def test_unions_are_refused_because_nulls_end_the_process(golden: Golden) -> None:
     body = one_stripe("array<uniontype<int,string>>", [{"c": [1, "x", None]}])
 
-    with pytest.raises(UnsupportedType, match=r"s3://memory/object: the column 'c' holds a unio"):
+    with golden.raises(UnsupportedType, match="s3://memory/object.*'c'"):
         plan(body)
 
 
@@ -331,20 +334,20 @@ def test_types_that_arrow_must_not_read_are_corrupt(
         plan(body)
 
 
-def test_types_that_are_nested_too_deep_are_corrupt() -> None:
+def test_types_that_are_nested_too_deep_are_corrupt(golden: Golden) -> None:
     body = one_stripe("array<" * 70 + "int" + ">" * 70, [])
 
-    with pytest.raises(CorruptObject, match="types are nested more than 64 levels deep"):
+    with golden.raises(CorruptObject):
         plan(body)
 
 
-def test_chunks_of_more_bytes_than_their_header_can_say_are_corrupt() -> None:
+def test_chunks_of_more_bytes_than_their_header_can_say_are_corrupt(golden: Golden) -> None:
     body = one_stripe("int", [{"c": 1}])
     length = body[-1]
     kept = [field for field in parse_fields(body[-1 - length : -1]) if field[0] not in (2, 3)]
     postscript = write_fields([*kept, (2, 1), (3, 1 << 40)])
 
-    with pytest.raises(CorruptObject, match="it claims chunks of 1099511627776 bytes"):
+    with golden.raises(CorruptObject, match="1099511627776"):
         plan(body[: -1 - length] + postscript + bytes([len(postscript)]))
 
 
@@ -380,7 +383,7 @@ def chunk(content: bytes, *, original: bool = False) -> bytes:
         (5, chunk(b"", original=True)),
     ],
 )
-def test_chunks_without_content_are_found(kind: int, empty: bytes) -> None:
+def test_chunks_without_content_are_found(kind: int, empty: bytes, golden: Golden) -> None:
     codec = {2: "snappy", 4: "lz4_raw"}.get(kind)
     small = b"a"
     packed = {1: zlib.compress(small, wbits=-15), 5: zstandard.compress(b"a" * 300)}.get(kind)
@@ -388,7 +391,7 @@ def test_chunks_without_content_are_found(kind: int, empty: bytes) -> None:
     others += chunk(packed or pa.compress(small, codec=codec, asbytes=True))
 
     check_chunks(others * 3, [2 * len(others), 0, len(others)], kind)
-    with pytest.raises(ValueError, match=f"the chunk at byte {len(others)} of its streams is emp"):
+    with golden.raises(ValueError, match=f"byte {len(others)}"):
         check_chunks(others + empty + others, [len(others), len(empty + others)], kind)
 
 
@@ -439,10 +442,10 @@ def test_damaged_lengths_of_values_end_the_process_as_documented(tmp_path: Path)
     assert ended.returncode == -signal.SIGSEGV, "update docs/formats.md: Arrow has become safer"
 
 
-def test_resuming_outside_the_extent_is_a_conflict() -> None:
+def test_resuming_outside_the_extent_is_a_conflict(golden: Golden) -> None:
     source = MemorySource(FLAT.body)
 
-    with pytest.raises(Conflict, match="has 4000 rows, decoding was to resume at 4001"):
+    with golden.raises(Conflict, match="4000.*4001"):
         list(Orc(FormatOptions()).decode(source, extent_of(source, 0, len(FLAT.body)), 4001))
 
 

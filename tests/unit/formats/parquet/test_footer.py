@@ -21,6 +21,7 @@ from tests.laws.parquet_bytes import (
     parquet_file,
 )
 from tests.laws.parquet_cases import ONE_COLUMN, wide_table, written
+from tests.support.golden import Golden
 
 from extentflow.errors import (
     CorruptObject,
@@ -61,8 +62,8 @@ def test_a_truncated_file_is_corrupt(kept: int) -> None:
     assert isinstance(error, CorruptObject) or kept < 4
 
 
-def test_a_truncated_file_is_reported_as_truncated_parquet() -> None:
-    assert "begins as Parquet but does not end with PAR1" in str(refusal(BODY[:-5]))
+def test_a_truncated_file_is_reported_as_truncated_parquet(golden: Golden) -> None:
+    golden(str(refusal(BODY[:-5])))
 
 
 def test_another_compression_is_named_with_its_remedy() -> None:
@@ -93,10 +94,10 @@ def test_bytes_behind_the_footer_are_not_ignored() -> None:
     assert "5 unexpected bytes in its footer" in str(error)
 
 
-def test_a_file_that_does_not_begin_with_its_magic_is_corrupt() -> None:
+def test_a_file_that_does_not_begin_with_its_magic_is_corrupt(golden: Golden) -> None:
     source = MemorySource(b"PARX" + BODY[4:])
 
-    with pytest.raises(CorruptObject, match=r"s3://memory/object\[0-4\) is 'PARX', not PAR1"):
+    with golden.raises(CorruptObject, match=r"s3://memory/object\[0-4\).*'PARX'.*PAR1"):
         decoded(Parquet(FormatOptions(), Footers()), source, (0, len(BODY)))
 
 
@@ -113,12 +114,13 @@ def _footers_of_two(first: bytes, second: bytes) -> bytes:
     return footer_of(_metadata_file(metadata))
 
 
-def test_a_footer_that_miscounts_its_rows_is_corrupt() -> None:
+def test_a_footer_that_miscounts_its_rows_is_corrupt(golden: Golden) -> None:
     footer, rows, more = footer_of(BODY), bytes.fromhex("16d804"), bytes.fromhex("16da04")
 
     error = refusal(with_footer(BODY, footer.replace(rows, more, 1)))
 
-    assert "states 301 rows, but its row groups contain 300" in str(error)
+    golden(str(error))
+    assert "301" in str(error)
 
 
 def test_row_groups_that_overlap_are_corrupt() -> None:
@@ -187,20 +189,22 @@ class TestEncryption:
 
 
 @pytest.mark.parametrize("values", [91, 101])
-def test_a_column_with_another_number_of_values_than_rows_is_corrupt(values: int) -> None:
+def test_a_column_with_another_number_of_values_than_rows_is_corrupt(
+    values: int, golden: Golden
+) -> None:
     """Trap: its page was read to its end, and the values of further pages moved to other rows."""
     element = Element("x", REQUIRED, INT64)
     body = parquet_file([element], [Column(["x"], INT64, list(range(values)))], 100)
 
-    with pytest.raises(CorruptObject, match=f"{values} values in column 'x' of the 100 rows"):
+    with golden.raises(CorruptObject, match=f"{values}.*'x'.*100"):
         read_footer(MemorySource(body))
 
 
-def test_a_map_with_optional_keys_is_rejected_as_such() -> None:
+def test_a_map_with_optional_keys_is_rejected_as_such(golden: Golden) -> None:
     group = Element("key_value", REPEATED, children=2)
     members = [Element("key", OPTIONAL, INT32), Element("value", OPTIONAL, INT32)]
     elements = [Element("m", OPTIONAL, children=1, converted=MAP), group, *members]
     columns = [Column(["m", "key_value", each.name], INT32, [1], [3], [0]) for each in members]
 
-    with pytest.raises(UnsupportedType, match="a map whose keys are optional"):
+    with golden.raises(UnsupportedType):
         read_footer(MemorySource(parquet_file(elements, columns, 1)))

@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tests.laws.laws import chunks
 from tests.laws.parquet_cases import written
+from tests.support.golden import Golden
 from tests.support.parquet_keys import Wrapping, text_of
 
 from extentflow.errors import (
@@ -96,11 +97,11 @@ def test_a_plain_file_is_read_although_keys_are_set(own: ParquetOptions) -> None
 
 
 @pytest.mark.parametrize("footer", ["encrypted", "plain"])
-def test_another_key_is_refused(footer: str) -> None:
+def test_another_key_is_refused(footer: str, golden: Golden) -> None:
     body = encrypted(plaintext_footer=footer == "plain")
     other = base64.b64encode(b"another key 16 b").decode()
 
-    with pytest.raises(UnsupportedFormat, match="cannot be decrypted with parquet"):
+    with golden.raises(UnsupportedFormat):
         decrypted(body, own_options(other))
 
 
@@ -113,8 +114,8 @@ def test_a_footer_that_was_decrypted_is_not_used_without_its_key() -> None:
 
 
 @pytest.mark.parametrize("secret", ["not base64!", base64.b64encode(b"too short").decode(), ""])
-def test_a_secret_that_is_no_key_is_reported_without_it(secret: str) -> None:
-    with pytest.raises(Misconfigured, match="not the base64 of 16, 24 or 32 bytes") as caught:
+def test_a_secret_that_is_no_key_is_reported_without_it(secret: str, golden: Golden) -> None:
+    with golden.raises(Misconfigured, match="base64") as caught:
         decrypted(encrypted(), own_options(secret))
 
     assert not secret or secret not in str(caught.value)
@@ -191,7 +192,9 @@ LACKING = {
 }
 
 
-def test_a_file_with_a_key_that_is_not_listed_is_refused_and_names_it(tmp_path: Path) -> None:
+def test_a_file_with_a_key_that_is_not_listed_is_refused_and_names_it(
+    tmp_path: Path, golden: Golden
+) -> None:
     """Trap: the metadata of a column without its key ends the process, so another one tries."""
     variants = list(itertools.product(LACKING, [True, False], [True, False]))
     attempts: list[tuple[Path, FileKeys]] = []
@@ -205,7 +208,8 @@ def test_a_file_with_a_key_that_is_not_listed_is_refused_and_names_it(tmp_path: 
     found = refusals(attempts)
 
     for (lack, _, _), message in zip(variants, found, strict=True):
-        assert "cannot be decrypted with parquet.encryption.key.list: " in message
+        golden(message)
+        assert "parquet.encryption.key.list" in message
         assert ("it has no master key" in message) == (lack in ("footer", "people"))
         assert any(f"master key '{name}'" in message for name in MASTERS)
 
@@ -370,8 +374,10 @@ def test_no_service_is_asked_at_an_address_that_a_file_names() -> None:
         ("footer:?", 1),
     ],
 )
-def test_a_secret_that_is_no_list_of_keys_is_reported_without_it(key_list: str, at: int) -> None:
-    with pytest.raises(Misconfigured, match=rf"key\.list: entry {at} of the secret") as caught:
+def test_a_secret_that_is_no_list_of_keys_is_reported_without_it(
+    key_list: str, at: int, golden: Golden
+) -> None:
+    with golden.raises(Misconfigured, match=rf"key\.list.*entry {at}") as caught:
         decrypted(wrapped(uniform_encryption=True), own_options(None, key_list))
 
     assert SECRET not in str(caught.value)

@@ -21,6 +21,7 @@ from tests.laws.parquet_bytes import (
     parquet_file,
 )
 from tests.laws.parquet_cases import read_rows
+from tests.support.golden import Golden
 
 from extentflow.arrays.buffers import Columns
 from extentflow.converters.json_encoding import json_converter
@@ -98,12 +99,12 @@ def test_a_damaged_value_is_a_bad_record_and_the_others_are_delivered() -> None:
     assert all("VARIANT" in record.reason for record in bad)
 
 
-def test_a_member_of_a_variant_is_no_column() -> None:
+def test_a_member_of_a_variant_is_no_column(golden: Golden) -> None:
     result, bad = read_rows(variant([b"\x0c\x05"]), select=("v.value",))
 
     assert result.column("v").to_pylist() == ["5"]
     assert bad == []
-    with pytest.raises(UnsupportedType, match=r"no column 'v\.value'; name one of 'v'"):
+    with golden.raises(UnsupportedType, match=r"'v\.value'.*'v'"):
         Columns.select(result.schema, ("v.value",), nested=True)
 
 

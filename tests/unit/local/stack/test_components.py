@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.golden import Golden
 
 from extentflow_local.stack.components import (
     LOCK,
@@ -97,8 +98,8 @@ def test_a_broken_lock_is_rejected_with_its_path_and_the_reason(
     assert str(lock) in str(caught.value)
 
 
-def test_a_missing_lock_is_rejected_with_its_path(lock: Path) -> None:
-    with pytest.raises(LockInvalid, match="restore it from version control"):
+def test_a_missing_lock_is_rejected_with_its_path(lock: Path, golden: Golden) -> None:
+    with golden.raises(LockInvalid):
         read_lock(lock)
 
 

@@ -1,4 +1,7 @@
-"""Rows of record batches: none, some, all but some, and those of several batches in one order."""
+"""Rows of record batches: none, some, all but some, and those of several batches in one order.
+
+Tests: unit/delivery/test_rows.py, unit/consumer/test_row_batches.py
+"""
 
 from collections.abc import Collection, Sequence
 from itertools import pairwise

@@ -5,6 +5,8 @@ offsets, the batch is converted in halves, which are returned as one array with 
 
 A converter that raises has checked every column and row: the batch without the reported rows
 converts. `delivery` translates row ordinals into locations.
+
+Tests: unit/converters/test_limits.py, unit/converters/test_json_encoding.py
 """
 
 from collections import Counter

@@ -8,6 +8,8 @@ Text that exceeds `limit_bytes` raises OffsetOverflowError before it is created.
 The texts of few distinct values are created once and taken per row. Dictionary and run-end-encoded
 arrays have that shape; date and price columns often do. A batch of 65,536 ship dates has 2,500
 distinct days, and taking a text costs a quarter of formatting it.
+
+Tests: unit/converters/test_json_laws.py
 """
 
 from collections.abc import Callable, Sequence

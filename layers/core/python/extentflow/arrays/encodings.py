@@ -2,6 +2,8 @@
 
 JSON escapes the quotation mark, the backslash and U+0000 to U+001F (RFC 8259, section 7). Base64
 uses the standard alphabet with padding (RFC 4648, section 4), UUIDs the canonical form of RFC 9562.
+
+Tests: unit/converters/test_json_encoding.py, unit/converters/test_base64.py
 """
 
 import numpy as np

@@ -8,6 +8,8 @@ behind its own bytes:
     words       [00 00 00 00 07 .. .. ..]
                                [02 .. .. .. .. .. .. ..]
                                     [ac 02 .. .. .. .. .. ..]
+
+Tests: unit/converters/test_avro_converter.py, unit/converters/test_protobuf_converter.py
 """
 
 from collections.abc import Callable, Sequence

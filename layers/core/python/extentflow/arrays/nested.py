@@ -1,4 +1,7 @@
-"""Take nested columns apart: lists, maps, dictionaries and run-end-encoded columns."""
+"""Take nested columns apart: lists, maps, dictionaries and run-end-encoded columns.
+
+Tests: unit/converters/test_json_nested.py
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,7 @@
-"""Read the numbers of columns as those of numpy: integers, ticks of times, decimals as words."""
+"""Read the numbers of columns as those of numpy: integers, ticks of times, decimals as words.
+
+Tests: unit/converters/test_json_encoding.py, unit/converters/test_avro_converter.py
+"""
 
 from typing import Any
 

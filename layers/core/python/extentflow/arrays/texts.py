@@ -1,6 +1,8 @@
 """Parse texts as typed values: nothing is rounded, trimmed or guessed.
 
 Arrow's parser accepts some texts and reads them as another value than they state.
+
+Tests: unit/arrays/test_casts.py, unit/formats/csv/test_csv_format.py
 """
 
 from collections.abc import Iterator

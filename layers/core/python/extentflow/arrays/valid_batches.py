@@ -1,4 +1,7 @@
-"""Check batches whose buffers came from outside, so that Arrow's kernels read them safely."""
+"""Check batches whose buffers came from outside, so that Arrow's kernels read them safely.
+
+Tests: unit/formats/arrow/test_arrow_format.py, unit/columnar/test_damaged_values.py
+"""
 
 from __future__ import annotations
 

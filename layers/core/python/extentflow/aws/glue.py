@@ -1,4 +1,7 @@
-"""Clients of AWS Glue Schema Registry, and its errors."""
+"""Clients of AWS Glue Schema Registry, and its errors.
+
+Tests: unit/converters/test_glue_registry.py
+"""
 
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING

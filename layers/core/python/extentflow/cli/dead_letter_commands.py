@@ -1,4 +1,7 @@
-"""`extentflow dead-letters` and `replay-dead-letters`: records that could not be decoded."""
+"""`extentflow dead-letters` and `replay-dead-letters`: records that could not be decoded.
+
+Tests: unit/cli/test_option_groups.py, integration/test_dead_letters.py
+"""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""`extentflow export`: columnar values of a topic as Parquet or Arrow files, in a folder or S3."""
+"""`extentflow export`: columnar values of a topic as Parquet or Arrow files, in a folder or S3.
+
+Tests: integration/test_export.py
+"""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def submit(
     """Announce objects to the planner, as a notification would; or give all to one run of Spark."""
     from extentflow.cli.opening import open_runtime
     from extentflow.services.jobs import Jobs, require_engine
-    from extentflow.services.runs import RunControl
+    from extentflow.services.run_control import RunControl
 
     require_engine(engine, connector)
     if (event is None) == (not addresses and connector is None):

@@ -1,4 +1,7 @@
-"""What commands open first: a runtime, of settings or of servers that run on this machine."""
+"""What commands open first: a runtime, of settings or of servers that run on this machine.
+
+Tests: unit/cli/test_command_line.py, unit/cli/test_settings_problems.py
+"""
 
 from extentflow.cli import output
 from extentflow.cli.option_groups import ServerOptions

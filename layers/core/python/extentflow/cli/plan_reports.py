@@ -1,4 +1,7 @@
-"""What `plan` and `run --dry-run` print: objects, their cut, and what prevents a delivery."""
+"""What `plan` and `run --dry-run` print: objects, their cut, and what prevents a delivery.
+
+Tests: unit/cli/test_dry_runs.py
+"""
 
 from collections import Counter
 from collections.abc import Sequence

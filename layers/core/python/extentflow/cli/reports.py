@@ -1,4 +1,7 @@
-"""What `run` and `replay` print at their end: totals, what failed, and the next command."""
+"""What `run` and `replay` print at their end: totals, what failed, and the next command.
+
+Tests: unit/cli/test_run_commands.py
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`extentflow plan`, `run` and `replay`, and `run` for a driver that spark-submit started."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from extentflow.jobs.run import RunReport
     from extentflow.kafka.topic_admin import NewTopics
     from extentflow.services.addressed import AddressedConnector
+    from extentflow.services.orders import Order, Orders
     from extentflow.services.plans import FailedPlans, Plans
-    from extentflow.services.runs import EngineChoice, Runs
+    from extentflow.services.run_control import EngineChoice
+    from extentflow.services.runs import Runs
 
 Addresses = Annotated[
     list[str] | None, Argument(help="s3://bucket/key, prefix/ or glob (default: the connector's).")
@@ -198,8 +200,11 @@ def plan(
 
     Nothing is written. An existing job keeps the plan of its own revision.
     """
+    from extentflow.services.orders import Orders
+
     runs = _runs(servers, creates=False)
-    show_plans(runs.plan(connector, addresses or (), cores=cores), as_json=as_json)
+    order = Orders.of(runs.runtime).stored(connector, addresses or ())
+    show_plans(runs.plan(order, cores=cores), as_json=as_json)
 
 
 @expand_options
@@ -216,7 +221,7 @@ def run(
 
     With --topic the command makes a connector of the address and its options.
     """
-    from extentflow.services.addressed import store_connector
+    from extentflow.services.orders import Orders
 
     if (source.connector is None) == (source.topic is None):
         raise Misconfigured(
@@ -230,63 +235,54 @@ def run(
     where = runs.runtime.ledger_address
     if not where.chosen and where.path.exists():  # else its creation is reported
         output.note(f"ledger {where.path}, because no setting names one")
-    name, given = source.connector or "", tuple(addresses or ())
+    orders, stored = Orders.of(runs.runtime), (source.connector or "", addresses or ())
     if selection.dry_run:
-        plans = partial(runs.plan, cores=engine.cores)
-        find = partial(runs.failed if selection.failed else plans, topics=topics)
-        show_plans(_find_first(find, runs, made or name, given), as_json=as_json)
+        first = orders.expect(made) if made else orders.stored(*stored)
+        show_plans(_find_first(runs, first, selection, topics, engine.cores), as_json=as_json)
         return
-    if made is not None:
-        made = store_connector(runs.runtime, made, save=source.save, notify=output.note)
-        _note_made(made, save=source.save)
-        name, given = made.name, made.addresses
+    order = _store(orders, made, save=source.save) if made else orders.stored(*stored)
     report = runs.run(
-        name,
-        given,
-        engine=choice,
-        again=selection.again,
-        failed=selection.failed,
-        revision=made.revision if made else None,
-        topics=topics,
+        order, engine=choice, again=selection.again, failed=selection.failed, topics=topics
     )
     if made is not None and report.ok and report.records_this_run:
         output.note("the same command again delivers only what is new")
     if servers.words and (report.records_this_run or not report.ok):
         output.note(f"`status` and `replay` need `{servers.words}`, too")
-    command, own = ("the same command", name) if made else ("", "")
+    command, own = ("the same command", order.config.name) if made else ("", "")
     show(report, as_json=as_json, command=command, connector=own, engine=engine.engine or "")
 
 
 def _choice(given: EngineOptions) -> "EngineChoice":
-    from extentflow.services.runs import EngineChoice
+    from extentflow.services.run_control import EngineChoice
     from extentflow.wiring.extents import chosen_engine
 
     return EngineChoice(chosen_engine(given.engine, given.master), given.cores, given.master)
 
 
 def _find_first(
-    find: "Callable[..., Plans | FailedPlans]",
     runs: "Runs",
-    connector: "AddressedConnector | str",
-    addresses: Sequence[str],
+    order: "Order",
+    selection: SelectionOptions,
+    topics: "NewTopics | None",
+    cores: int | None,
 ) -> "Plans | FailedPlans":
-    """Return what a run would deliver; a connector that was made is not stored."""
-    from extentflow.services.addressed import for_cluster
-
-    if isinstance(connector, str):
-        return find(connector, addresses)
-    made = for_cluster(runs.runtime, connector)
-    return find(made.name, made.addresses, revision=runs.expect(made.config))
+    """Return what a run would deliver; nothing is stored."""
+    if selection.failed:
+        return runs.failed(order, topics=topics)
+    return runs.plan(order, cores=cores, topics=topics)
 
 
-def _note_made(made: "AddressedConnector", *, save: bool) -> None:
-    keep = "" if made.stored else "; --save keeps it for `-c`"
-    output.note(f"connector {made.name}, revision {made.revision}{keep}: {made.shown}")
+def _store(orders: "Orders", made: "AddressedConnector", *, save: bool) -> "Order":
+    """Store a connector that was made, and show what it is."""
+    order = orders.store(made, save=save, notify=output.note)
+    name, keep = order.config.name, "" if order.stored else "; --save keeps it for `-c`"
+    output.note(f"connector {name}, revision {order.revision}{keep}: {order.shown}")
     if save:
         output.note(
-            f"stored: `extentflow run -c {made.name}` and `extentflow stream -c {made.name}` read"
-            f" {made.reads}"
+            f"stored: `extentflow run -c {name}` and `extentflow stream -c {name}` read"
+            f" {order.reads}"
         )
+    return order
 
 
 @expand_options
@@ -329,7 +325,8 @@ def deliver(
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka on the executors of the submitted application."""
-    from extentflow.services.runs import EngineChoice
+    from extentflow.services.orders import Orders
+    from extentflow.services.run_control import EngineChoice
     from extentflow.wiring.extents import SUBMITTED
 
     choice = EngineChoice("spark", master=SUBMITTED)  # spark-submit chose master and executors
@@ -340,14 +337,16 @@ def deliver(
     elif connector is None:
         raise Misconfigured("give --connector, or --job")
     else:
-        report = _runs(servers).run(connector, addresses or (), engine=choice, again=again)
-        show(report, as_json=as_json)
+        runs = _runs(servers)
+        order = Orders.of(runs.runtime).stored(connector, addresses or ())
+        show(runs.run(order, engine=choice, again=again), as_json=as_json)
 
 
 def _runs(servers: ServerOptions, *, creates: bool = True) -> "Runs":
     from extentflow.cli.opening import open_runtime
     from extentflow.cli.progress import RunProgress, signals_stop
-    from extentflow.services.runs import RunControl, Runs, committed_records
+    from extentflow.services.run_control import RunControl
+    from extentflow.services.runs import Runs, committed_records
 
     runtime = open_runtime(servers, creates=creates)
     progress = RunProgress(output.err, partial(committed_records, runtime))

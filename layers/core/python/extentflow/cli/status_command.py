@@ -1,4 +1,7 @@
-"""How `status` shows jobs: one table that fits the terminal, or one job with its extents."""
+"""How `status` shows jobs: one table that fits the terminal, or one job with its extents.
+
+Tests: unit/cli/test_job_commands.py
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import INCOMPLETE, AsJson
 
 if TYPE_CHECKING:
-    from extentflow.services.topics import ShownRow, TopicCount, Topics, Verification
+    from extentflow.services.topics import ShownRow, TopicCount, Topics
+    from extentflow.services.verifications import Verification
     from extentflow.wiring import Runtime
 
 Name = Annotated[str, Argument(metavar="TOPIC", help="The topic.")]
@@ -107,7 +108,7 @@ def _topics(runtime: "Runtime", decrypt: str | None) -> "Topics":
     from extentflow.services.topics import Topics
     from extentflow.wiring.options import reading_keys
 
-    return Topics(runtime, None if decrypt is None else reading_keys(decrypt, runtime.secrets))
+    return Topics.of(runtime, None if decrypt is None else reading_keys(decrypt, runtime.secrets))
 
 
 def _text(value: bytes | None) -> str:
@@ -138,7 +139,9 @@ def count(
     from extentflow.cli.opening import open_runtime
     from extentflow.cli.progress import RunProgress
     from extentflow.errors import Misconfigured
-    from extentflow.services.addressed import expect_connector, make_connector, parse_settings
+    from extentflow.services.addressed import make_connector, parse_settings
+    from extentflow.services.orders import Order, Orders
+    from extentflow.services.verifications import Verifications
 
     runtime = open_runtime(servers, creates=False)
     topics = _topics(runtime, decrypt)
@@ -153,14 +156,12 @@ def count(
     if against.connector is not None:
         if against.settings:
             raise Misconfigured("--set: not together with --connector, which has all settings")
-        config, revision = runtime.connectors.latest(against.connector)
-        addresses = tuple(against.verify)
+        order: Order = Orders.of(runtime).stored(against.connector, against.verify)
     else:
         made = make_connector(against.verify, topic, parse_settings(against.settings or ()))
-        config, revision = expect_connector(runtime, made)
-        addresses = made.addresses
+        order = Orders.of(runtime).compare(made)
     counting = RunProgress(output.err).counting
-    found = topics.verify(topic, config, revision, addresses, counting=counting)
+    found = Verifications(runtime, topics).verify(topic, order, counting=counting)
     output.show(asdict(found) | {"equal": found.equal}, _verdict(found), as_json=as_json)
     if not found.equal:
         raise typer.Exit(INCOMPLETE)

@@ -9,6 +9,8 @@ two steps, both with one cursor per record instead of one loop over values:
 Where few blocks are left, a loop over their values finds where records begin, at the speed of one.
 The first step checks every length and branch, so the second one reads within its records. A cursor
 that leaves its block stops at the end of the content, and the block is refused when it ends there.
+
+Tests: unit/formats/avro/test_avro_format.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Read Avro's numbers, lengths and decimals at many places of a buffer at once."""
+"""Read Avro's numbers, lengths and decimals at many places of a buffer at once.
+
+Tests: unit/formats/avro/test_avro_format.py
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A node passes values in three ways, which agree. `skip` and `read` have one cursor per record, and
 `read` returns an Arrow array. `step` has one cursor, in a loop over values.
+
+Tests: unit/formats/avro/test_avro_format.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Parse the schema of an Avro writer to the nodes that read its values."""
+"""Parse the schema of an Avro writer to the nodes that read its values.
+
+Tests: unit/formats/avro/test_avro_format.py
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 stored      texts of dates, timestamps and base64; decimals wider than declared
 delivered   what they mean; the type `json` is text
+
+Tests: unit/codecs/test_json_columns.py
 """
 
 from __future__ import annotations

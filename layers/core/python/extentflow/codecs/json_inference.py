@@ -12,6 +12,8 @@ none:
     string             other strings, and members without a value
     list, struct       arrays and objects: of what all their elements or members have
     json               anything else: values of several kinds, objects without members
+
+Tests: unit/codecs/test_json_columns.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Find numbers in a block of JSON documents that Arrow's parser may not read as they are written.
 
 A string may look like a number: what is found is only read once more, in another way.
+
+Tests: unit/codecs/test_json_columns.py
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 The values are those from which Arrow makes the columns of `json_columns.stored_type`: dates,
 timestamps and base64 are still texts. This is the definition of what a document means; Arrow's
 parser, which is faster, only gets documents on which it agrees.
+
+Tests: unit/codecs/test_json_columns.py
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ values in the samples without loss; nulls count for none:
     string             anything else, and columns without a value
 
 Strings of JSON climb the part of the ladder that begins with `date`.
+
+Tests: unit/formats/test_inference.py
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ These keys hold such lists:
     message.key   none | object | column:id | column:id,"a, b" | path:$.a.b | template:${key}-{id}
     headers       file=key,kind=column:kind,site="text:north, 1"
     include       id,"a, b"                                 of transforms; fields, renames, spec too
+
+Tests: unit/config/test_connector.py
 """
 
 import re

@@ -1,4 +1,7 @@
-"""The keys of a connector, each declared at the field that holds its value."""
+"""The keys of a connector, each declared at the field that holds its value.
+
+Tests: unit/config/test_connector.py
+"""
 
 import operator
 from collections.abc import Mapping

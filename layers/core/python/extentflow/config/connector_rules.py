@@ -1,4 +1,7 @@
-"""Rules between several keys of a connector; a rule is silent about a key that was reported."""
+"""Rules between several keys of a connector; a rule is silent about a key that was reported.
+
+Tests: unit/config/test_connector.py
+"""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""The keys of the converter `json`, by Kafka Connect's names."""
+"""The keys of the converter `json`, by Kafka Connect's names.
+
+Tests: unit/config/test_connector.py, unit/converters/test_json_converter.py
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 Names are those of librdkafka 2.16; a test compares them with the installed client, which checks the
 values itself. Callbacks, pointers and consumer properties are left out, and so are properties that
 librdkafka documents as no-ops: an option that is accepted and ignored misleads.
+
+Tests: unit/config/test_files.py
 """
 
 from collections.abc import Mapping

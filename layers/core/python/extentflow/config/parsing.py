@@ -1,6 +1,8 @@
 """Reads connectors from flat maps, and writes them.
 
 load(path) -> flat map -> parse(map) -> ConnectorConfig -> to_map -> flat map
+
+Tests: unit/config/test_connector.py
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,6 +2,8 @@
 
 References are `${env:NAME}`, `${file:path:key}` and `${secretsmanager:name:key}`. Resolved values
 are returned and never stored: only references are written to the ledger.
+
+Tests: unit/config/test_files.py
 """
 
 import json

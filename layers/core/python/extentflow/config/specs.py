@@ -2,6 +2,8 @@
 
 The types of the adapters themselves belong to the packages above: `formats`, `converters`,
 `transforms` and `storage`.
+
+Tests: unit/config/test_connector.py
 """
 
 from collections.abc import Callable, Iterable

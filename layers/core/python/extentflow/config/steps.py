@@ -3,6 +3,8 @@
 A type is written as Connect does (`org.apache.kafka.connect.transforms.ReplaceField$Value`) or
 short (`ReplaceField`); `$Key` means the columns of the key. The options of a type are declared by
 its specification.
+
+Tests: unit/config/test_connector.py
 """
 
 from collections.abc import Iterable, Iterator, Mapping

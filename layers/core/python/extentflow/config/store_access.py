@@ -1,4 +1,7 @@
-"""The keys of connectors that state how S3 is reached, for commands that write to it."""
+"""The keys of connectors that state how S3 is reached, for commands that write to it.
+
+Tests: unit/wiring/test_targets.py, unit/wiring/test_options.py
+"""
 
 from __future__ import annotations
 

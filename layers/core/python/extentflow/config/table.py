@@ -1,4 +1,7 @@
-"""Declares keys on dataclass fields, reads flat maps by them, reports all problems at once."""
+"""Declares keys on dataclass fields, reads flat maps by them, reports all problems at once.
+
+Tests: unit/config/test_connector.py, unit/config/test_worker.py
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -10,6 +10,8 @@ because object keys are full of them; any other character that Kafka does not ac
     {key}        the object's whole key, likewise
     {extension}  the key's extension, lower case, without the one of a compression
     {topic}      what file.name.template finds in the key
+
+Tests: unit/config/test_files.py
 """
 
 import codecs

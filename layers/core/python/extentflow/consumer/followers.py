@@ -5,6 +5,8 @@ offsets   handled │ handled and unhandled ones │ handled by earlier members,
 
 Of the unhandled ones, some are kept in memory, some are joined (the caller has them, or gets them
 next), and some were evicted: these are read again.
+
+Tests: unit/consumer/test_joins.py, unit/consumer/test_joined_topics.py
 """
 
 from bisect import bisect_left

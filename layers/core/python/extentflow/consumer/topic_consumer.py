@@ -3,6 +3,8 @@
 assigned ──committed offset, row──> reading ──batch──> caller ──commit──> offset, row
     ^                                  │
     └──────── rebalance ───────────────┘  what was not committed is read again, by whom owns it
+
+Tests: unit/consumer/test_loops.py, integration/test_topic_consumer.py
 """
 
 import time
@@ -16,7 +18,7 @@ from typing import Any, Self, TypeVar
 from extentflow.columnar import EXTENT, OBJECT
 from extentflow.config.column_lists import JSON_SCHEMA
 from extentflow.consumer import joins
-from extentflow.consumer.frames import as_dicts, pandas_conversion, polars_conversion
+from extentflow.consumer.data_frames import as_dicts, pandas_conversion, polars_conversion
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.row_batches import ConsumedBatch, Position
 from extentflow.consumer.value_reader import FindSchema, ValueReader

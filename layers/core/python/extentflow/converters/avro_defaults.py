@@ -1,4 +1,7 @@
-"""Write the defaults of fields that have no column in Avro's binary encoding."""
+"""Write the defaults of fields that have no column in Avro's binary encoding.
+
+Tests: unit/converters/test_avro_converter.py
+"""
 
 import json
 import struct

@@ -3,6 +3,8 @@
 A writer is chosen once per column, for the schema that the registry holds. That schema may differ
 from the one of the Arrow type: fields in another order, null or not, wider numbers and units. Every
 value stays what it is. All else is refused by name.
+
+Tests: unit/converters/test_avro_converter.py
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Write the values of scalar columns in Avro's binary encoding, as their schema says."""
+"""Write the values of scalar columns in Avro's binary encoding, as their schema says.
+
+Tests: unit/converters/test_avro_converter.py
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,6 +3,8 @@
 docs/registry.md has the table of types. Records, fixed types and enums of nested columns are named
 by their path, with _ behind it where another type has that name. So a name is unique, and the same
 in every run.
+
+Tests: unit/converters/test_avro_converter.py
 """
 
 import json

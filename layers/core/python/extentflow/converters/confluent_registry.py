@@ -2,6 +2,8 @@
 
 A payload begins with a zero byte and the schema's id in four bytes. Registration is idempotent by
 content, so all workers get the same id.
+
+Tests: unit/converters/test_schema_registry.py
 """
 
 import base64

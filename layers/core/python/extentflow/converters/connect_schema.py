@@ -1,6 +1,8 @@
 """Kafka Connect's schemas of Arrow's types, in the JSON form of its JsonConverter.
 
 docs/json.md has the table of types. The order of the members is that of JsonConverter.
+
+Tests: unit/converters/test_json_schema_converter.py
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Name columns as fields of schemas that allow fewer names than Arrow does."""
+"""Name columns as fields of schemas that allow fewer names than Arrow does.
+
+Tests: unit/converters/test_avro_converter.py, unit/converters/test_protobuf_converter.py
+"""
 
 import re
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Declare Arrow columns as fields of Protocol Buffers messages, and write them on columns."""
+"""Declare Arrow columns as fields of Protocol Buffers messages, and write them on columns.
+
+Tests: unit/converters/test_protobuf_converter.py
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -2,6 +2,8 @@
 
 Consumers' generated classes read by number, so that a number must never be another column's later.
 A schema is read as text that anyone may have registered: in one pass, without recursion.
+
+Tests: unit/converters/test_protobuf_converter.py
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Declare scalar columns as fields of Protocol Buffers, or well-known messages, and write them."""
+"""Declare scalar columns as fields of Protocol Buffers, or well-known messages, and write them.
+
+Tests: unit/converters/test_protobuf_converter.py
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""What the encodings of rows share: which rows count, and the pieces of numbers and lists."""
+"""What the encodings of rows share: which rows count, and the pieces of numbers and lists.
+
+Tests: unit/converters/test_avro_converter.py, unit/converters/test_json_encoding.py
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,7 @@
-"""What converters with a registry share: the subject of their schema, and payloads that name it."""
+"""What converters with a registry share: the subject of their schema, and payloads that name it.
+
+Tests: unit/converters/test_schema_registry.py, unit/converters/test_glue_registry.py
+"""
 
 import zlib
 from collections.abc import Callable

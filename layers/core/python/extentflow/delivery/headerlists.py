@@ -5,6 +5,8 @@ map                        likewise
 struct                     a member per header; a null member is no header
 [{"key":"a","value":"b"}]  text: JSON, also {"a":"b"}
 YQ==:Yg==;                 text: names and values in base64, as Aiven's connectors write CSV
+
+Tests: unit/delivery/test_backups.py
 """
 
 import binascii

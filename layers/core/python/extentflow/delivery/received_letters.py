@@ -1,4 +1,7 @@
-"""Dead letters as a replay reads them from their queue, and what operators state about them."""
+"""Dead letters as a replay reads them from their queue, and what operators state about them.
+
+Tests: unit/services/test_dead_letter_queues.py
+"""
 
 import hashlib
 from collections.abc import Mapping

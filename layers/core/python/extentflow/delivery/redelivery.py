@@ -13,6 +13,8 @@ the pinned version of its object, as long as the connector decodes as the job di
 Each partition of the dead letter queue has a transactional id and a group, as slots have. Fencing
 ends an earlier replay, and the group's offset is the only progress that counts. Kafka deletes
 offsets of groups that are idle for long, so the ledger notes whether there are any.
+
+Tests: unit/services/test_dead_letter_queues.py
 """
 
 from collections import deque

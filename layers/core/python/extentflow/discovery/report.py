@@ -1,4 +1,7 @@
-"""The report of a reconciliation; a failed step affects only itself."""
+"""The report of a reconciliation; a failed step affects only itself.
+
+Tests: unit/discovery/test_reconciler.py
+"""
 
 from __future__ import annotations
 

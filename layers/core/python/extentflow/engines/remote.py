@@ -2,6 +2,8 @@
 
 An engine that is a `RunService` is remote. `submitted_engine` follows one of its runs,
 `submitted_runs` notes which run owns a job.
+
+Tests: unit/engines/test_submitted_engine.py, unit/engines/test_memory_runs.py
 """
 
 import enum

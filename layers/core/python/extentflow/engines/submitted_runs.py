@@ -6,6 +6,8 @@
 
 Notes are written after the start, and may be lost or stale without harm. Then a run's end starts
 nothing, or functions work beside the run. Each extent belongs to the worker that claims it.
+
+Tests: unit/queue/test_routing.py, unit/discovery/test_stalled_jobs.py
 """
 
 from __future__ import annotations

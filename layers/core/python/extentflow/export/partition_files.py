@@ -14,6 +14,8 @@ a process may end between any two of them:
 `position` is the offset behind the file before, so that it is the same for all writers. A process
 that finds `.next-<position>` at its start writes exactly that file, with the same bytes. One that
 finds it later is not alone, and ends.
+
+Tests: unit/export/test_topic_export.py
 """
 
 import json

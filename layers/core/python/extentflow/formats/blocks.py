@@ -7,6 +7,8 @@
 A position is the byte where a block begins, times a power of two, plus the offset in its content.
 With an overlap, the content that an extent owns begins and ends so many bytes later. So its blocks
 hold what a record needs that began before the extent.
+
+Tests: unit/formats/compressed/test_bgzf.py, unit/formats/compressed/test_bzip2_blocks.py
 """
 
 from __future__ import annotations

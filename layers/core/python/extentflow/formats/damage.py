@@ -1,4 +1,7 @@
-"""What formats say about objects whose bytes contradict them."""
+"""What formats say about objects whose bytes contradict them.
+
+Tests: unit/formats/parquet/test_footer.py, unit/formats/arrow/test_arrow_format.py
+"""
 
 from extentflow.errors import CorruptObject
 from extentflow.model import ObjectVersion

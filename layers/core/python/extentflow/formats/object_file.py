@@ -1,4 +1,7 @@
-"""Open an object as a file of which Arrow reads metadata, and blocks that are held."""
+"""Open an object as a file of which Arrow reads metadata, and blocks that are held.
+
+Tests: unit/formats/arrow/test_arrow_format.py, unit/formats/orc/test_orc_format.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Refuse schemas of objects that pyarrow, or a message of columns, cannot hold."""
+"""Refuse schemas of objects that pyarrow, or a message of columns, cannot hold.
+
+Tests: unit/formats/arrow/test_arrow_format.py, unit/formats/orc/test_orc_format.py
+"""
 
 from __future__ import annotations
 

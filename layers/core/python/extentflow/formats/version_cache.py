@@ -1,4 +1,7 @@
-"""Keep what was read of the latest object versions, which never change."""
+"""Keep what was read of the latest object versions, which never change.
+
+Tests: unit/formats/avro/test_avro_format.py, unit/formats/orc/test_orc_format.py
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable

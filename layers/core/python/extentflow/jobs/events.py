@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from extentflow.errors import ExtentflowError, Misconfigured, contain_defects
 from extentflow.jobs.planner import in_pages
-from extentflow.ledger import Ledger
+from extentflow.ledger import JobProgress, Ledger
 from extentflow.ledger.summaries import committed
 from extentflow.model import Job, JobState, ObjectVersion
 
@@ -27,6 +27,35 @@ EVENT_VERSION = 1
 PAGE_EVENTS = 50
 # Ends that one sweep looks at, those included that are passed over.
 MOST_SWEPT = 10_000
+
+
+class JobFields(TypedDict):
+    """What an event and a report of a job have in common."""
+
+    job: str
+    connector: str
+    revision: int
+    reason: str
+    extents: int
+    failed: int
+    records: int
+    bad: int
+    filtered: int
+
+
+def job_fields(job: Job, totals: JobProgress) -> JobFields:
+    """Return what an event or a report says of a job with these totals."""
+    return JobFields(
+        job=job.id,
+        connector=job.connector,
+        revision=job.revision,
+        reason=job.reason,
+        extents=job.plan.count,
+        failed=totals.failed,
+        records=totals.records,
+        bad=totals.bad,
+        filtered=totals.filtered,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,27 +194,18 @@ class JobEvents:
             publisher.close()
 
     def _event(self, job: Job, failed: str) -> JobEvent:
-        totals = committed(self.ledger, job)
         try:
             topic = self.topic(job)
         except Misconfigured as exc:  # an end that is never published would block the sweep
             log.warning("the event of job %s has no topic: %s", job.id, exc)
             topic = ""
         return JobEvent(
-            job=job.id,
-            connector=job.connector,
-            revision=job.revision,
+            **job_fields(job, committed(self.ledger, job)),
             version=job.version,
             state=job.state,
-            reason=job.reason,
-            extents=job.plan.count,
-            failed=totals.failed,
-            records=totals.records,
-            bad=totals.bad,
             topic=topic,
             generation=job.generation,
             reopened=job.reopened,
             ended=job.ended,
-            filtered=totals.filtered,
             completion=failed,
         )

@@ -1,4 +1,7 @@
-"""Publishers of job events: a Kafka topic, keyed by job id, and an EventBridge bus."""
+"""Publishers of job events: a Kafka topic, keyed by job id, and an EventBridge bus.
+
+Tests: unit/jobs/test_publishers_eventbridge.py, unit/jobs/test_publishers_kafka.py
+"""
 
 import logging
 from collections.abc import Callable, Sequence

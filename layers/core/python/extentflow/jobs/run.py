@@ -27,6 +27,7 @@ from extentflow.errors import (
     StoreUnavailable,
     reason,
 )
+from extentflow.jobs.events import job_fields
 from extentflow.jobs.planner import JobRequest, Planner, in_pages
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.ledger import ConnectorState, JobProgress, Ledger
@@ -441,19 +442,11 @@ def report(ledger: Ledger, job: Job) -> JobReport:
 def report_of(job: Job, totals: JobProgress) -> JobReport:
     """Return a job with these totals."""
     return JobReport(
-        job=job.id,
+        **job_fields(job, totals),
         uri=job.version.uri,
-        connector=job.connector,
         state=job.state.value,
-        reason=job.reason,
-        extents=job.plan.count,
         done=totals.done,
-        failed=totals.failed,
-        records=totals.records,
-        bad=totals.bad,
         object_bytes=job.version.size,
-        filtered=totals.filtered,
-        revision=job.revision,
     )
 
 

@@ -1,4 +1,7 @@
-"""The two sinks: transactions for exactly once, flushes for at least once."""
+"""The two sinks: transactions for exactly once, flushes for at least once.
+
+Tests: unit/kafka/test_sinks_records.py, unit/kafka/test_sinks_flush.py
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

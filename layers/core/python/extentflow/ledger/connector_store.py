@@ -1,4 +1,7 @@
-"""Connectors of a ledger, over its items."""
+"""Connectors of a ledger, over its items.
+
+Tests: contracts/ledger.py
+"""
 
 from collections.abc import Iterator, Mapping
 

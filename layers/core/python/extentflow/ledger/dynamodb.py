@@ -1,4 +1,7 @@
-"""DynamoLedger: the ledger's port on one DynamoDB table, and the table's administration."""
+"""DynamoLedger: the ledger's port on one DynamoDB table, and the table's administration.
+
+Tests: contracts/ledger.py, integration/test_ledger_dynamodb.py
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property

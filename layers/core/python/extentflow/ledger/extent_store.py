@@ -8,6 +8,8 @@ its own took effect:
     complete, fail, hand_back   `last` has the nonce of the claim and the state that it left
     lease                       the slot has its owner and epoch + 1
     settle                      the slot has its epoch and works on nothing
+
+Tests: contracts/ledger_extents.py, unit/ledger/test_stored_items.py
 """
 
 import builtins

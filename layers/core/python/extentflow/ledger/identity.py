@@ -3,6 +3,8 @@
 A copy, such as a restored backup, holds the identity and the place of the original. What was
 delivered after the copy is unknown in it, so it is refused until `adopt` makes it a ledger of its
 own.
+
+Tests: contracts/ledger.py
 """
 
 import secrets

@@ -1,4 +1,7 @@
-"""The stores of a ledger, over the items of one database."""
+"""The stores of a ledger, over the items of one database.
+
+Tests: contracts/ledger.py, unit/ledger/test_stored_items.py
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple

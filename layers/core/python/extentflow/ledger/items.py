@@ -16,6 +16,8 @@ Keys, and what the items hold:
     NOTES            <name>              facts that may be lost without harm; some expire
 
 tests/unit/ledger/test_stored_items.py holds an image of each.
+
+Tests: contracts/ledger.py, unit/ledger/test_dynamodb_items.py
 """
 
 import operator

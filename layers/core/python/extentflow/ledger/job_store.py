@@ -1,4 +1,7 @@
-"""Jobs of a ledger and their counters, over its items."""
+"""Jobs of a ledger and their counters, over its items.
+
+Tests: contracts/ledger_jobs.py, unit/ledger/test_stored_items.py
+"""
 
 import builtins
 from collections.abc import Iterable, Iterator

@@ -10,6 +10,8 @@ Transitions of an extent:
     fail         PENDING, claimed   -> FAILED
     settle       PENDING, claimed   -> PENDING | DONE | FAILED (progress unknown)
     reopen       FAILED             -> PENDING
+
+Tests: contracts/ledger_extents.py, unit/protocol/test_guards.py
 """
 
 from dataclasses import replace

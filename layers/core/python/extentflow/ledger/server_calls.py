@@ -1,4 +1,7 @@
-"""What clients of a ledger's server share: retries of a request, and the server's clock."""
+"""What clients of a ledger's server share: retries of a request, and the server's clock.
+
+Tests: unit/ledger/test_dynamodb_calls.py, unit/ledger/test_server_clock.py
+"""
 
 import logging
 from collections.abc import Callable

@@ -2,6 +2,8 @@
 
 `sql_calls` opens connections and translates errors, `sql_items` reads and writes items; this module
 creates and migrates their tables.
+
+Tests: unit/ledger/test_sqlite_ledger.py
 """
 
 from collections.abc import Callable

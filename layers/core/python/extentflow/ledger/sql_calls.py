@@ -3,6 +3,8 @@
 response                                         becomes
 no connection, shut down, locked, serialization  retried; LedgerUnavailable at the deadline
 no database, no table, no permission             RejectedRequest, names the ledger
+
+Tests: unit/ledger/test_sqlite_ledger.py, unit/ledger/test_sql_passwords.py
 """
 
 import os

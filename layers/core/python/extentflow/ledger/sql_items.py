@@ -4,6 +4,8 @@ A row has keys, attributes in JSON, and a column for each attribute that is sear
 its items (SQLite: the database), reads them, checks its conditions, replaces them, and commits.
 Each transaction leaves its token in the items that it wrote: an attempt after a commit without a
 response finds it there.
+
+Tests: unit/ledger/test_sqlite_ledger.py, integration/test_ledger_postgresql.py
 """
 
 import json

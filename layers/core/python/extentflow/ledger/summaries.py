@@ -1,4 +1,7 @@
-"""Totals of jobs with all committed records, and why jobs ended."""
+"""Totals of jobs with all committed records, and why jobs ended.
+
+Tests: unit/jobs/test_events.py, unit/services/test_jobs.py
+"""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace

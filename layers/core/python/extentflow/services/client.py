@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -16,8 +16,10 @@ from extentflow.jobs.run import RunReport
 from extentflow.model import Receipt
 from extentflow.services.connectors import Connectors
 from extentflow.services.jobs import Jobs
+from extentflow.services.orders import Orders, StoredOrder
 from extentflow.services.plans import Plans
-from extentflow.services.runs import EngineChoice, Listener, RunControl, Runs
+from extentflow.services.run_control import EngineChoice, Listener, RunControl
+from extentflow.services.runs import Runs
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import INLINE
 
@@ -64,7 +66,7 @@ class Extentflow:
 
     def plan(self, *addresses: str, connector: str) -> Plans:
         """Return how a connector cuts the addressed objects; nothing is written."""
-        return self._runs(RunControl()).plan(connector, addresses)
+        return self._runs(RunControl()).plan(self._order(connector, addresses))
 
     def deliver(
         self,
@@ -87,8 +89,8 @@ class Extentflow:
         """
         control = RunControl(watch=lambda: nullcontext(Listener(on_receipt)))
         choice = EngineChoice(engine, cores)
-        runs = self._runs(control)
-        return runs.run(connector, addresses, engine=choice, again=again, failed=failed)
+        order = self._order(connector, addresses)
+        return self._runs(control).run(order, engine=choice, again=again, failed=failed)
 
     def receipts(
         self,
@@ -110,7 +112,8 @@ class Extentflow:
 
         def deliver() -> RunReport:
             try:
-                return self._runs(control).run(connector, addresses, engine=choice, again=again)
+                order = self._order(connector, addresses)
+                return self._runs(control).run(order, engine=choice, again=again)
             finally:
                 found.put(None)
 
@@ -137,6 +140,9 @@ class Extentflow:
         return self._runs(RunControl()).replay(
             job, engine=EngineChoice(engine), extent=extent, accept_duplicates=accept_duplicates
         )
+
+    def _order(self, connector: str, addresses: Sequence[str]) -> StoredOrder:
+        return Orders.of(self._runtime).stored(connector, addresses)
 
     def _runs(self, control: RunControl) -> Runs:
         return Runs(self._runtime, control, self._open_engine)

@@ -6,17 +6,17 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from extentflow.aws import configured_endpoint
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.connector_keys import LOCAL_FILE
-from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured
+from extentflow.jobs.connector_catalogue import ConnectorCatalogue, not_stored
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
 from extentflow.model import JobState, ObjectVersion
 from extentflow.wiring import check_connector
-from extentflow.wiring.objects import not_stored
 from extentflow.wording import nearest
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -24,6 +24,9 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 AWS_HOST = re.compile(r"s3([.-](?!us-gov|us-iso|cn-)[a-z0-9-]+)*\.amazonaws\.com")
 # Bounds the requests that `resume` makes for a number in a note.
 COUNTED_JOBS = 1_000
+
+# A connector as the ledger stores it, and as it is parsed; see `ConnectorCatalogue.readable`.
+StoredPair: TypeAlias = tuple[ConnectorVersion, ConnectorConfig]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,7 @@ class Connector:
     @property
     def source(self) -> str:
         """The address that the connector reads."""
-        # From the raw keys, because a revision that another version stored may no longer parse.
-        only = self.config.get("object.key")
-        bucket = self.config.get("aws.s3.bucket.name") or self.config.get("s3.bucket.name")
-        if bucket is None:
-            return f"file://{self.config.get('directory', '')}{f'/{only}' if only else ''}"
-        prefix = only or self.config.get("aws.s3.prefix") or self.config.get("directory") or ""
-        return f"s3://{bucket}/{prefix}"
+        return described_source(self.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +78,7 @@ class Connectors:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._catalogue = ConnectorCatalogue(ledger)
 
     def put(self, config: Mapping[str, str]) -> StoredConnector:
         """Store a connector's next revision; jobs already planned keep theirs.
@@ -99,13 +97,14 @@ class Connectors:
         ]
         # Once for all: every listing reads each connector.
         new = {one.name for one in checked}
-        known = [version for version in self._ledger.connectors.list() if version.name not in new]
+        listed = (one for one in self._ledger.connectors.list() if one.name not in new)
+        known = list(self._catalogue.readable(listed))
         stored: builtins.list[StoredConnector] = []
         for one, config, revision in zip(checked, configs, revisions, strict=True):
-            others = tuple(map(self._described, overlapping(one, known)))
+            others = tuple(self._described(other) for other, _ in overlapping(one, known))
             stored.append(StoredConnector(one.name, revision, others))
-            known = [other for other in known if other.name != one.name]
-            known.append(ConnectorVersion(one.name, revision, config))
+            known = [pair for pair in known if pair[0].name != one.name]
+            known.append((ConnectorVersion(one.name, revision, config), one))
         return stored
 
     def list(self) -> list[Connector]:
@@ -172,6 +171,19 @@ class Connectors:
         return Connector(version.name, version.revision, state, version.config)
 
 
+def described_source(settings: Mapping[str, str]) -> str:
+    """Return the address that a connector of these settings reads.
+
+    Of the text, because a revision that another release stored may no longer parse.
+    """
+    only = settings.get("object.key")
+    bucket = settings.get("aws.s3.bucket.name") or settings.get("s3.bucket.name")
+    if bucket is None:
+        return f"file://{settings.get('directory', '')}{f'/{only}' if only else ''}"
+    prefix = only or settings.get("aws.s3.prefix") or settings.get("directory") or ""
+    return f"s3://{bucket}/{prefix}"
+
+
 def service_of(config: ConnectorConfig) -> str:
     """Return which service holds a connector's bucket, whatever its spelling; "" is AWS."""
     if config.endpoint_type == LOCAL_FILE:
@@ -189,8 +201,8 @@ def service_of(config: ConnectorConfig) -> str:
 
 
 def overlapping(
-    config: ConnectorConfig, stored: Iterable[ConnectorVersion], places: Collection[str] = ()
-) -> Iterator[ConnectorVersion]:
+    config: ConnectorConfig, stored: Iterable[StoredPair], places: Collection[str] = ()
+) -> Iterator[StoredPair]:
     """Yield other connectors that read some of the same objects into the same topic.
 
     `places` are what the objects' addresses begin with, without a scheme; without any, all that
@@ -200,12 +212,10 @@ def overlapping(
     for version, other in _into_same_topic(config, stored):
         theirs = place_of(other)
         if any(theirs.startswith(one) or one.startswith(theirs) for one in places):
-            yield version
+            yield version, other
 
 
-def sharing(
-    config: ConnectorConfig, stored: Iterable[ConnectorVersion]
-) -> Iterator[ConnectorConfig]:
+def sharing(config: ConnectorConfig, stored: Iterable[StoredPair]) -> Iterator[ConnectorConfig]:
     """Yield other connectors that, by any of their revisions, may have delivered objects of this.
 
     That is, into the same topic, from the same bucket, or from a folder above or below.
@@ -226,16 +236,10 @@ def seen_by(other: ConnectorConfig, version: ObjectVersion) -> ObjectVersion | N
     return replace(version, bucket=other.bucket, key=key) if key != path else None
 
 
-def _into_same_topic(
-    config: ConnectorConfig, stored: Iterable[ConnectorVersion]
-) -> Iterator[tuple[ConnectorVersion, ConnectorConfig]]:
-    """Yield other connectors of the same topic and service, as they are stored and as they read."""
-    for version in stored:
+def _into_same_topic(config: ConnectorConfig, stored: Iterable[StoredPair]) -> Iterator[StoredPair]:
+    """Yield other connectors of the same topic and service."""
+    for version, other in stored:
         if version.name == config.name:
-            continue
-        try:
-            other = parse(version.config)
-        except Misconfigured:  # stored by another version; commands that use it report the problem
             continue
         if other.topic == config.topic and service_of(other) == service_of(config):
             yield version, other

@@ -1,4 +1,7 @@
-"""Writes topics of columnar values into files; see `extentflow.export.topic_export`."""
+"""Writes topics of columnar values into files; see `extentflow.export.topic_export`.
+
+Tests: integration/test_export.py
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ from extentflow.export.partition_files import ExportedFile, ExportOptions
 from extentflow.export.topic_export import FETCH, TopicExport
 from extentflow.kafka.reading import RecordReader
 from extentflow.wiring import Runtime
-from extentflow.wiring.folders import open_folder
+from extentflow.wiring.targets import open_folder
 
 
 @dataclass(frozen=True, slots=True)

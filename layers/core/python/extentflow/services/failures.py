@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import BucketGone, ObjectGone, Permanent
 from extentflow.jobs.addresses import KeyScope, match_missing
 from extentflow.jobs.planner import AGAIN_BEGAN
@@ -25,6 +24,7 @@ from extentflow.ledger import Ledger
 from extentflow.ledger.summaries import summaries
 from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.services.connectors import seen_by, sharing
+from extentflow.services.orders import Order
 from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime
 from extentflow.wording import counted
@@ -82,9 +82,7 @@ class FailedObject:
 
 def failed_objects(
     runtime: Runtime,
-    config: ConnectorConfig,
-    revision: int,
-    addresses: Sequence[str],
+    order: Order,
     notify: Callable[[str], object],
     *,
     alike: Callable[[int], bool],
@@ -96,13 +94,13 @@ def failed_objects(
     says whether a revision has the settings of this one, `others` which connectors may have
     delivered an object as well, each with the object as it names it. Raises BucketGone.
     """
-    planner, scope = runtime.planner(), KeyScope.of(config)
+    config, planner, scope = order.config, runtime.planner(), KeyScope.of(order.config)
     failed: dict[str, list[Job]] = {}
     for one in _sought(runtime, config.name):
         if one.version.bucket == scope.bucket and scope.holds(one.version.key):
             failed.setdefault(one.version.key, []).append(one)
-    means = match_missing(scope, addresses, failed)
-    store = runtime.objects.store(config, revision)
+    means = match_missing(scope, order.addresses, failed)
+    store = runtime.objects.store(config, order.revision)
     found: list[FailedObject] = []
     gone: list[str] = []
     for key in sorted(key for key in failed if means(key)):
@@ -139,20 +137,19 @@ def failed_objects(
     )
 
 
-def failed_elsewhere(
-    runtime: Runtime, config: ConnectorConfig, revision: int, addresses: Sequence[str]
-) -> Iterator[str]:
+def failed_elsewhere(runtime: Runtime, order: Order) -> Iterator[str]:
     """Yield a line for each such object whose job belongs to a connector of another folder."""
-    scope, ledger, planner = KeyScope.of(config), runtime.ledger, runtime.planner()
-    store = runtime.objects.store(config, revision)
-    for other in sharing(config, ledger.connectors.list(deleted=True)):
+    config, ledger, planner = order.config, runtime.ledger, runtime.planner()
+    scope, store = KeyScope.of(config), runtime.objects.store(config, order.revision)
+    known = runtime.connectors.readable(ledger.connectors.list(deleted=True))
+    for other in sharing(config, known):
         failed = {
             seen: job
             for state in ENDED
             for job in ledger.jobs.list(other.name, state)
             if (seen := seen_by(config, job.version)) is not None and scope.holds(seen.key)
         }
-        means = match_missing(scope, addresses, {seen.key: None for seen in failed})
+        means = match_missing(scope, order.addresses, {seen.key: None for seen in failed})
         for seen, job in sorted(failed.items(), key=lambda one: one[0].key):
             if means(seen.key) and not planner.is_followed(job) and is_current(store, seen):
                 yield (

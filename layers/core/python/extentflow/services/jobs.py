@@ -27,8 +27,11 @@ from extentflow.ledger.summaries import JobSummary, summaries, summary_of
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.queue import MOST_ADDRESSES, Backfill, Depth, Message, Queue
 from extentflow.queue.redrive import RedriveResult, redrive
+from extentflow.services.driving import require_reachable, unreachable_reason
 from extentflow.services.failures import delivered_since
-from extentflow.services.runs import RunControl, Runs, require_reachable, unreachable_reason
+from extentflow.services.orders import Orders
+from extentflow.services.run_control import RunControl
+from extentflow.services.selections import Selections
 from extentflow.wiring import Runtime, functions
 from extentflow.wiring.arrivals import ARRIVALS, DEAD, has_own_queue, queue, queues
 from extentflow.wiring.functions import FUNCTIONS
@@ -44,14 +47,16 @@ DEAD_ARRIVALS = (DEAD, ARRIVALS)
 class JobDetail:
     """A job with its totals.
 
-    `list` adds the `cause` of its end, the first failed extent's where there is one, and none if a
-    later job delivers the object: another generation, or one of a later version. `get` adds its
-    extents by ordinal (one without an item is PENDING), its remote run, why nothing is
-    delivered now, why `after.completion` failed, the `later` job that delivers the same version,
-    the `newer` job that delivered a later version, whether `replay` is what continues it, whether a
-    queue delivers it, and whether its connector is stored, so that `-c` finds it. `active`: a
-    worker holds one of its extents; None where it ended. `seconds` is the time from its
-    registration to its end, or to now.
+    `seconds` is the time from its registration to its end, or to now. `active`: a worker holds one
+    of its extents; None where it ended.
+
+    `list` adds the `cause` of its end: the first failed extent's, if there is one. A job has no
+    cause where a later job delivers the object.
+
+    `get` adds its extents by ordinal (one without an item is PENDING), its remote run,
+    and why nothing is delivered now. It adds why `after.completion` failed, and the jobs that
+    deliver the same version (`later`) and a later version (`newer`). It adds whether `replay`
+    continues the job, whether a queue delivers it, and whether `-c` finds its connector.
     """
 
     job: Job
@@ -280,12 +285,12 @@ class Jobs:
         if connector is None:
             named = [_bucket_and_key(address) for address in addresses]
             return self._announce([_body(*one) for one in named])
-        config, revision = self.runtime.connectors.latest(connector)
+        order = Orders.of(self.runtime).stored(connector, addresses)
+        config = order.config
         if engine == SPARK:
             require_reachable(config, addresses)  # before objects are listed
         arrivals = self._arrivals()  # before a long listing finds that there is no queue
-        runs = Runs(self.runtime, control or RunControl())
-        versions = list(runs.select(config, revision, addresses))
+        versions = list(Selections(self.runtime, control or RunControl()).objects(order))
         skipped = skip_reason(self.runtime.ledger, connector)
         few = len(addresses) <= MOST_ADDRESSES or engine == SPARK
         if versions and few and self._takes_one_run(config, versions, engine):

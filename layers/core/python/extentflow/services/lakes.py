@@ -1,4 +1,7 @@
-"""Clients of a lake query: its folders and its cluster."""
+"""Clients of a lake query: its folders and its cluster.
+
+Tests: integration/test_lake.py
+"""
 
 from collections.abc import Mapping
 from functools import partial
@@ -6,7 +9,7 @@ from functools import partial
 from extentflow.export.lake.lake_query import LakeCluster
 from extentflow.storage.folders import FolderOpener
 from extentflow.wiring import Runtime
-from extentflow.wiring.folders import open_folder
+from extentflow.wiring.targets import open_folder
 
 
 def folder_opener(settings: Mapping[str, str]) -> FolderOpener:

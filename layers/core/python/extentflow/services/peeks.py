@@ -1,4 +1,7 @@
-"""What the first records of an object would be: without Kafka, and without a ledger that stays."""
+"""What the first records of an object would be: without Kafka, and without a ledger that stays.
+
+Tests: unit/cli/test_peek_command.py
+"""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +26,8 @@ from extentflow.jobs.addresses import KeyScope, select_all
 from extentflow.kafka import Records
 from extentflow.kafka.record_headers import Headers
 from extentflow.model import Extent, ObjectVersion
-from extentflow.services.addressed import AddressedConnector, store_connector
+from extentflow.services.addressed import AddressedConnector
+from extentflow.services.orders import Orders
 from extentflow.wiring import Runtime
 from extentflow.wiring.extents import preview
 from extentflow.wiring.options import job_request
@@ -89,8 +93,8 @@ def peek(made: AddressedConnector, *, limit: int) -> Peek:
     is none, else as planning and delivery do.
     """
     with _runtime() as runtime:
-        revision = store_connector(runtime, made, save=False, notify=str).revision
-        config = runtime.connectors.revision(made.name, revision)
+        order = Orders.of(runtime).store(made, save=False, notify=str)
+        config, revision = order.config, order.revision
         store = runtime.objects.store(config, revision)
         found = list(islice(select_all(store, KeyScope.of(config), made.addresses), 2))
         if not found:

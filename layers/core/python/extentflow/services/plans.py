@@ -1,4 +1,7 @@
-"""What dry runs show: how objects would be cut, what is wrong, which topics a run would create."""
+"""What dry runs show: how objects would be cut, what is wrong, which topics a run would create.
+
+Tests: unit/cli/test_dry_runs.py
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Receipts as rows: the state of each extent."""
+"""Receipts as rows: the state of each extent.
+
+Tests: unit/spark/test_tasks.py, unit/spark/test_source.py
+"""
 
 from typing import NamedTuple
 

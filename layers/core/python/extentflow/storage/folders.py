@@ -2,6 +2,8 @@
 
 spool ──write──> publish(name): the file is there, whole, or it is not
 create(name)     a small file, unless one has that name: decides between two writers
+
+Tests: contracts/folder.py
 """
 
 from collections.abc import Callable, Iterator

@@ -4,6 +4,8 @@ MemoryQueue runs over a clock that a test controls. Tests can intervene at two p
 runs before an operation takes effect, to switch to another worker or to raise QueueUnavailable.
 `on_answer` runs after the effect; an error there is a lost response. Both receive the operation's
 name and run without the lock held.
+
+Tests: unit/queue/test_memory_queue.py, unit/engines/test_memory_runs.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Compare a column with literals: for rows, and for what is known about rows within ranges.
 
 Comparisons with a null are neither true nor false, as in SQL.
+
+Tests: unit/transforms/test_records.py
 """
 
 from collections.abc import Callable, Iterable

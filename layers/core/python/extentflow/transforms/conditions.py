@@ -4,6 +4,8 @@ condition   a SQL expression: amount > 10 AND country IN ('DE', 'FR') AND NOT no
 names       plain or in double quotes; a.b is a member of a struct
 operators   = <> != < <= > >=, IN, LIKE, IS NULL, NOT, AND, OR; a boolean column by its name
 literals    numbers, 'text', TRUE, FALSE; text is read as the column's type
+
+Tests: unit/transforms/test_records.py
 """
 
 import re

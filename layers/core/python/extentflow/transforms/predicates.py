@@ -1,4 +1,7 @@
-"""Predicates: by topic, by tombstone, and by a condition on columns."""
+"""Predicates: by topic, by tombstone, and by a condition on columns.
+
+Tests: unit/transforms/test_records.py, unit/formats/parquet/test_parquet_filter.py
+"""
 
 import re
 from dataclasses import dataclass

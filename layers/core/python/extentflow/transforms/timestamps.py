@@ -1,4 +1,7 @@
-"""The transform TimestampConverter: between instants, numbers, and texts of a pattern."""
+"""The transform TimestampConverter: between instants, numbers, and texts of a pattern.
+
+Tests: unit/transforms/test_columns.py
+"""
 
 import re
 from contextlib import suppress

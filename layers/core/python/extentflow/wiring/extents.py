@@ -1,4 +1,7 @@
-"""Everything that a worker process needs to deliver extents, and the worker itself."""
+"""Everything that a worker process needs to deliver extents, and the worker itself.
+
+Tests: unit/wiring/test_runtime.py
+"""
 
 import logging
 import os
@@ -16,7 +19,7 @@ from extentflow.config.column_lists import BY_NAME
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.badrecords import BadRecordLog, LogRate
-from extentflow.delivery.dead_letters import DeadLetters, describe
+from extentflow.delivery.dead_letters import DeadLetters
 from extentflow.delivery.memory import tune_allocator
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
@@ -25,8 +28,8 @@ from extentflow.engines import ENGINES, Engine, Worker, WorkerSpec, run_or_fail,
 from extentflow.engines.remote import RunService
 from extentflow.engines.submitted_engine import SubmittedRunEngine
 from extentflow.engines.submitted_runs import SubmittedRuns
-from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedFormat, contain_defects
-from extentflow.formats import Format, SchemaFormat
+from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.formats import Format
 from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord
@@ -80,7 +83,7 @@ class ExtentSetup:
             partitions=self._partitions,
             look_up=self._runtime.secrets,
             store=store,
-            limit_bytes=_least_limit(self._runtime, config, extent)[0],
+            limit_bytes=least_limit(self._runtime, config, extent)[0],
             settle=self._runtime.schemas.settle,
         )
         if not config.ordered or config.keyed:
@@ -108,7 +111,7 @@ class ExtentSetup:
     def client(self, extent: Extent) -> ProducerSettings:
         """Return the producer settings of this extent's connector, with its topics' limits."""
         config, _ = self._config(extent)
-        limit, topic = _least_limit(self._runtime, config, extent)
+        limit, topic = least_limit(self._runtime, config, extent)
         return ProducerSettings(
             producer=options.producer(config),
             exactly_once=config.exactly_once,
@@ -148,7 +151,7 @@ def _written_topic(config: ConnectorConfig, topic: str) -> str:
     return config.written_topics(topic)[0]
 
 
-def _least_limit(runtime: Runtime, config: ConnectorConfig, extent: Extent) -> tuple[int, str]:
+def least_limit(runtime: Runtime, config: ConnectorConfig, extent: Extent) -> tuple[int, str]:
     """Return the lowest `max.message.bytes` of the topics of an extent's records, and its topic."""
     topics = config.written_topics(config.topic_for(extent.version))
     return min((runtime.topic(one).max_message_bytes, one) for one in topics)
@@ -205,65 +208,13 @@ def pipeline(
     )
 
 
-def check_first_records(
-    runtime: Runtime,
-    config: ConnectorConfig,
-    revision: int,
-    extent: Extent,
-    content: Content,
-    *,
-    sized: bool,
-) -> None:
-    """Raise what delivery of an extent would raise before or at its first records.
-
-    `content` is what its job pins. Reads what states the columns, or SAMPLE_BYTES of lines; nothing
-    is sent. `sized`: the topics exist, whose limits records may exceed.
-    """
-
-    def partitions(topic: str) -> int:
-        return runtime.topic(topic).partitions
-
-    def reject(records: Records) -> Sequence[RejectedRecord]:
-        limit, topic = _least_limit(runtime, config, extent)
-        client = ProducerSettings(options.producer(config), max_message_bytes=limit, topic=topic)
-        return rejected_records(client, records)
-
-    with contain_defects(extent.uri):
-        limit = _least_limit(runtime, config, extent)[0] if sized else UNLIMITED
-        made = preview(
-            runtime,
-            config,
-            revision,
-            extent,
-            content,
-            partitions=partitions,
-            limit_bytes=limit,
-            settle=runtime.schemas.check,
-        )
-        bad = made.first_bad(extent, reject if sized else lambda _records: ())
-    if bad is not None and config.errors_tolerance != "all":
-        raise CorruptRecord(describe(extent, bad, made.format.location_unit))
-
-
-def check_stated_columns(
-    runtime: Runtime, config: ConnectorConfig, revision: int, extent: Extent, content: Content
-) -> None:
-    """Raise what delivery of an extent would raise for the columns that its object states.
-
-    Formats that do not state their columns are not read. Topics need not exist.
-    """
-    with contain_defects(extent.uri):
-        made = preview(
-            runtime,
-            config,
-            revision,
-            extent,
-            content,
-            partitions=lambda _topic: UNLIMITED,
-            settle=runtime.schemas.check,
-        )
-        if isinstance(made.format, SchemaFormat):
-            made.first_bad(extent, lambda _records: ())
+def rejected(
+    runtime: Runtime, config: ConnectorConfig, extent: Extent, records: Records
+) -> Sequence[RejectedRecord]:
+    """Return those records that the producer of an extent would reject."""
+    limit, topic = least_limit(runtime, config, extent)
+    client = ProducerSettings(options.producer(config), max_message_bytes=limit, topic=topic)
+    return rejected_records(client, records)
 
 
 def preview(

@@ -1,14 +1,13 @@
 """Checked connectors, with one store client and one decoder per revision and process."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 
 from extentflow.config.connector import NOTHING_FOUND, SPLIT_COMPRESSIONS, ConnectorConfig
 from extentflow.config.parsing import parse
-from extentflow.errors import AccessDenied, Misconfigured, StoreUnavailable, UnsupportedFormat
+from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.formats import Format, open_format
 from extentflow.formats.magic import HEAD_BYTES, SAMPLE_BYTES
 from extentflow.formats.recognition import (
@@ -18,23 +17,13 @@ from extentflow.formats.recognition import (
     recognised_compression,
     recognised_format,
 )
+from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.kafka.settings import problems
-from extentflow.ledger import Ledger, last_stored
-from extentflow.model import Content, Extent, Job, ObjectVersion
-from extentflow.storage import (
-    ListedObject,
-    ObjectProperties,
-    ObjectStore,
-    Page,
-    RangeSource,
-    StoreOptions,
-    changeable,
-    described,
-    open_store,
-)
+from extentflow.model import Content, Job, ObjectVersion
+from extentflow.storage import ObjectStore, RangeSource, StoreOptions, open_store
 from extentflow.storage.ranges import RangeReader
+from extentflow.storage.rotated_store import RotatedStore
 from extentflow.wiring import options
-from extentflow.wording import nearest
 
 CACHED_JOBS = 1_024
 PRODUCER = "producer."
@@ -43,88 +32,6 @@ ONLY_WORKERS_HAVE = frozenset(
     {"ssl.key.password", "ssl.keystore.password", "sasl.kerberos.keytab"}
     | {".file", ".location", ".pem"}
 )
-
-
-def not_stored(name: str) -> Misconfigured:
-    """Return the error for a connector that the ledger has, and hides from new jobs.
-
-    The ledger does not record whether a person deleted it or a command made it hidden.
-    """
-    return Misconfigured(
-        f"connector {name} is not stored: it was deleted, or `extentflow run --topic` made it"
-        " without --save; `extentflow connectors put FILE` stores it, or that command with --save"
-    )
-
-
-class ConnectorCatalogue:
-    """Reads connectors from the ledger. Revisions are immutable, so each is parsed only once."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._configs: dict[tuple[str, int], ConnectorConfig] = {}
-        self._pinned: dict[str, tuple[int, Content]] = {}
-
-    def latest(self, name: str, *, deleted: bool = False) -> tuple[ConnectorConfig, int]:
-        """Return a connector's latest configuration and its revision; Misconfigured: none.
-
-        `deleted`: also of one that is not listed, for what jobs of it left.
-        """
-        stored = self._ledger.connectors.get(name)
-        if stored is None and deleted:
-            stored = last_stored(self._ledger.connectors, name)
-        if stored is None:
-            put = "`extentflow connectors put FILE` stores one"
-            names = list(self._ledger.connectors.names())
-            if name in names:
-                raise not_stored(name)
-            raise Misconfigured(f"there is no connector {name}; {nearest(name, names, put)}")
-        return self.revision(name, stored.revision), stored.revision
-
-    def expect(self, config: ConnectorConfig, revision: int) -> None:
-        """Use a connector that is not stored, in this process only."""
-        self._configs[config.name, revision] = config
-
-    def revision(self, name: str, revision: int) -> ConnectorConfig:
-        """Return the revision that a job pins; Misconfigured if the ledger or parser lacks it."""
-        if (name, revision) not in self._configs:
-            stored = self._ledger.connectors.get(name, revision)
-            if stored is None:
-                raise Misconfigured(
-                    f"the ledger has no revision {revision} of connector {name}, which a job "
-                    "pins; restore the table, or run the object's address with --again"
-                )
-            try:
-                self._configs[name, revision] = parse(stored.config)
-            except Misconfigured as exc:
-                which = f"connector {name}, revision {revision}, cannot be read"
-                raise Misconfigured([f"{which}: {problem}" for problem in exc.problems]) from exc
-        return self._configs[name, revision]
-
-    def revision_of(self, extent: Extent) -> int:
-        """Return the revision that the extent's job pins. Raises Misconfigured without a job."""
-        return self._pins(extent)[0]
-
-    def content_of(self, extent: Extent) -> Content:
-        """Return what the extent's job pins of its content. Raises Misconfigured without a job."""
-        return self._pins(extent)[1]
-
-    def _pins(self, extent: Extent) -> tuple[int, Content]:
-        if extent.job not in self._pinned:
-            job = self._ledger.jobs.get(extent.job)
-            if job is None:
-                raise Misconfigured(f"{extent.uri}: the ledger has no job {extent.job}")
-            if len(self._pinned) >= CACHED_JOBS:
-                self._pinned.clear()
-            self._pinned[extent.job] = job.revision, job.content
-        return self._pinned[extent.job]
-
-    def topic_of(self, job: Job) -> str:
-        """Return the topic of a job's records; its template where that makes no legal name."""
-        config = self.revision(job.connector, job.revision)
-        try:
-            return config.topic_for(job.version)
-        except Misconfigured:
-            return config.topic
 
 
 class ObjectAccess:
@@ -252,67 +159,6 @@ class ObjectAccess:
     def fetched_bytes(self) -> int:
         """Return how many bytes this process has read from all its stores so far."""
         return sum(getattr(store, "fetched_bytes", 0) for store in self._stores.values())
-
-
-@dataclass(frozen=True, slots=True)
-class RotatedStore:
-    """Turns AccessDenied into StoreUnavailable if resolved secrets `rotated`: retries reopen it."""
-
-    _store: ObjectStore
-    _rotated: Callable[[], bool]
-
-    @property
-    def fetched_bytes(self) -> int:
-        return getattr(self._store, "fetched_bytes", 0)
-
-    def head(self, bucket: str, key: str, version_id: str | None = None) -> ObjectVersion:
-        with self._retry_after_rotation():
-            return self._store.head(bucket, key, version_id)
-
-    def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
-        with self._retry_after_rotation():
-            return self._store.read(version, start, end)
-
-    def list(self, bucket: str, prefix: str = "") -> Iterator[ListedObject]:
-        with self._retry_after_rotation():
-            yield from self._store.list(bucket, prefix)
-
-    def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        with self._retry_after_rotation():
-            yield from self._store.pages(bucket, prefix, token=token)
-
-    def properties(self, version: ObjectVersion) -> ObjectProperties:
-        with self._retry_after_rotation():
-            return described(self._store, version.uri).properties(version)
-
-    def tags(self, version: ObjectVersion) -> Mapping[str, str]:
-        with self._retry_after_rotation():
-            return described(self._store, version.uri).tags(version)
-
-    def tag(self, version: ObjectVersion, name: str, value: str) -> None:
-        with self._retry_after_rotation():
-            changeable(self._store, version.uri).tag(version, name, value)
-
-    def copy(self, version: ObjectVersion, bucket: str, key: str) -> None:
-        with self._retry_after_rotation():
-            changeable(self._store, version.uri).copy(version, bucket, key)
-
-    def delete(self, version: ObjectVersion) -> None:
-        with self._retry_after_rotation():
-            changeable(self._store, version.uri).delete(version)
-
-    def require_conditional_deletes(self, bucket: str, folder: str) -> None:
-        with self._retry_after_rotation():
-            changeable(self._store, f"s3://{bucket}").require_conditional_deletes(bucket, folder)
-
-    @contextmanager
-    def _retry_after_rotation(self) -> Iterator[None]:
-        try:
-            yield
-        except AccessDenied as exc:
-            if self._rotated():
-                raise StoreUnavailable(f"{exc}; the secrets were rotated since") from exc
-            raise
 
 
 def check_connector(config: Mapping[str, str]) -> ConnectorConfig:

@@ -1,4 +1,7 @@
-"""Opens what the replay of a connector's dead letters needs."""
+"""Opens what the replay of a connector's dead letters needs.
+
+Tests: unit/services/test_dead_letter_queues.py
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -15,6 +15,7 @@ from extentflow import aws
 from extentflow.aws.msk import TokenSigner
 from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.background import LatestCall
+from extentflow.columnar.topic_schemas import TopicSchemas
 from extentflow.config import worker as worker_settings
 from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.config.files import read_if_present
@@ -22,6 +23,7 @@ from extentflow.config.ledgers import DEFAULT_TABLE, LedgerAddress
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Permanent, Retryable, SinkUnavailable
+from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.jobs.planner import JobRequest, Planner
 from extentflow.kafka import Sink
 from extentflow.kafka.broker import KafkaBroker
@@ -33,8 +35,7 @@ from extentflow.ledger import Ledger, LedgerOptions, open_ledger
 from extentflow.model import Content, Job, ObjectVersion
 from extentflow.retry import Clock
 from extentflow.wiring import options
-from extentflow.wiring.objects import ConnectorCatalogue, ObjectAccess
-from extentflow.wiring.topic_schemas import TopicSchemas
+from extentflow.wiring.objects import ObjectAccess
 
 log = logging.getLogger(__name__)
 

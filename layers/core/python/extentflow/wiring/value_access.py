@@ -1,4 +1,7 @@
-"""Opens keys and registries where values are decoded, in any process."""
+"""Opens keys and registries where values are decoded, in any process.
+
+Tests: unit/export/lake/test_lake_rows.py
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -6,6 +6,8 @@
 Spark's writer would turn columns into rows, and these into columns again: half of the CPU time of a
 batch. It still writes tables whose data files need more than this: partitions, a sort order,
 required columns, or properties of files.
+
+Tests: integration/test_lake.py
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ of before, another writer added unrelated rows and the batch is committed again;
 query writes the same topics, and this one ends.
 
 The tag `extentflow` refers to the newest of these snapshots, so that expiring snapshots keeps it.
+
+Tests: unit/export/lake/test_lake_target.py, integration/test_lake.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How the values of topics are decoded: what the driver states, and executors resolve."""
+"""How the values of topics are decoded: what the driver states, and executors resolve.
+
+Tests: unit/export/lake/test_lake_rows.py
+"""
 
 from __future__ import annotations
 

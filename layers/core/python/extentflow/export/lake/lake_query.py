@@ -10,6 +10,8 @@ The target's commit has the rows and the offsets up to which it holds them. A st
 offsets and continues there; Spark's checkpoint holds no progress that the target does not have, and
 may be deleted. A batch with new columns fails, the target gets them, and the same batch is written
 again, within the same call.
+
+Tests: integration/test_lake.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The schemas of a registry, with which values are decoded that begin with a schema's id.
 
 value    0 | id, 4 bytes | Avro, or JSON
+
+Tests: unit/export/lake/test_lake_rows.py
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Read the flatbuffers of Arrow's footers and messages: blocks, dictionaries, sizes to unpack."""
+"""Read the flatbuffers of Arrow's footers and messages: blocks, dictionaries, sizes to unpack.
+
+Tests: unit/formats/arrow/test_arrow_format.py
+"""
 
 from __future__ import annotations
 

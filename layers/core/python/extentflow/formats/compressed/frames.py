@@ -2,6 +2,8 @@
 
 Snappy is its framing format: a stream identifier, then chunks of at most 64 KiB of content, each
 with a masked CRC-32C. Hadoop's and Kafka's own framings of snappy are others.
+
+Tests: unit/formats/compressed/test_compression.py
 """
 
 from __future__ import annotations

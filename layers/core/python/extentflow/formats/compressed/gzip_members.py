@@ -2,6 +2,8 @@
 
 The state of a point holds the content before it, and checksum and size of the member so far. It
 also holds the bits of its last byte that belong to the next block.
+
+Tests: unit/formats/compressed/test_resume_points.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Decompress zstd (RFC 8878) in groups of frames, whose ends are points without a state."""
+"""Decompress zstd (RFC 8878) in groups of frames, whose ends are points without a state.
+
+Tests: unit/formats/compressed/test_resume_points.py
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@
 
 Arrow's reader receives only lines on which it agrees with this grammar. A quote inside an unquoted
 field and text after a closing quote are errors, where other readers guess.
+
+Tests: unit/formats/csv/test_csv_format.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ Bytes before the extent are read until both assumptions lead to the same record,
     object      ... x , " a \n b " , c \n d , " e " \n ...
     outside         . . .     |  bad       |            next record: d
     within quotes   . . . . .    . closed  |            next record: d
+
+Tests: unit/formats/csv/test_csv_records.py
 """
 
 from __future__ import annotations

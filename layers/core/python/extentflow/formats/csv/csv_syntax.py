@@ -11,6 +11,8 @@ Every byte has a next state, so a malformed record ends like any other one.
 One rule is added: some quotes open nothing, and their record ends with its line. These are quotes
 without a closing one before the object's end. So are quotes of a field with a line break that has
 no closing quote within `multiline_bytes`.
+
+Tests: unit/formats/csv/test_csv_records.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The keys that `jsonl` and `json` share, and what follows from them."""
+"""The keys that `jsonl` and `json` share, and what follows from them.
+
+Tests: unit/formats/json/test_json_format.py, unit/formats/json/test_jsonl_format.py
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Arrow's reader of ORC aborts the process, allocates without a limit or reads oth
 types, stripe footers and stream lengths contradict the specification (https://orc.apache.org).
 What `check_types`, `check_stripe` and `check_chunks` accept is safe in this regard; what streams
 hold is not checked.
+
+Tests: unit/formats/orc/test_orc_format.py
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@
 A file with wrapped keys names the id of a master key beside each of them, as the key tools of
 parquet-mr and Arrow write it. Arrow asks a client of a key management service to wrap and unwrap
 them: `MasterKeys` has the master keys itself.
+
+Tests: unit/columnar/test_encryption.py, unit/formats/parquet/test_parquet_encryption.py
 """
 
 from __future__ import annotations

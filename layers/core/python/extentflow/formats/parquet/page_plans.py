@@ -14,6 +14,8 @@ have been skipped wrongly. An index that is wrong within these limits loses rows
 the footer do. If the first rows of pages are wrong, and only skipped pages would show it, values of
 different rows are combined. The reason is that a page states how many values it has, but not at
 which row it begins. Headers of skipped pages are not read, as each would take a request.
+
+Tests: unit/formats/parquet/test_page_index.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Read row groups through Arrow, whole or by pages, with the errors of pages that it cannot decode.
 
 Arrow opens the object as a file of one row group at a time, whose bytes `prefetch` provides.
+
+Tests: unit/formats/parquet/test_parquet_format.py, unit/formats/parquet/test_parquet_damage.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 run            [ 120 ......... 180 )
 column a       [100 ........ 160)[160 ........ 220)       its pages: 20 rows before the run,
 column b    [ 50 ....... 150)[150 ........... 250)        70 rows before it, are dropped
+
+Tests: unit/formats/parquet/test_page_index.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Read the start of an object of lines, and cut its content into blocks of lines."""
+"""Read the start of an object of lines, and cut its content into blocks of lines.
+
+Tests: unit/formats/text/test_line_format.py, unit/formats/text/test_charsets.py
+"""
 
 from __future__ import annotations
 

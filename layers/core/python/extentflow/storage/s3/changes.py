@@ -4,6 +4,8 @@ Every change applies to the pinned version or to nothing:
 
     bucket with versions    by version id
     other buckets           If-Match; tags have no such condition, so that they are refused there
+
+Tests: integration/test_changes_s3.py
 """
 
 from __future__ import annotations

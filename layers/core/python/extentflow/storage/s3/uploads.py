@@ -1,4 +1,7 @@
-"""Uploads of new objects: in one request, or in parts that become one object when all are there."""
+"""Uploads of new objects: in one request, or in parts that become one object when all are there.
+
+Tests: unit/storage/s3/test_folder.py, integration/test_storage_s3.py
+"""
 
 from __future__ import annotations
 

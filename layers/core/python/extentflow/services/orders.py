@@ -1,0 +1,266 @@
+"""Orders of deliveries: a connector's configuration, its revision, and the addresses.
+
+    stored   `-c NAME`          the latest revision of a connector that a person stored
+    made     ADDRESS --topic    a connector that a command made of the address and its options
+
+An object that one address of a bucket delivered is known to its other addresses, because the
+connectors that are made of them share one name. Once such a connector is stored, its name stays
+with what it reads then. Other addresses of the bucket get a name of their own:
+
+    of what the stored one reads      the stored one delivers
+    of that and more                  --save lets the stored one read more; else another name
+    of something else                 another name
+
+Jobs of other names, and of folders above and below, count as those of the address all the same.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.parsing import parse
+from extentflow.errors import Misconfigured
+from extentflow.jobs.addresses import KeyScope
+from extentflow.jobs.connector_catalogue import ConnectorCatalogue
+from extentflow.ledger import ConnectorVersion, Ledger, last_stored
+from extentflow.services.addressed import AddressedConnector, place_begins
+from extentflow.services.connectors import (
+    described_source,
+    overlapping,
+    place_of,
+    service_of,
+)
+from extentflow.wiring import Runtime
+
+# Settings that say what of a bucket is read, and the name.
+COVERAGE = ("name", "aws.s3.prefix", "object.key")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOrder:
+    """Objects of a stored connector; without addresses, all that it reads."""
+
+    config: ConnectorConfig
+    revision: int
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MadeOrder:
+    """Objects of a connector that a command made, with its settings as the ledger has them.
+
+    `stored`: a person stored the connector as well.
+    """
+
+    config: ConnectorConfig
+    revision: int
+    addresses: tuple[str, ...]
+    settings: Mapping[str, str]
+    stored: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The settings, as a file of properties has them."""
+        return ", ".join(f"{key}={text}" for key, text in self.settings.items() if key != "name")
+
+    @property
+    def reads(self) -> str:
+        """What the connector reads, in words."""
+        only = "only " if self.config.object_key else "everything below "
+        return f"{only}{KeyScope.of(self.config).source}"
+
+
+Order: TypeAlias = StoredOrder | MadeOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Makes orders from a ledger's connectors; `cluster` returns the Kafka cluster's id."""
+
+    ledger: Ledger
+    connectors: ConnectorCatalogue
+    cluster: Callable[[], str]
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> Self:
+        """Return the orders of a process; the cluster's id is requested where jobs have one."""
+        return cls(runtime.ledger, runtime.connectors, lambda: runtime.broker.cluster)
+
+    def stored(self, name: str, addresses: Sequence[str] = ()) -> StoredOrder:
+        """Return an order of a stored connector's latest revision; Misconfigured: there is none."""
+        config, revision = self.connectors.latest(name)
+        return StoredOrder(config, revision, tuple(addresses))
+
+    def store(
+        self, made: AddressedConnector, *, save: bool, notify: Callable[[str], object]
+    ) -> MadeOrder:
+        """Store a connector's revision, which jobs pin; with `save` also for later commands.
+
+        Without `save` the connector is not listed: functions and streaming queries ignore it, and
+        the revision is the same for all addresses of its bucket. Raises Misconfigured where a
+        person stored a connector of that name with other settings.
+        """
+        stored = self.ledger.connectors
+        made = self._for_cluster(made)
+        listed = self._listed(made.name)
+        if listed is not None and not made.named and not listed.may_read(made, save=save):
+            made = made.distinguished_by(place_of(made.config))
+            listed = self._listed(made.name)
+        if listed is None:
+            self._require_same_objects(made)
+        for line in self._overlaps(made, save=save):
+            notify(line)
+        if listed is not None:
+            if listed.reads_for(made):
+                version = listed.version
+                config = self.connectors.revision(made.name, version.revision)
+                return MadeOrder(
+                    config, version.revision, made.addresses, version.config, stored=True
+                )
+            if not (save and listed.is_within(made)):
+                raise listed.refusal(made)
+        if save:
+            revision = stored.put(made.name, made.settings).revision
+            self.connectors.expect(made.config, revision)
+            return MadeOrder(made.config, revision, made.addresses, made.settings, stored=True)
+        revision = stored.put(made.name, without_coverage(made.settings), listed=False).revision
+        config = self.connectors.revision(made.name, revision)
+        return MadeOrder(config, revision, made.addresses, made.settings)
+
+    def expect(self, made: AddressedConnector) -> MadeOrder:
+        """Return the order that `store` would return without `save`; nothing is stored."""
+        made = self._for_cluster(made)
+        settings = without_coverage(made.settings)
+        latest = last_stored(self.ledger.connectors, made.name)
+        revision = 1 if latest is None else latest.revision
+        if latest is not None and latest.config != settings:
+            revision += 1
+        config = parse(settings)
+        self.connectors.expect(config, revision)
+        return MadeOrder(config, revision, made.addresses, made.settings)
+
+    def compare(self, made: AddressedConnector) -> MadeOrder:
+        """Return an order for reading objects, of a revision that only this process has.
+
+        Nothing is stored. Raises Misconfigured where a person stored a connector of that name, with
+        settings other than those of columnar values that differ.
+        """
+
+        def others(config: Mapping[str, str]) -> dict[str, str]:
+            own = without_coverage(config)
+            return {key: text for key, text in own.items() if not key.startswith("columnar.")}
+
+        listed = None if made.named else self.ledger.connectors.get(made.name)
+        if listed is not None and others(listed.config) != others(made.settings):
+            raise Misconfigured(
+                f"connector {made.name} is stored with other settings (`extentflow connectors show"
+                f" {made.name}`); use -c {made.name}, which has these, or --set name=NAME"
+            )
+        self.connectors.expect(made.config, 0)
+        return MadeOrder(made.config, 0, made.addresses, made.settings)
+
+    def _for_cluster(self, made: AddressedConnector) -> AddressedConnector:
+        """Return the connector; under another name where its jobs deliver to another cluster.
+
+        What one Kafka cluster got is not delivered to another one.
+        """
+        job = None if made.named else next(iter(self.ledger.jobs.list(made.name)), None)
+        if job is None or job.cluster == (cluster := self.cluster()):
+            return made
+        return made.distinguished_by(cluster)
+
+    def _listed(self, name: str) -> "_ListedConnector | None":
+        version = self.ledger.connectors.get(name)
+        if version is None:
+            return None
+        readable = next(self.connectors.readable([version]), None)
+        return _ListedConnector(version, readable and readable[1])
+
+    def _require_same_objects(self, made: AddressedConnector) -> None:
+        """Raise Misconfigured where jobs of a deleted connector of that name are of other objects.
+
+        What it delivered, from elsewhere or to another topic, would count as delivered.
+        """
+        before = last_stored(self.ledger.connectors, made.name)
+        if before is None:
+            return
+        new = made.config
+        same = any(  # none: another release stored it, whose jobs cannot be compared
+            (old.topic, old.bucket, service_of(old)) == (new.topic, new.bucket, service_of(new))
+            for _, old in self.connectors.readable([before])
+        )
+        if not same:
+            raise Misconfigured(
+                f"connector {made.name} was deleted, and may have delivered other objects, or to"
+                f" another topic (`extentflow status -c {made.name}`); --set name=NAME makes a"
+                " connector of its own"
+            )
+
+    def _overlaps(self, made: AddressedConnector, *, save: bool) -> Iterator[str]:
+        """Yield a line for each connector through which records reach the same topic twice.
+
+        This command delivers no object that another connector delivered; a stored one does.
+        """
+        ledger = self.ledger
+        places = () if save else tuple(map(place_begins, made.addresses))
+        known = self.connectors.readable(ledger.connectors.list(deleted=True))
+        for version, other in overlapping(made.config, known, places):
+            if (listed := ledger.connectors.get(other.name)) is not None:
+                yield (
+                    f"connector {other.name} reads {described_source(listed.config)} into the same"
+                    " topic, and delivers what this command delivers a second time;"
+                    f" `extentflow run ADDRESS -c {other.name}` delivers with that one"
+                )
+            # One that is not listed delivers nothing by itself.
+            elif save and next(iter(ledger.jobs.list(version.name)), None) is not None:
+                yield (
+                    f"connector {other.name}, of an earlier command, delivered from"
+                    f" {other.bucket} into the same topic: `run -c {made.name}` and"
+                    " `stream` deliver those objects a second time"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _ListedConnector:
+    """A connector that a person stored; `config` is None where another release stored it."""
+
+    version: ConnectorVersion
+    config: ConnectorConfig | None
+
+    def may_read(self, made: AddressedConnector, *, save: bool) -> bool:
+        """Return whether the connector reads what was made, or may do so once it is saved."""
+        within = self.config is None or _is_within(made.config, self.config)
+        return within or (save and self.is_within(made))
+
+    def is_within(self, made: AddressedConnector) -> bool:
+        """Return whether the connector reads nothing that was not made."""
+        return self.config is None or _is_within(self.config, made.config)
+
+    def reads_for(self, made: AddressedConnector) -> bool:
+        """Return whether the connector reads what was made, with the same settings."""
+
+        def others(config: Mapping[str, str]) -> dict[str, str]:
+            return {key: text for key, text in config.items() if key not in COVERAGE}
+
+        same = others(self.version.config) == others(made.settings)
+        return same and self.may_read(made, save=False)
+
+    def refusal(self, made: AddressedConnector) -> Misconfigured:
+        """Return the error for a connector of that name with other settings."""
+        next_revision = ", --save stores these as its next revision" if self.is_within(made) else ""
+        return Misconfigured(
+            f"connector {made.name} is stored with other settings (`extentflow connectors show "
+            f"{made.name}`); `extentflow run ADDRESS -c {made.name}` delivers with those"
+            f"{next_revision}, --set name=NAME makes another connector"
+        )
+
+
+def without_coverage(config: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a made connector, but not what of its bucket it reads."""
+    return {key: text for key, text in config.items() if key not in COVERAGE or key == "name"}
+
+
+def _is_within(inner: ConnectorConfig, outer: ConnectorConfig) -> bool:
+    """Return whether one connector reads nothing that another one does not."""
+    return place_of(inner).startswith(place_of(outer))

@@ -1,0 +1,173 @@
+"""The texts of a run's notifications: one line each, about what is no error.
+
+Tests: unit/services/test_runs.py, unit/cli/test_run_commands.py
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector_keys import LOCAL_FILE
+from extentflow.jobs.addresses import KeyScope
+from extentflow.jobs.run import JobReport
+from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.model import Job
+from extentflow.wording import counted
+
+TWICE = "(records already delivered are delivered twice)"
+
+
+def describe_hidden(scope: KeyScope, hidden: Collection[str]) -> str:
+    """Describe keys that a listing leaves out."""
+    return (
+        f"left out, because a name begins with _ or .: {counted(len(hidden), 'object')}, as"
+        f" {scope.uri(min(hidden))}; give an object's own address to deliver it"
+    )
+
+
+def describe_formats(found: Counter[tuple[str, str]]) -> Iterator[str]:
+    """Describe the formats of objects, and what decides them."""
+    for (name, source), count in found.most_common():
+        yield f"format {name}, by {source}: {counted(count, 'object')}"
+
+
+def describe_topic(facts: TopicFacts, *, created: bool) -> str:
+    """Describe a topic that a run created, or that exists although its creation was asked for."""
+    many = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"
+    if created:
+        return f"created topic {facts.name} with {many}"
+    return f"topic {facts.name} exists, with {many}; --create-topic does not change it"
+
+
+def describe_changed(config: ConnectorConfig, jobs: Collection[Job]) -> str:
+    """Describe objects of which these jobs delivered an earlier version."""
+    job = next(iter(jobs))
+    files = (
+        ", as is a file with another modification time"
+        if config.endpoint_type == LOCAL_FILE
+        else ""
+    )
+    return (
+        f"changed since delivery: {counted(len(jobs), 'object')}, as {job.version.uri}"
+        f" (job {job.id}); the new version is delivered in full{files}"
+    )
+
+
+def describe_outside(config: ConnectorConfig, outside: Mapping[str, str]) -> str:
+    """Describe open jobs, with the addresses of their objects, that the connector reads no more."""
+    name, (job_id, uri) = config.name, next(iter(outside.items()))
+    return (
+        f"{counted(len(outside), 'job')} of connector {name} left open, whose objects are not below"
+        f" {KeyScope.of(config).source} any more, as {uri}: job {job_id}; `extentflow replay JOB`"
+        f" continues one. `extentflow stop {name}` cancels all open jobs; then"
+        f" `extentflow resume {name}` lets the connector run again"
+    )
+
+
+def describe_earlier(count: int) -> str:
+    """Describe open jobs of versions that are not current any more."""
+    return (
+        f"{counted(count, 'job')} of earlier runs included, whose objects were replaced or deleted"
+        " since: one is continued if its version still exists, and ends if not"
+    )
+
+
+def describe_nothing(config: ConnectorConfig) -> str:
+    """Describe a run that finds no object."""
+    return f"there is nothing to deliver below {KeyScope.of(config).source}"
+
+
+def describe_delivered(jobs: Sequence[JobReport]) -> Iterator[str]:
+    """Describe the objects of a run that were delivered before."""
+    if count := sum(job.delivered_before for job in jobs):
+        yield (
+            f"delivered before and skipped: {count:,} of {counted(len(jobs), 'object')};"
+            " --again delivers them a second time"
+        )
+
+
+def describe_bad_records(config: ConnectorConfig, jobs: Sequence[JobReport]) -> Iterator[str]:
+    """Describe where the bad records of a run are that the connector tolerates."""
+    bad = sum(job.bad for job in jobs if not job.delivered_before)
+    if config.dead_letter_topic is not None and bad:
+        many = f"{bad:,} bad record{' is' if bad == 1 else 's are'}"
+        yield (
+            f"{many} in topic {config.dead_letter_topic}: `extentflow dead-letters -c"
+            f" {config.name}` shows them"
+        )
+
+
+def describe_older(older: Sequence[JobReport], latest: int) -> str:
+    """Describe jobs that pin an earlier revision of their connector than its latest."""
+    job, more = older[0], len(older) - 1
+    have = "object has" if more == 1 else "objects have"
+    others = f" (and {more:,} more {have} an earlier one)" if more else ""
+    return (
+        f"{job.uri}: job {job.job} uses revision {job.revision} of connector "
+        f"{job.connector}, whose latest is {latest}{others}; `run --again` starts a full "
+        f"delivery under that {TWICE}"
+    )
+
+
+def describe_other_connectors(config: ConnectorConfig, jobs: Sequence[JobReport]) -> Iterator[str]:
+    """Describe the jobs of a run that other connectors of its topic began."""
+    others = Counter(job.connector for job in jobs if job.connector != config.name)
+    for name, count in others.items():
+        yield (
+            f"job of connector {name}, which delivers into the same topic: {count:,} of"
+            f" {counted(len(jobs), 'object')}; no second one is begun"
+        )
+
+
+def describe_other_settings(count: int, of: int) -> str:
+    """Describe the objects of a run whose jobs pin other settings than the command's."""
+    return (
+        f"job with other settings than these: {count:,} of {counted(of, 'object')}; --again"
+        f" delivers them in full with these {TWICE}"
+    )
+
+
+def describe_second_delivery(since: float) -> str:
+    """Describe an interrupted second delivery, which a run resumes."""
+    began = datetime.fromtimestamp(since, UTC).isoformat(timespec="seconds")
+    return f"resuming the second delivery, begun at {began} and interrupted"
+
+
+def describe_done(job: Job) -> str:
+    """Describe a job of which nothing is left to replay."""
+    return (
+        f"job {job.id} is DONE, there is nothing to replay; `extentflow run --again` "
+        "delivers its object a second time"
+    )
+
+
+def describe_no_replay(connector: str) -> str:
+    """Describe a connector without a job to replay."""
+    return f"connector {connector} has no job to replay"
+
+
+def describe_pinned(jobs: Sequence[Job], *, topic: str, latest: int) -> str:
+    """Describe jobs of one earlier revision before they are replayed, and where it delivers."""
+    job = jobs[0]
+    return (
+        f"{counted(len(jobs), 'job')} of revision {job.revision} of connector {job.connector},"
+        f" to topic {topic}; the latest is {latest}, under which `extentflow run --failed`"
+        " delivers their objects in full"
+    )
+
+
+def describe_followed(count: int) -> str:
+    """Describe jobs that are not replayed, because another generation delivers the object."""
+    return (
+        f"{counted(count, 'job')} left out, because the object was delivered again since; "
+        "`extentflow replay JOB --accept-duplicates` replays one all the same"
+    )
+
+
+def describe_replaced(count: int) -> str:
+    """Describe jobs that are not replayed, because their version of the object is gone."""
+    return (
+        f"{counted(count, 'job')} left out, because a later version of the object"
+        " was delivered since"
+    )

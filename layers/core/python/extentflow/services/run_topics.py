@@ -1,0 +1,69 @@
+"""The topics of a run: those that are missing are created, the others are checked.
+
+Tests: unit/cli/test_first_record.py
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.jobs import preflight
+from extentflow.kafka.topic_admin import NewTopics
+from extentflow.model import Content, ObjectVersion
+from extentflow.services.orders import MadeOrder, Order
+from extentflow.services.plans import CheckedTopics
+from extentflow.services.run_notes import describe_topic
+from extentflow.wiring import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class RunTopics:
+    """Creates and checks the topics of orders. `notify` receives what was created."""
+
+    runtime: Runtime
+    notify: Callable[[str], object]
+
+    def create(
+        self,
+        order: Order,
+        versions: Sequence[ObjectVersion],
+        recognised: Callable[[ObjectVersion], Content],
+        wanted: NewTopics | None,
+    ) -> None:
+        """Create missing topics as `wanted` says, or as the brokers would by themselves.
+
+        Producers do not let brokers create topics, because transactions begin with topics that
+        exist.
+        """
+        broker, config, creation = self.runtime.broker, order.config, self._creation(order, wanted)
+        if creation is None:
+            return
+        names: dict[str, None] = {}
+        for version in versions:
+            with suppress(Misconfigured, UnsupportedFormat):  # the checks report it
+                topic = preflight.route(config, version, recognised)
+                names |= dict.fromkeys(config.written_topics(topic))
+        written = list(names)
+        if config.dead_letter_topic is not None:
+            names[config.dead_letter_topic] = None
+        missing = broker.missing_topics(list(names))
+        existing = broker.topics([name for name in names if name not in missing])
+        planned = (creation.facts(name) for name in missing)
+        preflight.require_accepting(config, [*existing, *planned], written)
+        created = broker.create_topics(list(names), creation)
+        kept = [] if wanted is None else [name for name in names if name not in created]
+        for facts in broker.topics([*created, *kept]):
+            self.notify(describe_topic(facts, created=facts.name in created))
+
+    def checks(self, order: Order, wanted: NewTopics | None, problems: list[str]) -> CheckedTopics:
+        """Return the checks of a dry run, which add to `problems`."""
+        created = self._creation(order, wanted) is not None
+        return CheckedTopics(
+            order.config, self.runtime.broker, problems, self.notify, created=created
+        )
+
+    def _creation(self, order: Order, wanted: NewTopics | None) -> NewTopics | None:
+        """Return how missing topics are created; None: they are not."""
+        automatic = wanted is None and isinstance(order, MadeOrder)
+        return NewTopics() if automatic and self.runtime.broker.creates_topics else wanted

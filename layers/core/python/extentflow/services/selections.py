@@ -1,0 +1,216 @@
+"""The objects that an order means: what a run delivers, and what was delivered before.
+
+Tests: unit/services/test_runs.py
+"""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+
+from extentflow.config.connector import ConnectorConfig
+from extentflow.errors import Misconfigured
+from extentflow.jobs.addresses import (
+    KeyScope,
+    Known,
+    NothingMatches,
+    match_missing,
+    select_all,
+)
+from extentflow.jobs.planner import check_cluster
+from extentflow.ledger import ConnectorVersion
+from extentflow.model import Job, JobState, ObjectVersion
+from extentflow.services import run_notes
+from extentflow.services.connectors import seen_by, sharing
+from extentflow.services.failures import (
+    SEARCHED_JOBS,
+    FailedObject,
+    Others,
+    described,
+    failed_elsewhere,
+    failed_objects,
+    is_current,
+)
+from extentflow.services.orders import MadeOrder, Order
+from extentflow.services.run_control import RunControl
+from extentflow.wiring import Runtime
+
+# Open jobs count only where a replay reopened them and did not finish.
+OPEN = (JobState.PLANNING, JobState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What an order means: objects to deliver, `earlier` jobs, `delivered` ones."""
+
+    versions: Sequence[ObjectVersion]
+    earlier: Sequence[Job] = ()
+    delivered: Sequence[Job] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Selections:
+    """Selects the objects of orders."""
+
+    runtime: Runtime
+    control: RunControl
+
+    def objects(
+        self,
+        order: Order,
+        unmatched: dict[str, NothingMatches] | None = None,
+        known: Known | None = None,
+    ) -> Iterator[ObjectVersion]:
+        """Yield the pinned objects that the addresses match, each once; see `select_all`."""
+        scope = KeyScope.of(order.config)
+        hidden: set[str] = set()
+        store = self.runtime.objects.store(order.config, order.revision)
+        yield from select_all(store, scope, order.addresses, hidden.add, unmatched, known=known)
+        if hidden:
+            self.control.notify(run_notes.describe_hidden(scope, hidden))
+
+    def find(self, order: Order, *, again: bool) -> Selection:
+        """Find the objects that a run delivers; of those delivered before only the jobs."""
+        planner = self.runtime.planner()
+        delivered: dict[ObjectVersion, Job] = {}
+
+        def known(page: Sequence[ObjectVersion]) -> Container[ObjectVersion]:
+            done = planner.delivered(order.config.name, page)
+            delivered.update(done)
+            return done
+
+        unmatched: dict[str, NothingMatches] = {}
+        versions: list[ObjectVersion] = []
+        with self.control.counting("listing") as count:
+            for version in self.objects(order, unmatched, None if again else known):
+                versions.append(version)
+                count(len(versions))
+        for job in delivered.values():
+            check_cluster(job, self.runtime.broker.cluster)
+        # An address of its own may mean an object that another address left out.
+        versions = [version for version in versions if version not in delivered]
+        earlier = self._earlier(order, [*versions, *delivered])
+        _require_meaning(order.config, unmatched, earlier)
+        self.note_changed(order.config, versions)
+        return Selection(versions, earlier, list(delivered.values()))
+
+    def find_failed(self, order: Order) -> Selection:
+        """Find the objects whose jobs FAILED or are CANCELLED, and describe what follows."""
+        objects = self.failed(order)
+        for line in described(objects, order.revision):
+            self.control.notify(line)
+        return Selection([one.version for one in objects])
+
+    def failed(self, order: Order) -> tuple[FailedObject, ...]:
+        """Return the objects that failed; Misconfigured where they did under other connectors."""
+        runtime, notify = self.runtime, self.control.notify
+        alike = partial(self.is_alike, order.config, order.config.name)
+        found = failed_objects(runtime, order, notify, alike=alike, others=self.others(order))
+        made = isinstance(order, MadeOrder)
+        elsewhere = list(failed_elsewhere(runtime, order)) if made else []
+        if elsewhere and not found:
+            raise Misconfigured(elsewhere)
+        for line in elsewhere:
+            notify(line)
+        return found
+
+    def others(self, order: Order) -> Others:
+        """Return what names the connectors whose jobs deliver an object to the same topic.
+
+        Of a made order only: what other commands delivered counts as delivered. It names the
+        connectors of now, because another command may make one at any time.
+        """
+        if not isinstance(order, MadeOrder):
+            return lambda _version: ()
+        catalogue, connectors = self.runtime.connectors, self.runtime.ledger.connectors
+        stored: list[ConnectorVersion] = []
+        found: list[ConnectorConfig] = []
+
+        def others(version: ObjectVersion) -> list[tuple[str, ObjectVersion]]:
+            nonlocal stored, found
+            now = list(connectors.list(deleted=True))
+            if now != stored:
+                stored, found = now, list(sharing(order.config, catalogue.readable(now)))
+            seen = ((one.name, seen_by(one, version)) for one in found)
+            return [(name, version) for name, version in seen if version is not None]
+
+        return others
+
+    def is_alike(self, config: ConnectorConfig, name: str, revision: int) -> bool:
+        """Return whether a revision has the same settings, what of its bucket it reads aside."""
+        try:
+            other = self.runtime.connectors.revision(name, revision)
+        except Misconfigured:  # another release stored it, whose settings this one lacks
+            return False
+        here = replace(
+            other,
+            name=config.name,
+            prefix=config.prefix,
+            directory=config.directory,
+            object_key=config.object_key,
+        )
+        return here == config
+
+    def note_changed(self, config: ConnectorConfig, versions: Sequence[ObjectVersion]) -> None:
+        """Report objects of which an earlier version was delivered, by the newest jobs."""
+        now = {version.key: version for version in versions}
+        if not now:
+            return
+        done = islice(self.runtime.ledger.jobs.list(config.name, JobState.DONE), SEARCHED_JOBS)
+        changed = {
+            job.version.key: job
+            for job in done
+            if (current := now.get(job.version.key))
+            and job.version != current
+            and job.version.bucket == current.bucket
+        }
+        if changed:
+            self.control.notify(run_notes.describe_changed(config, changed.values()))
+
+    def _earlier(self, order: Order, versions: Sequence[ObjectVersion]) -> list[Job]:
+        """Return the open jobs of objects that the addresses mean, but of other versions.
+
+        Left by a run that ended early; the objects were replaced or deleted since.
+        """
+        config, jobs, current = order.config, self.runtime.ledger.jobs, set(versions)
+        scope = KeyScope.of(config)
+        means = match_missing(scope, order.addresses, (one.key for one in versions))
+        # By id: between the two lists a job may change from one to the other.
+        wanted: dict[str, None] = {}
+        outside: dict[str, str] = {}
+        for job in (job for state in OPEN for job in jobs.list(config.name, state)):
+            if job.version in current or job.cluster != self.runtime.broker.cluster:
+                continue
+            if job.version.bucket != scope.bucket or not scope.holds(job.version.key):
+                outside[job.id] = job.version.uri
+            elif means(job.version.key):
+                wanted[job.id] = None
+        # Read again, because the index lags behind the items.
+        known = (jobs.get(job_id) for job_id in wanted)
+        store = self.runtime.objects.store(config, order.revision)
+        found = [
+            job
+            for job in known
+            # Current: it arrived since, or is not addressed.
+            if job is not None and job.state.open and not is_current(store, job.version)
+        ]
+        # Each command that makes the connector reads something else.
+        if outside and not isinstance(order, MadeOrder):
+            self.control.notify(run_notes.describe_outside(config, outside))
+        if found:
+            self.control.notify(run_notes.describe_earlier(len(found)))
+        return found
+
+
+def _require_meaning(
+    config: ConnectorConfig, unmatched: Mapping[str, NothingMatches], earlier: Sequence[Job]
+) -> None:
+    """Raise for addresses that match no object, unless they mean one of `earlier` jobs."""
+    scope = KeyScope.of(config)
+    problems: list[str] = []
+    for address, error in unmatched.items():
+        means = match_missing(scope, [address] if address else [], ())
+        if not any(means(job.version.key) for job in earlier):
+            problems += error.problems
+    if problems:
+        raise Misconfigured(problems)

@@ -1,0 +1,144 @@
+"""The log of a folder of Parquet files, and the names of its partitions."""
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.support.golden import Golden
+
+from extentflow.errors import CorruptRecord, Misconfigured, UnreadableItem
+from extentflow.export.lake.lake_rows import DecodedRows
+from extentflow.export.lake.lake_target import TableState
+from extentflow.export.lake.parquet_folder import (
+    COMMIT,
+    LOG,
+    STAGED,
+    SUFFIX,
+    Entry,
+    ParquetFolder,
+    _files,
+)
+from extentflow.storage.local_folder import LocalFolder
+from extentflow.wiring.targets import open_folder
+
+COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+
+
+def committed(number: int, attempt: str = "other", *files: str) -> Entry:
+    return Entry(
+        number=number,
+        kind=COMMIT,
+        attempt=attempt,
+        offsets={"t": {0: 7}},
+        columns=COLUMNS,
+        partition_by=("day",),
+        files=files,
+        rows=1,
+    )
+
+
+def put(folder: LocalFolder, entry: Entry) -> None:
+    assert folder.create(f"{LOG}{entry.number:012}.json", entry.to_bytes())
+
+
+def test_an_entry_is_read_as_it_was_written() -> None:
+    entry = committed(3, "a", "day=1/x.parquet")
+
+    assert Entry.of("x", entry.to_bytes()) == entry
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"version": 2}', b"[]"])
+def test_other_content_is_refused(content: bytes) -> None:
+    with pytest.raises(UnreadableItem, match=r"log/1\.json"):
+        Entry.of("log/1.json", content)
+
+
+def test_a_start_moves_what_is_committed_and_deletes_what_is_not(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    folder.put(f"{STAGED}mine/day=1/a.parquet{SUFFIX}", b"a")
+    folder.put("day=1/moved.parquet", b"b")
+    folder.put(f"{STAGED}lost/day=1/c.parquet{SUFFIX}", b"c")
+    put(folder, committed(1, "mine", "day=1/a.parquet", "day=1/moved.parquet"))
+
+    state = ParquetFolder(str(tmp_path), open_folder, ("day",)).open()
+
+    assert state == TableState(COLUMNS, {"t": {0: 7}}, 2)
+    names = [name for name in folder.names("") if not name.startswith(LOG)]
+    assert names == ["day=1/a.parquet", "day=1/moved.parquet"]
+
+
+def test_an_older_query_cannot_append_behind_a_start(tmp_path: Path) -> None:
+    older = ParquetFolder(str(tmp_path), open_folder, ("day",))
+    state = older.open()
+    ParquetFolder(str(tmp_path), open_folder, ("day",)).open()
+
+    assert not older._append(committed(state.version + 1))
+
+
+def test_a_repeated_request_finds_its_own_entry(tmp_path: Path) -> None:
+    folder = ParquetFolder(str(tmp_path), open_folder, ("day",))
+    entry = committed(1)
+
+    assert folder._append(entry)
+    assert folder._append(entry)
+
+
+def test_other_partitions_than_before_are_refused(tmp_path: Path) -> None:
+    ParquetFolder(str(tmp_path), open_folder, ("day",)).open()
+
+    with pytest.raises(Misconfigured, match="is partitioned by day"):
+        ParquetFolder(str(tmp_path), open_folder, ("id",)).open()
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (pa.schema([("id", pa.int64())]), "no such column"),
+        (pa.schema([("id", pa.int64()), ("day", pa.float64())]), "it is double"),
+        (pa.schema([("day", pa.date32())]), "names all columns"),
+    ],
+)
+def test_columns_that_name_no_partition_are_refused(
+    tmp_path: Path, columns: pa.Schema, said: str
+) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        ParquetFolder(str(tmp_path), open_folder, ("day",)).grow(columns, TableState())
+
+
+def rows(**columns: pa.Array) -> DecodedRows:
+    return DecodedRows("t", 1, 5, 9, pa.record_batch(columns))
+
+
+def test_each_partition_gets_its_rows_in_order() -> None:
+    run = [
+        rows(
+            id=pa.array([1, 2, 3, 4]),
+            day=pa.array([dt.date(2024, 1, 2), None, dt.date(2024, 1, 2), dt.date(2024, 1, 1)]),
+            name=pa.array(["a/b", "a/b", "x", "x"]),
+        )
+    ]
+
+    found = {path: count for path, _, count in _files(run, ("day", "name"))}
+
+    assert found == {
+        "day=2024-01-02/name=a%2Fb/t-1-5-9.parquet": 1,
+        "day=__HIVE_DEFAULT_PARTITION__/name=a%2Fb/t-1-5-9.parquet": 1,
+        "day=2024-01-02/name=x/t-1-5-9.parquet": 1,
+        "day=2024-01-01/name=x/t-1-5-9.parquet": 1,
+    }
+
+
+def test_an_empty_string_names_no_partition() -> None:
+    run = [rows(id=pa.array([1]), name=pa.array([""]))]
+
+    with pytest.raises(CorruptRecord, match=r"t\[1\] offset 5-9: column name is ''"):
+        list(_files(run, ("name",)))
+
+
+def test_a_text_that_is_too_long_for_a_folder_names_no_partition(golden: Golden) -> None:
+    longest, longer = ([rows(id=pa.array([1]), name=pa.array(["x" * size]))] for size in (250, 251))
+
+    assert len(list(_files(longest, ("name",)))) == 1
+    with golden.raises(CorruptRecord, match="5-9.*column name.*251"):
+        list(_files(longer, ("name",)))
