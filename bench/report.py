@@ -56,9 +56,8 @@ make bench-record                         # record the figures, write this page
 make bench-smoke                          # ratios at a small scale against the recorded ones
 ```
 
-`SCALE` multiplies the amount of data, `PAIRS` is the number of counted rounds. If all cases run,
-some use less data than alone. A case prints its tables, writes `var/bench/<name>.json`, and deletes
-its topics and objects. The stack keeps running until `extentflow down`. Objects of 100 GB
+`SCALE` multiplies the amount of data, `PAIRS` is the number of counted rounds. A case prints its
+tables, writes `var/bench/<name>.json`, and deletes its topics and objects. Objects of 100 GB
 (`SUITE=memory SCALE=10`) need twice that on the disk during the upload.
 """
 

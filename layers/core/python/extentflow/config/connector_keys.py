@@ -289,7 +289,7 @@ class ConnectorKeys:
         COLUMN,
         "`column:NAME`: more headers, from one column, before those of `headers`. The column"
         " holds a map, a struct, text, or a list of structs of key and value"
-        " ([formats.md](formats.md#backups)).",
+        " ([backups.md](backups.md)).",
         shown="none",
     )
     header_converter: str | None = key(
