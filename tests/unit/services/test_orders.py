@@ -169,3 +169,16 @@ def test_saving_names_what_an_earlier_command_delivered_from_a_parent_folder(
     assert note.startswith(f"connector {parent.config.name}, of an earlier command, delivered from")
     assert note.endswith("deliver those objects a second time")
     assert notes_of(runtime, child) == []
+
+
+def test_what_fits_only_the_address_is_refused_before_anything_is_stored() -> None:
+    runtime = MemoryRuntime()
+    # The connector of the bucket reads "delivered/" too, and would deliver moved objects again.
+    moving = {"after.completion": "move", "after.completion.move.prefix": "delivered/"}
+    one = make_connector(["s3://shop/in/"], "orders", moving)
+
+    with pytest.raises(Misconfigured, match="--save keeps what the address covers"):
+        stored(runtime, one)
+
+    assert runtime.ledger.connectors.get(one.name, 1) is None
+    assert stored(runtime, one, save=True).config.prefix == "in/"

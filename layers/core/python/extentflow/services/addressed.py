@@ -21,6 +21,7 @@ from typing import NamedTuple, Self
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.connector_keys import LOCAL_FILE
+from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured
 from extentflow.jobs.addresses import (
     FILE_SCHEME,
@@ -28,7 +29,7 @@ from extentflow.jobs.addresses import (
     S3_SCHEMES,
     file_path,
 )
-from extentflow.services.connectors import service_of
+from extentflow.services.places import place_of, service_of
 from extentflow.wiring import check_connector
 from extentflow.wording import plain, without_credentials
 
@@ -40,18 +41,25 @@ MADE = (
     *("topic", "aws.s3.bucket.name", "s3.bucket.name", "aws.s3.prefix", "directory"),
     "object.key",
 )
+# Settings that say what of a bucket is read, and the name.
+COVERAGE = ("name", "aws.s3.prefix", "object.key")
 
 
 @dataclass(frozen=True, slots=True)
 class AddressedConnector:
     """A connector that was made: parsed, as the ledger stores it, and its addresses in full.
 
-    `named`: a setting gave the name.
+    `place` is what its objects begin with, see `place_of`. `bare` has the settings without those
+    that say what of the bucket is read; where these do not go together, `unfit` says why. `named`:
+    a setting gave the name.
     """
 
     config: ConnectorConfig
     settings: Mapping[str, str]
     addresses: tuple[str, ...]
+    place: str
+    bare: ConnectorConfig | None = None
+    unfit: tuple[str, ...] = ()
     named: bool = False
 
     @property
@@ -61,8 +69,21 @@ class AddressedConnector:
 
     def under(self, name: str) -> Self:
         """Return the connector under another name."""
-        renamed = replace(self.config, name=name)
-        return replace(self, config=renamed, settings={**self.settings, "name": name})
+        bare = self.bare and replace(self.bare, name=name)
+        renamed, settings = replace(self.config, name=name), {**self.settings, "name": name}
+        return replace(self, config=renamed, bare=bare, settings=settings)
+
+    def of_bucket(self) -> tuple[ConnectorConfig, dict[str, str]]:
+        """Return the connector without what of its bucket it reads, parsed and as stored.
+
+        Raises Misconfigured where it is unfit.
+        """
+        settings = without_coverage(self.settings)
+        if self.bare is None:
+            raise Misconfigured(
+                [f"{one}; --save keeps what the address covers" for one in self.unfit]
+            )
+        return self.bare, settings
 
     def distinguished_by(self, text: str) -> Self:
         """Return the connector under a name that a digest of a text is added to."""
@@ -90,7 +111,17 @@ def make_connector(
     made = {**source, **settings, "topic": topic}
     config = check_connector({"name": UNNAMED, **made})
     name = settings.get("name") or _name(config)
-    return AddressedConnector(config, made, full, named="name" in settings).under(name)
+    parsed = AddressedConnector(config, made, full, place_of(config), named="name" in settings)
+    try:
+        bare = parse(without_coverage({"name": UNNAMED, **made}))
+    except Misconfigured as exc:  # of no concern where the connector is saved
+        return replace(parsed, unfit=exc.problems).under(name)
+    return replace(parsed, bare=bare).under(name)
+
+
+def without_coverage(config: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a made connector, but not what of its bucket it reads."""
+    return {key: text for key, text in config.items() if key not in COVERAGE or key == "name"}
 
 
 def place_begins(address: str) -> str:

@@ -1,32 +1,20 @@
 """Connectors: validate, put, list, show, delete, pause, resume and stop."""
 
 import builtins
-import os
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeAlias
-from urllib.parse import urlsplit
 
-from extentflow.aws import configured_endpoint
-from extentflow.config.connector import ConnectorConfig
-from extentflow.config.connector_keys import LOCAL_FILE
 from extentflow.errors import Misconfigured
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue, not_stored
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
-from extentflow.model import JobState, ObjectVersion
+from extentflow.model import JobState
+from extentflow.services.places import described_source, overlapping
 from extentflow.wiring import check_connector
 from extentflow.wording import nearest
 
-DEFAULT_PORTS = {"http": 80, "https": 443}
-# Buckets of AWS have one owner in all regions of a partition; others than the usual one stay apart.
-AWS_HOST = re.compile(r"s3([.-](?!us-gov|us-iso|cn-)[a-z0-9-]+)*\.amazonaws\.com")
 # Bounds the requests that `resume` makes for a number in a note.
 COUNTED_JOBS = 1_000
-
-# A connector as the ledger stores it, and as it is parsed; see `ConnectorCatalogue.readable`.
-StoredPair: TypeAlias = tuple[ConnectorVersion, ConnectorConfig]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,92 +157,3 @@ class Connectors:
     def _described(self, version: ConnectorVersion) -> Connector:
         state = self._ledger.connectors.state(version.name)
         return Connector(version.name, version.revision, state, version.config)
-
-
-def described_source(settings: Mapping[str, str]) -> str:
-    """Return the address that a connector of these settings reads.
-
-    Of the text, because a revision that another release stored may no longer parse.
-    """
-    only = settings.get("object.key")
-    bucket = settings.get("aws.s3.bucket.name") or settings.get("s3.bucket.name")
-    if bucket is None:
-        return f"file://{settings.get('directory', '')}{f'/{only}' if only else ''}"
-    prefix = only or settings.get("aws.s3.prefix") or settings.get("directory") or ""
-    return f"s3://{bucket}/{prefix}"
-
-
-def service_of(config: ConnectorConfig) -> str:
-    """Return which service holds a connector's bucket, whatever its spelling; "" is AWS."""
-    if config.endpoint_type == LOCAL_FILE:
-        return LOCAL_FILE
-    endpoint = config.endpoint or configured_endpoint("s3")
-    if not endpoint:
-        return ""
-    parts = urlsplit(endpoint)
-    host = (parts.hostname or "").rstrip(".")
-    if AWS_HOST.fullmatch(host):
-        return ""
-    shown = f"[{host}]" if ":" in host else host
-    port = parts.port or DEFAULT_PORTS.get(parts.scheme)
-    return f"{parts.scheme}://{shown}:{port}{parts.path.rstrip('/')}"
-
-
-def overlapping(
-    config: ConnectorConfig, stored: Iterable[StoredPair], places: Collection[str] = ()
-) -> Iterator[StoredPair]:
-    """Yield other connectors that read some of the same objects into the same topic.
-
-    `places` are what the objects' addresses begin with, without a scheme; without any, all that
-    `config` reads.
-    """
-    places = places or (place_of(config),)
-    for version, other in _into_same_topic(config, stored):
-        theirs = place_of(other)
-        if any(theirs.startswith(one) or one.startswith(theirs) for one in places):
-            yield version, other
-
-
-def sharing(config: ConnectorConfig, stored: Iterable[StoredPair]) -> Iterator[ConnectorConfig]:
-    """Yield other connectors that, by any of their revisions, may have delivered objects of this.
-
-    That is, into the same topic, from the same bucket, or from a folder above or below.
-    """
-    ours = _root(config)
-    for _, other in _into_same_topic(config, stored):
-        theirs = _root(other)
-        if theirs.startswith(ours) or ours.startswith(theirs):
-            yield other
-
-
-def seen_by(other: ConnectorConfig, version: ObjectVersion) -> ObjectVersion | None:
-    """Return an object as another connector names it; None where that reads other places only."""
-    if other.endpoint_type != LOCAL_FILE:
-        return version if version.bucket == other.bucket else None
-    root, path = _root(other), os.path.realpath(version.bucket).rstrip("/") + f"/{version.key}"
-    key = path.removeprefix(root)
-    return replace(version, bucket=other.bucket, key=key) if key != path else None
-
-
-def _into_same_topic(config: ConnectorConfig, stored: Iterable[StoredPair]) -> Iterator[StoredPair]:
-    """Yield other connectors of the same topic and service."""
-    for version, other in stored:
-        if version.name == config.name:
-            continue
-        if other.topic == config.topic and service_of(other) == service_of(config):
-            yield version, other
-
-
-def place_of(config: ConnectorConfig) -> str:
-    """Return what the addresses of a connector's objects begin with, without the scheme.
-
-    A slash follows the name of a single object, so that the place begins no other name.
-    """
-    return f"{_root(config)}{f'{config.object_key}/' if config.object_key else config.prefix}"
-
-
-def _root(config: ConnectorConfig) -> str:
-    """Return the bucket, or the folder without links, and a slash."""
-    local = config.endpoint_type == LOCAL_FILE
-    bucket = os.path.realpath(config.bucket) if local else config.bucket
-    return f"{bucket.rstrip('/')}/"

@@ -23,8 +23,8 @@ from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.ledger import Ledger
 from extentflow.ledger.summaries import summaries
 from extentflow.model import Job, JobState, ObjectVersion, job_id
-from extentflow.services.connectors import seen_by, sharing
 from extentflow.services.orders import Order
+from extentflow.services.places import seen_by, sharing
 from extentflow.storage import ObjectStore
 from extentflow.wiring import Runtime
 from extentflow.wording import counted

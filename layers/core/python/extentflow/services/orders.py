@@ -19,22 +19,18 @@ from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 from extentflow.config.connector import ConnectorConfig
-from extentflow.config.parsing import parse
 from extentflow.errors import Misconfigured
 from extentflow.jobs.addresses import KeyScope
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.ledger import ConnectorVersion, Ledger, last_stored
-from extentflow.services.addressed import AddressedConnector, place_begins
-from extentflow.services.connectors import (
-    described_source,
-    overlapping,
-    place_of,
-    service_of,
+from extentflow.services.addressed import (
+    COVERAGE,
+    AddressedConnector,
+    place_begins,
+    without_coverage,
 )
+from extentflow.services.places import described_source, overlapping, place_of, same_objects
 from extentflow.wiring import Runtime
-
-# Settings that say what of a bucket is read, and the name.
-COVERAGE = ("name", "aws.s3.prefix", "object.key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +101,17 @@ class Orders:
         made = self._for_cluster(made)
         listed = self._listed(made.name)
         if listed is not None and not made.named and not listed.may_read(made, save=save):
-            made = made.distinguished_by(place_of(made.config))
+            made = made.distinguished_by(made.place)
             listed = self._listed(made.name)
         if listed is None:
             self._require_same_objects(made)
         for line in self._overlaps(made, save=save):
             notify(line)
         if listed is not None:
-            if listed.reads_for(made):
+            if listed.config is not None and listed.reads_for(made):
                 version = listed.version
-                config = self.connectors.revision(made.name, version.revision)
                 return MadeOrder(
-                    config, version.revision, made.addresses, version.config, stored=True
+                    listed.config, version.revision, made.addresses, version.config, stored=True
                 )
             if not (save and listed.is_within(made)):
                 raise listed.refusal(made)
@@ -124,19 +119,19 @@ class Orders:
             revision = stored.put(made.name, made.settings).revision
             self.connectors.expect(made.config, revision)
             return MadeOrder(made.config, revision, made.addresses, made.settings, stored=True)
-        revision = stored.put(made.name, without_coverage(made.settings), listed=False).revision
-        config = self.connectors.revision(made.name, revision)
+        config, settings = made.of_bucket()
+        revision = stored.put(made.name, settings, listed=False).revision
+        self.connectors.expect(config, revision)
         return MadeOrder(config, revision, made.addresses, made.settings)
 
     def expect(self, made: AddressedConnector) -> MadeOrder:
         """Return the order that `store` would return without `save`; nothing is stored."""
         made = self._for_cluster(made)
-        settings = without_coverage(made.settings)
+        config, settings = made.of_bucket()
         latest = last_stored(self.ledger.connectors, made.name)
         revision = 1 if latest is None else latest.revision
         if latest is not None and latest.config != settings:
             revision += 1
-        config = parse(settings)
         self.connectors.expect(config, revision)
         return MadeOrder(config, revision, made.addresses, made.settings)
 
@@ -174,8 +169,9 @@ class Orders:
         version = self.ledger.connectors.get(name)
         if version is None:
             return None
-        readable = next(self.connectors.readable([version]), None)
-        return _ListedConnector(version, readable and readable[1])
+        for _, config in self.connectors.readable([version]):
+            return _ListedConnector(version, config, place_of(config))
+        return _ListedConnector(version, None, "")
 
     def _require_same_objects(self, made: AddressedConnector) -> None:
         """Raise Misconfigured where jobs of a deleted connector of that name are of other objects.
@@ -185,12 +181,8 @@ class Orders:
         before = last_stored(self.ledger.connectors, made.name)
         if before is None:
             return
-        new = made.config
-        same = any(  # none: another release stored it, whose jobs cannot be compared
-            (old.topic, old.bucket, service_of(old)) == (new.topic, new.bucket, service_of(new))
-            for _, old in self.connectors.readable([before])
-        )
-        if not same:
+        # None: another release stored it, whose jobs cannot be compared.
+        if not any(same_objects(made.config, old) for _, old in self.connectors.readable([before])):
             raise Misconfigured(
                 f"connector {made.name} was deleted, and may have delivered other objects, or to"
                 f" another topic (`extentflow status -c {made.name}`); --set name=NAME makes a"
@@ -223,19 +215,23 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class _ListedConnector:
-    """A connector that a person stored; `config` is None where another release stored it."""
+    """A connector that a person stored, and what its objects begin with.
+
+    `config` is None where another release stored it.
+    """
 
     version: ConnectorVersion
     config: ConnectorConfig | None
+    place: str
 
     def may_read(self, made: AddressedConnector, *, save: bool) -> bool:
         """Return whether the connector reads what was made, or may do so once it is saved."""
-        within = self.config is None or _is_within(made.config, self.config)
+        within = self.config is None or made.place.startswith(self.place)
         return within or (save and self.is_within(made))
 
     def is_within(self, made: AddressedConnector) -> bool:
         """Return whether the connector reads nothing that was not made."""
-        return self.config is None or _is_within(self.config, made.config)
+        return self.config is None or self.place.startswith(made.place)
 
     def reads_for(self, made: AddressedConnector) -> bool:
         """Return whether the connector reads what was made, with the same settings."""
@@ -254,13 +250,3 @@ class _ListedConnector:
             f"{made.name}`); `extentflow run ADDRESS -c {made.name}` delivers with those"
             f"{next_revision}, --set name=NAME makes another connector"
         )
-
-
-def without_coverage(config: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a made connector, but not what of its bucket it reads."""
-    return {key: text for key, text in config.items() if key not in COVERAGE or key == "name"}
-
-
-def _is_within(inner: ConnectorConfig, outer: ConnectorConfig) -> bool:
-    """Return whether one connector reads nothing that another one does not."""
-    return place_of(inner).startswith(place_of(outer))

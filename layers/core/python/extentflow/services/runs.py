@@ -37,9 +37,10 @@ from extentflow.kafka.topic_admin import NewTopics
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Content, JobState, ObjectVersion
 from extentflow.services import run_notes
+from extentflow.services.addressed import without_coverage
 from extentflow.services.driving import Drivers, require_reachable
 from extentflow.services.failures import ENDED
-from extentflow.services.orders import MadeOrder, Order, without_coverage
+from extentflow.services.orders import MadeOrder, Order
 from extentflow.services.plans import CheckedTopics, FailedPlans, ObjectPlan, Plans
 from extentflow.services.replayable_jobs import ReplayableJobs
 from extentflow.services.run_control import INLINE_HERE, EngineChoice, RunControl

@@ -21,7 +21,6 @@ from extentflow.jobs.planner import check_cluster
 from extentflow.ledger import ConnectorVersion
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.services import run_notes
-from extentflow.services.connectors import seen_by, sharing
 from extentflow.services.failures import (
     SEARCHED_JOBS,
     FailedObject,
@@ -32,6 +31,7 @@ from extentflow.services.failures import (
     is_current,
 )
 from extentflow.services.orders import MadeOrder, Order
+from extentflow.services.places import seen_by, sharing
 from extentflow.services.run_control import RunControl
 from extentflow.wiring import Runtime
 
