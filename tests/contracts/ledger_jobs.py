@@ -183,11 +183,13 @@ class ConnectorContract:
 class RegistrationContract:
     def test_a_new_job_is_stored_as_given(self, world: LedgerUnderTest) -> None:
         job = replace(unregistered(ordered=True, created=1_700_000_000.25), generation=2)
+        job = replace(job, version=replace(job.version, modified=1_700_000_000))
 
         stored = world.ledger.jobs.register(job)
+        found = world.elsewhere().jobs.get(job.id)
 
-        assert stored == job
-        assert world.elsewhere().jobs.get(job.id) == job
+        assert stored == found == job
+        assert stored.version.modified == found.version.modified == 1_700_000_000
 
     def test_a_job_without_a_time_gets_the_ledgers(self, world: LedgerUnderTest) -> None:
         before = world.ledger.now()

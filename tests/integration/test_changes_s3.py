@@ -61,6 +61,19 @@ def test_properties_and_tags_are_those_of_the_pinned_version(
     assert tags == {"team": "a"}
 
 
+def test_listings_and_heads_agree_when_an_upload_was_stored(
+    store: S3Store, s3: "S3Client", bucket: str, versioned_bucket: str, prefix: str
+) -> None:
+    for where in (bucket, versioned_bucket):
+        stored = s3.put_object(Bucket=where, Key=f"{prefix}key", Body=b"x")
+        time = s3.head_object(Bucket=where, Key=f"{prefix}key")["LastModified"]
+
+        (listed,) = next(store.pages(where, prefix)).versions
+
+        assert stored["ETag"].strip('"') == listed.etag
+        assert store.head(where, listed.key).modified == listed.modified == time.timestamp()
+
+
 def test_properties_of_an_object_that_was_replaced_are_refused(
     store: S3Store, s3: "S3Client", bucket: str, prefix: str
 ) -> None:

@@ -1,6 +1,6 @@
 """What happens to an object after its job is DONE, on doubles: once, pinned, and repaired."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -63,10 +63,14 @@ class Completed:
     def done(self, key: str = "in/a", body: bytes = b"abc") -> Job:
         """Deliver an object; return its DONE job."""
         job = self.world.job(body, key)
-        run = until_final(self.world.worker())
-        for extent in self.world.extents(job):
-            run(extent)
+        self.deliver(job)
         return self.now(job)
+
+    def deliver(self, job: Job) -> None:
+        """Deliver the rest of a job."""
+        run = until_final(self.world.worker())
+        for extent in self.world.extents(self.world.planner.plan(job)):
+            run(extent)
 
     def now(self, job: Job) -> Job:
         found = self.world.ledger.jobs.get(job.id)
@@ -104,6 +108,69 @@ def test_a_delivered_version_is_tagged() -> None:
 
     assert world.objects.tags(job.version) == {"delivered": "yes"}
     assert world.objects.tags(later) == {}
+
+
+@pytest.mark.parametrize("keys", [MOVED, DELETED])
+def test_equal_bytes_that_are_uploaded_again_are_delivered_before_they_go(
+    keys: dict[str, str],
+) -> None:
+    world = Completed(keys)
+    first = world.done()
+    world.job_events.publish_ended(first)
+    again = world.objects.put("bucket", "in/a", b"abc")
+
+    world.job_events.publish([world.now(first)])  # as a run or notification of that object does
+    assert "in/a" in world.keys_left()
+    second = world.world.planner.admit(world.world.request(again, removed=True))
+    world.deliver(second)
+    world.job_events.publish_ended(world.now(second))
+
+    assert (second.generation, second.version.modified) == (1, again.modified)
+    assert world.world.delivered() == 2 * [b"0:a", b"1:b", b"2:c"]
+    assert "in/a" not in world.keys_left()
+
+
+def test_an_upload_between_the_delivery_and_its_action_stays() -> None:
+    world = Completed(DELETED)
+    job = world.done()
+    again = world.objects.put("bucket", "in/a", b"abc")
+
+    world.job_events.publish_ended(job)
+
+    assert world.keys_left() == ["in/a"]
+    assert world.world.planner.admit(world.world.request(again, removed=True)).generation == 1
+
+
+def test_a_notification_of_the_same_upload_that_arrives_again_is_the_same_job() -> None:
+    world = Completed(DELETED, faults=(Fault("unavailable", "delete", frozenset({1})),))
+    job = world.done()
+    request = world.world.request(job.version, removed=True)
+
+    assert world.world.planner.admit(request).id == job.id
+    assert world.world.planner.delivered("c", [job.version], removed=True)
+
+
+def test_where_objects_stay_equal_bytes_are_delivered_once() -> None:
+    world = Completed({})
+    job = world.done()
+    again = world.objects.put("bucket", "in/a", b"abc")
+
+    assert world.world.planner.admit(world.world.request(again)).id == job.id
+    assert world.world.planner.delivered("c", [again]) == {again: job}
+    assert world.world.planner.delivered("c", [again], removed=True) == {}
+
+
+def test_an_upload_that_no_job_records_stays() -> None:
+    world = Completed(DELETED)
+    version = world.objects.put("bucket", "in/a", b"abc")
+    request = world.world.request(replace(version, modified=0))
+    job = world.world.planner.plan(world.world.planner.register(request))
+    world.deliver(job)
+
+    failed = world.actions.apply(world.now(job))
+
+    assert "does not record when the object was stored" in failed
+    assert world.keys_left() == ["in/a"]
 
 
 def test_without_after_completion_nothing_is_asked_of_the_store() -> None:

@@ -38,7 +38,11 @@ def test_an_entry_point_is_found_beside_the_built_in_ledger() -> None:
     assert ledgers.get("dynamodb") is DynamoLedger
 
 
-def test_a_scheme_opens_the_ledger_of_that_name_with_the_settings() -> None:
+def test_a_scheme_opens_the_ledger_of_that_name_with_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Registered for this test only: messages list the names of all ledgers.
+    monkeypatch.setattr(LEDGERS, "_loaded", dict(LEDGERS._loaded))
     LEDGERS.register("toy-of-a-test", ToyLedger)
     settings = WorkerSettings(
         bootstrap_servers="127.0.0.1:1",

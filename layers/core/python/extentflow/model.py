@@ -26,7 +26,8 @@ class ObjectVersion:
     """One version of one object, pinned at planning; every read is conditional on it.
 
     `version_id` is None on unversioned buckets. `etag` is opaque and without its quotes.
-    `size` is in bytes.
+    `size` is in bytes. `modified` is when the store received it, in whole seconds since the epoch,
+    0 where that is not known. It tells uploads of equal bytes apart, and identifies no version.
     """
 
     bucket: str
@@ -34,6 +35,12 @@ class ObjectVersion:
     version_id: str | None
     etag: str
     size: int
+    modified: int = field(default=0, compare=False)
+
+    @property
+    def pin(self) -> dict[str, Any]:
+        """What identifies the version, as JSON-ready values."""
+        return {name: value for name, value in asdict(self).items() if name != "modified"}
 
     @property
     def uri(self) -> str:
@@ -69,7 +76,7 @@ class Extent:
             "job": self.job,
             "extent": self.ordinal,
             "connector": self.connector,
-            "object": asdict(self.version),
+            "object": self.version.pin,
             "range": [self.start, self.end],
             "format": self.format,
         }

@@ -13,6 +13,8 @@ from extentflow.config.columnar import NONE as ROWS
 from extentflow.config.connector_keys import (
     BY_CONTENT,
     COMPRESSION_EXTENSIONS,
+    DELETE,
+    MOVE,
     OF_MEMBERS,
     ConnectorKeys,
 )
@@ -62,6 +64,11 @@ class ConnectorConfig(ConnectorKeys):
     def matches(self, bucket: str, key: str) -> bool:
         """Whether the object belongs to this connector; `key` is exact, never URL-encoded."""
         return bucket == self.bucket and lies_within(key, self.prefix, self.object_key)
+
+    @property
+    def removes_objects(self) -> bool:
+        """Whether objects are moved or deleted after their delivery."""
+        return self.after_completion in (MOVE, DELETE)
 
     @property
     def listed_prefix(self) -> str:

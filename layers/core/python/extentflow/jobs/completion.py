@@ -4,7 +4,8 @@
 
 Until the mark is written, the reconciler repeats the action; the next run of the object repeats it
 also after that. An action that fails for good is noted and part of the event. Every action is
-idempotent and conditional on the version that was read.
+idempotent, and applies only to the upload that was read. In a bucket without versions, an object of
+equal bytes that was stored at another time stays; the next delivery is a job of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from extentflow.errors import (
     Permanent,
     reason,
 )
-from extentflow.jobs.planner import is_followed
+from extentflow.jobs.planner import is_followed, is_other_upload
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import Job, JobState
-from extentflow.storage import ChangeableStore, changeable
+from extentflow.storage import ChangeableStore, ObjectStore, changeable
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class CompletionActions:
 
     ledger: Ledger
     config: Callable[[Job], ConnectorConfig]
-    store: Callable[[ConnectorConfig, int], object]
+    store: Callable[[ConnectorConfig, int], ObjectStore]
 
     def apply(self, job: Job) -> str:
         """Tag, move or delete the object of a DONE job; return why that failed for good, or "".
@@ -75,9 +76,18 @@ class CompletionActions:
 
     def _failure(self, config: ConnectorConfig, job: Job) -> str:
         """Apply the action; return why it failed for good, with the remedy, or ""."""
-        action = f"after.completion={config.after_completion}"
+        action, version = f"after.completion={config.after_completion}", job.version
+        if version.version_id is None and not version.modified:
+            return (
+                f"{action} was not applied: job {job.id} does not record when the object was"
+                " stored, because an earlier release registered it or the server does not say; a"
+                " later upload cannot be told apart. Remove the object by hand, or enable the"
+                " bucket's versioning"
+            )
+        store = self.store(config, job.revision)
         try:
-            self._change(changeable(self.store(config, job.revision), job.version.uri), config, job)
+            _require_same_upload(store, job)
+            self._change(changeable(store, job.version.uri), config, job)
         except (Permanent, Misconfigured) as exc:
             if isinstance(exc, ObjectGone | ObjectChanged) and not isinstance(exc, BucketGone):
                 log.info("%s of job %s: nothing is left to do: %s", action, job.id, exc)
@@ -96,3 +106,16 @@ class CompletionActions:
             store.copy(version, *config.moved_to(version.key))
         if action in (MOVE, DELETE):
             store.delete(version)
+
+
+def _require_same_upload(store: ObjectStore, job: Job) -> None:
+    """Raise ObjectChanged unless the object is known to be the upload that the job delivered.
+
+    An upload between this and the change, of equal bytes, is not noticed: no server compares times.
+    """
+    version = job.version
+    if version.version_id is not None:
+        return
+    now = store.head(version.bucket, version.key)
+    if now != version or is_other_upload(job, now):
+        raise ObjectChanged(f"{version.uri}: another upload is there than the job delivered")

@@ -92,7 +92,8 @@ class JobEvent:
     def to_json(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         values = asdict(self)
-        values["object"] = values.pop("version")
+        del values["version"]
+        values["object"] = self.version.pin
         ended = self.moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return {"v": EVENT_VERSION, **values, "state": self.state.value, "ended": ended}
 

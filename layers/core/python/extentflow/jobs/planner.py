@@ -48,7 +48,8 @@ class JobRequest:
     `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
     job can deliver the object; UNKNOWN_FORMAT is among the reasons. `others` returns the connectors
     whose job of the object counts as this one's, as of now, each with the object as it names it.
-    `alike` says whether another revision of the connector has the same settings.
+    `alike` says whether another revision of the connector has the same settings. `removed`: the
+    connector removes delivered objects, so that an upload of equal bytes is another delivery.
     """
 
     connector: str
@@ -62,12 +63,20 @@ class JobRequest:
     unfit: str = ""
     compression: str = ""
     most_bad: int = -1
+    removed: bool = False
     others: Callable[[], Iterable[tuple[str, ObjectVersion]]] = tuple
     alike: Callable[[int], bool] = lambda _revision: False
 
     def same_settings(self, job: Job) -> bool:
         """Return whether a job has the settings of this request."""
         return job.revision == self.revision or self.alike(job.revision)
+
+    def is_later_than(self, job: Job) -> bool:
+        """Return whether the object was uploaded again, with equal bytes, since a job delivered it.
+
+        Where objects stay, such an upload changes nothing, and is not delivered again.
+        """
+        return self.removed and job.state is JobState.DONE and is_other_upload(job, self.version)
 
 
 def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int) -> int:
@@ -80,6 +89,15 @@ def target_bytes(fmt: Format, size: int, *, extent_bytes: int | None, cores: int
         return extent_bytes
     usual = fmt.extent_bytes or max(TEXT_EXTENT_BYTES, -(-size // MAX_TEXT_EXTENTS))
     return min(usual, max(MIN_EXTENT_BYTES, -(-size // max(1, cores))))
+
+
+def is_other_upload(job: Job, version: ObjectVersion) -> bool:
+    """Return whether an object has the bytes of a job's version, and is known to be later.
+
+    Buckets with versions have another version for each upload.
+    """
+    read = job.version
+    return read == version and 0 < read.modified != version.modified > 0
 
 
 def following_id(job: Job) -> str:
@@ -117,7 +135,8 @@ class Planner:
 
         Of several generations the newest counts. A SUPERSEDED job (object A, then B, then A again)
         is resumed, because its version is the current one again. One that failed before anything of
-        it was planned is followed by the next under another revision of the connector.
+        it was planned is followed by the next under another revision of the connector. A DONE one
+        is followed where the request is for a later upload.
 
         `again` registers the next generation, a full second delivery, and cancels open ones before
         it. It is the time of the ledger when that delivery began: a generation since then under
@@ -178,6 +197,8 @@ class Planner:
     def newest(self, request: JobRequest) -> Job | None:
         """Return the existing job that `admit` would return; None where there is none."""
         own = self.newest_of(request.connector, request.version)
+        if own and request.is_later_than(own):
+            return None
         return own if _counts(own) else self._begun_by_others(request) or own
 
     def newest_of(self, connector: str, version: ObjectVersion) -> Job | None:
@@ -191,11 +212,12 @@ class Planner:
         return newest if newest and newest.generation > job.generation else None
 
     def delivered(
-        self, connector: str, versions: Sequence[ObjectVersion]
+        self, connector: str, versions: Sequence[ObjectVersion], *, removed: bool = False
     ) -> dict[ObjectVersion, Job]:
         """Return the newest jobs of those versions whose newest job is DONE.
 
-        Few requests for many versions. What was registered or ended just now may be missing.
+        With `removed` not of objects that were uploaded again since, see `JobRequest`. Few requests
+        for many versions. What was registered or ended just now may be missing.
         """
         newest: dict[ObjectVersion, Job] = {}
         asked, generation = list(versions), 0
@@ -205,7 +227,8 @@ class Planner:
             newest |= found
             asked = [version for version, job in found.items() if not job.state.open]
             generation += 1
-        return {v: job for v, job in newest.items() if job.state is JobState.DONE}
+        done = {v: job for v, job in newest.items() if job.state is JobState.DONE}
+        return {v: job for v, job in done.items() if not (removed and is_other_upload(job, v))}
 
     def is_followed(self, job: Job) -> bool:
         """Return whether a later job delivers the same version of the object."""
@@ -339,6 +362,9 @@ class Planner:
                 generation, before = 0, None
                 continue
             found = self._usable(request, self._newest(begun))
+            if request.is_later_than(found):
+                generation, before = found.generation + 1, found
+                continue
             stopped = found.state is JobState.CANCELLED and found.reason != AGAIN_BEGAN
             if found.state is not JobState.FAILED and not (failed and stopped):
                 return found
@@ -363,7 +389,9 @@ class Planner:
     def _begun_by_others(self, request: JobRequest) -> Job | None:
         for connector, version in request.others():
             found = self.newest_of(connector, version)
-            if found is not None and _counts(found) and found.cluster == request.cluster:
+            if found is None or not _counts(found) or found.cluster != request.cluster:
+                continue
+            if not request.is_later_than(found):
                 return found
         return None
 

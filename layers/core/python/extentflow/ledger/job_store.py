@@ -81,7 +81,8 @@ class StoredJobs:
 
     def _registration(self, job: Job) -> tuple[str, Write]:
         dated = replace(job, created=job.created or self._items.now())
-        version = {name: value for name, value in asdict(job.version).items() if value is not None}
+        version = {name: value for name, value in asdict(job.version).items() if value}
+        version["size"] = job.version.size  # also of an empty object
         content: Attributes = {
             **lay_out(dated, JOB_FIELDS),
             **lay_out(job.plan, PLAN_FIELDS),
@@ -315,7 +316,9 @@ def _job(item: Stored) -> Job:
     return Job(
         id=job_of(item),
         version=ObjectVersion(
-            version_id=version.get("version_id"), **read_fields(version, VERSION_FIELDS)
+            version_id=version.get("version_id"),
+            modified=int(version.get("modified", 0)),
+            **read_fields(version, VERSION_FIELDS),
         ),
         # Jobs of earlier versions lack, below, `ended`.
         plan=Plan(**read_fields({**EARLIER_PLANS, **item}, ALL_PLAN_FIELDS)),

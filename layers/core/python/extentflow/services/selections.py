@@ -71,11 +71,11 @@ class Selections:
 
     def find(self, order: Order, *, again: bool) -> Selection:
         """Find the objects that a run delivers; of those delivered before only the jobs."""
-        planner = self.runtime.planner()
+        planner, config = self.runtime.planner(), order.config
         delivered: dict[ObjectVersion, Job] = {}
 
         def known(page: Sequence[ObjectVersion]) -> Container[ObjectVersion]:
-            done = planner.delivered(order.config.name, page)
+            done = planner.delivered(config.name, page, removed=config.removes_objects)
             delivered.update(done)
             return done
 

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from extentflow.background import BackgroundCall
 from extentflow.errors import ObjectChanged, Permanent, StoreUnavailable
@@ -110,6 +111,14 @@ def range_uri(version: ObjectVersion, start: int, end: int) -> str:
 def unquote_etag(etag: str) -> str:
     """Return an ETag without its quotes, as pins hold it."""
     return etag.removeprefix('"').removesuffix('"')
+
+
+def whole_seconds(time: datetime | None) -> int:
+    """Return seconds since the epoch, 0 without a time.
+
+    Listings of some servers have fractions of a second, which their answers to HEAD lack.
+    """
+    return 0 if time is None else int(time.timestamp())
 
 
 def check_request(version: ObjectVersion, start: int, end: int) -> None:

@@ -63,8 +63,9 @@ class MemoryStore:
     """The ObjectStore port over a dict. A bucket exists from its first `put` on.
 
     `versioned=False`: a put replaces the object, and reads of the old pin raise ObjectChanged. The
-    ETag is a digest of the body, so that A, B, A ends with A's ETag. `versioned=True`: every put is
-    a version of its own, a delete only covers it. `asked` lists every request.
+    ETag is a digest of the body, so that A, B, A ends with A's ETag. Each put is a second later
+    than the one before. `versioned=True`: every put is a version of its own, a delete only covers
+    it. `asked` lists every request.
     `conditional_deletes=False`: a server that ignores If-Match, so that nothing is deleted.
     """
 
@@ -76,6 +77,7 @@ class MemoryStore:
         self._page_keys = page_keys
         self._objects: dict[str, dict[str, list[_Stored]]] = {}
         self._ordinals = itertools.count(1)
+        self._seconds = itertools.count(1)
         self._lock = threading.Lock()
         self._counters = TransferCounters()
         self.asked: list[StoreRequest] = []
@@ -204,7 +206,8 @@ class MemoryStore:
     def _put(self, bucket: str, key: str, body: bytes, *, deleted: bool) -> _Stored:
         etag = hashlib.sha256(body).hexdigest()[:32]
         version_id = f"v{next(self._ordinals)}" if self._versioned else None
-        stored = _Stored(ObjectVersion(bucket, key, version_id, etag, len(body)), body, deleted)
+        version = ObjectVersion(bucket, key, version_id, etag, len(body), next(self._seconds))
+        stored = _Stored(version, body, deleted)
         versions = self._objects.setdefault(bucket, {}).setdefault(key, [])
         if not self._versioned:
             versions.clear()

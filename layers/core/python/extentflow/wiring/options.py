@@ -551,5 +551,6 @@ def job_request(
         cores=cores,
         unfit=unfit,
         compression=content.compression,
+        removed=config.removes_objects,
         most_bad=-1 if config.errors_max_records is None else config.errors_max_records,
     )

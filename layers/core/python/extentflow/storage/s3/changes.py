@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from extentflow.errors import ExtentflowError, NotOffered, ObjectChanged
+from extentflow.errors import ExtentflowError, NotOffered, ObjectChanged, StoreUnavailable
 from extentflow.model import ObjectVersion
 from extentflow.retry import RetryPolicy
 from extentflow.storage import ObjectProperties, ranges, untaggable
@@ -37,6 +37,7 @@ SINGLE_COPY_BYTES = 1 << 30
 PART_BYTES = 256 << 20
 MOST_PARTS = 10_000
 PARALLEL_PARTS = 8
+MOST_TAGGINGS = 10
 NO_OBJECTS_ETAG = '"00000000000000000000000000000000"'
 # What a copy in parts has to carry over by itself.
 CARRIED = (
@@ -81,14 +82,24 @@ class ObjectChanges:
         return found
 
     def tag(self, version: ObjectVersion, name: str, value: str) -> None:
-        """See `ChangeableStore`."""
+        """See `ChangeableStore`. S3 replaces all tags at once, and on no condition.
+
+        So the tags are read back: another program that tagged the version meanwhile may have
+        removed this tag, which is then set again. Raises StoreUnavailable after MOST_TAGGINGS.
+        """
         if version.version_id is None:
             raise NotOffered(untaggable(version))
-        tags = dict(self.tags(version))
-        if tags.get(name) == value:
-            return
-        tags[name] = value
+        for _ in range(MOST_TAGGINGS):
+            tags = dict(self.tags(version))
+            if tags.get(name) == value:
+                return
+            self._write_tags(version, {**tags, name: value})
+        raise StoreUnavailable(
+            f"{version.uri}: another program removed the tag {name} {MOST_TAGGINGS} times; repeat"
+            " later, or let one program tag the object"
+        )
 
+    def _write_tags(self, version: ObjectVersion, tags: Mapping[str, str]) -> None:
         def write() -> None:
             with self.request(version.uri) as client:
                 client.put_object_tagging(

@@ -143,7 +143,8 @@ class Listings:
             if item.get("IsLatest", True):
                 version_id: Any = item.get("VersionId")
                 pinned = None if version_id == "null" else version_id
-                found.append(ObjectVersion(bucket, key, pinned, etag, item["Size"]))
+                modified = ranges.whole_seconds(item.get("LastModified"))
+                found.append(ObjectVersion(bucket, key, pinned, etag, item["Size"], modified))
         return found, following
 
     def _list_keys(

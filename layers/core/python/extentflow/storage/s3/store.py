@@ -194,9 +194,9 @@ class S3Store:
             )
         found = response.get("VersionId")
         # "null" is no pin, because the next upload replaces that version.
-        return ObjectVersion(
-            bucket, key, None if found == "null" else found, etag, response["ContentLength"]
-        )
+        pinned = None if found == "null" else found
+        modified = ranges.whole_seconds(response.get("LastModified"))
+        return ObjectVersion(bucket, key, pinned, etag, response["ContentLength"], modified)
 
     def _bucket_exists(self, bucket: str) -> bool:
         """Tell a missing bucket from a missing key: the response to HEAD has no error code."""
