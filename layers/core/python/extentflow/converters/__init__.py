@@ -2,7 +2,7 @@
 
 The package covers one value per row of a batch. Batches come from `formats`; topics, partitions and
 bad records belong to `delivery` and `kafka`. Many rows in one value belong to `columnar`. The other
-direction, from bytes of JSON and Avro to columns, is `codecs`.
+direction, from bytes of JSON and Avro to columns, is `decoders`.
 """
 
 from collections.abc import Sequence
