@@ -21,9 +21,9 @@ from bench.stand import Terms
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.ledger import Ledger, LedgerOptions, open_ledger
 from extentflow.model import Extent, Job, ObjectVersion, Plan, job_id
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
-from extentflow_local.stack.services.dynamodb import DynamoDbLocal
-from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
+from extentflow_local.stack.servers.postgres import Postgres
 from extentflow_local.stack.stack import Stack
 
 NAME = "ledgers"

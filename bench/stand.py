@@ -15,9 +15,9 @@ from demo.rig import NO_CONFIG, Rig
 
 from bench.pairs import Notify
 from bench.process import WarmProcess
-from extentflow_local.stack.services.dynamodb import DynamoDbLocal
-from extentflow_local.stack.services.kafka import Kafka
-from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
+from extentflow_local.stack.servers.kafka import Kafka
+from extentflow_local.stack.servers.s3 import SeaweedS3
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:

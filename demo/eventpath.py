@@ -18,10 +18,10 @@ from extentflow_local.aws.event_path import LocalEventPath
 from extentflow_local.aws.event_source import uploads as announcing
 from extentflow_local.aws.event_source.deployment import Deployment
 from extentflow_local.aws.project import Project
-from extentflow_local.stack.services.dynamodb import DynamoDbLocal
-from extentflow_local.stack.services.kafka import Kafka
-from extentflow_local.stack.services.s3 import SeaweedS3
-from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
+from extentflow_local.stack.servers.kafka import Kafka
+from extentflow_local.stack.servers.s3 import SeaweedS3
+from extentflow_local.stack.servers.sqs import ElasticMq
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:

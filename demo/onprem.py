@@ -27,10 +27,10 @@ from demo.rig import PROGRAM, CommandError, Rig, bring_up
 from demo.streaming import EXTENT, OBJECTS, ROWS, Story, show, submitted_query, two_feeds, upload
 from extentflow_local.aws.event_source.notifier import notifying, to_receiver
 from extentflow_local.stack.ports import HOST
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
-from extentflow_local.stack.services.kafka import Kafka
-from extentflow_local.stack.services.postgres import Postgres
-from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.servers.kafka import Kafka
+from extentflow_local.stack.servers.postgres import Postgres
+from extentflow_local.stack.servers.s3 import SeaweedS3
 from extentflow_local.stack.spark_cluster import SparkCluster
 from extentflow_local.stack.stack import Stack
 

@@ -24,6 +24,7 @@ is the subject of `functions/` and `extentflow`.
     missing        artifacts that must be built before a deployment
     spark          the EMR Serverless application
     connectors     stored at deployment, by provider/
-    observability  alarms
+    alarms         alarms: metrics and thresholds
+    dashboard      the dashboard, with the state of all alarms
     stack          the whole stack
 """

@@ -7,10 +7,10 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from extentflow.ledger.dynamodb_calls import JOBS_INDEX
+from infra.alarms import OLDEST_JOB, Alarms
 from infra.config import Stage
 from infra.event_path import EventPath
 from infra.functions import EventFunction
-from infra.observability import OLDEST_JOB, Alarms
 from infra.queues import WorkQueue
 from infra.state import Ledger
 

@@ -6,6 +6,7 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from extentflow.config.worker import variable
+from infra.alarms import Alarms
 from infra.buckets import Buckets
 from infra.config import Stage
 from infra.connectors import Connectors
@@ -16,7 +17,6 @@ from infra.event_path import EventPath
 from infra.functions import RETRY_SECONDS, SharedFunctionSettings
 from infra.layers import Layers
 from infra.network import Network
-from infra.observability import Alarms
 from infra.project import Project
 from infra.queues import WorkQueue
 from infra.spark import SparkApplication

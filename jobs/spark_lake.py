@@ -8,7 +8,7 @@ the next start continues.
 """
 
 from extentflow.cli import run_alone
-from extentflow.cli.lake_command import lake
+from extentflow.cli.lake_commands import lake
 
 if __name__ == "__main__":
     run_alone(lake)

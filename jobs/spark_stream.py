@@ -6,7 +6,7 @@ SIGTERM or SIGINT to this process ends it within five seconds; the next start re
 """
 
 from extentflow.cli import run_alone
-from extentflow.cli.stream_command import stream
+from extentflow.cli.stream_commands import stream
 
 if __name__ == "__main__":
     run_alone(stream)

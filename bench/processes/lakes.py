@@ -18,7 +18,7 @@ from pyspark.sql import functions as sql
 
 from bench.process import serve
 from bench.settings import CORES
-from extentflow.cli.lake_command import COLUMNAR_VALUES, JAVA_OPTIONS, LOCAL
+from extentflow.cli.lake_commands import COLUMNAR_VALUES, JAVA_OPTIONS, LOCAL
 from extentflow.export.lake.iceberg import catalog_settings
 from extentflow.export.lake.lake_query import LakeService, LakeTerms
 from extentflow.export.lake.lake_session import CATALOG, LakeAddress, as_uri

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from extentflow_local.stack.services import Toolbox
+from extentflow_local.stack.servers import Toolbox
 
 PROGRAM = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FIELDS = "\t"

@@ -24,7 +24,7 @@ from tests.support.slow_link import SlowLink, slow_link
 
 from extentflow.config.ledgers import LedgerAddress
 from extentflow_local.stack.errors import ServiceFailed
-from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.servers.postgres import Postgres
 from extentflow_local.stack.stack import Stack
 
 LedgerName = Literal["dynamodb", "sqlite", "postgresql"]

@@ -34,12 +34,12 @@ from tests.support.slow_link import SlowLink, slow_link
 from extentflow.config.worker import WorkerSettings
 from extentflow.wiring import Runtime
 from extentflow_local.stack.ports import HOST, free_run
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY, Service
-from extentflow_local.stack.services.dynamodb import DynamoDbLocal
-from extentflow_local.stack.services.kafka import Kafka, new_id
-from extentflow_local.stack.services.postgres import Postgres
-from extentflow_local.stack.services.s3 import SeaweedS3
-from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY, Service
+from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
+from extentflow_local.stack.servers.kafka import Kafka, new_id
+from extentflow_local.stack.servers.postgres import Postgres
+from extentflow_local.stack.servers.s3 import SeaweedS3
+from extentflow_local.stack.servers.sqs import ElasticMq
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:

@@ -1,96 +1,135 @@
-"""What the template's alarms do with the metrics of a deployment that fails, and of one that works.
+"""Alarms for failures that need an operator."""
 
-`tests/integration/test_alarms.py` does the same with the metrics that the real functions write.
-"""
-
-from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from tests.infra.conftest import Templates
-from tests.support.alarms import LAMBDA, Alarm, Point, alarms, first_alarm
+from tests.support.synthesis import ALARMS_ARN, environment, function, of_type
 
-NAMESPACE = "extentflow/plain"
-MINUTE, TEN_MINUTES = 60.0, 600.0
-# Where an upload lies within CloudWatch's periods.
-PHASES = range(0, 300, 23)
-HIDDEN_SECONDS = 180.0
+ALARM = "AWS::CloudWatch::Alarm"
 
 
-@pytest.fixture
-def all_alarms(templates: Templates) -> list[Alarm]:
-    return list(alarms(templates("plain").to_json()))
+def alarms(templates: Templates, stage: str = "plain") -> list[dict[str, Any]]:
+    return list(of_type(templates(stage), ALARM).values())
 
 
-def written(service: str, metric: str, times: Iterable[float], value: float = 1.0) -> list[Point]:
-    return [Point(NAMESPACE, metric, service, at, value) for at in times]
+@pytest.mark.parametrize("kind", ["ARRIVALS", "EXTENTS"])
+def test_messages_that_wait_for_long_are_reported(templates: Templates, kind: str) -> None:
+    (alarm,) = _about(templates, f"EXTENTFLOW_{kind}_QUEUE_URL")
+
+    assert alarm["MetricName"] == "ApproximateAgeOfOldestMessage"
+    assert alarm["Statistic"] == "Maximum"
+    assert alarm["Threshold"] == 15 * 60
 
 
-@pytest.mark.parametrize("service", ["planner", "worker"])
-def test_the_only_message_of_a_first_upload_rings_within_ten_minutes(
-    all_alarms: list[Alarm], service: str
+@pytest.mark.parametrize("kind", ["ARRIVALS", "EXTENTS"])
+def test_the_first_dead_message_is_reported(templates: Templates, kind: str) -> None:
+    (alarm,) = _about(templates, f"EXTENTFLOW_{kind}_DLQ_URL")
+
+    assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
+    assert alarm["Threshold"] == 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "services"),
+    [
+        ("FailedJobs", {"planner", "worker", "reconciler"}),
+        ("StalledJobs", {"reconciler"}),
+        ("MessagesReturned", {"planner", "worker"}),
+        ("ReconciliationProblems", {"reconciler"}),
+    ],
+)
+def test_failed_and_stalled_jobs_are_counted_over_all_functions_that_tell(
+    templates: Templates, metric: str, services: set[str]
 ) -> None:
-    for phase in PHASES:
-        returns = [phase + 20 + number * (HIDDEN_SECONDS + 20) for number in range(4)]
+    (alarm,) = (one for one in alarms(templates) if metric in str(one.get("Metrics")))
 
-        rung = first_alarm(
-            all_alarms,
-            written(service, "MessagesReturned", returns),
-            until=phase + TEN_MINUTES,
-        )
+    counted = [one["MetricStat"] for one in alarm["Metrics"] if "MetricStat" in one]
+    (total,) = (one["Expression"] for one in alarm["Metrics"] if "Expression" in one)
 
-        assert rung is not None
-        assert rung[1] == "MessagesReturned"
-
-
-@pytest.mark.parametrize("returned", [1.0, 100.0])
-def test_a_brokers_restart_rings_nothing(all_alarms: list[Alarm], returned: float) -> None:
-    for phase in PHASES:
-        points = written("worker", "MessagesReturned", [phase, phase + MINUTE], returned)
-
-        assert first_alarm(all_alarms, points, until=3_000.0) is None
+    assert {one["Metric"]["Namespace"] for one in counted} == {"extentflow/plain"}
+    assert {one["Metric"]["MetricName"] for one in counted} == {metric}
+    named = {one["Metric"]["Dimensions"][0]["Value"] for one in counted}
+    assert named == services
+    assert all(f"FILL({service}, 0)" in total for service in services)
+    assert alarm["Threshold"] == 0
+    for service in services:
+        found = environment(function(templates("plain"), service))
+        assert found["POWERTOOLS_SERVICE_NAME"] == service
+        assert found["POWERTOOLS_METRICS_NAMESPACE"] == "extentflow/plain"
 
 
-def test_a_job_that_stays_open_rings_after_its_limit(all_alarms: list[Alarm]) -> None:
-    ages = [(at, float(at)) for at in range(0, 7_200, 300)]
-    points = [
-        Point(NAMESPACE, "OldestOpenJobSeconds", "reconciler", at, age) for at, age in ages
-    ] + written("reconciler", "ReconciliationProblems", range(0, 7_200, 300), 0.0)
+def test_a_reconciler_that_does_not_run_or_raises_is_reported(templates: Templates) -> None:
+    (alarm,) = (one for one in alarms(templates) if one["TreatMissingData"] == "breaching")
 
-    rung = first_alarm(all_alarms, points, until=7_200.0)
+    # What each run writes when it comes to its end: tests/unit/test_function_metrics.py.
+    assert alarm["MetricName"] == "ReconciliationProblems"
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "reconciler"}]
+    assert (alarm["Statistic"], alarm["Period"]) == ("SampleCount", 3600)
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
 
-    assert rung is not None
-    assert rung[1] == "OldestOpenJob"
-    assert 3_600 < rung[0] <= 3_600 + 900
+
+def test_a_job_that_is_open_for_long_is_reported(templates: Templates) -> None:
+    """The age of the oldest message leaves out messages that were received three times."""
+    (alarm,) = (one for one in alarms(templates) if one.get("MetricName") == "OldestOpenJobSeconds")
+
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "reconciler"}]
+    assert (alarm["Statistic"], alarm["Threshold"]) == ("Maximum", 3_600)
+
+
+def test_other_alarms_fire_above_their_threshold_and_not_without_data(
+    templates: Templates,
+) -> None:
+    found = [one for one in alarms(templates) if one["TreatMissingData"] != "breaching"]
+
+    assert len(found) == 13
+    assert {one["ComparisonOperator"] for one in found} == {"GreaterThanThreshold"}
+    assert {one["TreatMissingData"] for one in found} == {"notBreaching"}
+
+
+def test_alarms_are_reported_to_the_stages_topic(templates: Templates) -> None:
+    for alarm in alarms(templates, "existing"):
+        assert alarm["AlarmActions"] == [ALARMS_ARN]
+        assert alarm["OKActions"] == [ALARMS_ARN]
+
+
+def test_without_a_topic_the_stack_creates_one_for_every_alarm(templates: Templates) -> None:
+    (topic,) = of_type(templates("plain"), "AWS::SNS::Topic")
+
+    for alarm in alarms(templates):
+        assert alarm["AlarmActions"] == [{"Ref": topic}]
+    (policy,) = of_type(templates("plain"), "AWS::SNS::TopicPolicy").values()
+    publishers = [
+        statement["Principal"]
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Allow"
+    ]
+    assert publishers == [{"Service": "cloudwatch.amazonaws.com"}]
 
 
 @pytest.mark.parametrize("metric", ["Errors", "Throttles", "RecursiveInvocationsDropped"])
-def test_one_failed_invocation_rings_within_ten_minutes(
-    all_alarms: list[Alarm], metric: str
-) -> None:
-    (alarm,) = (one for one in all_alarms if one.name == metric)
+def test_failed_and_dropped_invocations_are_reported(templates: Templates, metric: str) -> None:
+    (alarm,) = (one for one in alarms(templates) if f"'{metric}'" in str(one.get("Metrics")))
 
-    for series in alarm.series:
-        for phase in PHASES:
-            point = Point(LAMBDA, metric, series.owner, float(phase), 1.0)
-            assert first_alarm(all_alarms, [point], until=phase + TEN_MINUTES) is not None
+    counted = [one["MetricStat"]["Metric"] for one in alarm["Metrics"] if "MetricStat" in one]
+
+    assert {one["Namespace"] for one in counted} == {"AWS/Lambda"}
+    assert len({str(one["Dimensions"]) for one in counted}) == 3
+    assert alarm["Threshold"] == 0
 
 
-def test_a_deployment_that_works_rings_nothing(all_alarms: list[Alarm]) -> None:
-    hours = 3_600.0 * 3
-    every = range(0, int(hours), 300)
-    points = [
-        *written("reconciler", "ReconciliationProblems", every, 0.0),
-        *written("reconciler", "OldestOpenJobSeconds", every, 120.0),
-        *written("reconciler", "StalledJobs", every, 0.0),
-        *written("worker", "MessagesReturned", every, 0.0),
-        *written("worker", "FailedJobs", every, 0.0),
+def test_a_receiver_that_fails_is_reported(templates: Templates) -> None:
+    found = [one for one in alarms(templates) if one.get("MetricName") == "5xx"]
+
+    assert [one["Namespace"] for one in found] == ["AWS/ApiGateway"]
+    without = alarms(templates, "existing")
+    assert not [one for one in without if one.get("MetricName") == "5xx"]
+
+
+def _about(templates: Templates, variable: str) -> list[dict[str, Any]]:
+    queue = environment(function(templates("plain"), "worker"))[variable]["Ref"]
+    return [
+        one
+        for one in alarms(templates)
+        if one.get("Dimensions", [{}])[0].get("Value") == {"Fn::GetAtt": [queue, "QueueName"]}
     ]
-
-    assert first_alarm(all_alarms, points, until=hours) is None
-
-
-def test_a_reconciler_that_never_completes_rings_after_an_hour(all_alarms: list[Alarm]) -> None:
-    rung = first_alarm(all_alarms, [], until=7_200.0)
-
-    assert rung is not None
-    assert rung[1] == "ReconcilerSilent"

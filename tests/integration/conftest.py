@@ -34,14 +34,14 @@ from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import SLOW_LINES, Delivery, joined
 from tests.support.eventpath import Ground
 
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY, Service
-from extentflow_local.stack.services.aws import MotoServer
-from extentflow_local.stack.services.dynamodb import DynamoDbLocal
-from extentflow_local.stack.services.kafka import Kafka
-from extentflow_local.stack.services.postgres import Postgres
-from extentflow_local.stack.services.registry import Apicurio
-from extentflow_local.stack.services.s3 import SeaweedS3
-from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY, Service
+from extentflow_local.stack.servers.aws import MotoServer
+from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
+from extentflow_local.stack.servers.kafka import Kafka
+from extentflow_local.stack.servers.postgres import Postgres
+from extentflow_local.stack.servers.registry import Apicurio
+from extentflow_local.stack.servers.s3 import SeaweedS3
+from extentflow_local.stack.servers.sqs import ElasticMq
 from extentflow_local.stack.spark_cluster import SparkCluster
 from extentflow_local.stack.stack import Stack
 

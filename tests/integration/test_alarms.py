@@ -34,8 +34,8 @@ from tests.support.waiting import eventually
 
 from extentflow.config.worker import variable
 from extentflow.model import JobState
-from extentflow_local.stack.services.dynamodb import DynamoDbLocal
-from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
+from extentflow_local.stack.servers.s3 import SeaweedS3
 
 TEN_MINUTES = 600.0
 RECONCILED_SECONDS = 300.0

@@ -29,8 +29,8 @@ from extentflow.model import ExtentState, JobState
 from extentflow.wiring import Runtime
 from extentflow_local.aws.event_source.delivery import Delivery
 from extentflow_local.aws.event_source.lineage import MOST_VISITS
-from extentflow_local.stack.services.kafka import Kafka
-from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.servers.kafka import Kafka
+from extentflow_local.stack.servers.sqs import ElasticMq
 from extentflow_local.stack.stack import Stack
 
 # A broker that comes back and hundreds of objects take their time on a busy machine.

@@ -14,8 +14,8 @@ from tests.support.secured import PASSWORD, Secured, secured_stack
 
 from extentflow.config.worker import variable
 from extentflow.model import JobState
-from extentflow_local.stack.services.dynamodb import DynamoDbLocal
-from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
+from extentflow_local.stack.servers.s3 import SeaweedS3
 
 pytestmark = pytest.mark.secured
 

@@ -24,7 +24,7 @@ from extentflow.engines import spark
 from extentflow.jobs.run import JobRunner
 from extentflow.model import JobState
 from extentflow.wiring import open_engine
-from extentflow_local.stack.services import REGION
+from extentflow_local.stack.servers import REGION
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import boto3
 import psutil
 import pytest
 
-from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.servers.sqs import ElasticMq
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:

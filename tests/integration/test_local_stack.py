@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from extentflow_local.cli import app
 from extentflow_local.stack.errors import LocalStackError, PortTaken, ServiceFailed
-from extentflow_local.stack.services import Service
-from extentflow_local.stack.services.dynamodb import DynamoDbLocal
-from extentflow_local.stack.services.kafka import Kafka
-from extentflow_local.stack.services.s3 import SeaweedS3
+from extentflow_local.stack.servers import Service
+from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
+from extentflow_local.stack.servers.kafka import Kafka
+from extentflow_local.stack.servers.s3 import SeaweedS3
 from extentflow_local.stack.stack import Stack
 from extentflow_local.stack.toolbox import spark_kafka_jars
 

@@ -30,7 +30,7 @@ from extentflow.model import JobState
 from extentflow.wiring import Runtime
 from extentflow.wiring.arrivals import ARRIVALS, DEAD, own_queue
 from extentflow_local.stack.ports import HOST
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:

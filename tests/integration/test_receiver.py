@@ -36,7 +36,7 @@ from extentflow_local.aws.event_source.names import TemplateContext
 from extentflow_local.aws.event_source.place import Place
 from extentflow_local.aws.event_source.source import EventSource
 from extentflow_local.aws.event_source.template import read_template
-from extentflow_local.stack.services import REGION
+from extentflow_local.stack.servers import REGION
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:

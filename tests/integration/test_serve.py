@@ -22,7 +22,7 @@ from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.kafka.reading import read_committed
 from extentflow_local.stack.ports import free_run
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY
 
 # Each service with the number of ports that it takes.
 PORTS = {"kafka": 2, "s3": 8, "dynamodb": 1, "sqs": 1, "aws": 1, "receiver": 1}

@@ -38,7 +38,7 @@ from extentflow.kafka.native import Library, trusted_library
 from extentflow.kafka.reading import ConsumedRecord, read_committed
 from extentflow.kafka.settings import Timeouts
 from extentflow.kafka.transaction import group_metadata
-from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.servers.kafka import Kafka
 from extentflow_local.stack.stack import Stack
 
 MARKED_SECONDS = 3.0

@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 from extentflow.engines import spark as engine
 from extentflow.spark import register
-from extentflow_local.stack.services import ACCESS_KEY, SECRET_KEY
+from extentflow_local.stack.servers import ACCESS_KEY, SECRET_KEY
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:

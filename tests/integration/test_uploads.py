@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 from extentflow.discovery import Arrival
 from extentflow.discovery.notifications import parse_notification
 from extentflow_local.aws.event_source.notifier import Notifier
-from extentflow_local.stack.services.s3 import SeaweedS3, follow_command
+from extentflow_local.stack.servers.s3 import SeaweedS3, follow_command
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ from extentflow_local.aws.event_source.place import Place
 from extentflow_local.aws.event_source.source import EventSource
 from extentflow_local.aws.event_source.sqs_events import event_of
 from extentflow_local.aws.event_source.template import read_document
-from extentflow_local.stack.services import REGION
+from extentflow_local.stack.servers import REGION
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from extentflow_local.stack.ports import accepts
-from extentflow_local.stack.services import Toolbox
+from extentflow_local.stack.servers import Toolbox
 
 SERVE = """
 import socket, sys

@@ -26,7 +26,7 @@ from tests.support.explore_world import Findings, NewItems, Scenario, explore_wi
 from tests.support.scenarios import RANDOM_SCENARIOS
 from tests.support.sql_items import SqlWorld
 
-from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.servers.postgres import Postgres
 from extentflow_local.stack.stack import Stack
 
 PROBABILITIES = (0.02, 0.05, 0.1, 0.2, 0.4)

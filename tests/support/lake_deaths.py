@@ -16,7 +16,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from extentflow.cli import run_alone
-from extentflow.cli.lake_command import lake
+from extentflow.cli.lake_commands import lake
 from extentflow.export.lake.iceberg import IcebergTable
 from extentflow.export.lake.lake_query import LakeService
 from extentflow.export.lake.parquet_folder import COMMIT, Entry, ParquetFolder

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from extentflow_local.aws.event_source.names import Names
-from extentflow_local.stack.services import ACCESS_KEY, ACCOUNT, REGION
+from extentflow_local.stack.servers import ACCESS_KEY, ACCOUNT, REGION
 
 NOT_FOUND = 404
 

@@ -36,8 +36,8 @@ from tests.support.waiting import eventually
 from extentflow.kafka.broker import KafkaBroker
 from extentflow.kafka.settings import Timeouts
 from extentflow_local.stack.ports import free_run
-from extentflow_local.stack.services import Service
-from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.servers import Service
+from extentflow_local.stack.servers.kafka import Kafka
 from extentflow_local.stack.stack import Stack
 
 QUICK = Timeouts(request_seconds=20, topic_seconds=1, read_seconds=20, commit_seconds=20)

@@ -27,7 +27,7 @@ from extentflow.model import Extent
 from extentflow.retry import Clock
 from extentflow.testing.ledger import MemoryLedger
 from extentflow_local.stack.ports import HOST, free_run
-from extentflow_local.stack.services.kafka import Kafka
+from extentflow_local.stack.servers.kafka import Kafka
 from extentflow_local.stack.stack import Stack
 
 MIB = 1 << 20

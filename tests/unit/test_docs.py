@@ -34,6 +34,22 @@ PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")),
     *(page for page in sorted((ROOT / "docs").glob("*.md")) if page != HISTORY),
 ]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+ROOMS = [
+    ROOT / room / "README.md"
+    for room in ("events", "jobs", "local/extentflow_local/aws", "local/extentflow_local/stack")
+]
+# A path with a folder, and with `*` where several files are meant.
+PATH = re.compile(r"[\w*-][\w.*-]*(?:/[\w.*-]+)+/?|[\w-]+/")
+SOURCE = re.compile(r"\.(?:env|in|java|md|py|service|toml|txt)$")
+# Folders that commands write, and files that a user adds.
+WRITTEN = {"build", "node_modules", "var"}
+OF_USERS = {
+    "extentflow/ledger.db",
+    "layers/core/grid-ca.pem",
+    "registry/NAME",
+    "requirements/wheels",
+}
 # Settings of brokers, consumers and topics, which are not ours.
 KAFKAS = {
     "isolation.level",
@@ -92,9 +108,16 @@ def first_cells(text: str) -> list[str]:
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
 
 
+def first_paths(text: str) -> set[str]:
+    """The paths in the second column of a section's tables: what to open first."""
+    rows = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ")]
+    return {name for row in rows for name in re.findall(r"`([^`]+/[^`]*)`", row)}
+
+
 def markdown() -> Iterator[Path]:
     """Every page of the repository."""
-    folders = ("", ".github/**/", "docs/**/", "events/", "examples/**/", "connectors/")
+    rooms = ("docs", "events", "examples", "connectors", "jobs", "local", "tests")
+    folders = ("", ".github/**/", *(f"{room}/**/" for room in rooms))
     tracked = [f"{folder}*.md" for folder in folders]
     yield from (page for pattern in tracked for page in sorted(ROOT.glob(pattern)))
 
@@ -166,18 +189,30 @@ def test_every_link_leads_to_a_page_and_to_a_heading_of_it(page: Path) -> None:
         assert not heading or heading in slugs, target
 
 
-@every_page
-def test_every_file_that_is_named_is_there(page: Path) -> None:
-    ours = r"(?:bench|connectors|demo|deploy|docs|events|functions|infra|jobs|layers|local|tests)"
+@pytest.mark.parametrize("page", [*PAGES, *DECISIONS, *ROOMS], ids=page_id)
+def test_every_file_and_folder_that_is_named_is_there(page: Path) -> None:
+    roots = (ROOT, LIBRARY.parent, LIBRARY, ROOT / "tests", page.parent)
+    missing = []
     for span in spans(page):
-        if re.fullmatch(rf"{ours}/[\w./-]*\w\.(?:py|md|json|yaml|env|service)", span):
-            assert (ROOT / span).exists(), span
+        name = re.sub(r"<\w+>", "*", span)
+        if name in OF_USERS or not PATH.fullmatch(name):
+            continue
+        first = name.partition("/")[0]
+        ours = first not in WRITTEN and any((root / first).is_dir() for root in roots)
+        if (ours or SOURCE.search(name)) and not any(any(root.glob(name)) for root in roots):
+            missing.append(name)
+
+    assert missing == []
 
 
-def test_every_file_to_change_is_there() -> None:
-    text = section(ARCHITECTURE, "Where to change what")
-    for name in re.findall(r"`(\w+/[\w./-]+)`", text):
-        assert (ROOT / name).exists() or (LIBRARY.parent / name).exists(), name
+def test_the_readme_and_the_architecture_name_the_same_files_to_change() -> None:
+    readme = first_paths(section(ROOT / "README.md", "Where things are"))
+    table = first_paths(section(ARCHITECTURE, "Where to change what"))
+
+    missing = {name for name in readme if not any(other.startswith(name) for other in table)}
+
+    assert readme
+    assert missing == set()
 
 
 def test_every_package_is_described() -> None:

@@ -18,7 +18,7 @@ from tests.unit.discovery.posting import SECRET as SECRET_PATH
 from tests.unit.discovery.posting import SEGMENT, SIGNED, Post, post
 
 from extentflow.config import files
-from extentflow.config.kafka import SECRET_PROPERTIES
+from extentflow.config.kafka_properties import SECRET_PROPERTIES
 from extentflow.config.parsing import connector_table, parse
 from extentflow.config.types import SECRET
 from extentflow.config.worker import TABLE, WorkerSettings

@@ -25,7 +25,7 @@ from extentflow_local.aws.event_source.place import Place
 from extentflow_local.aws.event_source.source import EventSource
 from extentflow_local.aws.event_source.template import read_template
 from extentflow_local.aws.project import Project
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY
 from extentflow_local.stack.stack import Stack
 
 PREFIX = "EXTENTFLOW_"

@@ -180,7 +180,7 @@ def _initialise(path: "LocalEventPath") -> None:
 
 def _explain(path: "LocalEventPath", url: str | None, notes: Console, *, own: bool) -> None:
     from extentflow_local.aws.event_path import SECRET_PATH
-    from extentflow_local.stack.services import ACCESS_KEY
+    from extentflow_local.stack.servers import ACCESS_KEY
 
     if url is not None and own:
         notes.print(f"post notifications as JSON to {url}/{SECRET_PATH}, or, to {url}, signed for")

@@ -16,7 +16,7 @@ from extentflow_local.stack import processes
 from extentflow_local.stack.errors import ServiceFailed
 from extentflow_local.stack.fetch import tail
 from extentflow_local.stack.processes import RunningProcess
-from extentflow_local.stack.services import Service, Toolbox
+from extentflow_local.stack.servers import Service, Toolbox
 
 _POLL_SECONDS = 0.05
 _LOG_LINES_SHOWN = 15

@@ -28,13 +28,13 @@ from extentflow_local.stack.errors import LocalStackError, PortTaken, ServiceFai
 from extentflow_local.stack.hosted import HostedService, ServiceState
 from extentflow_local.stack.neighbours import folders_at, note_folder
 from extentflow_local.stack.ports import free_run, taken
-from extentflow_local.stack.services import Service
-from extentflow_local.stack.services.aws import MotoServer
-from extentflow_local.stack.services.dynamodb import DynamoDbLocal
-from extentflow_local.stack.services.kafka import Kafka
-from extentflow_local.stack.services.registry import Apicurio
-from extentflow_local.stack.services.s3 import SeaweedS3
-from extentflow_local.stack.services.sqs import ElasticMq
+from extentflow_local.stack.servers import Service
+from extentflow_local.stack.servers.aws import MotoServer
+from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
+from extentflow_local.stack.servers.kafka import Kafka
+from extentflow_local.stack.servers.registry import Apicurio
+from extentflow_local.stack.servers.s3 import SeaweedS3
+from extentflow_local.stack.servers.sqs import ElasticMq
 from extentflow_local.stack.settings import LocalSettings
 from extentflow_local.stack.toolbox import toolbox
 

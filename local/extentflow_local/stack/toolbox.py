@@ -8,7 +8,7 @@ from extentflow_local.stack import programs
 from extentflow_local.stack.components import read_lock
 from extentflow_local.stack.fetch import Fetcher
 from extentflow_local.stack.ivy import Ivy
-from extentflow_local.stack.services import Toolbox
+from extentflow_local.stack.servers import Toolbox
 from extentflow_local.stack.settings import LocalSettings
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import typer
 from tests.support.golden import Golden
 from typer.main import get_command, get_group
 
+from extentflow import cli
 from extentflow.cli import app, run_command_line
 from extentflow.cli.commands import (
     CHECKOUT_COMMANDS,
@@ -24,6 +26,7 @@ from extentflow.cli.commands import (
 from extentflow.errors import Misconfigured
 from extentflow.plugins import EntryPoint, Registry
 
+CLI = Path(cli.__file__).parent
 HEAVY = {"boto3", "botocore", "confluent_kafka", "numpy", "pyarrow", "pyspark", "sqlalchemy"}
 
 # One process for all, because each takes a third of a second to start.
@@ -176,3 +179,11 @@ def test_a_broken_package_leaves_the_commands_of_the_library() -> None:
     assert isinstance(line.get_command(None, "run"), DeferredCommand)
     with pytest.raises(Misconfigured, match="extentflow-acme 1"):
         line.get_command(None, "greet")
+
+
+def test_every_module_of_commands_is_named_so_and_no_other_one() -> None:
+    declaring = {entry.reference.partition(":")[0] for entry in COMMANDS.values()}
+
+    named = {f"extentflow.cli.{path.stem}" for path in CLI.glob("*_commands.py")}
+
+    assert declaring == named

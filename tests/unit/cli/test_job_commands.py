@@ -8,7 +8,7 @@ from tests.support.golden import Golden
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.cli import output
-from extentflow.cli.status_command import (
+from extentflow.cli.status_reports import (
     MAP_CELLS,
     extent_map,
     job_json,

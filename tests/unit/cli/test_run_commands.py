@@ -7,7 +7,7 @@ import typer
 from tests.support.golden import Golden
 from tests.support.memory_runtime import MemoryRuntime
 
-from extentflow.cli import app, reports, run_command_line
+from extentflow.cli import app, run_command_line, run_reports
 from extentflow.cli import run_commands as runs
 from extentflow.config.parsing import parse
 from extentflow.jobs.run import JobReport, RunReport
@@ -58,7 +58,7 @@ def test_a_run_without_records_has_no_rate(
 ) -> None:
     report = RunReport("inline", seconds=2.0, records_this_run=records, jobs=(job("one", 1),))
 
-    reports.show(report, as_json=False)
+    run_reports.show(report, as_json=False)
 
     shown = capsys.readouterr().err
     assert said in shown
@@ -68,7 +68,7 @@ def test_a_run_without_records_has_no_rate(
 def test_one_record_is_not_called_records(capsys: pytest.CaptureFixture[str]) -> None:
     report = RunReport("inline", seconds=1.0, records_this_run=1, jobs=(job("one", 1),))
 
-    reports.show(report, as_json=False)
+    run_reports.show(report, as_json=False)
 
     assert "1 record in 1.0 s (1/s)" in capsys.readouterr().err
 
@@ -81,7 +81,7 @@ def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     superseded = replace(job("one", 1), state="SUPERSEDED", reason=f"{error}; records stay")
 
     with pytest.raises(typer.Exit):
-        reports.show(RunReport("inline", jobs=(superseded,), errors=(error,)), as_json=True)
+        run_reports.show(RunReport("inline", jobs=(superseded,), errors=(error,)), as_json=True)
 
     (line,) = capsys.readouterr().err.splitlines()
     golden(line)
@@ -128,7 +128,7 @@ def test_a_job_that_is_not_done_is_reported_with_the_remedy(
     left = replace(job("one", 1), state=state, reason=reason, done=0)
 
     with pytest.raises(typer.Exit) as ended:
-        reports.show(RunReport("inline", jobs=(left,)), as_json=True)
+        run_reports.show(RunReport("inline", jobs=(left,)), as_json=True)
 
     assert ended.value.exit_code == 1
     assert way_out in capsys.readouterr().err
@@ -145,7 +145,7 @@ def test_many_jobs_are_totals_and_the_failed_ones(
     )
 
     with pytest.raises(typer.Exit):
-        reports.show(report, as_json=False)
+        run_reports.show(report, as_json=False)
 
     out, err = capsys.readouterr()
     assert "2,000 jobs: 1,999 DONE, 1 FAILED" in out
@@ -163,7 +163,7 @@ def failed(name: str, connector: str = "orders") -> JobReport:
 
 def advice(capsys: pytest.CaptureFixture[str], *jobs: JobReport, **words: str) -> str:
     with pytest.raises(typer.Exit):
-        reports.show(RunReport("inline", jobs=jobs), as_json=True, **words)
+        run_reports.show(RunReport("inline", jobs=jobs), as_json=True, **words)
     return capsys.readouterr().err
 
 
@@ -234,7 +234,7 @@ def test_an_interrupted_run_is_called_so(
     left = replace(job("one", 1), state="RUNNING", extents=42, done=15)
 
     with pytest.raises(typer.Exit) as ended:
-        reports.show(RunReport("inline", jobs=(left,), stopped=True), as_json=False)
+        run_reports.show(RunReport("inline", jobs=(left,), stopped=True), as_json=False)
 
     assert ended.value.exit_code == 130
     shown = capsys.readouterr().err
@@ -250,7 +250,7 @@ def test_failures_come_before_what_was_interrupted(
     report = RunReport("inline", jobs=(*[left] * 30, failed("bad", "c")), stopped=True)
 
     with pytest.raises(typer.Exit):
-        reports.show(report, as_json=False)
+        run_reports.show(report, as_json=False)
 
     shown = capsys.readouterr()
     assert "bad" in shown.out
@@ -275,7 +275,7 @@ def test_problems_that_objects_share_are_one_line(
     held = [replace(failed(f"a{n}", "c"), state="RUNNING", reason=why) for n in range(30)]
 
     with pytest.raises(typer.Exit):
-        reports.show(RunReport("inline", jobs=tuple(held), left_out=True), as_json=False)
+        run_reports.show(RunReport("inline", jobs=tuple(held), left_out=True), as_json=False)
 
     captured = capsys.readouterr()
     assert captured.out.split() == ["30", "jobs:", "30", "RUNNING"]

@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.golden import Golden
 
-from extentflow.config import kafka
 from extentflow.config.__main__ import main, page
 from extentflow.config.files import load, parse_text
+from extentflow.config.kafka_properties import (
+    CLIENT_PROPERTIES,
+    PRODUCER_PROPERTIES,
+    REFUSED_CLIENT_PROPERTIES,
+    REFUSED_PRODUCER_PROPERTIES,
+    SECRET_PROPERTIES,
+)
 from extentflow.config.secrets import Reference, resolve
 from extentflow.config.types import SIZE, Kind, choice, or_word, seconds
 from extentflow.errors import CredentialsUnavailable, Misconfigured
@@ -432,7 +438,7 @@ def test_a_word_for_none_survives_writing_and_reading(value: int | None) -> None
 # -- properties of the Kafka client ----------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(kafka.PRODUCER_PROPERTIES | kafka.CLIENT_PROPERTIES))
+@pytest.mark.parametrize("name", sorted(PRODUCER_PROPERTIES | CLIENT_PROPERTIES))
 def test_the_installed_client_supports_every_accepted_property(name: str) -> None:
     with pytest.raises(KafkaException) as caught:
         Producer({name: "none", "no.such.property": "1"})
@@ -441,13 +447,13 @@ def test_the_installed_client_supports_every_accepted_property(name: str) -> Non
 
 
 def test_no_property_is_both_accepted_and_rejected() -> None:
-    assert not kafka.PRODUCER_PROPERTIES & set(kafka.REFUSED_PRODUCER_PROPERTIES)
-    assert not kafka.CLIENT_PROPERTIES & set(kafka.REFUSED_CLIENT_PROPERTIES)
-    assert not any(name.endswith("timeout.ms") for name in kafka.PRODUCER_PROPERTIES)
-    assert kafka.SECRET_PROPERTIES <= kafka.CLIENT_PROPERTIES & kafka.PRODUCER_PROPERTIES
+    assert not PRODUCER_PROPERTIES & set(REFUSED_PRODUCER_PROPERTIES)
+    assert not CLIENT_PROPERTIES & set(REFUSED_CLIENT_PROPERTIES)
+    assert not any(name.endswith("timeout.ms") for name in PRODUCER_PROPERTIES)
+    assert SECRET_PROPERTIES <= CLIENT_PROPERTIES & PRODUCER_PROPERTIES
 
 
-@pytest.mark.parametrize("name", sorted(kafka.PRODUCER_PROPERTIES))
+@pytest.mark.parametrize("name", sorted(PRODUCER_PROPERTIES))
 def test_the_sink_rejects_no_property_that_connectors_may_set(name: str) -> None:
     assert refusals({name: "1"}) == []
 

@@ -12,7 +12,7 @@ from tests.laws import laws
 from tests.laws.compression_cases import bgzf
 from tests.support.golden import Golden
 
-from extentflow.codecs.text_types import inferred_types, read_types
+from extentflow.decoders.text_types import inferred_types, read_types
 from extentflow.errors import UnsupportedFormat
 from extentflow.formats import FormatOptions, InspectingFormat
 from extentflow.formats.csv.csv_format import CsvOptions, open_csv

@@ -14,8 +14,8 @@ from extentflow.wiring.environments import FoundServers
 from extentflow_local.cli import app
 from extentflow_local.found import running_stack
 from extentflow_local.stack.processes import birth_of
-from extentflow_local.stack.services.kafka import Kafka
-from extentflow_local.stack.services.postgres import Postgres
+from extentflow_local.stack.servers.kafka import Kafka
+from extentflow_local.stack.servers.postgres import Postgres
 from extentflow_local.stack.stack import LEDGER_ENDPOINT, LEDGER_URL, Stack
 
 

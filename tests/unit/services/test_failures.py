@@ -10,7 +10,7 @@ from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
-from extentflow.cli.status_command import next_command
+from extentflow.cli.status_reports import next_command
 from extentflow.errors import AccessDenied, BucketGone, Conflict
 from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.jobs.run import RunReport

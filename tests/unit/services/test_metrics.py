@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 from tests.support.golden import Golden
 
-from extentflow.cli.stream_command import METRICS, OBSERVED, _report
+from extentflow.cli.stream_commands import METRICS, OBSERVED, _report
 from extentflow.errors import Misconfigured
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
 from extentflow.spark.query import TriggerResult

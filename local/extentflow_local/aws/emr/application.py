@@ -22,7 +22,7 @@ from extentflow.retry import Clock
 from extentflow_local.aws.emr import events
 from extentflow_local.aws.emr.description import Refused
 from extentflow_local.stack.errors import LocalStackError
-from extentflow_local.stack.services import ACCOUNT, REGION
+from extentflow_local.stack.servers import ACCOUNT, REGION
 
 log = logging.getLogger(__name__)
 

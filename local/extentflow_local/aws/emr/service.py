@@ -11,7 +11,7 @@ from extentflow.config.worker import variable
 from extentflow_local.aws.emr.application import MINUTE_SECONDS, Application, Begin, Listener
 from extentflow_local.aws.emr.front import Front
 from extentflow_local.aws.emr.submitting import s3_client
-from extentflow_local.stack.services import ACCOUNT
+from extentflow_local.stack.servers import ACCOUNT
 
 JOB_ROLE = f"arn:aws:iam::{ACCOUNT}:role/extentflow-spark-jobs"
 ENDPOINT = "AWS_ENDPOINT_URL_EMR_SERVERLESS"

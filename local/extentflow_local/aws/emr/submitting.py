@@ -27,7 +27,7 @@ from extentflow.aws import new_session
 from extentflow_local.aws.emr.application import Order
 from extentflow_local.stack import programs
 from extentflow_local.stack.errors import ProgramMissing, ServiceFailed
-from extentflow_local.stack.services import REGION
+from extentflow_local.stack.servers import REGION
 from extentflow_local.stack.settings import LocalSettings
 from extentflow_local.stack.spark_submit import Submission, submit
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extentflow_local.aws.event_source.intrinsics import UnresolvedValue, resolve
-from extentflow_local.stack.services import ACCOUNT, REGION
+from extentflow_local.stack.servers import ACCOUNT, REGION
 
 
 @dataclass(frozen=True, slots=True)

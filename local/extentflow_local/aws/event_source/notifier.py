@@ -23,8 +23,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from extentflow.aws import new_session
 from extentflow.retry import Clock
 from extentflow_local.aws.event_source.uploads import documents, notification, upload_of
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
-from extentflow_local.stack.services.s3 import follow_command
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.servers.s3 import follow_command
 from extentflow_local.stack.stack import Stack
 
 log = logging.getLogger(__name__)

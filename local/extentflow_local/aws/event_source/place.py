@@ -13,7 +13,7 @@ from extentflow.retry import Clock
 from extentflow_local.aws.event_source.deployment import Deployment, Function
 from extentflow_local.aws.event_source.execution import ExecutionEnvironment, Launch
 from extentflow_local.stack.errors import ProgramMissing
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from extentflow_local.aws.event_source.place import Place
 from extentflow_local.aws.event_source.pool import Pool
 from extentflow_local.aws.event_source.queues import create_queues
 from extentflow_local.aws.event_source.schedule import Ticker
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient

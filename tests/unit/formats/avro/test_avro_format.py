@@ -21,8 +21,8 @@ from tests.laws.avro_cases import MARKER, PAIR, WIDE, locations, wide_rows, writ
 from tests.laws.laws import Decoded, decoded, extent_of
 from tests.support.golden import Golden
 
-from extentflow.codecs.avro_writer_schema import DEEPEST
 from extentflow.converters.json_encoding import json_converter
+from extentflow.decoders.avro_writer_schema import DEEPEST
 from extentflow.errors import (
     Conflict,
     CorruptObject,

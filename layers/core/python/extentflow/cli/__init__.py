@@ -1,8 +1,12 @@
 """The command line `extentflow`: parses arguments, calls a service, renders what it returns.
 
-What commands do is the responsibility of `extentflow.services`. `commands` lists them. A command's
-module declares arguments and options; its functions import the services that they call, so that
-help and completion of shells import none.
+What commands do is the responsibility of `extentflow.services`.
+
+    commands          the list of all commands, and the module that declares each
+    <topic>_commands  arguments and options of commands; their functions import the services that
+                      they call, so that help and completion of shells import none
+    <topic>_reports   what commands print about a result: texts and tables
+    other names       what several commands share: options, output, exit codes, progress
 
 Exit codes:
 
@@ -16,8 +20,7 @@ import io
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Option
@@ -26,12 +29,8 @@ from typer.exceptions import TyperException
 from extentflow import __version__
 from extentflow.cli import output
 from extentflow.cli.commands import COMMANDS, CommandLine, starting_local_stack
-from extentflow.cli.option_groups import ServerOptions, expand_options
-from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED, AsJson
+from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
-
-if TYPE_CHECKING:
-    from extentflow.services.health import Finding
 
 __all__ = ["INCOMPLETE", "NOTHING_STARTED", "STOPPED", "app", "main", "run_alone"]
 
@@ -42,70 +41,6 @@ INIT = "`extentflow init` creates it"
 # The commands of the application take it over.
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-
-Connector = Annotated[
-    str | None, Option("--connector", "-c", help="Check this one's objects and topics.")
-]
-Deployed = Annotated[
-    str | None,
-    Option(
-        "--deployed",
-        metavar="STAGE",
-        help="Check this stage in AWS instead: stack, queues, functions, alarms, last errors.",
-    ),
-]
-
-
-@expand_options
-def init(*, servers: ServerOptions, as_json: AsJson = False) -> None:
-    """Create the ledger and the progress topic where they are missing."""
-    from extentflow.cli.opening import open_runtime
-    from extentflow.services.health import initialise
-
-    found = initialise(open_runtime(servers))
-    facts = (
-        f"ledger {found.url} {'created' if found.created else 'exists'} (id "
-        f"{found.ledger}); progress topic exists on Kafka cluster {found.cluster}"
-    )
-    warnings = (f"warning: {warning}" for warning in found.warnings)
-    output.show(asdict(found), "\n".join((facts, *warnings)), as_json=as_json)
-
-
-@expand_options
-def doctor(
-    *,
-    connector: Connector = None,
-    deployed: Deployed = None,
-    servers: ServerOptions,
-    as_json: AsJson = False,
-) -> None:
-    """Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do."""
-    from extentflow.cli.opening import open_runtime
-    from extentflow.services.deployed import DeployedStage
-    from extentflow.services.health import examine
-
-    if deployed is not None:
-        findings = list(DeployedStage(deployed).examine())
-    else:
-        findings = list(examine(open_runtime(servers), connector))
-    if as_json:
-        output.print_json([asdict(finding) for finding in findings])
-    else:
-        show_findings(findings, terminal=output.out.is_terminal)
-    if any(finding.verdict == "problem" for finding in findings):
-        raise typer.Exit(INCOMPLETE)
-
-
-def show_findings(findings: "Sequence[Finding]", *, terminal: bool) -> None:
-    """Print findings: as a table on a terminal, elsewhere one line per check."""
-    if terminal:
-        rows = [(f.check, f.verdict, f.fact, f.remedy) for f in findings]
-        output.print_table(("check", "", "fact", "what to do"), rows)
-        return
-    for found in findings:
-        text = "; ".join(filter(None, (found.fact, found.remedy)))
-        output.say(" ".join(f"{found.check}: {found.verdict}: {text}".split()))
-
 
 app = typer.Typer(
     name="extentflow",

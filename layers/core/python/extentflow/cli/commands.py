@@ -50,7 +50,7 @@ COMMANDS = {
         "Deliver objects into Kafka; exit code 0 only when every job is DONE.",
     ),
     "peek": CommandEntry(
-        "extentflow.cli.peek_command:peek",
+        "extentflow.cli.peek_commands:peek",
         "Show an object's columns, the first records as they would be sent, and its extents.",
     ),
     "plan": CommandEntry(
@@ -82,7 +82,7 @@ COMMANDS = {
         "Count the rows of a topic; compare them with those of objects (--verify).",
     ),
     "export": CommandEntry(
-        "extentflow.cli.export_command:export",
+        "extentflow.cli.export_commands:export",
         "Write the columnar values of a topic into Parquet or Arrow files, each record once.",
     ),
     "connectors": CommandEntry(
@@ -102,23 +102,23 @@ COMMANDS = {
         "Cancel a connector's open jobs; committed records stay, new objects are ignored.",
     ),
     "init": CommandEntry(
-        "extentflow.cli:init",
+        "extentflow.cli.health_commands:init",
         "Create the ledger and the progress topic where they are missing.",
     ),
     "doctor": CommandEntry(
-        "extentflow.cli:doctor",
+        "extentflow.cli.health_commands:doctor",
         "Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do.",
     ),
     "stream": CommandEntry(
-        "extentflow.cli.stream_command:stream",
+        "extentflow.cli.stream_commands:stream",
         "Deliver continuously on Spark; SIGTERM ends it within five seconds.",
     ),
     "lake": CommandEntry(
-        "extentflow.cli.lake_command:lake",
+        "extentflow.cli.lake_commands:lake",
         "Write topics to Parquet files or an Iceberg table on Spark, exactly once.",
     ),
     "receive": CommandEntry(
-        "extentflow.cli.receive_command:receive",
+        "extentflow.cli.receive_commands:receive",
         "Receive notifications of new objects over HTTP; `extentflow stream` delivers the objects.",
     ),
     "submit": CommandEntry(

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from extentflow.cli import output
-from extentflow.cli import status_command as statuses
+from extentflow.cli import status_reports as statuses
 from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import INCOMPLETE, AsJson
 from extentflow.errors import Misconfigured

@@ -13,7 +13,7 @@ import typer
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, counted, size
-from extentflow.cli.reports import SHOWN_JOBS, by_state
+from extentflow.cli.run_reports import SHOWN_JOBS, by_state
 from extentflow.model import JobState
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from extentflow.cli import output
 from extentflow.cli.option_groups import EngineOptions, ServerOptions, expand_options
 from extentflow.cli.output import AsJson, Cores
 from extentflow.cli.plan_reports import show_plans
-from extentflow.cli.reports import show
+from extentflow.cli.run_reports import show
 from extentflow.errors import Misconfigured
 
 if TYPE_CHECKING:

@@ -6,8 +6,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from extentflow.config import kafka
 from extentflow.config.connector_keys import CONVERTER_PARTS
+from extentflow.config.kafka_properties import (
+    CLIENT_PROPERTIES,
+    PRODUCER_PROPERTIES,
+    REFUSALS,
+    SECRET_PROPERTIES,
+)
 from extentflow.config.parsing import connector_table
 from extentflow.config.specs import CONVERTERS, FORMATS, PREDICATES, TRANSFORMS
 from extentflow.config.steps import options_type
@@ -132,13 +137,13 @@ def _blocks() -> Iterator[str]:
     yield _WORKERS
     yield from _sections(TABLE)
     yield _CLIENT
-    client, producer = kafka.CLIENT_PROPERTIES, kafka.PRODUCER_PROPERTIES
+    client, producer = CLIENT_PROPERTIES, PRODUCER_PROPERTIES
     yield f"Below `kafka.` and `producer.`: {_listed(client & producer)}."
     yield f"Below `producer.` only: {_listed(producer - client)}."
     yield f"Below `kafka.` only: {_listed(client - producer)}."
-    yield f"Always a reference, never the secret: {_listed(kafka.SECRET_PROPERTIES)}."
+    yield f"Always a reference, never the secret: {_listed(SECRET_PROPERTIES)}."
     yield "Refused, and why. Remove a key for which no remedy is given."
-    refusals = ((why.removesuffix("; remove the key"), n) for why, n in kafka.REFUSALS.items())
+    refusals = ((why.removesuffix("; remove the key"), n) for why, n in REFUSALS.items())
     yield "\n".join(f"- {_listed(n.split())}: {why}" for why, n in refusals)
 
 

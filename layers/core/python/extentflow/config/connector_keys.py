@@ -22,7 +22,7 @@ from extentflow.config.column_lists import (
 )
 from extentflow.config.columnar import ARROW, COMPRESSIONS, ENCODINGS, GROUPS, PARQUET, ColumnGroup
 from extentflow.config.columnar import NONE as ROWS
-from extentflow.config.kafka import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
+from extentflow.config.kafka_properties import PRODUCER_PROPERTIES, REFUSED_PRODUCER_PROPERTIES
 from extentflow.config.specs import CONVERTERS, FORMATS, STORES, FormatSpec
 from extentflow.config.steps import ALIASES, Step
 from extentflow.config.table import Alias, Family, KeyCondition, family, key

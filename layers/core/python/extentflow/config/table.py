@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from extentflow.config.kafka import SECRET_PROPERTIES
+from extentflow.config.kafka_properties import SECRET_PROPERTIES
 from extentflow.config.types import REFERABLE, SECRET, Kind, choice
 from extentflow.wording import nearest, plain, quoted
 

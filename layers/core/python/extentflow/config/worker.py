@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from extentflow.config.files import parse_text
-from extentflow.config.kafka import CLIENT_PROPERTIES, REFUSED_CLIENT_PROPERTIES
+from extentflow.config.kafka_properties import CLIENT_PROPERTIES, REFUSED_CLIENT_PROPERTIES
 from extentflow.config.ledgers import (
     DEFAULT_TABLE,
     DYNAMODB,

@@ -14,16 +14,16 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from extentflow.arrays.spans import Spans
-from extentflow.codecs.avro_columns import decode_values
-from extentflow.codecs.avro_content import DamagedBlock
-from extentflow.codecs.avro_nodes import Record
-from extentflow.codecs.avro_writer_schema import parse_schema
-from extentflow.codecs.json_columns import ColumnReader, MemberColumns, UnfitDocument
-from extentflow.codecs.json_inference import inferred_columns
 from extentflow.columnar import ENCODING, BatchFacts, is_columnar
 from extentflow.columnar.values import decode, no_column
 from extentflow.config.column_lists import Schema
 from extentflow.consumer.row_batches import ConsumedBatch, place
+from extentflow.decoders.avro_columns import decode_values
+from extentflow.decoders.avro_content import DamagedBlock
+from extentflow.decoders.avro_nodes import Record
+from extentflow.decoders.avro_writer_schema import parse_schema
+from extentflow.decoders.json_columns import ColumnReader, MemberColumns, UnfitDocument
+from extentflow.decoders.json_inference import inferred_columns
 from extentflow.errors import AccessDenied, CorruptObject, CorruptRecord, Misconfigured
 from extentflow.formats.parquet.column_keys import KeyService
 from extentflow.kafka.reading import ConsumedRecord

@@ -1,7 +1,8 @@
 """Convert columns to payload bytes: the `Converter` port and the registry.
 
 The package covers one value per row of a batch. Batches come from `formats`; topics, partitions and
-bad records belong to `delivery` and `sink`.
+bad records belong to `delivery` and `kafka`. Many rows in one value belong to `columnar`. The other
+direction, from bytes of JSON and Avro to columns, is `decoders`.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,8 @@
 Nothing of a paused or stopped connector is started: the driver neither plans nor sends its
 extents, and workers do not claim them. An extent in progress continues to its end. Extents that a
 run skipped stay skipped until the next run: later extents of an ordered job would wait for them.
-Selecting and closing jobs is left to `jobs`, delivering one extent to `delivery`.
+Selecting and closing jobs is left to `jobs`, delivering one extent to `delivery`. Spark's data
+source, with which queries deliver, is the package `spark`.
 """
 
 import logging

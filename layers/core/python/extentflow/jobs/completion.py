@@ -80,8 +80,8 @@ class CompletionActions:
         if version.version_id is None and not version.modified:
             return (
                 f"{action} was not applied: job {job.id} does not record when the object was"
-                " stored, because an earlier release registered it or the server does not say; a"
-                " later upload cannot be told apart. Remove the object by hand, or enable the"
+                " stored, so that a later upload could be removed. An earlier release registered"
+                " the job, or the server states no time. Remove the object by hand, or enable the"
                 " bucket's versioning"
             )
         store = self.store(config, job.revision)

@@ -1,7 +1,7 @@
 """Settings of every Kafka client: defaults, fixed values, refused keys, IAM tokens, timeouts.
 
 `kafka` are the worker's settings (bootstrap.servers, security); `producer` is a connector's
-`producer.*` without its prefix.
+`producer.*` without its prefix. Which of them a user may set is in `config.kafka_properties`.
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from extentflow.config.kafka import REFUSED_PRODUCER_PROPERTIES
+from extentflow.config.kafka_properties import REFUSED_PRODUCER_PROPERTIES
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.kafka import ProducerSettings
 from extentflow.kafka.producer import error_of
@@ -154,7 +154,7 @@ def spreads(settings: Mapping[str, str]) -> bool:
 
 
 def refusals(producer: Mapping[str, str]) -> list[str]:
-    """Return one line for every setting that a connector must not set (`config.kafka`)."""
+    """Return a line for each setting that a connector must not set: `config.kafka_properties`."""
     reasons = {key: REFUSED_PRODUCER_PROPERTIES.get(key) for key in producer}
     return [f"producer.{key}: {why}" for key, why in reasons.items() if why]
 

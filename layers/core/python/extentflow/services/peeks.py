@@ -1,6 +1,6 @@
 """What the first records of an object would be: without Kafka, and without a ledger that stays.
 
-Tests: unit/cli/test_peek_command.py
+Tests: unit/cli/test_peek_commands.py
 """
 
 import os

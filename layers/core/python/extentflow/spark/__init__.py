@@ -11,6 +11,9 @@ delivered yet, and returns a row per extent. What is DONE is only reported: an a
 executed twice, a task that Spark repeats or runs twice, delivers nothing twice. Rows of the objects
 never pass through the JVM. `spark.readStream.format("extentflow").load()` does so continuously: it
 drains the extents queue, or lists connectors if there is no queue.
+
+The engine of `extentflow run --engine spark` is `engines.spark`. The programs for `spark-submit`
+are in the project's folder `jobs/`, and the export to tables on Spark is `export.lake`.
 """
 
 import shutil

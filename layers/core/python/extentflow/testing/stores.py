@@ -77,7 +77,7 @@ class MemoryStore:
         self._page_keys = page_keys
         self._objects: dict[str, dict[str, list[_Stored]]] = {}
         self._ordinals = itertools.count(1)
-        self._seconds = itertools.count(1)
+        self._puts = itertools.count(1)
         self._lock = threading.Lock()
         self._counters = TransferCounters()
         self.asked: list[StoreRequest] = []
@@ -206,7 +206,7 @@ class MemoryStore:
     def _put(self, bucket: str, key: str, body: bytes, *, deleted: bool) -> _Stored:
         etag = hashlib.sha256(body).hexdigest()[:32]
         version_id = f"v{next(self._ordinals)}" if self._versioned else None
-        version = ObjectVersion(bucket, key, version_id, etag, len(body), next(self._seconds))
+        version = ObjectVersion(bucket, key, version_id, etag, len(body), next(self._puts))
         stored = _Stored(version, body, deleted)
         versions = self._objects.setdefault(bucket, {}).setdefault(key, [])
         if not self._versioned:

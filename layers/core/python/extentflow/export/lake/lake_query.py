@@ -31,10 +31,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
-from extentflow.codecs.json_arrays import delivered_type
 from extentflow.columnar import GROUP, BatchFacts
 from extentflow.columnar.values import decode
 from extentflow.config.column_lists import json_type
+from extentflow.decoders.json_arrays import delivered_type
 from extentflow.engines import spark as engine
 from extentflow.engines.spark import QueryFailed, failure_cause, java_cause
 from extentflow.errors import Conflict, ExtentflowError, Misconfigured, located

@@ -28,11 +28,11 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from extentflow.arrays.spans import Spans
-from extentflow.codecs.avro_content import DamagedBlock
-from extentflow.codecs.avro_nodes import Record
-from extentflow.codecs.json_columns import ColumnReader, MemberColumns, UnfitDocument
 from extentflow.columnar import ENCODING, BatchFacts
 from extentflow.columnar.values import decode
+from extentflow.decoders.avro_content import DamagedBlock
+from extentflow.decoders.avro_nodes import Record
+from extentflow.decoders.json_columns import ColumnReader, MemberColumns, UnfitDocument
 from extentflow.engines.spark import noted_errors
 from extentflow.errors import CorruptRecord, Retryable, UnsupportedFormat, located
 from extentflow.export.lake.lake_columns import fitted, in_parquet, in_spark, merged

@@ -11,16 +11,16 @@ from typing import Protocol
 import pyarrow as pa
 
 from extentflow.arrays.spans import Spans
-from extentflow.codecs.avro_columns import decode_values
-from extentflow.codecs.avro_nodes import Record
-from extentflow.codecs.avro_writer_schema import parse_schema
-from extentflow.codecs.json_arrays import delivered_type
-from extentflow.codecs.json_columns import ColumnReader, MemberColumns
-from extentflow.codecs.json_schema_columns import described_columns
 from extentflow.columnar.schemas import plain
 from extentflow.config.column_lists import Schema, json_type
 from extentflow.converters.confluent_registry import ConfluentRegistry
 from extentflow.converters.schema_registry import AVRO, JSON
+from extentflow.decoders.avro_columns import decode_values
+from extentflow.decoders.avro_nodes import Record
+from extentflow.decoders.avro_writer_schema import parse_schema
+from extentflow.decoders.json_arrays import delivered_type
+from extentflow.decoders.json_columns import ColumnReader, MemberColumns
+from extentflow.decoders.json_schema_columns import described_columns
 from extentflow.errors import AccessDenied, CorruptObject, UnsupportedFormat, UnsupportedType
 
 MAGIC = 0

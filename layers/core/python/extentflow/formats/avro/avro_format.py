@@ -31,11 +31,11 @@ import numpy as np
 import pyarrow as pa
 
 from extentflow.arrays.batch_rows import no_rows
-from extentflow.codecs.avro_columns import record_starts
-from extentflow.codecs.avro_content import Content, DamagedBlock
-from extentflow.codecs.avro_nodes import Record
-from extentflow.codecs.avro_writer_schema import parse_schema
 from extentflow.config.specs import OF_COLUMNS
+from extentflow.decoders.avro_columns import record_starts
+from extentflow.decoders.avro_content import Content, DamagedBlock
+from extentflow.decoders.avro_nodes import Record
+from extentflow.decoders.avro_writer_schema import parse_schema
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, row_factor
 from extentflow.formats.damage import corrupt_object, one_line

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from extentflow.arrays.batch_rows import Table, merge_tables
 from extentflow.arrays.spans import Indexes
 from extentflow.arrays.texts import cast_texts
-from extentflow.codecs.text_types import inferred_types, read_types
 from extentflow.config.column_lists import SCHEMA, Schema, arrow_type
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, choice, or_word
+from extentflow.decoders.text_types import inferred_types, read_types
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.csv.csv_fields import Grammar, MalformedRecord, UnclosedQuote

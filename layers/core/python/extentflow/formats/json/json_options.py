@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from extentflow.codecs.json_columns import ColumnReader, MemberColumns, blank_texts
-from extentflow.codecs.json_inference import inferred_columns
 from extentflow.config.column_lists import JSON_SCHEMA, Schema
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import choice, or_word
+from extentflow.decoders.json_columns import ColumnReader, MemberColumns, blank_texts
+from extentflow.decoders.json_inference import inferred_columns
 from extentflow.formats import Chunk, Format, FormatOptions, FormatSpec
 from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
 from extentflow.formats.lines import LineBlock, invalid_utf8_lines

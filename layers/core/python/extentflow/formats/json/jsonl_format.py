@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from extentflow.codecs.json_columns import blank_texts
 from extentflow.config.specs import FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
+from extentflow.decoders.json_columns import blank_texts
 from extentflow.errors import Misconfigured
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.json.json_options import (

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from extentflow.codecs.json_schema_columns import described_columns
 from extentflow.config.column_lists import JSON_SCHEMA, json_type
 from extentflow.converters.json_schema_converter import object_schema
+from extentflow.decoders.json_schema_columns import described_columns
 from extentflow.errors import UnsupportedType
 
 

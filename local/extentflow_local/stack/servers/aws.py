@@ -8,8 +8,8 @@ from pathlib import Path
 
 from extentflow_local.stack.errors import ProgramMissing
 from extentflow_local.stack.ports import HOST
-from extentflow_local.stack.services import Toolbox, awsjson
-from extentflow_local.stack.services.awsjson import CREDENTIALS
+from extentflow_local.stack.servers import Toolbox, awsjson
+from extentflow_local.stack.servers.awsjson import CREDENTIALS
 
 
 @dataclass(frozen=True, slots=True)

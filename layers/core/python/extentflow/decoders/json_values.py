@@ -6,7 +6,7 @@ The values are those from which Arrow makes the columns of `json_columns.stored_
 timestamps and base64 are still texts. This is the definition of what a document means; Arrow's
 parser, which is faster, only gets documents on which it agrees.
 
-Tests: unit/codecs/test_json_columns.py
+Tests: unit/decoders/test_json_columns.py
 """
 
 from __future__ import annotations

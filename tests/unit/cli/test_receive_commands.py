@@ -8,7 +8,7 @@ import pytest
 from tests.support.memory_delivery import Ticker
 
 from extentflow.cli import app, run_command_line
-from extentflow.cli.receive_command import Responder, SourcesFile
+from extentflow.cli.receive_commands import Responder, SourcesFile
 from extentflow.http.requests import HttpRequest
 from extentflow.testing.services import MemoryQueue
 

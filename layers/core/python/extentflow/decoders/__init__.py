@@ -2,4 +2,5 @@
 
 The package takes texts in one buffer (`arrays.spans`) and a schema. Where records begin in an
 object belongs to `formats`, and which schema a message has belongs to `consumer` and `export`.
+The other direction, from columns to the bytes of Kafka's records, is `converters`.
 """

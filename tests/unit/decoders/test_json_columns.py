@@ -18,8 +18,8 @@ from tests.laws.laws import Decoded, decoded, extent_of
 from tests.support.golden import Golden
 
 from extentflow.arrays.spans import Spans
-from extentflow.codecs.json_columns import ColumnReader, MemberColumns, UnfitDocument
 from extentflow.config.column_lists import JSON_SCHEMA, json_type
+from extentflow.decoders.json_columns import ColumnReader, MemberColumns, UnfitDocument
 from extentflow.errors import UnsupportedFormat
 from extentflow.formats import Format, FormatOptions, InspectingFormat
 from extentflow.formats.json.json_format import JsonOptions, open_json

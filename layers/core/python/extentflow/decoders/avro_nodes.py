@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from extentflow.codecs.avro_content import (
+from extentflow.decoders.avro_content import (
     CONTINUED,
     Content,
     Cursors,

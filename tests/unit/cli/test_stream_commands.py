@@ -3,7 +3,7 @@
 import pytest
 
 from extentflow.cli import app, run_command_line
-from extentflow.cli.stream_command import WRITTEN
+from extentflow.cli.stream_commands import WRITTEN
 from extentflow.spark.query_options import STREAM
 
 NOT_SET = "is not set, which --work=queue needs; give the queue's URL, or --work=listing"

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.golden import Golden
 
-from extentflow.cli import show_findings
+from extentflow.cli.health_commands import show_findings
 from extentflow.services.health import Finding
 
 FINDINGS = [

@@ -20,8 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from extentflow.arrays.spans import Spans
-from extentflow.codecs.avro_content import Content, Cursors, DamagedBlock
-from extentflow.codecs.avro_nodes import Node, Record
+from extentflow.decoders.avro_content import Content, Cursors, DamagedBlock
+from extentflow.decoders.avro_nodes import Node, Record
 
 # With fewer cursors than these, a loop over values is faster.
 FEWEST_CURSORS = 24

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from rich.text import Text
 
 from extentflow.cli import output
-from extentflow.cli.reports import by_state, extents
+from extentflow.cli.run_reports import by_state, extents
 from extentflow.model import ExtentState, JobState
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from extentflow_local.stack.ports import HOST
-from extentflow_local.stack.services import ACCOUNT, REGION, Toolbox, awsjson, java_command
-from extentflow_local.stack.services.awsjson import CREDENTIALS
+from extentflow_local.stack.servers import ACCOUNT, REGION, Toolbox, awsjson, java_command
+from extentflow_local.stack.servers.awsjson import CREDENTIALS
 
 _CONFIGURATION = """\
 include classpath("application.conf")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from extentflow_local.stack.ports import HOST
-from extentflow_local.stack.services import Toolbox, java_command
-from extentflow_local.stack.services.asking import ask
+from extentflow_local.stack.servers import Toolbox, java_command
+from extentflow_local.stack.servers.asking import ask
 
 # Confluent's API, as Apicurio serves it.
 _API = "/apis/ccompat/v7"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from extentflow_local.stack.ports import HOST
-from extentflow_local.stack.services import ACCESS_KEY, SECRET_KEY, Toolbox
-from extentflow_local.stack.services.asking import ask
-from extentflow_local.stack.services.awsjson import CREDENTIALS
+from extentflow_local.stack.servers import ACCESS_KEY, SECRET_KEY, Toolbox
+from extentflow_local.stack.servers.asking import ask
+from extentflow_local.stack.servers.awsjson import CREDENTIALS
 
 _IDENTITIES = {
     "identities": [

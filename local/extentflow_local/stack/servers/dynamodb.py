@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from extentflow_local.stack.ports import HOST
-from extentflow_local.stack.services import Toolbox, awsjson, java_command
-from extentflow_local.stack.services.awsjson import CREDENTIALS
+from extentflow_local.stack.servers import Toolbox, awsjson, java_command
+from extentflow_local.stack.servers.awsjson import CREDENTIALS
 
 _LAUNCHER = Path(__file__).with_name("LoopbackDynamoDb.java")
 

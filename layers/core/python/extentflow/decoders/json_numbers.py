@@ -2,7 +2,7 @@
 
 A string may look like a number: what is found is only read once more, in another way.
 
-Tests: unit/codecs/test_json_columns.py
+Tests: unit/decoders/test_json_columns.py
 """
 
 from __future__ import annotations

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from extentflow.arrays.batch_rows import Table, merge_tables, no_rows
 from extentflow.arrays.spans import Indexes, Spans, slices
-from extentflow.codecs.json_arrays import delivered_type, leaves, stored_type, typed
-from extentflow.codecs.json_numbers import Numbers
-from extentflow.codecs.json_values import (
+from extentflow.config.column_lists import JSON_SCHEMA, Schema, json_type
+from extentflow.decoders.json_arrays import delivered_type, leaves, stored_type, typed
+from extentflow.decoders.json_numbers import Numbers
+from extentflow.decoders.json_values import (
     MOST_LEVELS,
     Members,
     UnfitValue,
@@ -35,7 +36,6 @@ from extentflow.codecs.json_values import (
     parse,
     reader_of,
 )
-from extentflow.config.column_lists import JSON_SCHEMA, Schema, json_type
 from extentflow.errors import UnsupportedFormat
 
 # Whitespace in JSON is space, tab, LF and CR only (RFC 8259, section 2).

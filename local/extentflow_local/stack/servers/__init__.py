@@ -1,4 +1,7 @@
-"""The port that every service of the stack implements, and the toolbox that it gets."""
+"""The servers of the stack, a module each: their port `Service`, and the toolbox that they get.
+
+The use cases of the library are another package, `extentflow.services`.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

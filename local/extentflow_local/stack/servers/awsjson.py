@@ -3,8 +3,8 @@
 import json
 from types import MappingProxyType
 
-from extentflow_local.stack.services import ACCESS_KEY, REGION, SECRET_KEY
-from extentflow_local.stack.services.asking import ask
+from extentflow_local.stack.servers import ACCESS_KEY, REGION, SECRET_KEY
+from extentflow_local.stack.servers.asking import ask
 
 CREDENTIALS = MappingProxyType(
     {

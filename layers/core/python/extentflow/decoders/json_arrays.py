@@ -3,7 +3,7 @@
 stored      texts of dates, timestamps and base64; decimals wider than declared
 delivered   what they mean; the type `json` is text
 
-Tests: unit/codecs/test_json_columns.py
+Tests: unit/decoders/test_json_columns.py
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from extentflow.arrays.texts import cast_texts
-from extentflow.codecs.json_values import UnfitValue
+from extentflow.decoders.json_values import UnfitValue
 
 # From here on, a float64 may have rounded an integer.
 _FLOAT_INTEGERS = float(1 << 53)

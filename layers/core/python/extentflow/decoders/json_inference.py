@@ -13,7 +13,7 @@ none:
     list, struct       arrays and objects: of what all their elements or members have
     json               anything else: values of several kinds, objects without members
 
-Tests: unit/codecs/test_json_columns.py
+Tests: unit/decoders/test_json_columns.py
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from extentflow.codecs.json_values import Members, Number, is_rounded, parse
-from extentflow.codecs.text_types import TIMES, type_of
 from extentflow.config.column_lists import JSON_SCHEMA
+from extentflow.decoders.json_values import Members, Number, is_rounded, parse
+from extentflow.decoders.text_types import TIMES, type_of
 
 _LEAST, _BEYOND = -(1 << 63), 1 << 63
 _MOST_DIGITS = 38

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from extentflow_local.stack.errors import ServiceFailed
 from extentflow_local.stack.ports import HOST, accepts
-from extentflow_local.stack.services import Toolbox, java_command
+from extentflow_local.stack.servers import Toolbox, java_command
 
 _PROPERTIES = """\
 process.roles=broker,controller
