@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.discovery.posting import GRID, TOPIC, form, notification, record
 
-from extentflow.discovery import documents
+from extentflow.discovery import Arrival, Dialect, documents
 from extentflow.discovery.notifications import MAX_WRAPPINGS, ParsedNotification, parse_notification
 from extentflow.queue import UNSENDABLE
 
@@ -119,6 +119,59 @@ def test_an_empty_list_of_records_is_a_test() -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "key", "arrive"),
+    [
+        ("minio:s3", "in%2Fa+b.csv", ["in/a b.csv"]),
+        ("ceph:s3", "in/a.csv", ["in/a.csv"]),
+        # Whether these encode keys is not documented, so that both readings are looked for.
+        ("ceph:s3", "in/a+b.csv", ["in/a+b.csv", "in/a b.csv"]),
+        ("vast:s3", "in/100%", ["in/100%"]),
+        ("cloudian:s3", "in/%FF", ["in/%FF"]),
+        ("wasabi:s3", "in/a%20b", ["in/a%20b", "in/a b"]),
+    ],
+)
+def test_entries_of_other_s3_servers_are_arrivals(source: str, key: str, arrive: list[str]) -> None:
+    entry = record(key, eventSource=source, awsRegion="zone", eventName="s3:ObjectCreated:Put")
+    entry["s3"]["object"] |= {"size": "1024", "versionId": ""}  # type: ignore[index]
+    body = json.dumps({"EventName": "s3:ObjectCreated:Put", "Key": "shop/in", "Records": [entry]})
+
+    found = parse_notification(body).arrivals
+
+    assert [one.key for one in found] == arrive
+    assert {(one.dialect, one.region, one.version_id) for one in found} == {
+        (Dialect.S3_COMPATIBLE, None, None)
+    }
+
+
+def test_events_of_backblaze_are_arrivals() -> None:
+    created = {
+        "eventType": "b2:ObjectCreated:MultipartUpload",
+        "eventVersion": 1,
+        "eventTimestamp": 1_700_000_000_500,
+        "bucketName": "shop",
+        "objectName": "in/a+b c.csv",
+        "objectSize": 10,
+        "objectVersionId": "4_z1",
+    }
+    hidden = created | {"eventType": "b2:HideMarkerCreated:Hide"}
+    tested = {"eventType": "b2:TestEvent", "bucketName": "shop"}
+
+    found = parse_notification(json.dumps({"events": [created, hidden, tested]}))
+
+    assert found.arrivals == (
+        Arrival(
+            "shop",
+            "in/a+b c.csv",
+            Dialect.BACKBLAZE,
+            version_id="4_z1",
+            size=10,
+            event_time=1_700_000_000.5,
+        ),
+    )
+    assert (found.ignored, found.tests) == (("b2:HideMarkerCreated:Hide",), ("shop",))
+
+
+@pytest.mark.parametrize(
     ("body", "why"),
     [
         ("", "neither JSON nor an SNS Publish request"),
@@ -133,7 +186,12 @@ def test_an_empty_list_of_records_is_a_test() -> None:
         (aws("k", eventVersion="3.0"), "eventVersion '3.0'"),
         (aws("k", eventVersion="20.0"), "eventVersion '20.0'"),
         (aws("k", eventVersion=2.1), "without eventSource, eventVersion"),
-        (aws("k", eventSource="ceph:s3"), "eventSource 'ceph:s3'"),
+        (aws("k", eventSource="aws:sns"), "eventSource 'aws:sns'"),
+        (aws("k", eventSource=":s3"), "eventSource ':s3'"),
+        (aws("%FF", eventSource="minio:s3"), "does not decode to UTF-8"),
+        ('{"events":[{"eventType":"b2:ObjectCreated:Upload"}]}', "an entry of events without"),
+        ('{"events":[{"bucketName":"b","objectName":"k"}]}', "an entry of events without"),
+        ('{"events":[7]}', "an entry of events without"),
         (aws("%FF"), "does not decode to UTF-8"),
         (aws(""), "no s3.bucket.name or no s3.object.key"),
         (aws("k", s3={"bucket": {"name": "shop"}}), "no s3.bucket.name or no s3.object.key"),
@@ -177,7 +235,7 @@ def test_trap_t22_unknown_shapes_are_kept_with_the_reason(body: str, why: str) -
 
 
 def test_trap_t09_an_odd_entry_does_not_hold_up_its_neighbours() -> None:
-    odd = record("k", eventSource="strange:s3")
+    odd = record("k", eventSource="strange:sqs")
     document = json.dumps({"Records": [record("a"), odd, 7, record("b")]})
 
     result = parse_notification(in_queue(document, "words", aws("c")))
@@ -195,7 +253,7 @@ def test_trap_t09_an_odd_entry_does_not_hold_up_its_neighbours() -> None:
     [
         "words",
         '{"a":1}',
-        aws("k", eventSource="strange:s3"),
+        aws("k", eventSource="strange:sqs"),
         documents.wrapped(b"words", GRID),
         documents.wrapped(b"\xff\xfe", None),
         documents.wrapped(json.dumps({"Records": [7]}).encode(), GRID),

@@ -29,6 +29,8 @@ class Dialect(enum.StrEnum):
     AWS = "aws:s3"
     EVENTBRIDGE = "eventbridge"
     STORAGEGRID = "sgws:s3"
+    S3_COMPATIBLE = "other:s3"
+    BACKBLAZE = "b2"
     LISTING = "listing"
     COMMAND = "command"
 

@@ -1,8 +1,9 @@
 """Parse notifications: find the dialect of a document inside its envelopes.
 
-    Records[]    aws:sqs ─> body       aws:s3, sgws:s3 ─> an entry
+    Records[]    aws:sqs ─> body       aws:s3, sgws:s3, minio:s3, ceph:s3 ... ─> an entry
     EventBridge  source aws.s3         SNS envelope    Type Notification ─> Message
     test event   s3:TestEvent          receiver        source http ─> body
+    events[]     b2:ObjectCreated:...
     HTTP event   requestContext.http ─> body           Publish form ─> Message
     our own      source arrival        our own, unwrapped only   source backfill
 
@@ -14,12 +15,19 @@ Entries of `Records` are those of AWS S3 and StorageGRID, of eventVersion 2.x, w
 only add fields. Their key is form-encoded: a space is "+", a plus sign "%2B". StorageGRID differs:
 no awsRegion, versionId may be missing, its own ARN (not parsed; the bucket's name is beside it),
 times in whole seconds. EventBridge does not encode keys.
+
+Other servers send the same entries with an eventSource of their own: `minio:s3` encodes keys, and
+`ceph:s3`, `vast:s3` and others do not say whether they do. Of such a source, a key that decoding
+changes becomes two arrivals, one for each reading: an arrival without an object is no error.
+Backblaze B2 has a form of its own, whose names are not encoded.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
@@ -33,7 +41,14 @@ from extentflow.queue import UNSENDABLE, Backfill
 
 log = logging.getLogger(__name__)
 
-_RECORD_SOURCES = {"aws:s3": Dialect.AWS, "sgws:s3": Dialect.STORAGEGRID}
+_ENCODED_SOURCES = {
+    "aws:s3": Dialect.AWS,
+    "sgws:s3": Dialect.STORAGEGRID,
+    "minio:s3": Dialect.S3_COMPATIBLE,
+}
+_OTHER_SOURCE = re.compile(r"[A-Za-z0-9._-]+:s3")
+_B2_CREATED = "b2:ObjectCreated:"
+_B2_TEST = "b2:TestEvent"
 _RECORD_VERSION = "2"
 _RECORD_CREATED = "ObjectCreated:"
 EXCERPT_CHARACTERS = 200
@@ -161,6 +176,8 @@ def _of_object(document: Mapping[str, Any], wrappings: int) -> ParsedNotificatio
 
 def _of_event(event: Mapping[str, Any]) -> ParsedNotification:
     match event:
+        case {"events": list(entries)} if entries:
+            return ParsedNotification.merged(map(_of_b2_event, entries))
         case {"source": "aws.s3"}:
             return _read_event(event)
         case {"source": Arrival.MESSAGE_SOURCE}:
@@ -221,8 +238,8 @@ def _read_record(record: Mapping[str, Any]) -> ParsedNotification:
             name = name.removeprefix("s3:")
         case _:
             raise ValueError("an entry of Records without eventSource, eventVersion, eventName")
-    if source not in _RECORD_SOURCES:
-        raise ValueError(f"eventSource {source!a}, expected one of {', '.join(_RECORD_SOURCES)}")
+    if not _OTHER_SOURCE.fullmatch(source):
+        raise ValueError(f"eventSource {source!a}, expected aws:s3, or that of another S3 server")
     if version.partition(".")[0] != _RECORD_VERSION:
         raise ValueError(f"eventVersion {version!a}, expected {_RECORD_VERSION}.x")
     if not name.startswith(_RECORD_CREATED):
@@ -232,13 +249,58 @@ def _read_record(record: Mapping[str, Any]) -> ParsedNotification:
         case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), **found}}} if (
             bucket and key
         ):
-            try:
-                key = unquote_plus(key, errors="strict")
-            except UnicodeDecodeError as exc:
-                raise ValueError(f"the key {key!a} does not decode to UTF-8") from exc
-            return _created(_RECORD_SOURCES[source], bucket, key, found, record)
+            dialect = _ENCODED_SOURCES.get(source)
+            names = _readings(key) if dialect is None else [_decoded(key)]
+            one = dialect or Dialect.S3_COMPATIBLE
+            return ParsedNotification.merged(
+                _created(one, bucket, name, found, record) for name in names
+            )
         case _:
             raise ValueError("no s3.bucket.name or no s3.object.key")
+
+
+def _decoded(key: str) -> str:
+    try:
+        return unquote_plus(key, errors="strict")
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"the key {key!a} does not decode to UTF-8") from exc
+
+
+def _readings(key: str) -> list[str]:
+    """Return the keys that a text may mean: as it is, and decoded."""
+    found = [key]
+    with suppress(ValueError):  # the text is no encoded key
+        found.append(_decoded(key))
+    return list(dict.fromkeys(found))
+
+
+def _of_b2_event(event: object) -> ParsedNotification:
+    """Return the arrival of an event of Backblaze B2, or the ignored name."""
+    match event:
+        case {
+            "eventType": str(name),
+            "bucketName": str(bucket),
+            "objectName": str(key),
+            **found,
+        } if name.startswith(_B2_CREATED) and bucket and key:
+            milliseconds = documents.seconds(found.get("eventTimestamp"))
+            arrival = Arrival(
+                bucket=bucket,
+                key=key,
+                dialect=Dialect.BACKBLAZE,
+                version_id=documents.version_id(found.get("objectVersionId")),
+                size=documents.size(found.get("objectSize")),
+                event_time=None if milliseconds is None else milliseconds / 1000,
+            )
+            return ParsedNotification(arrivals=(arrival,))
+        case {"eventType": str(name), **found} if name.startswith(_B2_TEST):
+            return _tested(str(found.get("bucketName", "")))
+        case {"eventType": str(name)} if not name.startswith(_B2_CREATED):
+            log.debug("ignored %r", name)
+            return ParsedNotification(ignored=(name,))
+        case _:
+            why = "an entry of events without eventType, bucketName, objectName"
+    return _unparseable(why, documents.dump({"events": [event]}).decode())
 
 
 def _read_event(event: Mapping[str, Any]) -> ParsedNotification:
@@ -263,8 +325,11 @@ def _created(
 ) -> ParsedNotification:
     """Return an arrival with what `event` says about the object, and in it the `found` part.
 
-    Names are those of `Records` or of EventBridge; some emulators mix them.
+    Names are those of `Records` or of EventBridge; some emulators mix them. The region counts only
+    of AWS: other servers name a zone of their own.
     """
+    regional = dialect in {Dialect.AWS, Dialect.EVENTBRIDGE}
+    region = event.get("awsRegion", event.get("region")) if regional else None
     arrival = Arrival(
         bucket=bucket,
         key=key,
@@ -274,6 +339,6 @@ def _created(
         size=documents.size(found.get("size")),
         sequencer=documents.text(found.get("sequencer")),
         event_time=documents.moment(event.get("eventTime", event.get("time"))),
-        region=documents.text(event.get("awsRegion", event.get("region"))),
+        region=documents.text(region),
     )
     return ParsedNotification(arrivals=(arrival,))
