@@ -132,7 +132,7 @@ def test_an_empty_list_of_records_is_a_test() -> None:
 )
 def test_entries_of_other_s3_servers_are_arrivals(source: str, key: str, arrive: list[str]) -> None:
     entry = record(key, eventSource=source, awsRegion="zone", eventName="s3:ObjectCreated:Put")
-    entry["s3"]["object"] |= {"size": "1024", "versionId": ""}  # type: ignore[index]
+    entry["s3"]["object"] |= {"size": "1024", "versionId": ""}
     body = json.dumps({"EventName": "s3:ObjectCreated:Put", "Key": "shop/in", "Records": [entry]})
 
     found = parse_notification(body).arrivals
