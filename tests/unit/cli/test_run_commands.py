@@ -11,8 +11,8 @@ from extentflow.cli import app, reports, run_command_line
 from extentflow.cli import run_commands as runs
 from extentflow.config.parsing import parse
 from extentflow.jobs.run import JobReport, RunReport
+from extentflow.services.composition import open_runs
 from extentflow.services.orders import StoredOrder
-from extentflow.services.runs import Runs
 from extentflow.storage.ranges import object_changed
 
 
@@ -36,7 +36,7 @@ def job(name: str, revision: int) -> JobReport:
 def notes_of(revision: int, *jobs: JobReport) -> list[str]:
     config = parse({"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"})
     order = StoredOrder(config, revision)
-    return list(Runs(MemoryRuntime())._result_notes(RunReport("inline", jobs=jobs), order))
+    return list(open_runs(MemoryRuntime())._result_notes(RunReport("inline", jobs=jobs), order))
 
 
 def test_jobs_under_an_older_revision_are_reported_with_the_remedy(golden: Golden) -> None:
@@ -95,7 +95,7 @@ def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
 def test_an_unknown_engine_is_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    monkeypatch.setattr(runs, "_runs", lambda: pytest.fail("settings were read"))
+    monkeypatch.setattr(runs, "_open", lambda: pytest.fail("settings were read"))
     wanted = ["-c", "orders"] if command == "run" else ["id"]
 
     assert run_command_line(app, [command, *wanted, "--engine", "sparc"]) == 2
