@@ -1,6 +1,7 @@
 """Notes and remedies that `run` and `replay` print."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import typer
@@ -89,6 +90,23 @@ def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     assert line.endswith("; job id-one is SUPERSEDED")
     assert line.count("to deliver the new version") == 1
     assert "if it was not delivered yet" in line
+
+
+def test_a_run_says_once_that_it_creates_the_ledger_and_then_which_one_it_uses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    command = ["run", "-c", "orders", "--bootstrap-servers", "127.0.0.1:1"]
+
+    said = [(run_command_line(app, command), capsys.readouterr().err) for _ in range(2)]
+
+    (first, created), (second, used) = said
+    assert first == second == 2
+    assert [line.split(" ")[1:4] for line in created.splitlines()[:-1]] == [
+        ["created", "the", "ledger"]
+    ]
+    assert "created" not in used
+    assert "because no setting names one" in used
 
 
 @pytest.mark.parametrize("command", ["run", "replay"])

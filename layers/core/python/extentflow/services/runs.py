@@ -94,7 +94,7 @@ class Runs:
     ) -> RunReport:
         """Deliver the addressed objects; with `again` those that are DONE a second time.
 
-        With `failed` only those whose jobs FAILED or are CANCELLED; see `failed_objects`. Missing
+        With `failed` only those whose jobs FAILED or are CANCELLED; see `FailedObjects`. Missing
         topics are created as `topics` says. For a connector that a command made, they are also
         created where the brokers create topics at their first use. Raises where nothing was
         started; later errors are part of the report.
