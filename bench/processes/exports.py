@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from bench.process import serve
 from extentflow.export.partition_files import FILE_BYTES, ExportOptions
 from extentflow.export.topic_export import FETCH, POLL_RECORDS, POLL_SECONDS, PUBLISHING_THREADS
-from extentflow.services.exports import Exports
+from extentflow.services.composition import open_exports
 from extentflow.wiring import Runtime
 
 Store = Callable[[IO[bytes], str], None]
@@ -122,7 +122,7 @@ def _copy(request: dict[str, Any]) -> int:
 
 def _export(runtime: Runtime, request: dict[str, Any]) -> int:
     settings = {"aws.s3.endpoint": request["endpoint"]} if request["to"].startswith("s3:") else {}
-    found = Exports(runtime, print).run(
+    found = open_exports(runtime, print).run(
         request["topic"],
         request["to"],
         ExportOptions(once=True),

@@ -49,7 +49,9 @@ def _lake(spark: SparkSession, runtime: Runtime, request: dict[str, Any], checkp
         nonlocal rows
         rows += delivered.rows
 
-    LakeService(spark, where.open(spark, open_folder), terms, lake_cluster(runtime)).run(count)
+    LakeService(
+        spark, where.open(spark, open_folder), terms, lake_cluster(runtime.settings, runtime.broker)
+    ).run(count)
     return rows
 
 

@@ -125,7 +125,7 @@ def _run(
     run = JobRunner("bench", engine, runtime.planner(), runtime.ledger, timed, stopped)
     if publish is not None:
         run = replace(run, publish=publish)
-    job_request = runtime.request(config, revision, version, engine.cores)
+    job_request = runtime.requests.make(config, revision, version, engine.cores)
     report = run.deliver(iter([job_request]), again=math.inf)
     if not report.ok and not report.stopped:
         raise RuntimeError(f"the run failed: {report.errors or report.jobs}")

@@ -25,7 +25,7 @@ from extentflow.formats import Chunk, StoredRows
 from extentflow.formats.parquet.parquet_format import Parquet
 from extentflow.jobs.run import RunReport
 from extentflow.model import Extent
-from extentflow.services.dead_letter_queues import DeadLetterQueue
+from extentflow.services.composition import open_dead_letters
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def replay(delivery: Delivery) -> None:
     """Replay dead letters, again where a busy broker spends a producer between transactions."""
     for _ in range(10):
         with suppress(ProducerSpent):
-            DeadLetterQueue(delivery.runtime, delivery.connector_name).replay()
+            open_dead_letters(delivery.runtime, delivery.connector_name).replay()
             return
 
 

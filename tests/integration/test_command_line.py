@@ -19,8 +19,7 @@ from tests.support.waiting import eventually
 from extentflow.cli import app, run_command_line
 from extentflow.kafka import ProducerSettings, SlotProgress
 from extentflow.model import Job
-from extentflow.services.orders import Orders
-from extentflow.services.runs import Runs
+from extentflow.services.composition import open_orders, open_runs
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
@@ -387,10 +386,10 @@ def test_the_state_of_a_connector_is_shown_by_every_command(line: CommandLine) -
     name = line.delivery.connector_name
     line.delivery.put("x.txt", joined(LINES[:5]))
     line.put()
-    order = Orders.of(line.delivery.runtime).stored(name)
-    (version,) = Runs(line.delivery.runtime).selections.objects(order)
+    order = open_orders(line.delivery.runtime).stored(name)
+    (version,) = open_runs(line.delivery.runtime).selections.versions(order)
     planner = line.delivery.runtime.planner()
-    request = line.delivery.runtime.request(order.config, order.revision, version, 1)
+    request = line.delivery.runtime.requests.make(order.config, order.revision, version, 1)
     job = planner.register(request)
 
     paused = line.say("pause", name)
@@ -629,9 +628,9 @@ def test_undelivered_jobs_are_replayed_unless_a_newer_one_exists(
     line.put()
     line.delivery.put("new.txt", joined(LINES[5:9]))
     runtime = line.delivery.runtime
-    order = Orders.of(runtime).stored(name, [f"{line.delivery.address}new.txt"])
-    (version,) = Runs(runtime).selections.objects(order)
-    runtime.planner().register(runtime.request(order.config, order.revision, version, 1))
+    order = open_orders(runtime).stored(name, [f"{line.delivery.address}new.txt"])
+    (version,) = open_runs(runtime).selections.versions(order)
+    runtime.planner().register(runtime.requests.make(order.config, order.revision, version, 1))
     line.say("stop", name)
     refused = line.say("replay", *line.connector)
     line.say("resume", name)

@@ -13,7 +13,7 @@ from tests.support.waiting import AWAITED_SECONDS
 
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord, Sink, SlotProgress
 from extentflow.kafka.broker import KafkaBroker, KafkaFence
-from extentflow.services.dead_letter_queues import DeadLetterQueue
+from extentflow.services.composition import open_dead_letters
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ def test_a_replay_killed_before_a_commit_delivers_each_record_once(
     whole, runtime.__dict__["broker"] = runtime.broker, dying
 
     with pytest.raises(Killed):
-        DeadLetterQueue(runtime, delivery.connector_name).replay(letters_per_transaction=7)
+        open_dead_letters(runtime, delivery.connector_name).replay(letters_per_transaction=7)
     runtime.__dict__["broker"] = whole
-    rest = DeadLetterQueue(runtime, delivery.connector_name).replay(letters_per_transaction=7)
-    again = DeadLetterQueue(runtime, delivery.connector_name).replay()
+    rest = open_dead_letters(runtime, delivery.connector_name).replay(letters_per_transaction=7)
+    again = open_dead_letters(runtime, delivery.connector_name).replay()
 
     assert rest.records == len(BAD) - (14 if after else 7)
     assert (again.records, again.bad, again.left) == (0, 0, 0)

@@ -138,7 +138,7 @@ def run_on(engine: str, found: Mapping[str, Connected], environment: Mapping[str
             one.delivery.put(one.case.label, one.case.body)
             config, revision = runtime.connectors.latest(one.delivery.connector_name)
             (version,) = one.delivery._versions([])
-            requests.append(runtime.request(config, revision, version, 2))
+            requests.append(runtime.requests.make(config, revision, version, 2))
         report = driver.deliver(iter(requests))
         if engine == "spark":
             SparkContext.getOrCreate().stop()

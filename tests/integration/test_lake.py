@@ -192,7 +192,7 @@ class Lake:
             self.spark,
             target or self.target,
             LakeTerms(**usual),
-            lake_cluster(self.delivery.runtime),
+            lake_cluster(self.delivery.runtime.settings, self.delivery.runtime.broker),
         )
         service.run(self.reports.append)
         return sum(one.rows for one in self.reports[before:])

@@ -38,7 +38,7 @@ def planned(delivery: Delivery, **config: str) -> list[Extent]:
         delivery.bucket, f"{delivery.prefix}lines.txt"
     )
     planner = runtime.planner()
-    job = planner.plan(planner.register(runtime.request(stored, revision, version, 1)))
+    job = planner.plan(planner.register(runtime.requests.make(stored, revision, version, 1)))
     return list(planner.extents(job))
 
 

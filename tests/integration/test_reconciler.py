@@ -93,7 +93,7 @@ def registered_long_ago(delivery: Delivery, key: str) -> Job:
     runtime = delivery.runtime
     config, revision = runtime.connectors.latest(delivery.connector_name)
     version = runtime.objects.store(config, revision).head(delivery.bucket, key)
-    return registered_ago(runtime, runtime.request(config, revision, version, 1), 1_000)
+    return registered_ago(runtime, runtime.requests.make(config, revision, version, 1), 1_000)
 
 
 def state_of(delivery: Delivery, job: Job) -> JobState:

@@ -192,7 +192,7 @@ class Delivery:
         driver = self.driver(engine or open_engine(self.runtime, name, cores=cores), watch)
         config, revision = self.runtime.connectors.latest(self.connector_name)
         versions = self._versions(list(keys))
-        requests = (self.runtime.request(config, revision, each, cores) for each in versions)
+        requests = (self.runtime.requests.make(config, revision, each, cores) for each in versions)
         return driver.deliver(requests, again=math.inf if again else None)
 
     def driver(self, engine: Engine, watch: RunListener | None = None) -> JobRunner:

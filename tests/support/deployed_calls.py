@@ -351,7 +351,7 @@ class Scene:
         """Register an object's job, as a planner did that died long ago."""
         connector = version.key.partition("/")[0]
         config, revision = self.runtime.connectors.latest(connector)
-        request = self.runtime.request(config, revision, version, 1)
+        request = self.runtime.requests.make(config, revision, version, 1)
         return registered_ago(self.runtime, request, LONG_AGO_SECONDS)
 
     def sent_in_vain(self, version: ObjectVersion) -> Job:

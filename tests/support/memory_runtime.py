@@ -22,7 +22,8 @@ from extentflow.kafka import (
 )
 from extentflow.kafka.topic_admin import NewTopics, TopicFacts
 from extentflow.model import ExtentState, Job, JobState
-from extentflow.services.orders import Orders, StoredOrder
+from extentflow.services.composition import open_orders
+from extentflow.services.orders import StoredOrder
 from extentflow.storage import ObjectStore
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
@@ -135,14 +136,14 @@ class MemoryRuntime(Runtime):
 
     def order(self, *addresses: str, connector: str = "c") -> StoredOrder:
         """Return an order of a stored connector."""
-        return Orders.of(self).stored(connector, addresses)
+        return open_orders(self).stored(connector, addresses)
 
     def job(self, key: str = "c/a.txt", lines: int = 1, connector: str = "c") -> Job:
         """Put an object and register its job, as a planner that died then."""
         self.put(key, lines)
         config, revision = self.connectors.latest(connector)
         version = self.memory_store.head(BUCKET, key)
-        return self.planner().register(self.request(config, revision, version, 1))
+        return self.planner().register(self.requests.make(config, revision, version, 1))
 
     # -- acting and looking ---------------------------------------------------------------------
 

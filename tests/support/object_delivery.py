@@ -10,9 +10,9 @@ from tests.support.memory_runtime import BUCKET, MemoryRuntime
 from extentflow.engines import Engine
 from extentflow.errors import Misconfigured
 from extentflow.model import JobState
+from extentflow.services.composition import open_runs
 from extentflow.services.plans import Plans
 from extentflow.services.run_control import EngineChoice
-from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
 
 TOLERANT = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": DEAD}
@@ -46,14 +46,14 @@ def deliver(objects: Mapping[str, bytes], **connector: str) -> Outcome:
     runtime.memory.connectors.put("c", {**usual, **changes})
     for key, body in objects.items():
         runtime.memory_store.put(BUCKET, key, body)
-    plans = Runs(runtime).plan(runtime.order())
+    plans = open_runs(runtime).plan(runtime.order())
 
     def opened(*_args: object, **_words: object) -> Engine:
         return CallingThreadEngine(until_final(delivery_context(runtime, runtime.slots("here"))))
 
     reasons: list[str] = []
     try:
-        report = Runs(runtime, open_engine=opened).run(
+        report = open_runs(runtime, open_engine=opened).run(
             runtime.order(), engine=EngineChoice("inline")
         )
         reasons += [*report.errors, *(job.reason for job in report.jobs)]

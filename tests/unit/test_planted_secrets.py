@@ -30,9 +30,9 @@ from extentflow.kafka import JOBS_TOPIC
 from extentflow.kafka.broker import KafkaBroker
 from extentflow.kafka.settings import Timeouts
 from extentflow.model import ExtentState, JobState
+from extentflow.services.composition import open_runs
 from extentflow.services.connectors import Connectors
 from extentflow.services.run_control import EngineChoice
-from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
 
 PLANTED = "hunter2-PLANTED"
@@ -239,8 +239,8 @@ def test_keys_of_encrypted_files_are_only_in_the_process_that_decrypts(
     work = delivery_context(runtime, runtime.slots("here"))
     engine = CallingThreadEngine(until_final(work))
 
-    plans = Runs(runtime).plan(runtime.order())
-    runs = Runs(runtime, open_engine=lambda *_args, **_words: engine)
+    plans = open_runs(runtime).plan(runtime.order())
+    runs = open_runs(runtime, open_engine=lambda *_args, **_words: engine)
     report = runs.run(runtime.order(), engine=EngineChoice("inline"))
 
     assert [plan.version.key for plan in plans.objects] == ["c/right.parquet"]

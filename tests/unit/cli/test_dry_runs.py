@@ -1,6 +1,8 @@
 """`run --dry-run`, also with `--failed`: shows what a run would do, and registers nothing."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from tests.support.golden import Golden
@@ -11,6 +13,7 @@ from extentflow.cli import run_commands as runs
 from extentflow.cli.option_groups import ServerOptions
 from extentflow.engines import Engine
 from extentflow.model import JobState
+from extentflow.services.composition import open_runs
 from extentflow.services.run_control import RunControl
 from extentflow.services.runs import Runs
 
@@ -26,11 +29,13 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> MemoryRuntime:
     made = MemoryRuntime()
     made.cluster.create_topic("orders")
 
-    def opened(servers: ServerOptions, *, creates: bool = True) -> Runs:
+    def opened(
+        servers: ServerOptions, *, creates: bool = True
+    ) -> tuple[MemoryRuntime, Callable[[], Runs]]:
         _ = servers, creates
-        return Runs(made, RunControl(notify=output.note), _no_engine)
+        return made, partial(open_runs, made, RunControl(notify=output.note), _no_engine)
 
-    monkeypatch.setattr(runs, "_runs", opened)
+    monkeypatch.setattr(runs, "_open", opened)
     return made
 
 

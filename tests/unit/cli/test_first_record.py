@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from extentflow.cli import run_commands as runs
 from extentflow.cli.option_groups import ServerOptions
 from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Job, JobState
+from extentflow.services.composition import open_runs
 from extentflow.services.run_control import RunControl
 from extentflow.services.runs import AGAIN, Runs
 from extentflow.storage import StoreOptions
@@ -37,9 +39,10 @@ class Line:
     given: ServerOptions | None = None
     said: str = ""
 
-    def open_runs(self, given: ServerOptions) -> Runs:
+    def open(self, given: ServerOptions) -> tuple[MemoryRuntime, Callable[[], Runs]]:
         self.given = given
-        return Runs(self.runtime, RunControl(notify=output.note), self._opened)
+        control = RunControl(notify=output.note)
+        return self.runtime, partial(open_runs, self.runtime, control, self._opened)
 
     def run(self, *words: str) -> int:
         code = run_command_line(app, ["run", *words])
@@ -60,7 +63,7 @@ class Line:
 def line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Line:
     made = Line(capsys)
     made.runtime.cluster.create_topic("orders")
-    monkeypatch.setattr(runs, "_runs", made.open_runs)
+    monkeypatch.setattr(runs, "_open", made.open)
     return made
 
 
@@ -182,7 +185,7 @@ def test_a_job_of_another_address_is_continued_under_its_own_connector(
     name, runtime = line.said.split()[2].strip(","), line.runtime
     config = replace(runtime.connectors.revision(name, 1), object_key="a.txt")
     version = runtime.reads.head(config.bucket, "a.txt")
-    begun = runtime.planner().register(runtime.request(config, 1, version, 1))
+    begun = runtime.planner().register(runtime.requests.make(config, 1, version, 1))
 
     assert line.run(".", *TOPIC) == 0
 

@@ -22,7 +22,8 @@ from extentflow.cli.status_reports import (
 from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim, ClaimMark, ExtentItem
 from extentflow.model import ExtentState, JobState
-from extentflow.services.jobs import JobFilter, JobList, Jobs
+from extentflow.services.composition import open_jobs
+from extentflow.services.jobs import JobFilter, JobList
 
 DONE, FAILED, PENDING = ExtentState.DONE, ExtentState.FAILED, ExtentState.PENDING
 MARK = ClaimMark(slot=1, epoch=1, nonce="n")
@@ -82,7 +83,7 @@ def test_status_names_the_command_that_continues_a_job(
     job = runtime.job("c/a.txt").id
     runtime.memory.jobs.end(job, state, "why")
 
-    show_job(Jobs(runtime).get(job))
+    show_job(open_jobs(runtime).get(job))
 
     said = " ".join(capsys.readouterr().err.split())
     assert (f"`extentflow replay {job}` continues it" in said) is (state is JobState.FAILED)
@@ -100,7 +101,7 @@ def test_the_next_command_of_a_failed_job_is_one_that_its_connector_takes(
     if not stored:
         runtime.memory.connectors.delete("c")
 
-    said = next_command(Jobs(runtime).get(job))
+    said = next_command(open_jobs(runtime).get(job))
 
     golden(said)
     assert f"`extentflow replay {job}`" in said
@@ -120,7 +121,7 @@ def test_a_job_whose_object_a_later_job_delivers_names_that_job(
     runtime.memory.jobs.end(first.id, state, "why")
     runtime.ticker.sleep(1)
     config, revision = runtime.connectors.latest("c")
-    request = runtime.request(config, revision, first.version, 1)
+    request = runtime.requests.make(config, revision, first.version, 1)
     later = runtime.planner().register(request, again=runtime.ticker.read())
     if end is JobState.DONE:
         runtime.planner().plan(later)
@@ -128,7 +129,7 @@ def test_a_job_whose_object_a_later_job_delivers_names_that_job(
     else:
         runtime.memory.jobs.end(later.id, end, "why")
 
-    found = Jobs(runtime).get(first.id)
+    found = open_jobs(runtime).get(first.id)
     show_job(found)
     document = job_json(found)
 
@@ -155,7 +156,7 @@ def test_a_job_is_one_line_of_the_terminal(capsys: pytest.CaptureFixture[str], w
     jobs = [runtime.job(name) for name in names]
     runtime.memory.jobs.end(jobs[0].id, JobState.CANCELLED, "")
 
-    show_jobs(Jobs(runtime).find(JobFilter()), filtered=False)
+    show_jobs(open_jobs(runtime).find(JobFilter()), filtered=False)
 
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= wide
@@ -170,7 +171,7 @@ def test_more_jobs_than_shown_are_counted(capsys: pytest.CaptureFixture[str]) ->
     for number in range(5):
         runtime.job(f"c/{number}.txt")
 
-    show_jobs(Jobs(runtime).find(JobFilter(), limit=2), filtered=False)
+    show_jobs(open_jobs(runtime).find(JobFilter(), limit=2), filtered=False)
 
     assert "5 jobs: 5 PLANNING; 2 of 5 shown, the newest" in capsys.readouterr().out
 
@@ -185,9 +186,9 @@ def test_a_job_without_a_worker_is_called_interrupted(golden: Golden) -> None:
     extent = next(iter(runtime.planner().pending(planned)))
     held = slots.claim(extent, ProducerSettings())
 
-    working = Jobs(runtime).get(job.id)
+    working = open_jobs(runtime).get(job.id)
     runtime.ticker.sleep(3_600)  # the lease ends
-    left = Jobs(runtime).get(job.id)
+    left = open_jobs(runtime).get(job.id)
 
     assert isinstance(held, Claim)
     assert (working.active, next_command(working)) == (True, "")
@@ -212,7 +213,7 @@ def test_a_watch_shows_changes_until_every_job_has_ended(
     def sleep(_seconds: float) -> None:
         next(steps)()
 
-    watch(lambda: Jobs(runtime).get(job.id), view_job(), as_json=False, sleep=sleep)
+    watch(lambda: open_jobs(runtime).get(job.id), view_job(), as_json=False, sleep=sleep)
 
     assert capsys.readouterr().out.splitlines() == [
         "PLANNING: 0/0 extents, 0 and 0 bad",
@@ -238,7 +239,7 @@ def test_a_watch_that_is_begun_before_the_first_job_waits_for_it(
 
     monkeypatch.setattr(type(output.out), "is_terminal", terminal)
     view = view_jobs(filtered=True, watched=True)
-    watch(lambda: Jobs(runtime).find(JobFilter("c")), view, as_json=False, sleep=sleep)
+    watch(lambda: open_jobs(runtime).find(JobFilter("c")), view, as_json=False, sleep=sleep)
 
     shown = capsys.readouterr()
     assert shown.out.count("no job matches yet") == 1
@@ -254,8 +255,8 @@ def test_a_program_that_watches_reads_a_document_per_line(
     job = runtime.planner().plan(runtime.job("c/a.txt", lines=2))
     runtime.run(job, 0, 1)
 
-    watch(lambda: Jobs(runtime).get(job.id), view_job(), as_json=True)
-    watch(lambda: Jobs(runtime).find(JobFilter()), view_jobs(filtered=False), as_json=True)
+    watch(lambda: open_jobs(runtime).get(job.id), view_job(), as_json=True)
+    watch(lambda: open_jobs(runtime).find(JobFilter()), view_jobs(filtered=False), as_json=True)
 
     one, all_jobs = map(json.loads, capsys.readouterr().out.splitlines())
     assert (one["job"]["state"], one["plan"]["count"], len(one["extents"])) == ("DONE", 2, 2)

@@ -132,7 +132,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         moved: tuple[object, ...] = ()
         reasons: tuple[str, ...] = ()
 
-    def redrive(_jobs: object, job: str | None, **words: object) -> Found:
+    def redrive(_submissions: object, job: str | None, **words: object) -> Found:
         calls.append((job, words))
         return Found()
 
@@ -141,7 +141,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         return Found()
 
     monkeypatch.setattr("extentflow.cli.opening.open_runtime", lambda *_, **__: MemoryRuntime())
-    monkeypatch.setattr("extentflow.services.jobs.Jobs.redrive", redrive)
+    monkeypatch.setattr("extentflow.services.submissions.Submissions.redrive", redrive)
     monkeypatch.setattr("extentflow.services.dead_letter_queues.DeadLetterQueue.replay", replay)
     return calls
 

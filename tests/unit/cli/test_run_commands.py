@@ -1,6 +1,7 @@
 """Notes and remedies that `run` and `replay` print."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import typer
@@ -11,8 +12,8 @@ from extentflow.cli import app, run_command_line, run_reports
 from extentflow.cli import run_commands as runs
 from extentflow.config.parsing import parse
 from extentflow.jobs.run import JobReport, RunReport
+from extentflow.services.composition import open_runs
 from extentflow.services.orders import StoredOrder
-from extentflow.services.runs import Runs
 from extentflow.storage.ranges import object_changed
 
 
@@ -36,7 +37,7 @@ def job(name: str, revision: int) -> JobReport:
 def notes_of(revision: int, *jobs: JobReport) -> list[str]:
     config = parse({"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"})
     order = StoredOrder(config, revision)
-    return list(Runs(MemoryRuntime())._result_notes(RunReport("inline", jobs=jobs), order))
+    return list(open_runs(MemoryRuntime())._result_notes(RunReport("inline", jobs=jobs), order))
 
 
 def test_jobs_under_an_older_revision_are_reported_with_the_remedy(golden: Golden) -> None:
@@ -91,11 +92,28 @@ def test_a_superseded_job_says_once_how_to_deliver_the_new_version(
     assert "if it was not delivered yet" in line
 
 
+def test_a_run_says_once_that_it_creates_the_ledger_and_then_which_one_it_uses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    command = ["run", "-c", "orders", "--bootstrap-servers", "127.0.0.1:1"]
+
+    said = [(run_command_line(app, command), capsys.readouterr().err) for _ in range(2)]
+
+    (first, created), (second, used) = said
+    assert first == second == 2
+    assert [line.split(" ")[1:4] for line in created.splitlines()[:-1]] == [
+        ["created", "the", "ledger"]
+    ]
+    assert "created" not in used
+    assert "because no setting names one" in used
+
+
 @pytest.mark.parametrize("command", ["run", "replay"])
 def test_an_unknown_engine_is_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    monkeypatch.setattr(runs, "_runs", lambda: pytest.fail("settings were read"))
+    monkeypatch.setattr(runs, "_open", lambda: pytest.fail("settings were read"))
     wanted = ["-c", "orders"] if command == "run" else ["id"]
 
     assert run_command_line(app, [command, *wanted, "--engine", "sparc"]) == 2

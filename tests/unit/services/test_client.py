@@ -95,6 +95,22 @@ def test_a_failed_job_is_replayed(runtime: MemoryRuntime) -> None:
     assert client(runtime).replay(job.id[:8]).ok
 
 
+def test_what_is_wrong_with_a_call_is_found_before_a_ledger_is_created(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    flow = extentflow.Extentflow({"bootstrap.servers": "127.0.0.1:1"})
+
+    with pytest.raises(Misconfigured, match="there is no such engine"):
+        flow.replay("0123", engine="sparc")
+    with pytest.raises(Misconfigured, match="functions may run on other machines"):
+        flow.jobs.submit(["shop/in/a.csv"])
+    with pytest.raises(Misconfigured, match="write a number and s, m, h or d"):
+        flow.jobs.redrive(since="yesterday")
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_examples_of_the_page_run(runtime: MemoryRuntime) -> None:
     runtime.put("in/a.txt", lines=3)
     names = {

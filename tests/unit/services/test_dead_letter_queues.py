@@ -39,7 +39,8 @@ from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.kafka import ProducerSettings, Records
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.model import ObjectVersion
-from extentflow.services.dead_letter_queues import DeadLetterQueue, read_repairs, repair_line
+from extentflow.services.composition import open_dead_letters
+from extentflow.services.dead_letter_queues import read_repairs, repair_line
 from extentflow.storage import ObjectStore
 from extentflow.wiring.redeliveries import changed_keys, open_redelivery
 
@@ -77,7 +78,7 @@ def deliver(runtime: MemoryRuntime, key: str, body: bytes) -> None:
     runtime.memory_store.put(BUCKET, key, body)
     config, revision = runtime.connectors.latest("c")
     version = runtime.memory_store.head(BUCKET, key)
-    runtime.run(runtime.planner().register(runtime.request(config, revision, version, 1)), 0)
+    runtime.run(runtime.planner().register(runtime.requests.make(config, revision, version, 1)), 0)
 
 
 def values(runtime: MemoryRuntime) -> list[bytes | None]:
@@ -85,12 +86,12 @@ def values(runtime: MemoryRuntime) -> list[bytes | None]:
 
 
 def letters(runtime: MemoryRuntime, *, everything: bool = False) -> list[dict[str, Any]]:
-    found = DeadLetterQueue(runtime, "c").list(everything=everything)
+    found = open_dead_letters(runtime, "c").list(everything=everything)
     return [repair_line(one) for one in found]
 
 
 def replay(runtime: MemoryRuntime, repairs: Path | None = None) -> RedeliveryResult:
-    return DeadLetterQueue(runtime, "c").replay(repairs)
+    return open_dead_letters(runtime, "c").replay(repairs)
 
 
 CSV = HEAD + b"\n".join(ROWS)
@@ -254,7 +255,7 @@ def test_an_interrupted_replay_continues_with_its_own_repairs_only(tmp_path: Pat
 
     listen(runtime.cluster, killed)
     with pytest.raises(Killed):
-        DeadLetterQueue(runtime, "c").replay(file, letters_per_transaction=1)
+        open_dead_letters(runtime, "c").replay(file, letters_per_transaction=1)
     listen(runtime.cluster, lambda _name: None)
     before = len(values(runtime))
 
@@ -334,7 +335,7 @@ def test_a_replay_that_ends_at_any_step_loses_and_doubles_nothing(lost: bool | N
         before, fault = len(values(runtime)), Fault(runtime.cluster, step, lost)
         listen(runtime.cluster, fault)
         try:
-            DeadLetterQueue(runtime, "c").replay(letters_per_transaction=2)
+            open_dead_letters(runtime, "c").replay(letters_per_transaction=2)
         except (Killed, SinkUnavailable):
             ended += 1
         listen(runtime.cluster, lambda _name: None)
@@ -418,7 +419,7 @@ def test_an_interrupted_replay_whose_offset_is_lost_needs_a_decision() -> None:
 
     with pytest.raises(ProgressUnknown, match="--accept-duplicates"):
         replay(runtime)
-    found = DeadLetterQueue(runtime, "c").replay(accept_duplicates=True)
+    found = open_dead_letters(runtime, "c").replay(accept_duplicates=True)
 
     assert (found.records, found.bad) == (3, 1)
 
@@ -1087,7 +1088,7 @@ def test_discarded_letters_deliver_nothing_and_the_others_stay_as_they_are() -> 
     delivered = values(runtime)
     first, second, third, fourth = letters(runtime)
     runtime.put_connector(**tolerant(**RIGHT))  # all but one could be decoded now
-    queue = DeadLetterQueue(runtime, "c")
+    queue = open_dead_letters(runtime, "c")
 
     found = queue.discard([(0, second["offset"]), (0, third["offset"])])
 
@@ -1113,7 +1114,7 @@ def test_a_discard_that_is_killed_loses_and_repeats_no_letter(
 
     monkeypatch.setattr(runtime.cluster, "_on_call", killed, raising=True)
     with suppress(Killed, SinkUnavailable):
-        DeadLetterQueue(runtime, "c").discard([(0, before[0]["offset"])])
+        open_dead_letters(runtime, "c").discard([(0, before[0]["offset"])])
     monkeypatch.undo()
 
     replay(runtime)

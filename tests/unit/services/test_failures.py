@@ -15,9 +15,9 @@ from extentflow.errors import AccessDenied, BucketGone, Conflict
 from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.jobs.run import RunReport
 from extentflow.model import JobState, ObjectVersion
+from extentflow.services.composition import open_jobs, open_runs
 from extentflow.services.connectors import Connectors
 from extentflow.services.failures import Step, described
-from extentflow.services.jobs import Jobs
 from extentflow.services.run_control import EngineChoice, RunControl
 from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
@@ -52,7 +52,7 @@ class Stage:
             return CallingThreadEngine(until_final(delivery_context(self.runtime, slots)))
 
         control = RunControl(notify=self.notes.append, stop_on=lambda _stop: nullcontext(stopped))
-        return Runs(self.runtime, control, opened)
+        return open_runs(self.runtime, control, opened)
 
     def run(self, *addresses: str, failed: bool = False, stop_after: int = 1_000) -> RunReport:
         asked = count(1)
@@ -186,7 +186,7 @@ def stopped(stage: Stage) -> int:
     runtime = stage.runtime
     planner, (config, revision) = runtime.planner(), runtime.connectors.latest("c")
     version = runtime.memory_store.head(BUCKET, "c/stopped")
-    job = planner.plan(planner.register(runtime.request(config, revision, version, 1)))
+    job = planner.plan(planner.register(runtime.requests.make(config, revision, version, 1)))
     runtime.run(job, 0)
     connectors = Connectors(runtime.ledger)
     assert connectors.stop("c").cancelled == (job.id,)
@@ -306,7 +306,7 @@ def test_a_replay_of_all_leaves_out_objects_whose_later_version_was_delivered(
     assert stage.sent() == before
     left = "1 job left out, because a later version of the object was delivered since"
     assert left in stage.notes
-    detail = Jobs(stage.runtime).get(old.id)
+    detail = open_jobs(stage.runtime).get(old.id)
     assert detail.newer is not None
     assert detail.newer.state is JobState.DONE
     golden(next_command(detail))
@@ -339,7 +339,7 @@ def test_an_object_of_another_bucket_is_no_later_version(stage: Stage) -> None:
     report = stage.runs().replay_all("c", engine=EngineChoice("inline"))
 
     assert [job.job for job in report.jobs] == [old.id]
-    assert Jobs(stage.runtime).get(old.id).newer is None
+    assert open_jobs(stage.runtime).get(old.id).newer is None
 
 
 def test_a_bucket_that_is_missing_is_no_deletion(

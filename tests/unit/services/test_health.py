@@ -19,15 +19,8 @@ from extentflow.errors import (
 )
 from extentflow.kafka import ProducerSettings
 from extentflow.kafka.topic_admin import TopicFacts
-from extentflow.services.health import (
-    Finding,
-    credentials,
-    problem_of,
-    retention,
-    slots,
-    topics,
-    verification,
-)
+from extentflow.services.composition import open_health
+from extentflow.services.health import ClusterChecks, Finding, TopicChecks, problem_of
 from extentflow.testing.broker import MemoryBroker
 from extentflow.wiring import Runtime
 
@@ -67,7 +60,7 @@ def left(days: float, config: Mapping[str, str] | ExtentflowError | None = None)
 def test_an_extent_unfinished_longer_than_the_retention_is_a_problem(
     days: float, verdict: str
 ) -> None:
-    found = retention(left(days))
+    found = open_health(left(days)).cluster.retention()
 
     assert found.verdict == verdict
     assert "7 days" in found.fact
@@ -75,7 +68,7 @@ def test_an_extent_unfinished_longer_than_the_retention_is_a_problem(
 
 
 def test_the_configured_retention_of_the_cluster_is_used(golden: Golden) -> None:
-    found = retention(left(2, {"offsets.retention.minutes": "1440"}))
+    found = open_health(left(2, {"offsets.retention.minutes": "1440"})).cluster.retention()
 
     assert found.verdict == "problem"
     golden(found.fact)
@@ -84,11 +77,11 @@ def test_the_configured_retention_of_the_cluster_is_used(golden: Golden) -> None
 
 
 def test_a_cluster_without_that_setting_has_the_default_retention() -> None:
-    assert retention(left(8, {})).verdict == "problem"
+    assert open_health(left(8, {})).cluster.retention().verdict == "problem"
 
 
 def test_an_unreadable_cluster_configuration_is_only_a_warning() -> None:
-    found = retention(left(0, Misconfigured("not allowed")))
+    found = open_health(left(0, Misconfigured("not allowed"))).cluster.retention()
 
     assert (found.verdict, found.fact) == ("warning", "not allowed")
 
@@ -104,7 +97,7 @@ def test_an_unreadable_cluster_configuration_is_only_a_warning() -> None:
 def test_brokers_that_do_not_verify_transactions_are_reported(
     config: Mapping[str, str], verdict: str, fact: str
 ) -> None:
-    found = verification(left(0, config))
+    found = open_health(left(0, config)).cluster.verification()
 
     assert found.verdict == verdict
     assert fact in found.fact
@@ -112,18 +105,18 @@ def test_brokers_that_do_not_verify_transactions_are_reported(
 
 
 def test_brokers_whose_configuration_is_hidden_may_verify_transactions_or_not() -> None:
-    found = verification(left(0, Misconfigured("not allowed")))
+    found = open_health(left(0, Misconfigured("not allowed"))).cluster.verification()
 
     assert (found.verdict, found.fact) == ("warning", "not allowed")
     assert "DescribeConfigs" in found.remedy
 
 
-@pytest.mark.parametrize("check", [verification, retention])
+@pytest.mark.parametrize("check", [ClusterChecks.verification, ClusterChecks.retention])
 def test_a_broker_that_does_not_answer_lacks_no_permission(
-    check: Callable[[Runtime], Finding],
+    check: Callable[[ClusterChecks], Finding],
     golden: Golden,
 ) -> None:
-    found = check(left(0, SinkUnavailable("no answer")))
+    found = check(open_health(left(0, SinkUnavailable("no answer"))).cluster)
 
     assert (found.verdict, found.fact) == ("warning", "no answer")
     golden(found.remedy)
@@ -132,7 +125,7 @@ def test_a_broker_that_does_not_answer_lacks_no_permission(
 
 @pytest.mark.parametrize(("days", "verdict"), [(-1, "ok"), (0.1, "warning")])
 def test_expired_slots_with_an_extent_are_reported(days: float, verdict: str) -> None:
-    assert slots(left(days)).verdict == verdict
+    assert open_health(left(days)).cluster.slots().verdict == verdict
 
 
 def test_an_error_becomes_a_fact_and_a_remedy() -> None:
@@ -157,7 +150,8 @@ def test_the_remedy_for_an_unavailable_server_is_to_start_it() -> None:
 def shown(**kafka: str) -> Finding:
     """Return what doctor says of the credentials in a worker's `kafka.*`; `_` stands for a dot."""
     settings = {key.replace("_", "."): text for key, text in kafka.items()}
-    return credentials(Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1", kafka=settings)))
+    runtime = Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1", kafka=settings))
+    return open_health(runtime).cluster.credentials()
 
 
 @pytest.fixture
@@ -232,7 +226,7 @@ def of_topics(**changes: object) -> list[Finding]:
     runtime = Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
     runtime.__dict__.update(broker=Topics())
     given: dict[str, object] = {"name": "c", "topic": "records", "s3_bucket": "b", **changes}
-    return list(topics(runtime, ConnectorConfig(**given)))  # type: ignore[arg-type]
+    return list(TopicChecks(runtime.topic).findings(ConnectorConfig(**given)))  # type: ignore[arg-type]
 
 
 def test_topics_that_take_the_records_are_described() -> None:

@@ -1,8 +1,6 @@
-"""Causes of listed jobs; which submissions go to one Spark run, and which become messages."""
+"""What is listed of jobs: which match, how many, their causes, and what continues them."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from tests.support.golden import Golden
@@ -11,46 +9,11 @@ from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured
-from extentflow.model import JobState, ObjectVersion
-from extentflow.queue import MOST_ADDRESSES
-from extentflow.services import jobs
-from extentflow.services.jobs import JobFilter, Jobs, parse_since
-from extentflow.wiring import Runtime
+from extentflow.model import JobState
+from extentflow.services.composition import open_jobs
+from extentflow.services.jobs import JobFilter, parse_since
 
 ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="shop")
-
-
-def runtime(application: str | None, threshold_bytes: int = 10) -> Runtime:
-    """A runtime with two settings."""
-    settings = SimpleNamespace(
-        spark_application_id=application, spark_threshold_bytes=threshold_bytes
-    )
-    return cast("Runtime", SimpleNamespace(settings=settings))
-
-
-def objects(*sizes: int) -> list[ObjectVersion]:
-    return [ObjectVersion("shop", f"in/{n}", None, "etag", size) for n, size in enumerate(sizes)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "engine", "application", "sizes", "by_one_run"),
-    [
-        ("auto", "auto", "app", (6, 5), True),
-        ("auto", "auto", "app", (5, 5), False),
-        ("auto", "auto", None, (6, 5), False),
-        ("auto", "auto", "app", (11,), False),
-        ("auto", "lambda", "app", (6, 5), False),
-        ("auto", "spark", "app", (1, 1), True),
-        ("lambda", "spark", "app", (6, 5), False),
-        ("spark", "lambda", None, (1,), True),
-    ],
-)
-def test_the_option_decides_then_the_connector_then_the_size(
-    asked: str, engine: str, application: str | None, sizes: tuple[int, ...], *, by_one_run: bool
-) -> None:
-    config = replace(ORDERS, engine=engine)
-
-    assert Jobs(runtime(application))._takes_one_run(config, objects(*sizes), asked) is by_one_run
 
 
 def test_a_job_that_is_listed_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,34 +24,9 @@ def test_a_job_that_is_listed_twice_counts_once(monkeypatch: pytest.MonkeyPatch)
     changed = [job, replace(job, state=JobState.RUNNING)]
     monkeypatch.setattr(runtime.memory.jobs, "list", lambda *_: iter(changed))
 
-    found = Jobs(runtime).find(JobFilter())
+    found = open_jobs(runtime).find(JobFilter())
 
     assert (found.matching, len(found.jobs)) == (1, 1)
-
-
-def test_every_backfill_has_an_id_of_its_own() -> None:
-    first, second = (jobs._backfill(ORDERS, ["s3://shop/in/"]) for _ in range(2))
-
-    assert first.id != second.id
-    assert first.addresses == ("s3://shop/in/",)
-
-
-def test_too_many_addresses_for_one_run_are_rejected_with_a_remedy(golden: Golden) -> None:
-    with golden.raises(Misconfigured, match=f"{MOST_ADDRESSES + 1}"):
-        jobs._backfill(ORDERS, ["s3://shop/in/"] * (MOST_ADDRESSES + 1))
-
-
-def test_a_connector_with_secrets_in_variables_is_not_sent_to_spark(golden: Golden) -> None:
-    config = replace(ORDERS, engine="spark", secret_access_key="${env:GRID_SECRET}")
-
-    files = replace(ORDERS, engine="spark", endpoint_type="localfile", s3_bucket=None)
-    for one in (config, files):
-        assert not Jobs(runtime("app"))._takes_one_run(one, objects(6, 5), "auto")
-    with golden.raises(
-        Misconfigured,
-        match=r"aws.secret.access.key=\$\{env:GRID_SECRET\}.*`extentflow run`",
-    ):
-        jobs._backfill(config, ["s3://shop/in/"])
 
 
 def test_a_job_whose_object_a_later_job_delivers_shows_no_cause() -> None:
@@ -100,10 +38,12 @@ def test_a_job_whose_object_a_later_job_delivers_shows_no_cause() -> None:
         runtime.ticker.sleep(1)
 
     version = runtime.memory_store.head(BUCKET, "c/again.txt")
-    request = runtime.request(config, revision, version, 1)
+    request = runtime.requests.make(config, revision, version, 1)
     runtime.planner().register(request, again=runtime.ticker.read())
     runtime.job("c/replaced.txt", lines=2)
-    listed, failed = (Jobs(runtime).list("c", state=state) for state in (None, JobState.FAILED))
+    listed, failed = (
+        open_jobs(runtime).list("c", state=state) for state in (None, JobState.FAILED)
+    )
 
     assert [one.cause for one in listed if one.cause] == ["why c/open.txt"]
     assert {one.cause for one in failed} == {"why c/open.txt", "why c/replaced.txt", ""}
@@ -119,40 +59,12 @@ def test_a_job_that_ended_is_replayable_unless_a_later_one_delivers_its_object()
         runtime.memory.jobs.end(made[name], state, "why")
     runtime.ticker.sleep(1)
     version = runtime.memory_store.head(BUCKET, "c/again.txt")
-    request = runtime.request(config, revision, version, 1)
+    request = runtime.requests.make(config, revision, version, 1)
     runtime.planner().register(request, again=runtime.ticker.read())
 
-    found = [name for name, job in made.items() if Jobs(runtime).get(job).replayable]
+    found = [name for name, job in made.items() if open_jobs(runtime).get(job).replayable]
 
     assert found == ["failed", "stopped"]
-
-
-@pytest.mark.parametrize("address", ["s3://shop/in/a.csv", "s3a://shop/in/a.csv"])
-def test_an_object_is_named_by_bucket_and_key(address: str) -> None:
-    assert jobs._bucket_and_key(address) == ("shop", "in/a.csv")
-
-
-@pytest.mark.parametrize(
-    "address", ["shop/in/a.csv", "file://shop/a", "s3://shop", "s3://shop/in/"]
-)
-def test_an_address_without_bucket_or_key_is_rejected(address: str, golden: Golden) -> None:
-    with golden.raises(Misconfigured, match="s3://bucket/key"):
-        jobs._bucket_and_key(address)
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (
-            {"engine": "emr", "addresses": ["s3://shop/a"]},
-            "--engine emr: write auto, lambda or spark",
-        ),
-        ({"engine": "spark", "addresses": ["s3://shop/a"]}, "goes with --connector"),
-    ],
-)
-def test_an_unknown_engine_is_rejected(words: dict[str, object], problem: str) -> None:
-    with pytest.raises(Misconfigured, match=problem):
-        Jobs(runtime(None)).submit(**words)  # type: ignore[arg-type]
 
 
 def test_jobs_are_filtered_and_counted() -> None:
@@ -163,7 +75,7 @@ def test_jobs_are_filtered_and_counted() -> None:
         runtime.ticker.sleep(60)
     ended = next(iter(runtime.memory.jobs.list()))
     runtime.memory.jobs.end(ended.id, JobState.FAILED, "why")
-    jobs, now = Jobs(runtime), runtime.ticker.read()
+    jobs, now = open_jobs(runtime), runtime.ticker.read()
 
     def keys(chosen: JobFilter) -> list[str]:
         return [one.job.version.key for one in jobs.find(chosen).jobs]
@@ -184,10 +96,10 @@ def test_a_list_of_many_jobs_needs_as_many_calls_as_one_of_few() -> None:
             job = runtime.job(f"c/{number}.txt")
             if number % 2:
                 runtime.memory.jobs.end(job.id, JobState.FAILED, "why")
-        Jobs(runtime).find(JobFilter(), limit=count)  # the connector is read once per process
+        open_jobs(runtime).find(JobFilter(), limit=count)  # the connector is read once per process
         asked: list[str] = []
         runtime.memory.on_call = asked.append
-        Jobs(runtime).find(JobFilter(), limit=count)
+        open_jobs(runtime).find(JobFilter(), limit=count)
         return len(asked)
 
     assert calls(60) == calls(2)
@@ -213,7 +125,7 @@ def test_json_has_times_duration_rate_size_and_topic() -> None:
     runtime.ticker.sleep(1)
     runtime.run(job, 0, 1)
 
-    found = Jobs(runtime).get(job.id).to_json()
+    found = open_jobs(runtime).get(job.id).to_json()
 
     assert found["created"].endswith("Z")
     assert found["ended"].endswith("Z")

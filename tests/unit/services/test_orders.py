@@ -9,7 +9,8 @@ from tests.support.memory_runtime import MemoryRuntime
 from extentflow.errors import Misconfigured
 from extentflow.model import ObjectVersion
 from extentflow.services.addressed import AddressedConnector, make_connector
-from extentflow.services.orders import MadeOrder, Orders
+from extentflow.services.composition import open_orders
+from extentflow.services.orders import MadeOrder
 
 
 def made(**settings: str) -> AddressedConnector:
@@ -18,7 +19,7 @@ def made(**settings: str) -> AddressedConnector:
 
 
 def stored(runtime: MemoryRuntime, one: AddressedConnector, *, save: bool = False) -> MadeOrder:
-    return Orders.of(runtime).store(one, save=save, notify=lambda _note: None)
+    return open_orders(runtime).store(one, save=save, notify=lambda _note: None)
 
 
 def test_a_connector_that_is_not_saved_is_there_for_jobs_only(golden: Golden) -> None:
@@ -66,7 +67,7 @@ def test_saving_names_connectors_that_deliver_the_same_objects(golden: Golden) -
     runtime.put_connector(topic="orders", aws__s3__prefix="in/today/")
     notes: list[str] = []
 
-    Orders.of(runtime).store(made(), save=True, notify=notes.append)
+    open_orders(runtime).store(made(), save=True, notify=notes.append)
 
     (note,) = notes
     golden(note)
@@ -100,7 +101,7 @@ def test_a_deleted_connector_of_other_objects_does_not_give_its_name(
 
 def notes_of(runtime: MemoryRuntime, one: AddressedConnector, *, save: bool = False) -> list[str]:
     notes: list[str] = []
-    Orders.of(runtime).store(one, save=save, notify=notes.append)
+    open_orders(runtime).store(one, save=save, notify=notes.append)
     return notes
 
 
@@ -160,7 +161,7 @@ def test_saving_names_what_an_earlier_command_delivered_from_a_parent_folder(
     idle = notes_of(runtime, child, save=True)
     config = runtime.connectors.revision(parent.config.name, 1)
     version = ObjectVersion(config.bucket, "sub/a.csv", None, "etag", 4)
-    runtime.planner().register(runtime.request(config, 1, version, 1))
+    runtime.planner().register(runtime.requests.make(config, 1, version, 1))
 
     notes = notes_of(runtime, child, save=True)
 

@@ -36,9 +36,9 @@ from extentflow.ledger.items import Write
 from extentflow.ledger.job_store import job_key
 from extentflow.model import Extent, Job, JobState, Receipt
 from extentflow.plugins import EntryPoint
-from extentflow.services.health import _connector
+from extentflow.services.composition import open_health, open_runs
+from extentflow.services.health import Finding
 from extentflow.services.run_control import EngineChoice, RunControl
-from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
 
 
@@ -73,7 +73,7 @@ class Line:
 
     def replay(self) -> Replayed:
         notes: list[str] = []
-        runs = Runs(self.runtime, RunControl(notify=notes.append), self.open_engine)
+        runs = open_runs(self.runtime, RunControl(notify=notes.append), self.open_engine)
         try:
             report = runs.replay_all("c")
         except ExtentflowError as exc:
@@ -96,7 +96,7 @@ class Line:
 
         control = RunControl(notify=self.notes.append, stop_on=lambda _stop: nullcontext(stopped))
         choice = EngineChoice("inline")
-        runs = Runs(self.runtime, control, self.open_engine)
+        runs = open_runs(self.runtime, control, self.open_engine)
         order = self.runtime.order(*addresses)
         return runs.run(order, engine=choice, again=again, topics=topics)
 
@@ -156,6 +156,10 @@ class Line:
         config = {key: text for key, text in stored.config.items() if key != "input.format"}
         self.runtime.memory.connectors.put("c", {**config, "extent.bytes": "auto"})
 
+    def checks(self) -> Iterator[Finding]:
+        """Return doctor's findings about the connector."""
+        return open_health(self.runtime).connectors().findings("c", broker=True)
+
     def states(self) -> list[str]:
         return [state.value for _, state in sorted(self.runtime.states().items())]
 
@@ -182,10 +186,10 @@ def test_a_package_that_cannot_be_imported_ends_a_run_before_a_job_is_registered
     said = "revision 2, cannot be read: converter 'broken': entry point broken = no_such_module"
 
     with pytest.raises(Misconfigured, match=said):
-        Runs(line.runtime).plan(line.runtime.order())
+        open_runs(line.runtime).plan(line.runtime.order())
     with pytest.raises(Misconfigured, match=said):
         line.run()
-    findings = list(_connector(line.runtime, "c", broker=True))
+    findings = list(line.checks())
 
     assert line.states() == []
     (finding,) = findings
@@ -299,7 +303,7 @@ def test_an_object_with_a_newer_job_is_not_delivered_twice(
     (job,) = line.cancelled(1)
     planner = line.runtime.planner()
     config, revision = line.runtime.connectors.latest("c")
-    request = line.runtime.request(config, revision, job.version, 1)
+    request = line.runtime.requests.make(config, revision, job.version, 1)
 
     def opened(*_args: object, **_words: object) -> CallingThreadEngine:
         planner.register(request, again=math.inf)  # while the engine starts
@@ -532,7 +536,7 @@ def test_a_format_that_content_shows_is_planned_stored_and_delivered(line: Line)
     line.runtime.memory_store.put(BUCKET, "c/pretty.json", b'{\n"a": 1}\n')
     line.runtime.memory_store.put(BUCKET, "c/lines.csv", b"a\n1\n")
 
-    plans = Runs(line.runtime).plan(line.runtime.order())
+    plans = open_runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     said = {one.version.key: (one.format, one.format_source) for one in plans.objects}
@@ -614,7 +618,7 @@ def test_a_plan_reports_what_delivery_would_meet_at_the_first_records(
     line.put_connector(**connector)
     line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
 
-    plans = Runs(line.runtime).plan(line.runtime.order())
+    plans = open_runs(line.runtime).plan(line.runtime.order())
     written = line.states()
     report = line.run()
 
@@ -695,7 +699,7 @@ def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -
     for name in ("a.txt", "b.txt"):
         line.runtime.put(f"c/{name}")
 
-    plans = Runs(line.runtime).plan(line.runtime.order())
+    plans = open_runs(line.runtime).plan(line.runtime.order())
     with pytest.raises(Misconfigured) as raised:
         line.run()
 
@@ -717,7 +721,7 @@ def test_a_plan_reports_a_missing_topic_that_only_values_name(line: Line) -> Non
     line.runtime.cluster.create_topic("de")
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,to\n1,de\n")
 
-    plans = Runs(line.runtime).plan(line.runtime.order())
+    plans = open_runs(line.runtime).plan(line.runtime.order())
     with pytest.raises(Misconfigured) as raised:
         line.run()
 
@@ -737,7 +741,7 @@ def test_a_plan_reports_a_first_record_whose_value_names_another_topic(
     store.put(BUCKET, "c/b.csv", b"id,to\n3,es\n")
     store.put(BUCKET, "c/c.csv", b"id,from\n4,de\n")
 
-    plans = Runs(line.runtime).plan(line.runtime.order())
+    plans = open_runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     assert [one.version.key for one in plans.objects] == ["c/a.csv"]
@@ -760,8 +764,8 @@ def test_a_plan_and_doctor_name_files_of_the_producer_that_cannot_be_read(
     line.put_connector(producer__ssl__key__location="/nowhere/client.key")
     line.runtime.put()
 
-    plans = Runs(line.runtime).plan(line.runtime.order())
-    findings = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
+    plans = open_runs(line.runtime).plan(line.runtime.order())
+    findings = {one.check: one for one in line.checks()}
 
     (problem,) = plans.problems
     golden(problem)
@@ -787,8 +791,8 @@ def test_a_missing_file_or_secret_of_the_producer_leaves_no_job(
 
     with pytest.raises(Misconfigured) as refused:
         line.run()
-    (problem,) = Runs(line.runtime).plan(line.runtime.order()).problems
-    findings = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
+    (problem,) = open_runs(line.runtime).plan(line.runtime.order()).problems
+    findings = {one.check: one for one in line.checks()}
 
     assert refused.value.problems == (problem,)
     assert problem.startswith(f"producer.{key.replace('__', '.')}={text}: ")
@@ -806,9 +810,9 @@ def test_doctor_reads_the_secrets_of_a_format(
         input__format="parquet", parquet__encryption__footer__key="${env:KEY_OF_FILES}"
     )
 
-    missing = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
+    missing = {one.check: one for one in line.checks()}
     monkeypatch.setenv("KEY_OF_FILES", "hidden")
-    there = {one.check: one for one in _connector(line.runtime, "c", broker=True)}
+    there = {one.check: one for one in line.checks()}
 
     check = "secrets of parquet"
     assert missing[check].verdict == "problem"
@@ -823,7 +827,7 @@ def test_a_plan_accepts_bad_records_that_delivery_would_set_aside(line: Line) ->
     line.put_connector(errors__tolerance="all", errors__deadletterqueue__topic__name="dead")
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,t\n1,a,b\n")
 
-    assert Runs(line.runtime).plan(line.runtime.order()).problems == ()
+    assert open_runs(line.runtime).plan(line.runtime.order()).problems == ()
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt", "a.parquet", "a.orc", "a.arrow"])
@@ -843,7 +847,7 @@ def test_a_plan_reads_little_of_an_object(line: Line, name: str) -> None:
     line.put_connector(message__key="object")
     line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
 
-    plans = Runs(line.runtime).plan(line.runtime.order())
+    plans = open_runs(line.runtime).plan(line.runtime.order())
 
     assert plans.problems == ()
     assert line.runtime.memory_store.fetched_bytes < 1_200_000 < len(body)
@@ -862,7 +866,7 @@ def test_a_compression_that_content_shows_is_planned_stored_and_delivered(
 
     trusted = line.run()
     line.runtime.memory.connectors.put("c", {**config, "file.compression.type": "content"})
-    plans = Runs(line.runtime).plan(line.runtime.order())
+    plans = open_runs(line.runtime).plan(line.runtime.order())
     report = line.run(again=True)
 
     memory = line.runtime.memory
@@ -897,7 +901,7 @@ def test_inferred_types_are_planned_stored_and_the_same_in_all_extents(line: Lin
     body = ("id,price\n" + "".join(rows)).encode()
     line.runtime.memory_store.put(BUCKET, "c/a.csv", body)
 
-    plans = Runs(line.runtime).plan(line.runtime.order())
+    plans = open_runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     (planned,), (job,) = plans.objects, line.runtime.memory.jobs.list()
@@ -922,7 +926,7 @@ def test_columns_of_documents_are_planned_and_become_keys_and_values(line: Line)
     rows[15_000] = '{"at":{"id":"late"}}\n'  # in none of the samples
     line.runtime.memory_store.put(BUCKET, "c/a.jsonl", "".join(rows).encode())
 
-    plans = Runs(line.runtime).plan(line.runtime.order())
+    plans = open_runs(line.runtime).plan(line.runtime.order())
     report = line.run()
 
     (planned,), (job,) = plans.objects, line.runtime.memory.jobs.list()
@@ -940,7 +944,7 @@ def test_a_job_keeps_the_types_that_its_first_planner_found(line: Line) -> None:
     store = line.runtime.memory_store
     version = store.put(BUCKET, "c/a.csv", b"id\n1\n")
     config, revision = line.runtime.connectors.latest("c")
-    request = line.runtime.request(config, revision, version, 1)
+    request = line.runtime.requests.make(config, revision, version, 1)
     registered = line.runtime.planner().register(request)
     store.asked.clear()
 
@@ -983,10 +987,10 @@ def test_compressed_objects_are_cut_where_that_is_possible(
     config, revision = line.runtime.connectors.latest("c")
     store.asked.clear()
 
-    line.runtime.recognised(config, revision, version)
+    line.runtime.requests.recognised(config, revision, version)
 
     assert len(store.asked) == reads
-    (planned,) = Runs(line.runtime).plan(line.runtime.order()).objects
+    (planned,) = open_runs(line.runtime).plan(line.runtime.order()).objects
     is_cut = compression != "zstd"
     assert planned.compression == compression
     assert (len(planned.extents) > 3) == is_cut
@@ -1044,7 +1048,7 @@ def test_content_costs_one_request_and_for_bgzf_another(
     store.asked.clear()
 
     for _ in range(2):
-        line.runtime.recognised(config, revision, version)
+        line.runtime.requests.recognised(config, revision, version)
 
     assert [(one.operation, one.key) for one in store.asked] == [("read", "c/part-0")] * reads
 

@@ -14,10 +14,8 @@ from tests.support.memory_runtime import BUCKET, MemoryRuntime
 from extentflow.engines import Engine
 from extentflow.errors import CorruptRecord, Misconfigured
 from extentflow.services.addressed import make_connector
-from extentflow.services.orders import Orders
+from extentflow.services.composition import open_orders, open_runs, open_topics, open_verifications
 from extentflow.services.run_control import EngineChoice
-from extentflow.services.runs import Runs
-from extentflow.services.topics import Topics
 from extentflow.services.verifications import Verification, Verifications
 from extentflow.wiring.extents import delivery_context
 
@@ -44,7 +42,7 @@ def deliver(runtime: MemoryRuntime, key: str, body: bytes, **settings: str) -> s
     runtime.memory.connectors.put(folder, settings)
     runtime.memory_store.put(BUCKET, key, body)
     order = runtime.order(connector=folder)
-    report = Runs(runtime, open_engine=opened).run(order, engine=EngineChoice("inline"))
+    report = open_runs(runtime, open_engine=opened).run(order, engine=EngineChoice("inline"))
     assert [job.state for job in report.jobs] == ["DONE"], report
     return ROOT + key
 
@@ -52,12 +50,12 @@ def deliver(runtime: MemoryRuntime, key: str, body: bytes, **settings: str) -> s
 def verify(
     runtime: MemoryRuntime, *addresses: str, topic: str = TOPIC, **settings: str
 ) -> Verification:
-    order = Orders.of(runtime).compare(make_connector(addresses, topic, settings))
+    order = open_orders(runtime).compare(make_connector(addresses, topic, settings))
     return verifications(runtime).verify(topic, order)
 
 
 def verifications(runtime: MemoryRuntime) -> Verifications:
-    return Verifications(runtime, Topics.of(runtime))
+    return open_verifications(runtime, open_topics(runtime))
 
 
 def test_columnar_values_are_verified_without_their_encoding(runtime: MemoryRuntime) -> None:
@@ -78,10 +76,10 @@ def test_values_that_json_lacks_are_compared_and_shown_with_their_place(
     )
 
     assert verify(runtime, address) == Verification(TOPIC, 1, 2, 2, 0, 0, 0)
-    assert Topics.of(runtime).count(TOPIC, keys=["m"]).distinct == 2
-    assert Topics.of(runtime).count(TOPIC, keys=["x"]).distinct == 2
+    assert open_topics(runtime).count(TOPIC, keys=["m"]).distinct == 2
+    assert open_topics(runtime).count(TOPIC, keys=["x"]).distinct == 2
     with golden.raises(CorruptRecord, match=rf"{TOPIC}\[\d\].*offset 0"):
-        list(Topics.of(runtime).tail(TOPIC, rows=5))
+        list(open_topics(runtime).tail(TOPIC, rows=5))
 
 
 def test_values_of_rows_are_verified_also_with_an_encoding(runtime: MemoryRuntime) -> None:

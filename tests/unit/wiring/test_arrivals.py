@@ -12,18 +12,16 @@ from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 from extentflow.queue.sql_queue import SqlQueue
 from extentflow.queue.sqs_queue import SqsQueue
-from extentflow.services.jobs import Jobs
+from extentflow.services.composition import open_submissions
 from extentflow.wiring import Runtime
 from extentflow.wiring.arrivals import (
     ARRIVALS,
     DEAD,
     ENQUEUE_SECONDS,
-    create_own_queue,
-    has_own_queue,
+    StackQueues,
     open_intake,
     open_receiving_queue,
     own_queue,
-    queues,
 )
 
 SQS = "https://sqs.eu-central-1.amazonaws.com/111122223333/arrivals"
@@ -47,14 +45,14 @@ def never() -> bool:
 
 
 def test_before_a_receiver_ran_there_are_no_queues(runtime: Runtime) -> None:
-    assert list(queues(runtime)) == []
+    assert list(StackQueues(runtime).list()) == []
     assert open_intake(runtime, never) is None
 
 
 def test_a_receiver_makes_the_queues_that_the_query_reads(runtime: Runtime) -> None:
     open_receiving_queue(runtime).send(["{}", "{"])
 
-    assert [(name, one.depth().waiting) for name, one in queues(runtime)] == [
+    assert [(name, one.depth().waiting) for name, one in StackQueues(runtime).list()] == [
         ("arrivals.queue", 2),
         ("arrivals.dlq", 0),
     ]
@@ -62,7 +60,7 @@ def test_a_receiver_makes_the_queues_that_the_query_reads(runtime: Runtime) -> N
     assert intake is not None
     assert intake.take(most=1) == 1
     assert intake.take(most=10) == 1
-    assert [one.depth().waiting for _, one in queues(runtime)] == [0, 2]
+    assert [one.depth().waiting for _, one in StackQueues(runtime).list()] == [0, 2]
 
 
 def test_a_receiver_waits_briefly_for_the_database(runtime: Runtime) -> None:
@@ -93,9 +91,9 @@ def test_a_queue_of_sqs_takes_the_place_of_the_table(
     runtime = Runtime(replace(settings, arrivals_queue_url=SQS))
     runtime.ledger.admin.create()
 
-    create_own_queue(runtime)
+    StackQueues(runtime).create_own()
 
-    assert not has_own_queue(runtime)
+    assert not StackQueues(runtime).are_own
     assert isinstance(open_receiving_queue(runtime), SqsQueue)
     assert not own_queue(runtime, ARRIVALS).exists()
     assert open_intake(runtime, never) is None
@@ -112,14 +110,14 @@ def test_a_ledger_in_dynamodb_keeps_no_notifications(
 
 
 def test_dead_notifications_are_shown_and_taken_again(runtime: Runtime) -> None:
-    create_own_queue(runtime)
+    StackQueues(runtime).create_own()
     own_queue(runtime, DEAD).send(["a", "b"], reason="no connector reads them")
-    jobs = Jobs(runtime)
+    submissions = open_submissions(runtime)
 
-    shown = jobs.redrive(dry_run=True)
-    moved = jobs.redrive()
+    shown = submissions.redrive(dry_run=True)
+    moved = submissions.redrive()
 
     assert [one.reason for one in shown.moved] == ["no connector reads them"] * 2
     assert (len(moved.moved), moved.left) == (2, 0)
-    depths = {name: one.waiting for name, one in jobs.queue_depths().depths.items()}
+    depths = {name: one.waiting for name, one in submissions.queue_depths().depths.items()}
     assert depths == {"arrivals.queue": 2, "arrivals.dlq": 0}

@@ -75,7 +75,9 @@ class World:
         config, revision = self.runtime.connectors.latest("c")
         version = self.runtime.objects.store(config, revision).head(config.bucket, name)
         planner = self.runtime.planner()
-        return planner.plan(planner.register(self.runtime.request(config, revision, version, 1)))
+        return planner.plan(
+            planner.register(self.runtime.requests.make(config, revision, version, 1))
+        )
 
     def extent(self, job: Job) -> Extent:
         return next(self.runtime.planner().extents(job))

@@ -79,9 +79,10 @@ def dead_letters(
     The JSON lines, with corrected records, are what `replay-dead-letters --repairs` takes.
     """
     from extentflow.cli.opening import open_runtime
-    from extentflow.services.dead_letter_queues import DeadLetterQueue, repair_line
+    from extentflow.services.composition import open_dead_letters
+    from extentflow.services.dead_letter_queues import repair_line
 
-    limit, queue = listing.limit, DeadLetterQueue(open_runtime(servers, creates=False), connector)
+    limit, queue = listing.limit, open_dead_letters(open_runtime(servers, creates=False), connector)
     if discard:
         _discard(queue, discard, limit, as_json=as_json)
         return
@@ -166,9 +167,9 @@ def replay_dead_letters(
     Exit code 0 only when all of them were delivered, filtered or discarded.
     """
     from extentflow.cli.opening import open_runtime
-    from extentflow.services.dead_letter_queues import DeadLetterQueue
+    from extentflow.services.composition import open_dead_letters
 
-    queue = DeadLetterQueue(open_runtime(servers), connector)
+    queue = open_dead_letters(open_runtime(servers), connector)
     found = queue.replay(repairs, accept_duplicates=accept_duplicates)
     if as_json:
         output.print_json(asdict(found))

@@ -83,10 +83,10 @@ def export(
     from extentflow.cli.opening import open_runtime
     from extentflow.cli.progress import signals_stop
     from extentflow.services.addressed import parse_settings
-    from extentflow.services.exports import Exports
+    from extentflow.services.composition import open_exports
 
     options, given = files.options(), parse_settings(files.settings or ())
-    exports = Exports(open_runtime(servers, creates=False), output.note)
+    exports = open_exports(open_runtime(servers, creates=False), output.note)
     ended, count, rows = threading.Event(), 0, 0
     with signals_stop(ended.set, "stopping: publishing the open files"):
         for found in exports.run(topic, files.to, options, stop=ended.is_set, settings=given):

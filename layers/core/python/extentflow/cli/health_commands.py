@@ -31,9 +31,9 @@ Deployed = Annotated[
 def init(*, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Create the ledger and the progress topic where they are missing."""
     from extentflow.cli.opening import open_runtime
-    from extentflow.services.health import initialise
+    from extentflow.services.composition import open_initialisation
 
-    found = initialise(open_runtime(servers))
+    found = open_initialisation(open_runtime(servers)).run()
     facts = (
         f"ledger {found.url} {'created' if found.created else 'exists'} (id "
         f"{found.ledger}); progress topic exists on Kafka cluster {found.cluster}"
@@ -52,13 +52,13 @@ def doctor(
 ) -> None:
     """Check credentials, ledger, clock, broker, transactions, topics, buckets; say what to do."""
     from extentflow.cli.opening import open_runtime
+    from extentflow.services.composition import open_health
     from extentflow.services.deployed import DeployedStage
-    from extentflow.services.health import examine
 
     if deployed is not None:
         findings = list(DeployedStage(deployed).examine())
     else:
-        findings = list(examine(open_runtime(servers), connector))
+        findings = list(open_health(open_runtime(servers)).examine(connector))
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
     else:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,7 @@ from extentflow.errors import Misconfigured
 from extentflow.model import JobState
 
 if TYPE_CHECKING:
-    from extentflow.services.jobs import JobDetail
+    from extentflow.services.jobs import JobDetail, JobList
 
 JobId = Annotated[str | None, Argument(help="A job's id, or its beginning.")]
 Watched = Annotated[
@@ -80,22 +79,25 @@ def status(
     """Show jobs, newest first; or one job with the map of its extents and its errors."""
     from extentflow.cli.opening import open_runtime
     from extentflow.jobs.preflight import skip_reason
-    from extentflow.services.jobs import JobFilter, Jobs, parse_since
+    from extentflow.services.composition import open_jobs, open_submissions
+    from extentflow.services.jobs import JobFilter, parse_since
     from extentflow.wiring.environments import other_ledger
 
     runtime = open_runtime(servers, creates=False)
-    jobs = Jobs(runtime)
     if job is not None:
-        _show_one(partial(jobs.get, job), watch=watch, as_json=as_json)
+        _show_one(lambda: open_jobs(runtime).get(job), watch=watch, as_json=as_json)
         return
     since = parse_since(listed.since, runtime.clock.wall())
     chosen = JobFilter(listed.connector, listed.state, listed.prefix or "", since)
-    read = partial(jobs.find, chosen, limit=listed.limit)
+
+    def read() -> "JobList":
+        return open_jobs(runtime).find(chosen, limit=listed.limit)
+
     view = statuses.view_jobs(filtered=chosen != JobFilter(), watched=watch)
     if watch:
         statuses.watch(read, view, as_json=as_json)
         return
-    found, queues = read(), jobs.queue_depths()
+    found, queues = read(), open_submissions(runtime).queue_depths()
     if as_json:
         output.print_json({**view.to_json(found), "queues": queues.depths})
     else:
@@ -137,18 +139,21 @@ def submit(
 ) -> None:
     """Announce objects to the planner, as a notification would; or give all to one run of Spark."""
     from extentflow.cli.opening import open_runtime
-    from extentflow.services.jobs import Jobs, require_engine
+    from extentflow.services.composition import open_submissions
     from extentflow.services.run_control import RunControl
+    from extentflow.services.submissions import require_engine
 
     require_engine(engine, connector)
     if (event is None) == (not addresses and connector is None):
         raise Misconfigured("give addresses, or --connector, or a notification with --event")
-    jobs = Jobs(open_runtime(servers))
+    submissions = open_submissions(open_runtime(servers))
     if event is not None and connector is None:
-        sent = jobs.submit_event(event.read_text(encoding="utf-8"), name=str(event))
+        sent = submissions.submit_event(event.read_text(encoding="utf-8"), name=str(event))
     else:
         control = RunControl(notify=output.note)
-        sent = jobs.submit(addresses or (), connector=connector, engine=engine, control=control)
+        sent = submissions.submit(
+            addresses or (), connector=connector, engine=engine, control=control
+        )
     facts: dict[str, object] = {"submitted": sent.submitted}
     what = output.counted(sent.submitted, "object" if event is None else "notification")
     said = f"{what} submitted; `extentflow status` shows the jobs"
@@ -181,9 +186,11 @@ def redrive(
 ) -> None:
     """Send messages of the dead letter queues to the functions again, or only show them."""
     from extentflow.cli.opening import open_runtime
-    from extentflow.services.jobs import Jobs, job_of
+    from extentflow.services.composition import open_submissions
+    from extentflow.services.submissions import job_of
 
-    found = Jobs(open_runtime(servers)).redrive(job, since=since, dry_run=dry_run)
+    submissions = open_submissions(open_runtime(servers))
+    found = submissions.redrive(job, since=since, dry_run=dry_run)
     if as_json:
         moved = [{"job": job_of(one), "reason": one.reason} for one in found.moved]
         output.print_json({"dry_run": dry_run, "moved": moved, "left": found.left})

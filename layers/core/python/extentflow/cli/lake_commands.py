@@ -245,7 +245,8 @@ def lake(
             arrow_records=DOCUMENTS if values.schema or values.registry else COLUMNAR_VALUES,
         )
         table = where.open(session, opener)
-        _write(LakeService(session, table, terms, lake_cluster(runtime)), as_json=batches.as_json)
+        cluster = lake_cluster(runtime.settings, runtime.broker)
+        _write(LakeService(session, table, terms, cluster), as_json=batches.as_json)
 
 
 def _write(service: LakeService, *, as_json: bool) -> None:

@@ -36,13 +36,14 @@ def peek(
     """
     from extentflow.jobs.addresses import S3_SCHEMES
     from extentflow.services.addressed import make_connector, parse_settings
-    from extentflow.services.peeks import peek as peek_at
+    from extentflow.services.composition import open_peeks
     from extentflow.wiring.environments import use_running_servers
 
     if any(one.startswith(S3_SCHEMES) for one in addresses):
         use_running_servers(output.note)  # which hold buckets, too
     made = make_connector(addresses, topic or TOPIC, parse_settings(settings or ()))
-    found = peek_at(made, limit=limit)
+    with open_peeks() as peeks:
+        found = peeks.first(made, limit=limit)
     if as_json:
         output.print_json(_json(found))
     else:

@@ -1,7 +1,7 @@
 """`extentflow plan`, `run` and `replay`, and `run` for a driver that spark-submit started."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from extentflow.services.plans import FailedPlans, Plans
     from extentflow.services.run_control import EngineChoice
     from extentflow.services.runs import Runs
+    from extentflow.wiring import Runtime
 
 Addresses = Annotated[
     list[str] | None, Argument(help="s3://bucket/key, prefix/ or glob (default: the connector's).")
@@ -200,11 +201,11 @@ def plan(
 
     Nothing is written. An existing job keeps the plan of its own revision.
     """
-    from extentflow.services.orders import Orders
+    from extentflow.services.composition import open_orders
 
-    runs = _runs(servers, creates=False)
-    order = Orders.of(runs.runtime).stored(connector, addresses or ())
-    show_plans(runs.plan(order, cores=cores), as_json=as_json)
+    runtime, open_runs = _open(servers, creates=False)
+    order = open_orders(runtime).stored(connector, addresses or ())
+    show_plans(open_runs().plan(order, cores=cores), as_json=as_json)
 
 
 @expand_options
@@ -221,7 +222,7 @@ def run(
 
     With --topic the command makes a connector of the address and its options.
     """
-    from extentflow.services.orders import Orders
+    from extentflow.services.composition import open_orders
 
     if (source.connector is None) == (source.topic is None):
         raise Misconfigured(
@@ -231,11 +232,12 @@ def run(
     topics, choice = source.new_topics(), _choice(engine)
     made = source.make(addresses or ())
     selection.require_fitting(choice, unsaved=made is not None and not source.save)
-    runs = _runs(servers)
-    where = runs.runtime.ledger_address
+    runtime, open_runs = _open(servers)
+    where = runtime.ledger_address
     if not where.chosen and where.path.exists():  # else its creation is reported
         output.note(f"ledger {where.path}, because no setting names one")
-    orders, stored = Orders.of(runs.runtime), (source.connector or "", addresses or ())
+    orders, stored = open_orders(runtime), (source.connector or "", addresses or ())
+    runs = open_runs()
     if selection.dry_run:
         first = orders.expect(made) if made else orders.stored(*stored)
         show_plans(_find_first(runs, first, selection, topics, engine.cores), as_json=as_json)
@@ -296,7 +298,9 @@ def replay(
 ) -> None:
     """Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector."""
     options.require_jobs(job, engine.engine)
-    choice, runs = _choice(engine), _runs(servers)
+    choice = _choice(engine)
+    runtime, open_runs = _open(servers)
+    runs = open_runs()
     accept = options.accept_duplicates
     if options.connector is not None:
         result = runs.replay_all(options.connector, engine=choice, accept_duplicates=accept)
@@ -304,13 +308,13 @@ def replay(
         result = runs.replay(
             job or "", engine=choice, extent=options.extent, accept_duplicates=accept
         )
-    show(result, as_json=as_json, command=_made_by(runs, result), engine=engine.engine or "")
+    show(result, as_json=as_json, command=_made_by(runtime, result), engine=engine.engine or "")
 
 
-def _made_by(runs: "Runs", result: "RunReport") -> str:
+def _made_by(runtime: "Runtime", result: "RunReport") -> str:
     """Return the command that delivers a replay's objects again, where `run -c` refuses to."""
     names = () if result.ok else {job.connector for job in result.jobs}
-    stored = all(runs.runtime.ledger.connectors.get(name) for name in names)
+    stored = all(runtime.ledger.connectors.get(name) for name in names)
     return "" if stored else "the same `run ADDRESS --topic` command"
 
 
@@ -325,7 +329,7 @@ def deliver(
     as_json: AsJson = False,
 ) -> None:
     """Deliver objects into Kafka on the executors of the submitted application."""
-    from extentflow.services.orders import Orders
+    from extentflow.services.composition import open_orders
     from extentflow.services.run_control import EngineChoice
     from extentflow.wiring.extents import SUBMITTED
 
@@ -333,24 +337,27 @@ def deliver(
     if job is not None:
         if addresses or connector or again:
             raise Misconfigured("--job goes without addresses, --connector and --again")
-        show(_runs(servers).resume(job, engine=choice), as_json=as_json)
+        _, open_runs = _open(servers)
+        show(open_runs().resume(job, engine=choice), as_json=as_json)
     elif connector is None:
         raise Misconfigured("give --connector, or --job")
     else:
-        runs = _runs(servers)
-        order = Orders.of(runs.runtime).stored(connector, addresses or ())
-        show(runs.run(order, engine=choice, again=again), as_json=as_json)
+        runtime, open_runs = _open(servers)
+        order = open_orders(runtime).stored(connector, addresses or ())
+        show(open_runs().run(order, engine=choice, again=again), as_json=as_json)
 
 
-def _runs(servers: ServerOptions, *, creates: bool = True) -> "Runs":
+def _open(servers: ServerOptions, *, creates: bool = True) -> "tuple[Runtime, Callable[[], Runs]]":
+    """Return the clients of a command, and what opens the ledger for its runs."""
     from extentflow.cli.opening import open_runtime
     from extentflow.cli.progress import RunProgress, signals_stop
+    from extentflow.services.composition import open_runs
     from extentflow.services.run_control import RunControl
-    from extentflow.services.runs import Runs, committed_records
+    from extentflow.services.runs import committed_records
 
     runtime = open_runtime(servers, creates=creates)
-    progress = RunProgress(output.err, partial(committed_records, runtime))
+    progress = RunProgress(output.err, lambda jobs: committed_records(runtime.ledger, jobs))
     control = RunControl(
         lambda: progress, signals_stop, output.note, progress.on_step, progress.counting
     )
-    return Runs(runtime, control)
+    return runtime, partial(open_runs, runtime, control)

@@ -105,10 +105,10 @@ def tail(
 
 
 def _topics(runtime: "Runtime", decrypt: str | None) -> "Topics":
-    from extentflow.services.topics import Topics
+    from extentflow.services.composition import open_topics
     from extentflow.wiring.options import reading_keys
 
-    return Topics.of(runtime, None if decrypt is None else reading_keys(decrypt, runtime.secrets))
+    return open_topics(runtime, None if decrypt is None else reading_keys(decrypt, runtime.secrets))
 
 
 def _text(value: bytes | None) -> str:
@@ -140,8 +140,8 @@ def count(
     from extentflow.cli.progress import RunProgress
     from extentflow.errors import Misconfigured
     from extentflow.services.addressed import make_connector, parse_settings
-    from extentflow.services.orders import Order, Orders
-    from extentflow.services.verifications import Verifications
+    from extentflow.services.composition import open_orders, open_verifications
+    from extentflow.services.orders import Order
 
     runtime = open_runtime(servers, creates=False)
     topics = _topics(runtime, decrypt)
@@ -156,12 +156,12 @@ def count(
     if against.connector is not None:
         if against.settings:
             raise Misconfigured("--set: not together with --connector, which has all settings")
-        order: Order = Orders.of(runtime).stored(against.connector, against.verify)
+        order: Order = open_orders(runtime).stored(against.connector, against.verify)
     else:
         made = make_connector(against.verify, topic, parse_settings(against.settings or ()))
-        order = Orders.of(runtime).compare(made)
+        order = open_orders(runtime).compare(made)
     counting = RunProgress(output.err).counting
-    found = Verifications(runtime, topics).verify(topic, order, counting=counting)
+    found = open_verifications(runtime, topics).verify(topic, order, counting=counting)
     output.show(asdict(found) | {"equal": found.equal}, _verdict(found), as_json=as_json)
     if not found.equal:
         raise typer.Exit(INCOMPLETE)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 
 from extentflow.background import BackgroundCall
+from extentflow.config.connector_keys import AUTO
 from extentflow.config.worker import WorkerSettings, with_ledger
 from extentflow.engines import Engine
 from extentflow.jobs.run import RunReport
-from extentflow.model import Receipt
+from extentflow.model import JobState, Receipt
+from extentflow.queue.redrive import RedriveResult
+from extentflow.services.composition import open_jobs, open_orders, open_runs, open_submissions
 from extentflow.services.connectors import Connectors
-from extentflow.services.jobs import Jobs
-from extentflow.services.orders import Orders, StoredOrder
+from extentflow.services.jobs import JobDetail, JobFilter, JobList, Jobs
+from extentflow.services.orders import StoredOrder
 from extentflow.services.plans import Plans
 from extentflow.services.run_control import EngineChoice, Listener, RunControl
 from extentflow.services.runs import Runs
+from extentflow.services.submissions import QueueDepths, Submission, Submissions
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import INLINE
 
@@ -60,9 +66,10 @@ class Extentflow:
         return Connectors(self._runtime.ledger)
 
     @property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> StackJobs:
         """List and get jobs, submit objects to the deployed functions, redrive dead letters."""
-        return Jobs(self._runtime)
+        runtime = self._runtime
+        return StackJobs(partial(open_jobs, runtime), open_submissions(runtime))
 
     def plan(self, *addresses: str, connector: str) -> Plans:
         """Return how a connector cuts the addressed objects; nothing is written."""
@@ -137,15 +144,74 @@ class Extentflow:
         accept_duplicates: bool = False,
     ) -> RunReport:
         """Deliver what a FAILED or CANCELLED job has left; with `extent` only that one."""
+        choice = EngineChoice(engine)  # refuses an unknown engine before the ledger is opened
         return self._runs(RunControl()).replay(
-            job, engine=EngineChoice(engine), extent=extent, accept_duplicates=accept_duplicates
+            job, engine=choice, extent=extent, accept_duplicates=accept_duplicates
         )
 
     def _order(self, connector: str, addresses: Sequence[str]) -> StoredOrder:
-        return Orders.of(self._runtime).stored(connector, addresses)
+        return open_orders(self._runtime).stored(connector, addresses)
 
     def _runs(self, control: RunControl) -> Runs:
-        return Runs(self._runtime, control, self._open_engine)
+        return open_runs(self._runtime, control, self._open_engine)
+
+
+@dataclass(frozen=True, slots=True)
+class StackJobs:
+    """Jobs of the ledger, which `open_jobs` opens, and work for the deployed functions.
+
+    Every method is that of `Jobs` or `Submissions`.
+    """
+
+    open_jobs: Callable[[], Jobs]
+    submissions: Submissions
+
+    def list(
+        self, connector: str | None = None, *, state: JobState | None = None, limit: int = 50
+    ) -> builtins.list[JobDetail]:
+        """Return the newest jobs, newest first; Misconfigured for a connector that is unknown."""
+        return self.open_jobs().list(connector, state=state, limit=limit)
+
+    def find(self, chosen: JobFilter, *, limit: int = 50) -> JobList:
+        """Return the newest jobs that match, and how many match; raises as `list`."""
+        return self.open_jobs().find(chosen, limit=limit)
+
+    def get(self, job_id: str) -> JobDetail:
+        """Return one job, by its id or its beginning; Misconfigured if none or several match."""
+        return self.open_jobs().get(job_id)
+
+    def queue_depths(self) -> QueueDepths:
+        """Return the depths of the stack's queues; one unavailable queue hides no other."""
+        return self.submissions.queue_depths()
+
+    def submit(
+        self,
+        addresses: Sequence[str] = (),
+        *,
+        connector: str | None = None,
+        engine: str = AUTO,
+        control: RunControl | None = None,
+    ) -> Submission:
+        """Announce objects to the planner function, or have one Spark run deliver them all.
+
+        Without `connector`, every address names a single object. Nothing was sent if it raises.
+        """
+        return self.submissions.submit(
+            addresses, connector=connector, engine=engine, control=control
+        )
+
+    def submit_event(self, document: str, *, name: str = "the notification") -> Submission:
+        """Send an object-created notification, as a store sends it; `name` is for messages."""
+        return self.submissions.submit_event(document, name=name)
+
+    def redrive(
+        self, job_id: str | None = None, *, since: str | None = None, dry_run: bool = False
+    ) -> RedriveResult:
+        """Send messages of the dead letter queues again; a job's only from the extents' one.
+
+        `since` is an age such as 2h or 3d: only messages dead-lettered since then.
+        """
+        return self.submissions.redrive(job_id, since=since, dry_run=dry_run)
 
 
 @dataclass(slots=True)

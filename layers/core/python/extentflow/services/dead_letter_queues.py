@@ -2,17 +2,16 @@
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from extentflow.delivery.received_letters import KEEP, DeadLetter, Repair
-from extentflow.delivery.redelivery import LETTERS_PER_TRANSACTION, RedeliveryResult
+from extentflow.delivery.redelivery import LETTERS_PER_TRANSACTION, Redelivery, RedeliveryResult
 from extentflow.errors import Misconfigured
 from extentflow.jobs import preflight
-from extentflow.wiring import Runtime
-from extentflow.wiring.redeliveries import open_redelivery
+from extentflow.ledger import Ledger
 
 # All repairs are held in memory.
 MOST_REPAIR_BYTES = 256 << 20
@@ -20,17 +19,23 @@ MOST_REPAIR_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterQueue:
-    """The dead letters of one connector in its dead letter queue topic."""
+    """The dead letters of one connector in its dead letter queue topic.
 
-    runtime: Runtime
+    `ledger` opens the ledger, and `redelivery` the replay; see `open_redelivery`. `require_app`
+    binds the ledger to this process's `app.id`.
+    """
+
     connector: str
+    ledger: Callable[[], Ledger]
+    redelivery: Callable[[], Redelivery]
+    require_app: Callable[[], None]
 
     def list(self, *, everything: bool = False) -> Iterator[DeadLetter]:
         """Yield the dead letters that no replay has passed, or all that the topic still has.
 
         Raises Misconfigured, SinkUnavailable.
         """
-        queue = open_redelivery(self.runtime, self.connector)
+        queue = self.redelivery()
         for partition, end in queue.ends().items():
             yield from queue.letters(partition, 0 if everything else queue.unread(partition), end)
 
@@ -47,9 +52,9 @@ class DeadLetterQueue:
         was interrupted continues, one that is repeated delivers nothing twice. Raises as
         `Redelivery.run`.
         """
-        preflight.require_running(self.runtime.ledger, self.connector)
-        self.runtime.require_app()
-        queue = open_redelivery(self.runtime, self.connector)
+        preflight.require_running(self.ledger(), self.connector)
+        self.require_app()
+        queue = self.redelivery()
         known = {} if repairs is None else read_repairs(repairs)
         found = RedeliveryResult()
         queue.run(
@@ -73,8 +78,8 @@ class DeadLetterQueue:
                 f"there is no dead letter {partition}/{offset} of connector {self.connector}; "
                 f"`extentflow dead-letters -c {self.connector}` shows them"
             )
-        self.runtime.require_app()
-        queue = replace(open_redelivery(self.runtime, self.connector), others=KEEP)
+        self.require_app()
+        queue = replace(self.redelivery(), others=KEEP)
         found = RedeliveryResult()
         repairs = dict.fromkeys(places, Repair(None))
         queue.run(repairs, found, partitions={partition for partition, _ in places})

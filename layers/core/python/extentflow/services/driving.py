@@ -4,23 +4,22 @@ Tests: unit/services/test_runs.py
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from uuid import uuid4
+from typing import Protocol
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.connector_keys import LOCAL_FILE
 from extentflow.engines import Engine
-from extentflow.engines.submitted_runs import OnCompletion, SubmittedRuns
+from extentflow.engines.submitted_runs import SubmittedRuns
 from extentflow.errors import Misconfigured
-from extentflow.jobs import preflight
-from extentflow.jobs.planner import check_cluster
-from extentflow.jobs.run import JobRunner
+from extentflow.jobs.events import JobEvents
+from extentflow.jobs.planner import Planner
+from extentflow.jobs.run import JobRunner, publish_unless_unavailable
+from extentflow.ledger import Ledger
 from extentflow.model import Job
 from extentflow.queue import MOST_ADDRESSES
 from extentflow.services.run_control import EngineChoice, RunControl
-from extentflow.wiring import Runtime
-from extentflow.wiring.functions import open_job_events
 from extentflow.wiring.options import absent_elsewhere
 
 LOCAL_ENGINES = "`extentflow run` with --engine spark or inline, on this machine"
@@ -28,39 +27,43 @@ LOCAL_ENGINES = "`extentflow run` with --engine spark or inline, on this machine
 Start = Callable[[SubmittedRuns], str]
 
 
+class OpenEngine(Protocol):
+    """Opens the engine called `name`; see `extentflow.wiring.open_engine`."""
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        cores: int | None,
+        master: str | None,
+        max_tasks: int | None,
+        start_run: Start | None,
+        say: Callable[[str], object],
+    ) -> Engine:
+        """Return the engine. Raises Misconfigured where it cannot run here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Drivers:
-    """Opens drivers of engines, which report to the caller and stop for it."""
+    """Opens drivers of engines, which report to the caller and stop for it.
 
-    runtime: Runtime
+    `open_events` opens what publishes ends of jobs. `undeliverable_reason` is that of `JobRunner`.
+    """
+
     control: RunControl
-    open_engine: Callable[..., Engine]
-
-    def open_for(self, job: Job, engine: EngineChoice) -> AbstractContextManager[JobRunner]:
-        """Open a driver for one job after all checks, because an engine may take long to start."""
-        runtime = self.runtime
-        preflight.require_running(runtime.ledger, job.connector)
-        runtime.require_app()
-        config = runtime.connectors.revision(job.connector, job.revision)
-        if engine.remote:
-            require_reachable(config, ())
-        preflight.check(config, runtime.broker, [job.version], lambda _version: job.content)
-        check_cluster(job, runtime.broker.cluster)
-
-        def start(runs: SubmittedRuns) -> str:
-            subject = f"shell-{uuid4().hex}"
-            return runs.begin_job(job, subject=subject, then=OnCompletion.PERSON)
-
-        return self.open(engine, config.max_tasks, start)
+    ledger: Ledger
+    planner: Planner
+    open_engine: OpenEngine
+    open_events: Callable[[], JobEvents]
+    undeliverable_reason: Callable[[Job], str]
 
     @contextmanager
     def open(
         self, engine: EngineChoice, max_tasks: int | None, start: Start | None
     ) -> Iterator[JobRunner]:
         """Open an engine of at most `max_tasks` extents; `start` starts a remote run."""
-        runtime, control = self.runtime, self.control
+        control = self.control
         opened = self.open_engine(
-            runtime,
             engine.name,
             cores=engine.cores,
             master=engine.master,
@@ -69,21 +72,26 @@ class Drivers:
             say=control.notify,
         )
         with (
-            closing(open_job_events(runtime)) as events,
+            closing(self.open_events()) as events,
             control.stop_on(opened.stop) as stopped,
             control.watch() as watch,
         ):
             yield JobRunner(
                 engine.name,
                 opened,
-                runtime.planner(),
-                runtime.ledger,
+                self.planner,
+                self.ledger,
                 watch,
                 stopped,
                 events.publish,
-                runtime.undeliverable_reason,
+                self.undeliverable_reason,
                 control.step,
             )
+
+    def publish(self, jobs: Sequence[Job]) -> None:
+        """Publish the ends of jobs, where brokers and buses are available."""
+        with closing(self.open_events()) as events:
+            publish_unless_unavailable(events.publish, jobs)
 
 
 def unreachable_reason(config: ConnectorConfig) -> str | None:

@@ -5,21 +5,39 @@ Tests: integration/test_export.py
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from extentflow.config.types import illegal_topic
 from extentflow.errors import Misconfigured
 from extentflow.export.partition_files import ExportedFile, ExportOptions
 from extentflow.export.topic_export import FETCH, TopicExport
 from extentflow.kafka.reading import RecordReader
-from extentflow.wiring import Runtime
+from extentflow.retry import Clock
 from extentflow.wiring.targets import open_folder
+
+
+class ExportedCluster(Protocol):
+    """The calls to Kafka that exports make."""
+
+    def end_offsets(self, topic: str) -> Mapping[int, int]:
+        """Return the end of each partition; Misconfigured where there is no such topic."""
+
+    def reader_settings(self, group: str) -> dict[str, Any]:
+        """Return librdkafka's settings of a consumer of committed records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """Exports topics of a runtime's cluster. `notify` gets messages that are no errors."""
+    """Exports topics of a cluster, which `broker` opens.
 
-    runtime: Runtime
+    `group` returns the name of a reader's group. Requests to S3 are repeated for `retry_seconds`.
+    `notify` gets messages that are no errors.
+    """
+
+    broker: Callable[[], ExportedCluster]
+    group: Callable[[], str]
+    clock: Clock
+    retry_seconds: float
     notify: Callable[[str], object]
 
     def run(
@@ -36,12 +54,11 @@ class Exports:
         `settings` say how S3 is reached, as keys of connectors. Raises as `TopicExport.run` and
         `open_folder`, and Misconfigured where the topic does not exist.
         """
-        runtime = self.runtime
         if problem := illegal_topic(topic):
             raise Misconfigured(f"TOPIC: {problem}")
-        retry_seconds = runtime.settings.retry_timeout_seconds
-        target = open_folder(where, tuple(settings.items()), retry_seconds=retry_seconds)
-        runtime.broker.end_offsets(topic)
+        target = open_folder(where, tuple(settings.items()), retry_seconds=self.retry_seconds)
+        broker = self.broker()
+        broker.end_offsets(topic)
         until = "to the end that it has now" if options.once else "until Ctrl-C or SIGTERM"
         self.notify(f"writing {topic} to {where}, {until}")
         target.require_bucket()
@@ -50,8 +67,7 @@ class Exports:
                 f"{where}: this server ignores If-None-Match, so that two processes that write at"
                 " the same moment are not distinguished; let only one write into this target"
             )
-        group = f"{runtime.settings.app_id}.{runtime.random.getrandbits(64):x}.export"
-        client = {**runtime.broker.reader_settings(group), **FETCH}
+        client = {**broker.reader_settings(self.group()), **FETCH}
         with RecordReader(client, f"topic {topic}") as source:
-            exported = TopicExport(topic, source, target, options, stop, runtime.clock)
+            exported = TopicExport(topic, source, target, options, stop, self.clock)
             yield from exported.run()

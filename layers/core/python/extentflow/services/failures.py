@@ -19,14 +19,15 @@ from typing import Any
 
 from extentflow.errors import BucketGone, ObjectGone, Permanent
 from extentflow.jobs.addresses import KeyScope, match_missing
-from extentflow.jobs.planner import AGAIN_BEGAN
+from extentflow.jobs.connector_catalogue import ConnectorCatalogue
+from extentflow.jobs.planner import AGAIN_BEGAN, Planner
 from extentflow.ledger import Ledger
 from extentflow.ledger.summaries import summaries
 from extentflow.model import Job, JobState, ObjectVersion, job_id
 from extentflow.services.orders import Order
 from extentflow.services.places import seen_by, sharing
 from extentflow.storage import ObjectStore
-from extentflow.wiring import Runtime
+from extentflow.wiring.objects import ObjectAccess
 from extentflow.wording import counted
 
 log = logging.getLogger(__name__)
@@ -80,83 +81,92 @@ class FailedObject:
         }
 
 
-def failed_objects(
-    runtime: Runtime,
-    order: Order,
-    notify: Callable[[str], object],
-    *,
-    alike: Callable[[int], bool],
-    others: Others = lambda _version: (),
-) -> tuple[FailedObject, ...]:
-    """Return the addressed objects whose jobs FAILED or are CANCELLED, by key; writes nothing.
+@dataclass(frozen=True, slots=True)
+class FailedObjects:
+    """Finds objects whose jobs failed or were cancelled."""
 
-    Reads the ledger and the current version of each of these objects, and lists no bucket. `alike`
-    says whether a revision has the settings of this one, `others` which connectors may have
-    delivered an object as well, each with the object as it names it. Raises BucketGone.
-    """
-    config, planner, scope = order.config, runtime.planner(), KeyScope.of(order.config)
-    failed: dict[str, list[Job]] = {}
-    for one in _sought(runtime, config.name):
-        if one.version.bucket == scope.bucket and scope.holds(one.version.key):
-            failed.setdefault(one.version.key, []).append(one)
-    means = match_missing(scope, order.addresses, failed)
-    store = runtime.objects.store(config, order.revision)
-    found: list[FailedObject] = []
-    gone: list[str] = []
-    for key in sorted(key for key in failed if means(key)):
-        try:
-            version = store.head(scope.bucket, key)
-        except BucketGone:  # not a deletion: a name is wrong, or a folder is not mounted
-            raise
-        except ObjectGone:
-            gone.append(scope.uri(key))
-            continue
-        except Permanent as exc:  # its job ends with this cause, and the others run
-            log.warning("%s: the version of its newest job is taken: %s", scope.uri(key), exc)
-            version = failed[key][0].version
-        job = planner.newest_of(config.name, version)
-        newest = [job] if job else [planner.newest_of(*other) for other in others(version)]
-        if any(one and one.state is JobState.DONE for one in newest):
-            continue
-        # Of a cancelled job of which nothing is left, a replay finds out that it is DONE.
-        same = job is not None and (alike(job.revision) or planner.is_complete(job))
-        found.append(FailedObject(version, job, _step(job, same_settings=same)))
-    if gone:
-        notify(f"{counted(len(gone), 'object')} left out, deleted since, as {gone[0]}")
-    jobs_of = {one: _jobs_of(runtime.ledger, one, failed[one.version.key]) for one in found}
-    facts = summaries(runtime.ledger, [job for jobs in jobs_of.values() for job in jobs])
-    return tuple(
-        replace(
-            one,
-            cause=facts[one.job.id].cause if one.job else "",
-            before=sum(facts[job.id].progress.records for job in jobs)
-            if one.step in {Step.AGAIN, Step.NEW}
-            else 0,
+    ledger: Ledger
+    connectors: ConnectorCatalogue
+    objects: ObjectAccess
+    planner: Planner
+
+    def find(
+        self,
+        order: Order,
+        notify: Callable[[str], object],
+        *,
+        alike: Callable[[int], bool],
+        others: Others = lambda _version: (),
+    ) -> tuple[FailedObject, ...]:
+        """Return the addressed objects whose jobs FAILED or are CANCELLED, by key; writes nothing.
+
+        Reads the ledger and the current version of each of these objects, and lists no bucket.
+        `alike` says whether a revision has the settings of this one, `others` which connectors may
+        have delivered an object as well, each with the object as it names it. Raises BucketGone.
+        """
+        config, planner, scope = order.config, self.planner, KeyScope.of(order.config)
+        failed: dict[str, list[Job]] = {}
+        for one in _sought(self.ledger, config.name):
+            if one.version.bucket == scope.bucket and scope.holds(one.version.key):
+                failed.setdefault(one.version.key, []).append(one)
+        means = match_missing(scope, order.addresses, failed)
+        store = self.objects.store(config, order.revision)
+        found: list[FailedObject] = []
+        gone: list[str] = []
+        for key in sorted(key for key in failed if means(key)):
+            try:
+                version = store.head(scope.bucket, key)
+            except BucketGone:  # not a deletion: a name is wrong, or a folder is not mounted
+                raise
+            except ObjectGone:
+                gone.append(scope.uri(key))
+                continue
+            except Permanent as exc:  # its job ends with this cause, and the others run
+                log.warning("%s: the version of its newest job is taken: %s", scope.uri(key), exc)
+                version = failed[key][0].version
+            job = planner.newest_of(config.name, version)
+            newest = [job] if job else [planner.newest_of(*other) for other in others(version)]
+            if any(one and one.state is JobState.DONE for one in newest):
+                continue
+            # Of a cancelled job of which nothing is left, a replay finds out that it is DONE.
+            same = job is not None and (alike(job.revision) or planner.is_complete(job))
+            found.append(FailedObject(version, job, _step(job, same_settings=same)))
+        if gone:
+            notify(f"{counted(len(gone), 'object')} left out, deleted since, as {gone[0]}")
+        jobs_of = {one: _jobs_of(self.ledger, one, failed[one.version.key]) for one in found}
+        facts = summaries(self.ledger, [job for jobs in jobs_of.values() for job in jobs])
+        return tuple(
+            replace(
+                one,
+                cause=facts[one.job.id].cause if one.job else "",
+                before=sum(facts[job.id].progress.records for job in jobs)
+                if one.step in {Step.AGAIN, Step.NEW}
+                else 0,
+            )
+            for one, jobs in jobs_of.items()
         )
-        for one, jobs in jobs_of.items()
-    )
 
-
-def failed_elsewhere(runtime: Runtime, order: Order) -> Iterator[str]:
-    """Yield a line for each such object whose job belongs to a connector of another folder."""
-    config, ledger, planner = order.config, runtime.ledger, runtime.planner()
-    scope, store = KeyScope.of(config), runtime.objects.store(config, order.revision)
-    known = runtime.connectors.readable(ledger.connectors.list(deleted=True))
-    for other in sharing(config, known):
-        failed = {
-            seen: job
-            for state in ENDED
-            for job in ledger.jobs.list(other.name, state)
-            if (seen := seen_by(config, job.version)) is not None and scope.holds(seen.key)
-        }
-        means = match_missing(scope, order.addresses, {seen.key: None for seen in failed})
-        for seen, job in sorted(failed.items(), key=lambda one: one[0].key):
-            if means(seen.key) and not planner.is_followed(job) and is_current(store, seen):
-                yield (
-                    f"{job.version.uri}: job {job.id} of connector {other.name}, which delivers to"
-                    f" the same topic, is {job.state}; `extentflow replay {job.id}` continues it,"
-                    " and its own command with --failed delivers it with other settings"
-                )
+    def elsewhere(self, order: Order) -> Iterator[str]:
+        """Yield a line for each such object whose job belongs to a connector of another folder."""
+        config, ledger, planner = order.config, self.ledger, self.planner
+        scope, store = KeyScope.of(config), self.objects.store(config, order.revision)
+        known = self.connectors.readable(ledger.connectors.list(deleted=True))
+        for other in sharing(config, known):
+            failed = {
+                seen: job
+                for state in ENDED
+                for job in ledger.jobs.list(other.name, state)
+                if (seen := seen_by(config, job.version)) is not None and scope.holds(seen.key)
+            }
+            means = match_missing(scope, order.addresses, {seen.key: None for seen in failed})
+            for seen, job in sorted(failed.items(), key=lambda one: one[0].key):
+                if means(seen.key) and not planner.is_followed(job) and is_current(store, seen):
+                    yield (
+                        f"{job.version.uri}: job {job.id} of connector {other.name}, which delivers"
+                        f" to the same topic, is {job.state}; `extentflow replay {job.id}`"
+                        " continues it, and its own command with --failed delivers it with other"
+                        " settings"
+                    )
 
 
 def is_current(store: ObjectStore, version: ObjectVersion) -> bool:
@@ -202,8 +212,8 @@ def _jobs_of(ledger: Ledger, one: FailedObject, of_key: list[Job]) -> list[Job]:
     return [*filter(None, earlier), newest]
 
 
-def _sought(runtime: Runtime, connector: str) -> Iterable[Job]:
-    jobs = runtime.ledger.jobs
+def _sought(ledger: Ledger, connector: str) -> Iterable[Job]:
+    jobs = ledger.jobs
     listed = (job for state in SOUGHT for job in jobs.list(connector, state))
     ended = (job for job in listed if not job.state.open or job.generation or job.reopened)
     # The interrupted `run --again` continues with the next generation.

@@ -6,9 +6,9 @@ Tests: integration/test_lake.py
 from collections.abc import Mapping
 from functools import partial
 
-from extentflow.export.lake.lake_query import LakeCluster
+from extentflow.config.worker import WorkerSettings
+from extentflow.export.lake.lake_query import LakeCluster, ReadableTopics
 from extentflow.storage.folders import FolderOpener
-from extentflow.wiring import Runtime
 from extentflow.wiring.targets import open_folder
 
 
@@ -17,7 +17,6 @@ def folder_opener(settings: Mapping[str, str]) -> FolderOpener:
     return partial(open_folder, settings=tuple(settings.items()))
 
 
-def lake_cluster(runtime: Runtime) -> LakeCluster:
-    """Return the cluster of a runtime."""
-    settings = runtime.settings
-    return LakeCluster(settings.bootstrap_servers, f"{settings.app_id}.lake", runtime.broker)
+def lake_cluster(settings: WorkerSettings, topics: ReadableTopics) -> LakeCluster:
+    """Return the cluster of a process; `topics` reads it."""
+    return LakeCluster(settings.bootstrap_servers, f"{settings.app_id}.lake", topics)

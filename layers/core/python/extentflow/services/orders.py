@@ -16,7 +16,7 @@ Jobs of other names, and of folders above and below, count as those of the addre
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured
@@ -30,7 +30,6 @@ from extentflow.services.addressed import (
     without_coverage,
 )
 from extentflow.services.places import described_source, overlapping, place_of, same_objects
-from extentflow.wiring import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +76,6 @@ class Orders:
     ledger: Ledger
     connectors: ConnectorCatalogue
     cluster: Callable[[], str]
-
-    @classmethod
-    def of(cls, runtime: Runtime) -> Self:
-        """Return the orders of a process; the cluster's id is requested where jobs have one."""
-        return cls(runtime.ledger, runtime.connectors, lambda: runtime.broker.cluster)
 
     def stored(self, name: str, addresses: Sequence[str] = ()) -> StoredOrder:
         """Return an order of a stored connector's latest revision; Misconfigured: there is none."""

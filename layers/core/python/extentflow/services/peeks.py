@@ -4,37 +4,31 @@ Tests: unit/cli/test_peek_commands.py
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
 from extentflow.config.column_lists import written_type
 from extentflow.config.columnar import NONE as ROWS
 from extentflow.config.connector import ConnectorConfig
-from extentflow.config.ledgers import LedgerAddress
-from extentflow.config.worker import WorkerSettings
 from extentflow.delivery.dead_letters import describe
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import Misconfigured, Permanent, contain_defects
 from extentflow.formats import SchemaFormat
 from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.jobs.planner import Planner
 from extentflow.kafka import Records
 from extentflow.kafka.record_headers import Headers
 from extentflow.model import Extent, ObjectVersion
 from extentflow.services.addressed import AddressedConnector
 from extentflow.services.orders import Orders
-from extentflow.wiring import Runtime
-from extentflow.wiring.extents import preview
+from extentflow.wiring.extents import PinnedExtent, Previews
+from extentflow.wiring.objects import ObjectAccess
 from extentflow.wiring.options import job_request
 
 MOST_CHUNKS = 64
-# Never connected to.
-NO_BROKERS = "none.invalid:9092"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,34 +80,41 @@ class _FirstPart:
     filtered: int = 0
 
 
-def peek(made: AddressedConnector, *, limit: int) -> Peek:
-    """Return the first object that a connector's addresses mean, with at most `limit` records.
+@dataclass(frozen=True, slots=True)
+class Peeks:
+    """Reads first records; `orders` and `planner` use a ledger that need not stay."""
 
-    Reads what planning reads, and the first part of the object. Raises Misconfigured where there
-    is none, else as planning and delivery do.
-    """
-    with _runtime() as runtime:
-        order = Orders.of(runtime).store(made, save=False, notify=str)
+    orders: Orders
+    objects: ObjectAccess
+    planner: Planner
+    previews: Previews
+
+    def first(self, made: AddressedConnector, *, limit: int) -> Peek:
+        """Return the first object that a connector's addresses mean, with at most `limit` records.
+
+        Reads what planning reads, and the first part of the object. Raises Misconfigured where
+        there is none, else as planning and delivery do.
+        """
+        order = self.orders.store(made, save=False, notify=str)
         config, revision = order.config, order.revision
-        store = runtime.objects.store(config, revision)
+        store = self.objects.store(config, revision)
         found = list(islice(select_all(store, KeyScope.of(config), made.addresses), 2))
         if not found:
             raise Misconfigured(f"there is no object below {made.addresses[0]}; check the address")
         version, cores = found[0], os.cpu_count() or 1
-        content = runtime.objects.recognised(config, revision, version)
+        content = self.objects.recognised(config, revision, version)
         request = job_request(config, revision, version, "none", cores, content=content)
         if request.unfit:
             raise Permanent(request.unfit)
-        job, extents = runtime.planner().dry_run(request)
+        job, extents = self.planner.dry_run(request)
         columns: tuple[tuple[str, str], ...] = ()
         part = _FirstPart()
         if extents:
             with contain_defects(version.uri):
                 first = extents[0]
                 as_rows = replace(config, columnar_encoding=ROWS, columnar_groups=())
-                opened = preview(
-                    runtime, as_rows, revision, first, job.content, partitions=lambda _topic: 1
-                )
+                at = PinnedExtent(as_rows, revision, first, job.content)
+                opened = self.previews.open(at, partitions=lambda _topic: 1)
                 columns = _columns(opened, first)
                 part = _first(opened, first, limit)
         return Peek(
@@ -175,13 +176,3 @@ def _record(part: Records, row: int) -> PeekedRecord:
         None if times is None else times[row].as_py() or None,  # 0 is the client's time
         () if headers is None else tuple(headers[row]),
     )
-
-
-@contextmanager
-def _runtime() -> Iterator[Runtime]:
-    """Yield a runtime whose ledger is gone afterwards."""
-    with TemporaryDirectory(prefix="extentflow-peek-") as folder:
-        url = LedgerAddress.of_file(Path(folder).resolve() / "ledger.db")
-        runtime = Runtime(WorkerSettings(bootstrap_servers=NO_BROKERS, ledger_url=url))
-        runtime.ledger.admin.create()
-        yield runtime

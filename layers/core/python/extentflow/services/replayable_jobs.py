@@ -7,14 +7,18 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Conflict, ExtentflowError, Misconfigured
 from extentflow.jobs import preflight
-from extentflow.jobs.planner import check_cluster
+from extentflow.jobs.connector_catalogue import ConnectorCatalogue
+from extentflow.jobs.planner import Planner, check_cluster
+from extentflow.ledger import Ledger
 from extentflow.model import Job, JobState
 from extentflow.services import run_notes
 from extentflow.services.failures import delivered_since, is_current
+from extentflow.services.run_topics import RunCluster
 from extentflow.services.selections import OPEN
-from extentflow.wiring import Runtime
+from extentflow.wiring.objects import ObjectAccess
 from extentflow.wording import counted
 
 log = logging.getLogger(__name__)
@@ -24,14 +28,21 @@ REPLAYABLE = (JobState.FAILED, JobState.CANCELLED, *OPEN)
 
 @dataclass(frozen=True, slots=True)
 class ReplayableJobs:
-    """Finds jobs to replay. `notify` receives which of them are left out."""
+    """Finds jobs to replay, in the cluster that `broker` opens.
 
-    runtime: Runtime
+    `notify` receives which of them are left out.
+    """
+
+    ledger: Ledger
+    connectors: ConnectorCatalogue
+    objects: ObjectAccess
+    planner: Planner
+    broker: Callable[[], RunCluster]
     notify: Callable[[str], object]
 
     def of_connector(self, connector: str) -> list[Job]:
         """Return a connector's jobs to replay, without those whose object a later job delivers."""
-        ledger, planner = self.runtime.ledger, self.runtime.planner()
+        ledger, planner = self.ledger, self.planner
         listed = [job.id for state in REPLAYABLE for job in ledger.jobs.list(connector, state)]
         # Read again, because the index lags behind the items.
         current = (ledger.jobs.get(job_id) for job_id in dict.fromkeys(listed))
@@ -53,33 +64,38 @@ class ReplayableJobs:
 
     def deliverable(self, jobs: Sequence[Job]) -> tuple[list[Job], list[str]]:
         """Return the jobs that can be delivered here, and why the others cannot."""
-        runtime = self.runtime
         found: list[Job] = []
         refused: list[str] = []
         # One check per revision, because each requests its topics and secrets.
         for revision in dict.fromkeys(job.revision for job in jobs):
             alike = [job for job in jobs if job.revision == revision]
             try:
-                config = runtime.connectors.revision(alike[0].connector, revision)
-                runtime.objects.store(config, revision)
+                config = self.connectors.revision(alike[0].connector, revision)
+                self.objects.store(config, revision)
                 known = {job.version: job.content for job in alike}
-                preflight.check(config, runtime.broker, known, known.__getitem__)
+                preflight.check(config, self.broker(), known, known.__getitem__)
             except Misconfigured as exc:
                 what = f"{counted(len(alike), 'job')} of revision {revision} left out"
                 refused += [f"{what}: {problem}" for problem in exc.problems]
                 continue
             for job in alike:
                 try:
-                    check_cluster(job, runtime.broker.cluster)
+                    check_cluster(job, self.broker().cluster)
                 except Conflict as exc:
                     refused.append(str(exc))
                 else:
                     found.append(job)
         return found, refused
 
+    def require_deliverable(self, job: Job, config: ConnectorConfig) -> None:
+        """Raise where a job, whose revision is `config`, cannot be delivered here."""
+        broker = self.broker()
+        preflight.check(config, broker, [job.version], lambda _version: job.content)
+        check_cluster(job, broker.cluster)
+
     def require_latest(self, job: Job) -> None:
         """Raise Conflict where another generation delivers the object since."""
-        if later := self.runtime.planner().later(job):
+        if later := self.planner.later(job):
             raise Conflict(
                 f"{job.version.uri}: job {later.id}, {later.state}, delivers the object since;"
                 f" `extentflow status {later.id}` shows it. `extentflow replay {job.id}"
@@ -91,15 +107,14 @@ class ReplayableJobs:
         """Report, before a replay, the jobs that use an earlier revision, and where it delivers."""
         for revision in dict.fromkeys(job.revision for job in jobs if job.revision != latest):
             alike = [job for job in jobs if job.revision == revision]
-            topic = self.runtime.connectors.revision(jobs[0].connector, revision).topic
+            topic = self.connectors.revision(jobs[0].connector, revision).topic
             self.notify(run_notes.describe_pinned(alike, topic=topic, latest=latest))
 
     def _is_replaced(self, job: Job) -> bool:
         """Return whether the version of a job is gone; False where that cannot be found out."""
-        runtime = self.runtime
         try:
-            config = runtime.connectors.revision(job.connector, job.revision)
-            return not is_current(runtime.objects.store(config, job.revision), job.version)
+            config = self.connectors.revision(job.connector, job.revision)
+            return not is_current(self.objects.store(config, job.revision), job.version)
         except ExtentflowError as exc:  # the job's delivery reports it
             log.warning("%s: whether it was replaced is unknown: %s", job.version.uri, exc)
             return False

@@ -6,22 +6,40 @@ Tests: unit/cli/test_first_record.py
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.jobs import preflight
 from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Content, ObjectVersion
 from extentflow.services.orders import MadeOrder, Order
-from extentflow.services.plans import CheckedTopics
+from extentflow.services.plans import CheckedTopics, Topics
 from extentflow.services.run_notes import describe_topic
-from extentflow.wiring import Runtime
+
+
+class RunCluster(Topics, Protocol):
+    """The calls to Kafka that runs make themselves; workers make others."""
+
+    @property
+    def cluster(self) -> str:
+        """The id of the cluster. Raises as `topics`."""
+
+    @property
+    def creates_topics(self) -> bool:
+        """Whether the brokers create a topic at its first use, as far as they say so."""
+
+    def create_topics(self, names: Sequence[str], wanted: NewTopics) -> Sequence[str]:
+        """Create the topics that do not exist; return them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTopics:
-    """Creates and checks the topics of orders. `notify` receives what was created."""
+    """Creates and checks the topics of orders in the cluster that `broker` opens.
 
-    runtime: Runtime
+    `notify` receives what was created.
+    """
+
+    broker: Callable[[], RunCluster]
     notify: Callable[[str], object]
 
     def create(
@@ -36,7 +54,7 @@ class RunTopics:
         Producers do not let brokers create topics, because transactions begin with topics that
         exist.
         """
-        broker, config, creation = self.runtime.broker, order.config, self._creation(order, wanted)
+        broker, config, creation = self.broker(), order.config, self._creation(order, wanted)
         if creation is None:
             return
         names: dict[str, None] = {}
@@ -56,14 +74,21 @@ class RunTopics:
         for facts in broker.topics([*created, *kept]):
             self.notify(describe_topic(facts, created=facts.name in created))
 
+    def require(
+        self,
+        order: Order,
+        versions: Sequence[ObjectVersion],
+        recognised: Callable[[ObjectVersion], Content],
+    ) -> None:
+        """Raise when a run could deliver none of the objects; see `preflight.check`."""
+        preflight.check(order.config, self.broker(), versions, recognised)
+
     def checks(self, order: Order, wanted: NewTopics | None, problems: list[str]) -> CheckedTopics:
         """Return the checks of a dry run, which add to `problems`."""
         created = self._creation(order, wanted) is not None
-        return CheckedTopics(
-            order.config, self.runtime.broker, problems, self.notify, created=created
-        )
+        return CheckedTopics(order.config, self.broker(), problems, self.notify, created=created)
 
     def _creation(self, order: Order, wanted: NewTopics | None) -> NewTopics | None:
         """Return how missing topics are created; None: they are not."""
         automatic = wanted is None and isinstance(order, MadeOrder)
-        return NewTopics() if automatic and self.runtime.broker.creates_topics else wanted
+        return NewTopics() if automatic and self.broker().creates_topics else wanted

@@ -2,57 +2,38 @@
 
 import hashlib
 import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
-from extentflow.engines import Engine
 from extentflow.engines.submitted_runs import OnCompletion, SubmittedRuns
 from extentflow.errors import (
     Conflict,
     CorruptRecord,
     Defect,
-    ExtentflowError,
-    IncompatibleSchema,
     Misconfigured,
     Permanent,
     UnsupportedFormat,
-    UnsupportedType,
 )
 from extentflow.jobs import preflight
 from extentflow.jobs.addresses import KeyScope
-from extentflow.jobs.planner import JobRequest, check_cluster
-from extentflow.jobs.run import (
-    RunReport,
-    known_job,
-    publish_unless_unavailable,
-    report,
-    report_of,
-)
+from extentflow.jobs.planner import JobRequest
+from extentflow.jobs.run import JobRunner, RunReport, known_job, report, report_of
 from extentflow.kafka.topic_admin import NewTopics
+from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
-from extentflow.model import Content, JobState, ObjectVersion
+from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.services import run_notes
 from extentflow.services.addressed import without_coverage
 from extentflow.services.driving import Drivers, require_reachable
 from extentflow.services.failures import ENDED
 from extentflow.services.orders import MadeOrder, Order
-from extentflow.services.plans import CheckedTopics, FailedPlans, ObjectPlan, Plans
+from extentflow.services.plans import FailedPlans, ObjectPlan, Plans
 from extentflow.services.replayable_jobs import ReplayableJobs
+from extentflow.services.run_checks import RunChecks
 from extentflow.services.run_control import INLINE_HERE, EngineChoice, RunControl
-from extentflow.services.run_topics import RunTopics
 from extentflow.services.selections import Selection, Selections
-from extentflow.services.trials import check_first_records, check_stated_columns
-from extentflow.wiring import Runtime, open_engine
-from extentflow.wiring.functions import open_job_events
-from extentflow.wiring.options import encryption
-
-# Of a run of so many objects, the columns are checked before it starts.
-CHECKED_OBJECTS = 8
 
 # An interrupted second delivery continues within this time; later, `--again` is a new one.
 AGAIN: NoteKind[float] = NoteKind(
@@ -65,16 +46,14 @@ AGAIN: NoteKind[float] = NoteKind(
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Plans, runs and replays jobs; `open_engine` may be a double."""
+    """Plans, runs and replays jobs."""
 
-    runtime: Runtime
-    control: RunControl = field(default_factory=RunControl)
-    open_engine: Callable[..., Engine] = open_engine
-
-    @property
-    def selections(self) -> Selections:
-        """The objects that orders mean."""
-        return Selections(self.runtime, self.control)
+    control: RunControl
+    ledger: Ledger
+    selections: Selections
+    checks: RunChecks
+    drivers: Drivers
+    replayable: ReplayableJobs
 
     def plan(
         self, order: Order, *, cores: int | None = None, topics: NewTopics | None = None
@@ -84,52 +63,26 @@ class Runs:
         Problems are topics that take no records, or are missing and not created as in `run`. Others
         are missing secrets and files of the producer, and first records that cannot be delivered.
         """
-        runtime, config = self.runtime, order.config
-        problems = self._problems_here(config)
-        checked = self._topics.checks(order, topics, problems)
-        others = self.selections.others(order)
+        config = order.config
+        problems = self.checks.deliverability.problems(config)
+        checked = self.checks.topics.checks(order, topics, problems)
         plans: list[ObjectPlan] = []
         with self.control.counting("planning") as count:
-            for version in self.selections.objects(order):
-                count(len(plans))
-                request = runtime.request(config, order.revision, version, cores or _cores())
-                request = replace(request, others=partial(others, version))
+
+            def counted() -> Iterator[ObjectVersion]:
+                for version in self.selections.versions(order):
+                    count(len(plans))
+                    yield version
+
+            for request in self.selections.job_requests(order, counted(), cores or _cores()):
                 try:
-                    plans.append(self._object_plan(config, request, checked))
+                    plans.append(self.checks.object_plan(config, request, checked))
                 except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
                     problems.append(str(exc))
         new = [one.version for one in plans if one.state == "new"]
         self.selections.note_changed(config, new)
         source = KeyScope.of(config).source
         return Plans(source, tuple(plans), tuple(dict.fromkeys(problems)))
-
-    def _object_plan(
-        self, config: ConnectorConfig, request: JobRequest, checked: CheckedTopics
-    ) -> ObjectPlan:
-        """Cut one object; raises what prevents the delivery of its first records."""
-        planner, version = self.runtime.planner(), request.version
-        job, extents = planner.dry_run(request)
-        topic = config.topic_for(version)
-        usable = checked.usable(config.written_topics(topic))
-        if extents:
-            check_first_records(
-                self.runtime, config, request.revision, extents[0], job.content, sized=usable
-            )
-        known = planner.newest(request)  # the job of the dry run is not registered
-        return ObjectPlan(
-            version=version,
-            format=job.format,
-            format_source=config.format_source(version.key),
-            compression=config.compression_for(version.key, job.content),
-            compression_source=config.compression_source(version.key),
-            facts=job.plan.facts,
-            topic=topic,
-            job=(known or job).id,
-            state=known.state if known else "new",
-            revision=(known or job).revision,
-            extent_bytes=job.plan.target_bytes,
-            extents=tuple((extent.start, extent.end) for extent in extents),
-        )
 
     def run(
         self,
@@ -142,26 +95,21 @@ class Runs:
     ) -> RunReport:
         """Deliver the addressed objects; with `again` those that are DONE a second time.
 
-        With `failed` only those whose jobs FAILED or are CANCELLED; see `failed_objects`. Missing
+        With `failed` only those whose jobs FAILED or are CANCELLED; see `FailedObjects`. Missing
         topics are created as `topics` says. For a connector that a command made, they are also
         created where the brokers create topics at their first use. Raises where nothing was
         started; later errors are part of the report.
         """
-        runtime, config = self.runtime, order.config
+        config = order.config
         # Cheap checks first: all of them before an engine starts, which may take minutes.
-        preflight.require_running(runtime.ledger, config.name)
-        if engine.remote:
-            require_reachable(config, order.addresses)
-        elif engine.master is None and (problems := self._problems_here(config)):
-            # Its workers are on this machine; a job would keep this revision of the connector.
-            raise Misconfigured(problems)
-        runtime.require_app()
+        preflight.require_running(self.ledger, config.name)
+        self.checks.require_startable(order, engine)
         found = (
             self.selections.find_failed(order)
             if failed
             else self.selections.find(order, again=again)
         )
-        self._prepare(order, found.versions, topics)
+        self.checks.prepare(order, found.versions, topics)
         if not found.versions and not found.earlier:
             # Without an engine, which may take minutes to start.
             return self._completed(RunReport(engine.name), found, order)
@@ -174,38 +122,29 @@ class Runs:
 
         delivery = _delivery_id(order)
         since = self._second_delivery(delivery) if again else None
-        with self._drivers.open(engine, config.max_tasks, start) as driver:
-            requests = self._requests(order, found.versions, driver.engine.cores)
+        with self.drivers.open(engine, config.max_tasks, start) as driver:
+            cores = driver.engine.cores
+            requests = self.selections.job_requests(order, found.versions, cores)
             if again and engine.remote:
                 requests = self._finished_first(requests)
             result = driver.deliver(requests, again=since, failed=failed, earlier=found.earlier)
         if again and not (result.stopped or result.left_out or result.broken):
-            AGAIN.clear(runtime.ledger.notes, delivery)
+            AGAIN.clear(self.ledger.notes, delivery)
         return self._completed(result, found, order)
-
-    def _requests(
-        self, order: Order, versions: Sequence[ObjectVersion], cores: int
-    ) -> Iterator[JobRequest]:
-        """Yield a job request for each object of a run."""
-        config, others = order.config, self.selections.others(order)
-        alike = partial(self.selections.is_alike, config, config.name)
-        for version in versions:
-            request = self.runtime.request(config, order.revision, version, cores)
-            yield replace(request, alike=alike, others=partial(others, version))
 
     def failed(self, order: Order, *, topics: NewTopics | None = None) -> FailedPlans:
         """Return what a run of only the failed objects would do; nothing is written."""
-        runtime, config = self.runtime, order.config
+        config = order.config
         found = self.selections.failed(order)
-        problems = self._problems_here(config) if found else []
-        if held := preflight.skip_reason(runtime.ledger, config.name):
+        problems = self.checks.deliverability.problems(config) if found else []
+        if held := preflight.skip_reason(self.ledger, config.name):
             problems.append(held)
-        checked = self._topics.checks(order, topics, problems)
-        recognised = partial(runtime.recognised, config, order.revision)
+        checked = self.checks.topics.checks(order, topics, problems)
+        recognised = self.checks.recognised(order)
         for one in found:
             if one.job is not None:
                 try:
-                    check_cluster(one.job, runtime.broker.cluster)
+                    self.selections.require_same_cluster(one.job)
                 except Conflict as exc:
                     problems.append(str(exc))
             try:
@@ -229,17 +168,17 @@ class Runs:
         Raises ProgressUnknown where Kafka has no progress, and Conflict where a later job delivers
         the object, without `accept_duplicates`.
         """
-        ledger = self.runtime.ledger
+        ledger = self.ledger
         job = known_job(ledger, job_id)
         if not accept_duplicates:
-            self._replayable.require_latest(job)
+            self.replayable.require_latest(job)
         if job.state is JobState.DONE and extent is None:
             self.control.notify(run_notes.describe_done(job))
             done = replace(report(ledger, job), delivered_before=True)
             return RunReport(engine.name, jobs=(done,))
         if latest := ledger.connectors.get(job.connector):
-            self._replayable.note_pinned([job], latest.revision)
-        with self._drivers.open_for(job, engine) as driver:
+            self.replayable.note_pinned([job], latest.revision)
+        with self._driver_of(job, engine) as driver:
             return driver.replay(job, ordinal=extent, accept_duplicates=accept_duplicates)
 
     def replay_all(
@@ -249,10 +188,10 @@ class Runs:
 
         Raises Misconfigured where none of its jobs can run here.
         """
-        runtime, replayable = self.runtime, self._replayable
-        _, latest = runtime.connectors.latest(connector, deleted=True)
-        preflight.require_running(runtime.ledger, connector)
-        runtime.require_app()
+        replayable, connectors = self.replayable, self.replayable.connectors
+        _, latest = connectors.latest(connector, deleted=True)
+        preflight.require_running(self.ledger, connector)
+        self.checks.require_app()
         jobs, refused = replayable.deliverable(replayable.of_connector(connector))
         if refused and not jobs:
             raise Misconfigured(refused)
@@ -260,89 +199,43 @@ class Runs:
             self.control.notify(run_notes.describe_no_replay(connector))
             return RunReport(engine.name)
         # Jobs of several revisions share one engine, which keeps to the least `tasks.max`.
-        bounds = [runtime.connectors.revision(connector, job.revision).max_tasks for job in jobs]
+        bounds = [connectors.revision(connector, job.revision).max_tasks for job in jobs]
         least = min((most for most in bounds if most), default=None)
         replayable.note_pinned(jobs, latest)
-        with self._drivers.open(engine, least, None) as driver:
+        with self.drivers.open(engine, least, None) as driver:
             return driver.replay_all(jobs, refused=refused, accept_duplicates=accept_duplicates)
 
     def resume(self, job_id: str, *, engine: EngineChoice = INLINE_HERE) -> RunReport:
         """Deliver what a job has left, failed extents excluded; a final job is only reported."""
-        job = known_job(self.runtime.ledger, job_id)
-        with self._drivers.open_for(job, engine) as driver:
+        job = known_job(self.ledger, job_id)
+        with self._driver_of(job, engine) as driver:
             return driver.resume(job)
 
-    @property
-    def _topics(self) -> RunTopics:
-        return RunTopics(self.runtime, self.control.notify)
+    def _driver_of(self, job: Job, engine: EngineChoice) -> AbstractContextManager[JobRunner]:
+        """Open a driver for one job after all checks, because an engine may take long to start."""
+        preflight.require_running(self.ledger, job.connector)
+        self.checks.require_app()
+        config = self.replayable.connectors.revision(job.connector, job.revision)
+        if engine.remote:
+            require_reachable(config, ())
+        self.replayable.require_deliverable(job, config)
 
-    @property
-    def _drivers(self) -> Drivers:
-        return Drivers(self.runtime, self.control, self.open_engine)
+        def start(runs: SubmittedRuns) -> str:
+            subject = f"shell-{uuid4().hex}"
+            return runs.begin_job(job, subject=subject, then=OnCompletion.PERSON)
 
-    @property
-    def _replayable(self) -> ReplayableJobs:
-        return ReplayableJobs(self.runtime, self.control.notify)
-
-    def _prepare(
-        self, order: Order, versions: Sequence[ObjectVersion], topics: NewTopics | None
-    ) -> None:
-        """Create missing topics, and raise what prevents the delivery of all objects."""
-        if not versions:
-            return
-        config = order.config
-        recognised = partial(self.runtime.recognised, config, order.revision)
-        if isinstance(order, MadeOrder):
-            for line in run_notes.describe_formats(_formats(config, versions, recognised)):
-                self.control.notify(line)
-        self._check_columns(order, versions)
-        self._topics.create(order, versions, recognised, topics)
-        preflight.check(config, self.runtime.broker, versions, recognised)
-
-    def _problems_here(self, config: ConnectorConfig) -> list[str]:
-        """Return which secrets, files and keys of a connector are missing on this machine."""
-        problems = self.runtime.producer_problems(config)
-        try:
-            encryption(config, self.runtime.secrets)
-        except Misconfigured as exc:
-            problems += exc.problems
-        return problems
-
-    def _check_columns(self, order: Order, versions: Sequence[ObjectVersion]) -> None:
-        """Raise Misconfigured where columnar values of no object can be made.
-
-        Only of a few objects: of many, those that can be delivered are, and the run reports others.
-        """
-        runtime, config, revision = self.runtime, order.config, order.revision
-        if not config.columnar or len(versions) > CHECKED_OBJECTS:
-            return
-        problems: list[str] = []
-        for version in versions:
-            request = runtime.request(config, revision, version, 1)
-            try:
-                job, extents = runtime.planner().dry_run(request)
-                for extent in extents[:1]:
-                    check_stated_columns(runtime, config, revision, extent, job.content)
-            except (UnsupportedType, IncompatibleSchema) as exc:
-                problems.append(str(exc))
-            except ExtentflowError:  # the run reports it
-                return
-            else:
-                return
-        raise Misconfigured(problems)
+        return self.drivers.open(engine, config.max_tasks, start)
 
     def _completed(self, result: RunReport, found: Selection, order: Order) -> RunReport:
         """Add the objects that were delivered before to a report, and say what they mean."""
-        runtime = self.runtime
         if found.delivered:
-            totals = runtime.ledger.jobs.progress_of(found.delivered)
+            totals = self.ledger.jobs.progress_of(found.delivered)
             before = (
                 replace(report_of(job, totals[job.id]), delivered_before=True)
                 for job in found.delivered
             )
             result = replace(result, jobs=(*result.jobs, *before))
-            with closing(open_job_events(runtime)) as events:
-                publish_unless_unavailable(events.publish, found.delivered)
+            self.drivers.publish(found.delivered)
         for line in self._result_notes(result, order):
             self.control.notify(line)
         return result
@@ -372,17 +265,17 @@ class Runs:
 
         Otherwise a repeated command would deliver a third time what the interrupted one finished.
         """
-        notes = self.runtime.ledger.notes
+        notes = self.ledger.notes
         since = AGAIN.read(notes, name)
         if since is None:
-            since = self.runtime.ledger.now()  # hosts have other clocks
+            since = self.ledger.now()  # hosts have other clocks
             AGAIN.write(notes, name, since)
         else:
             self.control.notify(run_notes.describe_second_delivery(since))
         return since
 
     def _finished_first(self, requests: Iterator[JobRequest]) -> Iterator[JobRequest]:
-        planner = self.runtime.planner()
+        planner = self.drivers.planner
         for request in requests:
             known = planner.newest(request)
             # A remote run would resume an open first delivery, not start over.
@@ -407,25 +300,9 @@ def _delivery_id(order: Order) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _formats(
-    config: ConnectorConfig,
-    versions: Sequence[ObjectVersion],
-    recognised: Callable[[ObjectVersion], Content],
-) -> Counter[tuple[str, str]]:
-    """Count the formats of objects, and what decides them."""
-    found: Counter[tuple[str, str]] = Counter()
-    for version in versions:
-        key = version.key
-        with suppress(UnsupportedFormat):  # the checks report it
-            content = recognised(version) if config.needs_content(key) else NOTHING_FOUND
-            name = config.format_for(key, content.format)
-            found[name, config.format_source(key)] += 1
-    return found
-
-
-def committed_records(runtime: Runtime, job_ids: Collection[str]) -> dict[tuple[str, int], int]:
+def committed_records(ledger: Ledger, job_ids: Collection[str]) -> dict[tuple[str, int], int]:
     """Return the records that are committed of each extent that a worker holds now."""
-    jobs = list(runtime.ledger.jobs.get_many(job_ids))
-    extents = runtime.ledger.extents.list_many(jobs)
+    jobs = list(ledger.jobs.get_many(job_ids))
+    extents = ledger.extents.list_many(jobs)
     held = (item for items in extents.values() for item in items if item.claim is not None)
     return {(item.job, item.ordinal): item.records for item in held}

@@ -3,7 +3,7 @@
 Tests: unit/services/test_runs.py
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -17,23 +17,23 @@ from extentflow.jobs.addresses import (
     match_missing,
     select_all,
 )
-from extentflow.jobs.planner import check_cluster
-from extentflow.ledger import ConnectorVersion
+from extentflow.jobs.connector_catalogue import ConnectorCatalogue
+from extentflow.jobs.planner import JobRequest, Planner, check_cluster
+from extentflow.ledger import ConnectorVersion, Ledger
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.services import run_notes
 from extentflow.services.failures import (
     SEARCHED_JOBS,
     FailedObject,
+    FailedObjects,
     Others,
     described,
-    failed_elsewhere,
-    failed_objects,
     is_current,
 )
 from extentflow.services.orders import MadeOrder, Order
 from extentflow.services.places import seen_by, sharing
 from extentflow.services.run_control import RunControl
-from extentflow.wiring import Runtime
+from extentflow.wiring.objects import JobRequests, ObjectAccess
 
 # Open jobs count only where a replay reopened them and did not finish.
 OPEN = (JobState.PLANNING, JobState.RUNNING)
@@ -50,12 +50,16 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Selections:
-    """Selects the objects of orders."""
+    """Selects the objects of orders, and makes the requests of their jobs."""
 
-    runtime: Runtime
     control: RunControl
+    ledger: Ledger
+    connectors: ConnectorCatalogue
+    objects: ObjectAccess
+    planner: Planner
+    requests: JobRequests
 
-    def objects(
+    def versions(
         self,
         order: Order,
         unmatched: dict[str, NothingMatches] | None = None,
@@ -64,14 +68,14 @@ class Selections:
         """Yield the pinned objects that the addresses match, each once; see `select_all`."""
         scope = KeyScope.of(order.config)
         hidden: set[str] = set()
-        store = self.runtime.objects.store(order.config, order.revision)
+        store = self.objects.store(order.config, order.revision)
         yield from select_all(store, scope, order.addresses, hidden.add, unmatched, known=known)
         if hidden:
             self.control.notify(run_notes.describe_hidden(scope, hidden))
 
     def find(self, order: Order, *, again: bool) -> Selection:
         """Find the objects that a run delivers; of those delivered before only the jobs."""
-        planner, config = self.runtime.planner(), order.config
+        planner, config = self.planner, order.config
         delivered: dict[ObjectVersion, Job] = {}
 
         def known(page: Sequence[ObjectVersion]) -> Container[ObjectVersion]:
@@ -82,11 +86,11 @@ class Selections:
         unmatched: dict[str, NothingMatches] = {}
         versions: list[ObjectVersion] = []
         with self.control.counting("listing") as count:
-            for version in self.objects(order, unmatched, None if again else known):
+            for version in self.versions(order, unmatched, None if again else known):
                 versions.append(version)
                 count(len(versions))
         for job in delivered.values():
-            check_cluster(job, self.runtime.broker.cluster)
+            self.require_same_cluster(job)
         # An address of its own may mean an object that another address left out.
         versions = [version for version in versions if version not in delivered]
         earlier = self._earlier(order, [*versions, *delivered])
@@ -103,11 +107,12 @@ class Selections:
 
     def failed(self, order: Order) -> tuple[FailedObject, ...]:
         """Return the objects that failed; Misconfigured where they did under other connectors."""
-        runtime, notify = self.runtime, self.control.notify
+        notify = self.control.notify
         alike = partial(self.is_alike, order.config, order.config.name)
-        found = failed_objects(runtime, order, notify, alike=alike, others=self.others(order))
+        failed = FailedObjects(self.ledger, self.connectors, self.objects, self.planner)
+        found = failed.find(order, notify, alike=alike, others=self.others(order))
         made = isinstance(order, MadeOrder)
-        elsewhere = list(failed_elsewhere(runtime, order)) if made else []
+        elsewhere = list(failed.elsewhere(order)) if made else []
         if elsewhere and not found:
             raise Misconfigured(elsewhere)
         for line in elsewhere:
@@ -122,7 +127,7 @@ class Selections:
         """
         if not isinstance(order, MadeOrder):
             return lambda _version: ()
-        catalogue, connectors = self.runtime.connectors, self.runtime.ledger.connectors
+        catalogue, connectors = self.connectors, self.ledger.connectors
         stored: list[ConnectorVersion] = []
         found: list[ConnectorConfig] = []
 
@@ -139,7 +144,7 @@ class Selections:
     def is_alike(self, config: ConnectorConfig, name: str, revision: int) -> bool:
         """Return whether a revision has the same settings, what of its bucket it reads aside."""
         try:
-            other = self.runtime.connectors.revision(name, revision)
+            other = self.connectors.revision(name, revision)
         except Misconfigured:  # another release stored it, whose settings this one lacks
             return False
         here = replace(
@@ -151,12 +156,26 @@ class Selections:
         )
         return here == config
 
+    def job_requests(
+        self, order: Order, versions: Iterable[ObjectVersion], cores: int
+    ) -> Iterator[JobRequest]:
+        """Yield a job request for each object of a run."""
+        config, others = order.config, self.others(order)
+        alike = partial(self.is_alike, config, config.name)
+        for version in versions:
+            request = self.requests.make(config, order.revision, version, cores)
+            yield replace(request, alike=alike, others=partial(others, version))
+
+    def require_same_cluster(self, job: Job) -> None:
+        """Raise Conflict where a job delivers to another cluster than these requests."""
+        check_cluster(job, self.requests.cluster())
+
     def note_changed(self, config: ConnectorConfig, versions: Sequence[ObjectVersion]) -> None:
         """Report objects of which an earlier version was delivered, by the newest jobs."""
         now = {version.key: version for version in versions}
         if not now:
             return
-        done = islice(self.runtime.ledger.jobs.list(config.name, JobState.DONE), SEARCHED_JOBS)
+        done = islice(self.ledger.jobs.list(config.name, JobState.DONE), SEARCHED_JOBS)
         changed = {
             job.version.key: job
             for job in done
@@ -172,14 +191,14 @@ class Selections:
 
         Left by a run that ended early; the objects were replaced or deleted since.
         """
-        config, jobs, current = order.config, self.runtime.ledger.jobs, set(versions)
+        config, jobs, current = order.config, self.ledger.jobs, set(versions)
         scope = KeyScope.of(config)
         means = match_missing(scope, order.addresses, (one.key for one in versions))
         # By id: between the two lists a job may change from one to the other.
         wanted: dict[str, None] = {}
         outside: dict[str, str] = {}
         for job in (job for state in OPEN for job in jobs.list(config.name, state)):
-            if job.version in current or job.cluster != self.runtime.broker.cluster:
+            if job.version in current or job.cluster != self.requests.cluster():
                 continue
             if job.version.bucket != scope.bucket or not scope.holds(job.version.key):
                 outside[job.id] = job.version.uri
@@ -187,7 +206,7 @@ class Selections:
                 wanted[job.id] = None
         # Read again, because the index lags behind the items.
         known = (jobs.get(job_id) for job_id in wanted)
-        store = self.runtime.objects.store(config, order.revision)
+        store = self.objects.store(config, order.revision)
         found = [
             job
             for job in known

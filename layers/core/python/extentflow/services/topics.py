@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ from extentflow.errors import Misconfigured, located
 from extentflow.formats.parquet.column_keys import KeyService
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.kafka.record_headers import by_name
-from extentflow.wiring import Runtime
 
 DIGEST_BYTES = 16
 # How many records before the end of each partition are read at first for the last rows.
@@ -112,12 +111,6 @@ class Topics:
     broker: ReadableBroker
     group: Callable[[], str]
     keys: KeyService | None = None
-
-    @classmethod
-    def of(cls, runtime: Runtime, keys: KeyService | None = None) -> Self:
-        """Return the topics of a process's cluster."""
-        app, random = runtime.settings.app_id, runtime.random
-        return cls(runtime.broker, lambda: f"{app}.{random.getrandbits(64):x}.reader", keys)
 
     def tail(
         self, topic: str, *, rows: int, columns: Sequence[str] | None = None, follow: bool = False

@@ -1,67 +1,97 @@
-"""Checks of an object's first records, made as a delivery makes them; nothing is sent.
+"""Checks of objects' first records, made as a delivery makes them; nothing is sent.
 
 Tests: unit/cli/test_dry_runs.py
 """
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
+from extentflow.columnar.topic_schemas import TopicSchemas
 from extentflow.config.connector import ConnectorConfig
 from extentflow.delivery.dead_letters import describe
-from extentflow.errors import CorruptRecord, contain_defects
+from extentflow.errors import (
+    CorruptRecord,
+    ExtentflowError,
+    IncompatibleSchema,
+    Misconfigured,
+    UnsupportedType,
+    contain_defects,
+)
 from extentflow.formats import SchemaFormat
-from extentflow.model import Content, Extent
-from extentflow.wiring import Runtime
-from extentflow.wiring.extents import UNLIMITED, least_limit, preview, rejected
+from extentflow.jobs.planner import Planner
+from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.model import ObjectVersion
+from extentflow.wiring.extents import UNLIMITED, PinnedExtent, Previews, least_limit, rejected
+from extentflow.wiring.objects import JobRequests
+
+# Of a run of so many objects, the columns are checked before it starts.
+CHECKED_OBJECTS = 8
 
 
-def check_first_records(
-    runtime: Runtime,
-    config: ConnectorConfig,
-    revision: int,
-    extent: Extent,
-    content: Content,
-    *,
-    sized: bool,
-) -> None:
-    """Raise what delivery of an extent would raise before or at its first records.
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """Checks first records. `topic` returns a topic's facts, `schemas` those of columnar values."""
 
-    `content` is what its job pins. Reads what states the columns, or SAMPLE_BYTES of lines.
-    `sized`: the topics exist, whose limits records may exceed.
-    """
-    with contain_defects(extent.uri):
-        limit = least_limit(runtime, config, extent)[0] if sized else UNLIMITED
-        made = preview(
-            runtime,
-            config,
-            revision,
-            extent,
-            content,
-            partitions=lambda topic: runtime.topic(topic).partitions,
-            limit_bytes=limit,
-            settle=runtime.schemas.check,
-        )
-        reject = partial(rejected, runtime, config, extent) if sized else lambda _records: ()
-        bad = made.first_bad(extent, reject)
-    if bad is not None and config.errors_tolerance != "all":
-        raise CorruptRecord(describe(extent, bad, made.format.location_unit))
+    requests: JobRequests
+    planner: Planner
+    previews: Previews
+    topic: Callable[[str], TopicFacts]
+    schemas: Callable[[], TopicSchemas]
 
+    def check_first_records(self, at: PinnedExtent, *, sized: bool) -> None:
+        """Raise what delivery of an extent would raise before or at its first records.
 
-def check_stated_columns(
-    runtime: Runtime, config: ConnectorConfig, revision: int, extent: Extent, content: Content
-) -> None:
-    """Raise what delivery of an extent would raise for the columns that its object states.
+        Reads what states the columns, or SAMPLE_BYTES of lines. `sized`: the topics exist, whose
+        limits records may exceed.
+        """
+        config, extent = at.config, at.extent
+        with contain_defects(extent.uri):
+            limit, topic = least_limit(self.topic, config, extent) if sized else (UNLIMITED, "")
+            made = self.previews.open(
+                at,
+                partitions=lambda topic: self.topic(topic).partitions,
+                limit_bytes=limit,
+                settle=self.schemas().check,
+            )
+            reject = partial(rejected, config, limit, topic) if sized else lambda _records: ()
+            bad = made.first_bad(extent, reject)
+        if bad is not None and config.errors_tolerance != "all":
+            raise CorruptRecord(describe(extent, bad, made.format.location_unit))
 
-    Formats that do not state their columns are not read. Topics need not exist.
-    """
-    with contain_defects(extent.uri):
-        made = preview(
-            runtime,
-            config,
-            revision,
-            extent,
-            content,
-            partitions=lambda _topic: UNLIMITED,
-            settle=runtime.schemas.check,
-        )
-        if isinstance(made.format, SchemaFormat):
-            made.first_bad(extent, lambda _records: ())
+    def check_columns(
+        self, config: ConnectorConfig, revision: int, versions: Sequence[ObjectVersion]
+    ) -> None:
+        """Raise Misconfigured where columnar values of no object can be made.
+
+        Only of a few objects: of many, those that can be delivered are, and the run reports others.
+        Topics need not exist.
+        """
+        if not config.columnar or len(versions) > CHECKED_OBJECTS:
+            return
+        problems: list[str] = []
+        for version in versions:
+            request = self.requests.make(config, revision, version, 1)
+            try:
+                job, extents = self.planner.dry_run(request)
+                for extent in extents[:1]:
+                    self._check_stated(PinnedExtent(config, revision, extent, job.content))
+            except (UnsupportedType, IncompatibleSchema) as exc:
+                problems.append(str(exc))
+            except ExtentflowError:  # the run reports it
+                return
+            else:
+                return
+        raise Misconfigured(problems)
+
+    def _check_stated(self, at: PinnedExtent) -> None:
+        """Raise what delivery of an extent would raise for the columns that its object states.
+
+        Formats that do not state their columns are not read.
+        """
+        with contain_defects(at.extent.uri):
+            made = self.previews.open(
+                at, partitions=lambda _topic: UNLIMITED, settle=self.schemas().check
+            )
+            if isinstance(made.format, SchemaFormat):
+                made.first_bad(at.extent, lambda _records: ())

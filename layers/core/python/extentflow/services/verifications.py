@@ -23,12 +23,13 @@ from extentflow.errors import (
     located,
 )
 from extentflow.jobs.addresses import KeyScope, select_all
+from extentflow.jobs.planner import Planner
 from extentflow.model import ObjectVersion
 from extentflow.services.orders import Order
 from extentflow.services.run_control import Counting, uncounted
 from extentflow.services.topics import Digests, Topics, batches, comparable, rows_of
-from extentflow.wiring import Runtime
-from extentflow.wiring.extents import preview
+from extentflow.wiring.extents import PinnedExtent, Previews
+from extentflow.wiring.objects import ObjectAccess
 from extentflow.wiring.options import job_request
 
 # Columns by their group; None: all of them.
@@ -74,10 +75,12 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Verifications:
-    """Compares the rows of objects with those of topics."""
+    """Compares the rows of objects with those of topics; `planner` cuts objects as a run does."""
 
-    runtime: Runtime
     topics: Topics
+    objects: ObjectAccess
+    planner: Planner
+    previews: Previews
 
     def verify(self, topic: str, order: Order, *, counting: Counting = uncounted) -> Verification:
         """Compare the rows of objects, as the connector delivers them, with those of a topic.
@@ -89,7 +92,7 @@ class Verifications:
         Raises Misconfigured where the addresses name no object, and as decoding does.
         """
         config, ends = order.config, self.topics.broker.end_offsets(topic)
-        store = self.runtime.objects.store(config, order.revision)
+        store = self.objects.store(config, order.revision)
         versions = {
             replace(version, version_id=None).uri: version
             for version in select_all(store, KeyScope.of(config), order.addresses)
@@ -158,7 +161,7 @@ class Verifications:
         self, order: Order, version: ObjectVersion, topic: str, groups: _Groups | None
     ) -> Iterator[pa.Array]:
         """Yield the values of an object's rows; of columnar ones, those of `groups`, as JSON."""
-        runtime, config, revision = self.runtime, order.config, order.revision
+        config, revision = order.config, order.revision
         if groups is None:
             config = replace(
                 config, columnar_encoding=ROWS, columnar_groups=(), columnar_encryption_columns=()
@@ -166,16 +169,15 @@ class Verifications:
         else:
             groups = {name: _stated(config, topic, name) or groups[name] for name in groups}
             topic, config = _in_one_value(config, topic, next(iter(groups)))
-        content = runtime.objects.recognised(config, revision, version)
+        content = self.objects.recognised(config, revision, version)
         request = job_request(config, revision, version, "none", 1, content=content)
         if request.unfit:
             raise Permanent(request.unfit)
-        job, extents = runtime.planner().dry_run(request)
+        job, extents = self.planner.dry_run(request)
         for extent in extents:
             with contain_defects(version.uri):
-                opened = preview(
-                    runtime, config, revision, extent, job.content, partitions=lambda _topic: 1
-                )
+                at = PinnedExtent(config, revision, extent, job.content)
+                opened = self.previews.open(at, partitions=lambda _topic: 1)
                 for chunk in opened.convert(extent, 0):
                     if chunk.bad and config.errors_tolerance != "all":
                         unit = opened.format.location_unit

@@ -163,7 +163,7 @@ def plan(options: ReadOptions, runtime: Runtime) -> Plan:
     runtime.require_app()
     store, scope = runtime.objects.store(config, revision), KeyScope.of(config)
     versions = list(select_all(store, scope, options.addresses))
-    recognised = partial(runtime.recognised, config, revision)
+    recognised = partial(runtime.requests.recognised, config, revision)
     preflight.check(config, runtime.broker, versions, recognised)
     wanted = ConnectorStateCache(runtime.ledger, runtime.clock.monotonic)
     planner = runtime.planner()
@@ -171,11 +171,15 @@ def plan(options: ReadOptions, runtime: Runtime) -> Plan:
     rows: list[Row] = []
     ordered: dict[str, bool] = {}
     for version in versions:
-        job = planner.admit(runtime.request(config, revision, version, options.parallelism))
+        job = planner.admit(runtime.requests.make(config, revision, version, options.parallelism))
         ordered[job.id] = job.ordered
         # The job pins an older revision, whose secrets may no longer resolve.
         begins = job.state.open or (options.replay and job.state is JobState.FAILED)
-        if begins and job.revision != revision and (why := runtime.undeliverable_reason(job)):
+        if (
+            begins
+            and job.revision != revision
+            and (why := runtime.deliverability.undeliverable_reason(job))
+        ):
             rows.append(receipts.whole(job, why))
         else:
             extents, final = _plan_or_replay(runtime, job, replay=options.replay)

@@ -124,7 +124,7 @@ class QueryWorker:
             raise Conflict(f"the ledger no longer has job {job_id}, which this query started")
         if not job.state.open:
             return job, ""
-        why = self._runtime.undeliverable_reason(job)
+        why = self._runtime.deliverability.undeliverable_reason(job)
         try:
             job = job if why else planner.plan(job)
             pending = planner.pending(job) if job.state is JobState.RUNNING and not why else ()

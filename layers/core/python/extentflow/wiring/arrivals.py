@@ -31,12 +31,6 @@ ENQUEUE_SECONDS = 5.0
 INTAKE_SECONDS = 10.0
 
 
-def has_own_queue(runtime: Runtime) -> bool:
-    """Return whether notifications are kept in a table beside the ledger."""
-    in_sql = runtime.ledger_address.scheme in (POSTGRESQL, SQLITE)
-    return in_sql and runtime.settings.arrivals_queue_url is None
-
-
 def own_queue(runtime: Runtime, setting: str, *, most_seconds: float | None = None) -> SqlQueue:
     """Return one of the queues beside the ledger; `most_seconds` bounds each of its calls."""
     # Functions have no SQLAlchemy, and import this module's callers.
@@ -50,28 +44,38 @@ def own_queue(runtime: Runtime, setting: str, *, most_seconds: float | None = No
     return SqlQueue(calls, NAMES[setting], KEEP_SECONDS.get(setting))
 
 
-def queue(runtime: Runtime, setting: str) -> Queue:
-    """Return a queue that may be beside the ledger. Raises Misconfigured if there is none."""
-    if setting in NAMES and has_own_queue(runtime):
-        create_own_queue(runtime)
-        return own_queue(runtime, setting)
-    return functions.queue(runtime.settings, setting)
+@dataclass(frozen=True, slots=True)
+class StackQueues:
+    """The queues of a process's settings, and those beside its ledger."""
 
+    runtime: Runtime
 
-def create_own_queue(runtime: Runtime) -> None:
-    """Create the table of the queues beside the ledger, where there is to be one."""
-    if has_own_queue(runtime):
-        _ = runtime.ledger.id  # raises where the ledger is missing or of another release
-        own_queue(runtime, ARRIVALS).create()
+    @property
+    def are_own(self) -> bool:
+        """Whether notifications are kept in a table beside the ledger."""
+        in_sql = self.runtime.ledger_address.scheme in (POSTGRESQL, SQLITE)
+        return in_sql and self.runtime.settings.arrivals_queue_url is None
 
+    def open(self, setting: str) -> Queue:
+        """Return a queue that may be beside the ledger. Raises Misconfigured if there is none."""
+        if setting in NAMES and self.are_own:
+            self.create_own()
+            return own_queue(self.runtime, setting)
+        return functions.queue(self.runtime.settings, setting)
 
-def queues(runtime: Runtime) -> Iterator[tuple[str, Queue]]:
-    """Yield the queues that are set, or that exist beside the ledger, each after its name."""
-    if has_own_queue(runtime):
-        for setting in NAMES:
-            if (found := own_queue(runtime, setting)).exists():
-                yield functions.queue_name(setting), found
-    yield from functions.queues(runtime.settings)
+    def create_own(self) -> None:
+        """Create the table of the queues beside the ledger, where there is to be one."""
+        if self.are_own:
+            _ = self.runtime.ledger.id  # raises where the ledger is missing or of another release
+            own_queue(self.runtime, ARRIVALS).create()
+
+    def list(self) -> Iterator[tuple[str, Queue]]:
+        """Yield the queues that are set, or that exist beside the ledger, each after its name."""
+        if self.are_own:
+            for setting in NAMES:
+                if (found := own_queue(self.runtime, setting)).exists():
+                    yield functions.queue_name(setting), found
+        yield from functions.queues(self.runtime.settings)
 
 
 def open_receiving_queue(runtime: Runtime) -> Queue:
@@ -79,7 +83,8 @@ def open_receiving_queue(runtime: Runtime) -> Queue:
 
     Raises Misconfigured where there is neither a queue nor a ledger in SQL.
     """
-    if not has_own_queue(runtime):
+    queues = StackQueues(runtime)
+    if not queues.are_own:
         if runtime.settings.arrivals_queue_url is None:
             raise Misconfigured(
                 f"{runtime.ledger_address} keeps no notifications; set"
@@ -87,7 +92,7 @@ def open_receiving_queue(runtime: Runtime) -> Queue:
                 " SQS"
             )
         return functions.queue(runtime.settings, ARRIVALS)
-    create_own_queue(runtime)
+    queues.create_own()
     return own_queue(runtime, ARRIVALS, most_seconds=ENQUEUE_SECONDS)
 
 
@@ -133,7 +138,7 @@ class ArrivalIntake:
 
 def open_intake(runtime: Runtime, stopping: Callable[[], bool]) -> ArrivalIntake | None:
     """Return what registers jobs for notifications; None while no receiver keeps them here."""
-    if not has_own_queue(runtime):
+    if not StackQueues(runtime).are_own:
         return None
     arrivals = own_queue(runtime, ARRIVALS)
     return (

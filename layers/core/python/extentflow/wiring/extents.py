@@ -8,7 +8,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from uuid import uuid4
 
@@ -34,11 +34,13 @@ from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord
 from extentflow.kafka.sinks import rejected_records
+from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.model import Content, Extent, Receipt
 from extentflow.plugins import from_extra
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
+from extentflow.wiring.objects import ObjectAccess
 from extentflow.wiring.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -83,7 +85,7 @@ class ExtentSetup:
             partitions=self._partitions,
             look_up=self._runtime.secrets,
             store=store,
-            limit_bytes=least_limit(self._runtime, config, extent)[0],
+            limit_bytes=least_limit(self._runtime.topic, config, extent)[0],
             settle=self._runtime.schemas.settle,
         )
         if not config.ordered or config.keyed:
@@ -111,7 +113,7 @@ class ExtentSetup:
     def client(self, extent: Extent) -> ProducerSettings:
         """Return the producer settings of this extent's connector, with its topics' limits."""
         config, _ = self._config(extent)
-        limit, topic = least_limit(self._runtime, config, extent)
+        limit, topic = least_limit(self._runtime.topic, config, extent)
         return ProducerSettings(
             producer=options.producer(config),
             exactly_once=config.exactly_once,
@@ -151,10 +153,15 @@ def _written_topic(config: ConnectorConfig, topic: str) -> str:
     return config.written_topics(topic)[0]
 
 
-def least_limit(runtime: Runtime, config: ConnectorConfig, extent: Extent) -> tuple[int, str]:
-    """Return the lowest `max.message.bytes` of the topics of an extent's records, and its topic."""
+def least_limit(
+    topic: Callable[[str], TopicFacts], config: ConnectorConfig, extent: Extent
+) -> tuple[int, str]:
+    """Return the lowest `max.message.bytes` of the topics of an extent's records, and its topic.
+
+    `topic` returns the facts of a topic.
+    """
     topics = config.written_topics(config.topic_for(extent.version))
-    return min((runtime.topic(one).max_message_bytes, one) for one in topics)
+    return min((topic(one).max_message_bytes, one) for one in topics)
 
 
 def pipeline(
@@ -209,41 +216,55 @@ def pipeline(
 
 
 def rejected(
-    runtime: Runtime, config: ConnectorConfig, extent: Extent, records: Records
+    config: ConnectorConfig, limit_bytes: int, topic: str, records: Records
 ) -> Sequence[RejectedRecord]:
-    """Return those records that the producer of an extent would reject."""
-    limit, topic = least_limit(runtime, config, extent)
-    client = ProducerSettings(options.producer(config), max_message_bytes=limit, topic=topic)
+    """Return those records that a connector's producer would reject; see `least_limit`."""
+    client = ProducerSettings(options.producer(config), max_message_bytes=limit_bytes, topic=topic)
     return rejected_records(client, records)
 
 
-def preview(
-    runtime: Runtime,
-    config: ConnectorConfig,
-    revision: int,
-    extent: Extent,
-    content: Content,
-    *,
-    partitions: Callable[[str], int],
-    limit_bytes: int = UNLIMITED,
-    settle: Settle = unsettled,
-) -> Pipeline:
-    """Return how an extent becomes records, for its first ones; nothing will be sent."""
-    store = runtime.objects.store(config, revision)
-    return pipeline(
-        config,
-        extent,
-        RangeReader(store, extent.version, ahead=1),
-        runtime.objects.format(
-            config, revision, extent.version, content, window_bytes=SAMPLE_BYTES
-        ),
-        partitions=partitions,
-        look_up=runtime.secrets,
-        store=store,
-        limit_bytes=limit_bytes,
-        settle=settle,
-        preview=True,
-    )
+@dataclass(frozen=True, slots=True)
+class PinnedExtent:
+    """An extent, the connector's revision, and what its job pins of the object's content."""
+
+    config: ConnectorConfig
+    revision: int
+    extent: Extent
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class Previews:
+    """Opens pipelines for the first records of extents; nothing will be sent."""
+
+    objects: ObjectAccess
+    secrets: options.SecretResolver
+
+    def open(
+        self,
+        at: PinnedExtent,
+        *,
+        partitions: Callable[[str], int],
+        limit_bytes: int = UNLIMITED,
+        settle: Settle = unsettled,
+    ) -> Pipeline:
+        """Return how an extent becomes records; the keywords are those of `pipeline`."""
+        config, revision, extent = at.config, at.revision, at.extent
+        store = self.objects.store(config, revision)
+        return pipeline(
+            config,
+            extent,
+            RangeReader(store, extent.version, ahead=1),
+            self.objects.format(
+                config, revision, extent.version, at.content, window_bytes=SAMPLE_BYTES
+            ),
+            partitions=partitions,
+            look_up=self.secrets,
+            store=store,
+            limit_bytes=limit_bytes,
+            settle=settle,
+            preview=True,
+        )
 
 
 def delivery_context(

@@ -262,7 +262,7 @@ class RuntimeContext:
         if not self._prepared:  # before any job exists whose worker writes to the topic
             self._runtime.broker.ensure_progress_topic()
             self._prepared = True
-        return self._runtime.request(config, revision, version, 1)
+        return self._runtime.requests.make(config, revision, version, 1)
 
     def listed_prefix(self, connector: str, revision: int) -> ListedPrefix:
         config = self._runtime.connectors.revision(connector, revision)

@@ -1,13 +1,14 @@
 """Checked connectors, with one store client and one decoder per revision and process."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePath
 
 from extentflow.config.connector import NOTHING_FOUND, SPLIT_COMPRESSIONS, ConnectorConfig
 from extentflow.config.parsing import parse
-from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.errors import Misconfigured, Permanent, UnsupportedFormat
 from extentflow.formats import Format, open_format
 from extentflow.formats.magic import HEAD_BYTES, SAMPLE_BYTES
 from extentflow.formats.recognition import (
@@ -18,6 +19,7 @@ from extentflow.formats.recognition import (
     recognised_format,
 )
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
+from extentflow.jobs.planner import JobRequest
 from extentflow.kafka.settings import problems
 from extentflow.model import Content, Job, ObjectVersion
 from extentflow.storage import ObjectStore, RangeSource, StoreOptions, open_store
@@ -159,6 +161,28 @@ class ObjectAccess:
     def fetched_bytes(self) -> int:
         """Return how many bytes this process has read from all its stores so far."""
         return sum(getattr(store, "fetched_bytes", 0) for store in self._stores.values())
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequests:
+    """Makes the requests of jobs for object versions; `cluster` returns the Kafka cluster's id."""
+
+    objects: ObjectAccess
+    cluster: Callable[[], str]
+
+    def make(
+        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
+    ) -> JobRequest:
+        """Return the request of a job that delivers an object version to the cluster."""
+        content = self.recognised(config, revision, version)
+        cluster = self.cluster()
+        return options.job_request(config, revision, version, cluster, cores, content=content)
+
+    def recognised(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Content:
+        """Return `ObjectAccess.recognised`; nothing for an object that cannot be read."""
+        with suppress(Permanent):  # the plan ends its job, with this reason
+            return self.objects.recognised(config, revision, version)
+        return NOTHING_FOUND
 
 
 def check_connector(config: Mapping[str, str]) -> ConnectorConfig:

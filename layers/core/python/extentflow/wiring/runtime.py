@@ -6,7 +6,6 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cached_property
 from random import Random
 from typing import Self
@@ -17,25 +16,24 @@ from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.background import LatestCall
 from extentflow.columnar.topic_schemas import TopicSchemas
 from extentflow.config import worker as worker_settings
-from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.config.files import read_if_present
 from extentflow.config.ledgers import DEFAULT_TABLE, LedgerAddress
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
-from extentflow.errors import Misconfigured, Permanent, Retryable, SinkUnavailable
+from extentflow.errors import Misconfigured, Retryable, SinkUnavailable
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
-from extentflow.jobs.planner import JobRequest, Planner
+from extentflow.jobs.planner import Planner
 from extentflow.kafka import Sink
 from extentflow.kafka.broker import KafkaBroker
 from extentflow.kafka.native import trusted_library
 from extentflow.kafka.partitioning import REFRESH_SECONDS
-from extentflow.kafka.settings import Timeouts, unreadable_files
+from extentflow.kafka.settings import Timeouts
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.ledger import Ledger, LedgerOptions, open_ledger
-from extentflow.model import Content, Job, ObjectVersion
 from extentflow.retry import Clock
 from extentflow.wiring import options
-from extentflow.wiring.objects import ObjectAccess
+from extentflow.wiring.deliverability import Deliverability
+from extentflow.wiring.objects import JobRequests, ObjectAccess
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +62,6 @@ class Runtime:
         self.secrets = options.SecretResolver(SecretsManager(self.clock))
         self._sign = TokenSigner()
         self._topics: dict[str, tuple[TopicFacts, float]] = {}
-        self._deliverable: set[tuple[str, int]] = set()
 
     @classmethod
     def from_environment(
@@ -128,6 +125,16 @@ class Runtime:
             self.connectors, self.secrets, retry_seconds=self.settings.retry_timeout_seconds
         )
 
+    @cached_property
+    def requests(self) -> JobRequests:
+        """Requests of jobs that deliver to this process's cluster."""
+        return JobRequests(self.objects, lambda: self.broker.cluster)
+
+    @cached_property
+    def deliverability(self) -> Deliverability:
+        """What this process can deliver."""
+        return Deliverability(self.connectors, self.objects, self.secrets)
+
     def planner(self) -> Planner:
         """Return a planner over this process's ledger and stores."""
         return Planner(self.ledger, self.objects.source, self.clock)
@@ -154,47 +161,6 @@ class Runtime:
     def open_event_sink(self) -> Sink:
         """Return a sink for job events, without a slot and with short timeouts."""
         return self._open_broker(options.JOB_EVENT_TIMEOUTS).open_job_events()
-
-    def request(
-        self, config: ConnectorConfig, revision: int, version: ObjectVersion, cores: int
-    ) -> JobRequest:
-        """Return the job request for an object version, delivered to this process's cluster."""
-        content = self.recognised(config, revision, version)
-        cluster = self.broker.cluster
-        return options.job_request(config, revision, version, cluster, cores, content=content)
-
-    def recognised(self, config: ConnectorConfig, revision: int, version: ObjectVersion) -> Content:
-        """Return `ObjectAccess.recognised`; nothing for an object that cannot be read."""
-        with suppress(Permanent):  # the plan ends its job, with this reason
-            return self.objects.recognised(config, revision, version)
-        return NOTHING_FOUND
-
-    def undeliverable_reason(self, job: Job) -> str:
-        """Return why what `job` pins does not work here, its secrets for example; "" if it does."""
-        if (job.connector, job.revision) in self._deliverable:
-            return ""
-        try:
-            config = self.connectors.revision(job.connector, job.revision)
-            self.objects.store(config, job.revision)
-            self.secrets({**config.producer, **options.converter_secrets(config)})
-            options.encryption(config, self.secrets)
-        except Misconfigured as exc:
-            why = "; ".join(exc.problems)
-            return f"revision {job.revision} of connector {job.connector}: {why}"
-        # Only success is kept: a secret that is missing now may be stored meanwhile.
-        self._deliverable.add((job.connector, job.revision))
-        return ""
-
-    def producer_problems(self, config: ConnectorConfig) -> list[str]:
-        """Return a line for every secret and file of a connector's producer that is missing here.
-
-        Raises CredentialsUnavailable.
-        """
-        try:
-            producer = self.secrets(config.producer)
-        except Misconfigured as exc:
-            return [f"producer.{problem}" for problem in exc.problems]
-        return unreadable_files(producer, "producer.")
 
     def require_app(self) -> None:
         """Bind the ledger to `app.id`; Misconfigured: another one's producers use it."""

@@ -1,0 +1,112 @@
+"""What is checked before a run starts, and what a dry run finds out about single objects.
+
+Tests: unit/services/test_runs.py, unit/cli/test_dry_runs.py
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
+from extentflow.errors import Misconfigured, UnsupportedFormat
+from extentflow.jobs.planner import JobRequest
+from extentflow.kafka.topic_admin import NewTopics
+from extentflow.model import Content, ObjectVersion
+from extentflow.services import run_notes
+from extentflow.services.driving import require_reachable
+from extentflow.services.orders import MadeOrder, Order
+from extentflow.services.plans import CheckedTopics, ObjectPlan
+from extentflow.services.run_control import EngineChoice
+from extentflow.services.run_topics import RunTopics
+from extentflow.services.trials import Trials
+from extentflow.wiring.deliverability import Deliverability
+from extentflow.wiring.extents import PinnedExtent
+
+
+@dataclass(frozen=True, slots=True)
+class RunChecks:
+    """Checks orders before their objects are delivered.
+
+    `require_app` binds the ledger to this process's `app.id`. `notify` receives messages that are
+    no errors.
+    """
+
+    require_app: Callable[[], None]
+    deliverability: Deliverability
+    trials: Trials
+    topics: RunTopics
+    notify: Callable[[str], object]
+
+    def require_startable(self, order: Order, engine: EngineChoice) -> None:
+        """Raise what prevents the run of an order, as far as that needs no request to Kafka."""
+        config = order.config
+        if engine.remote:
+            require_reachable(config, order.addresses)
+        elif engine.master is None and (problems := self.deliverability.problems(config)):
+            # Its workers are on this machine; a job would keep this revision of the connector.
+            raise Misconfigured(problems)
+        self.require_app()
+
+    def prepare(
+        self, order: Order, versions: Sequence[ObjectVersion], topics: NewTopics | None
+    ) -> None:
+        """Create missing topics, and raise what prevents the delivery of all objects."""
+        if not versions:
+            return
+        config, recognised = order.config, self.recognised(order)
+        if isinstance(order, MadeOrder):
+            for line in run_notes.describe_formats(_formats(config, versions, recognised)):
+                self.notify(line)
+        self.trials.check_columns(config, order.revision, versions)
+        self.topics.create(order, versions, recognised, topics)
+        self.topics.require(order, versions, recognised)
+
+    def recognised(self, order: Order) -> Callable[[ObjectVersion], Content]:
+        """Return what returns the format and compression that an object's content shows."""
+        return lambda version: self.trials.requests.recognised(
+            order.config, order.revision, version
+        )
+
+    def object_plan(
+        self, config: ConnectorConfig, request: JobRequest, checked: CheckedTopics
+    ) -> ObjectPlan:
+        """Cut one object; raises what prevents the delivery of its first records."""
+        planner, version = self.trials.planner, request.version
+        job, extents = planner.dry_run(request)
+        topic = config.topic_for(version)
+        usable = checked.usable(config.written_topics(topic))
+        if extents:
+            first = PinnedExtent(config, request.revision, extents[0], job.content)
+            self.trials.check_first_records(first, sized=usable)
+        known = planner.newest(request)  # the job of the dry run is not registered
+        return ObjectPlan(
+            version=version,
+            format=job.format,
+            format_source=config.format_source(version.key),
+            compression=config.compression_for(version.key, job.content),
+            compression_source=config.compression_source(version.key),
+            facts=job.plan.facts,
+            topic=topic,
+            job=(known or job).id,
+            state=known.state if known else "new",
+            revision=(known or job).revision,
+            extent_bytes=job.plan.target_bytes,
+            extents=tuple((extent.start, extent.end) for extent in extents),
+        )
+
+
+def _formats(
+    config: ConnectorConfig,
+    versions: Sequence[ObjectVersion],
+    recognised: Callable[[ObjectVersion], Content],
+) -> Counter[tuple[str, str]]:
+    """Count the formats of objects, and what decides them."""
+    found: Counter[tuple[str, str]] = Counter()
+    for version in versions:
+        key = version.key
+        with suppress(UnsupportedFormat):  # the checks report it
+            content = recognised(version) if config.needs_content(key) else NOTHING_FOUND
+            name = config.format_for(key, content.format)
+            found[name, config.format_source(key)] += 1
+    return found
