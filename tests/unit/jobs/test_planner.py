@@ -278,8 +278,15 @@ def test_a_job_that_yielded_to_another_connectors_counts_for_nothing() -> None:
     """Two commands may yield to each other; the next one delivers the object."""
     world = World()
     version = world.put(b"abc", "key")
-    ours = JobRequest("a", 1, version, "bytewise", "memory", others=lambda: [("b", version)])
-    theirs = replace(ours, connector="b", others=lambda: [("a", version)])
+    ours = JobRequest(
+        "a",
+        1,
+        version,
+        "bytewise",
+        "memory",
+        others=lambda: world.planner.generations("b", version),
+    )
+    theirs = replace(ours, connector="b", others=lambda: world.planner.generations("a", version))
     for request in (ours, theirs):
         job = world.planner.register(request)
         world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "the other one delivers it")

@@ -247,7 +247,8 @@ def run(
         order, engine=choice, again=selection.again, failed=selection.failed, topics=topics
     )
     if made is not None and report.ok and report.records_this_run:
-        output.note("the same command again delivers only what is new")
+        same = "the same command without --again" if selection.again else "the same command again"
+        output.note(f"{same} delivers only what is new")
     if servers.words and (report.records_this_run or not report.ok):
         output.note(f"`status` and `replay` need `{servers.words}`, too")
     command, own = ("the same command", order.config.name) if made else ("", "")

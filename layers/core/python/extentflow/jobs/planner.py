@@ -46,8 +46,8 @@ class JobRequest:
     """The parameters of a new job: connector revision, object version, destination and content.
 
     `extent_bytes` None is `auto`; `cores` bounds the fewest extents from below. `unfit` says why no
-    job can deliver the object; UNKNOWN_FORMAT is among the reasons. `others` returns the connectors
-    whose job of the object counts as this one's, as of now, each with the object as it names it.
+    job can deliver the object; UNKNOWN_FORMAT is among the reasons. `others` returns the jobs of
+    other connectors, as of now, that deliver the object to the same topics.
     `alike` says whether another revision of the connector has the same settings. `removed`: the
     connector removes delivered objects, so that an upload of equal bytes is another delivery.
     """
@@ -64,7 +64,7 @@ class JobRequest:
     compression: str = ""
     most_bad: int = -1
     removed: bool = False
-    others: Callable[[], Iterable[tuple[str, ObjectVersion]]] = tuple
+    others: Callable[[], Iterable[Job]] = tuple
     alike: Callable[[int], bool] = lambda _revision: False
 
     def same_settings(self, job: Job) -> bool:
@@ -200,6 +200,13 @@ class Planner:
         if own and request.is_later_than(own):
             return None
         return own if _counts(own) else self._begun_by_others(request) or own
+
+    def generations(self, connector: str, version: ObjectVersion) -> list[Job]:
+        """Return the jobs of an object version under a connector, the first one first."""
+        found: list[Job] = []
+        while job := self.ledger.jobs.get(job_id(connector, version, len(found))):
+            found.append(job)
+        return found
 
     def newest_of(self, connector: str, version: ObjectVersion) -> Job | None:
         """Return the newest job of an object version under a connector."""
@@ -387,11 +394,9 @@ class Planner:
         return self._usable(request, found)
 
     def _begun_by_others(self, request: JobRequest) -> Job | None:
-        for connector, version in request.others():
-            found = self.newest_of(connector, version)
-            if found is None or not _counts(found) or found.cluster != request.cluster:
-                continue
-            if not request.is_later_than(found):
+        for found in request.others():
+            counts = _counts(found) and found.cluster == request.cluster
+            if counts and not request.is_later_than(found):
                 return found
         return None
 

@@ -24,15 +24,16 @@ from extentflow.jobs.planner import AGAIN_BEGAN, Planner
 from extentflow.ledger import Ledger
 from extentflow.ledger.summaries import summaries
 from extentflow.model import Job, JobState, ObjectVersion, job_id
+from extentflow.services.coverage import Coverage
 from extentflow.services.orders import Order
-from extentflow.services.places import seen_by, sharing
+from extentflow.services.places import seen_by
 from extentflow.storage import ObjectStore
 from extentflow.wiring.objects import ObjectAccess
 from extentflow.wording import counted
 
 log = logging.getLogger(__name__)
 
-Others = Callable[[ObjectVersion], Iterable[tuple[str, ObjectVersion]]]
+Others = Callable[[ObjectVersion], Iterable[Job]]
 
 # Bounds the requests that find jobs of other versions of an object.
 SEARCHED_JOBS = 1_000
@@ -101,8 +102,8 @@ class FailedObjects:
         """Return the addressed objects whose jobs FAILED or are CANCELLED, by key; writes nothing.
 
         Reads the ledger and the current version of each of these objects, and lists no bucket.
-        `alike` says whether a revision has the settings of this one, `others` which connectors may
-        have delivered an object as well, each with the object as it names it. Raises BucketGone.
+        `alike` says whether a revision has the settings of this one, `others` which jobs of other
+        connectors deliver an object as well. Raises BucketGone.
         """
         config, planner, scope = order.config, self.planner, KeyScope.of(order.config)
         failed: dict[str, list[Job]] = {}
@@ -125,8 +126,7 @@ class FailedObjects:
                 log.warning("%s: the version of its newest job is taken: %s", scope.uri(key), exc)
                 version = failed[key][0].version
             job = planner.newest_of(config.name, version)
-            newest = [job] if job else [planner.newest_of(*other) for other in others(version)]
-            if any(one and one.state is JobState.DONE for one in newest):
+            if any(one.state is JobState.DONE for one in ([job] if job else others(version))):
                 continue
             # Of a cancelled job of which nothing is left, a replay finds out that it is DONE.
             same = job is not None and (alike(job.revision) or planner.is_complete(job))
@@ -146,23 +146,24 @@ class FailedObjects:
             for one, jobs in jobs_of.items()
         )
 
-    def elsewhere(self, order: Order) -> Iterator[str]:
+    def elsewhere(self, order: Order, coverage: Coverage) -> Iterator[str]:
         """Yield a line for each such object whose job belongs to a connector of another folder."""
         config, ledger, planner = order.config, self.ledger, self.planner
         scope, store = KeyScope.of(config), self.objects.store(config, order.revision)
-        known = self.connectors.readable(ledger.connectors.list(deleted=True))
-        for other in sharing(config, known):
+        for name in dict.fromkeys(other.name for other in coverage.others()):
             failed = {
                 seen: job
                 for state in ENDED
-                for job in ledger.jobs.list(other.name, state)
-                if (seen := seen_by(config, job.version)) is not None and scope.holds(seen.key)
+                for job in ledger.jobs.list(name, state)
+                if (seen := seen_by(config, job.version)) is not None
+                and scope.holds(seen.key)
+                and coverage.is_same(job)
             }
             means = match_missing(scope, order.addresses, {seen.key: None for seen in failed})
             for seen, job in sorted(failed.items(), key=lambda one: one[0].key):
                 if means(seen.key) and not planner.is_followed(job) and is_current(store, seen):
                     yield (
-                        f"{job.version.uri}: job {job.id} of connector {other.name}, which delivers"
+                        f"{job.version.uri}: job {job.id} of connector {name}, which delivers"
                         f" to the same topic, is {job.state}; `extentflow replay {job.id}`"
                         " continues it, and its own command with --failed delivers it with other"
                         " settings"

@@ -68,16 +68,12 @@ def overlapping(
             yield version, other
 
 
-def sharing(config: ConnectorConfig, stored: Iterable[StoredPair]) -> Iterator[ConnectorConfig]:
-    """Yield other connectors that, by any of their revisions, may have delivered objects of this.
-
-    That is, into the same topic, from the same bucket, or from a folder above or below.
-    """
-    ours = _root(config)
-    for _, other in _into_same_topic(config, stored):
-        theirs = _root(other)
-        if theirs.startswith(ours) or ours.startswith(theirs):
-            yield other
+def meet(one: ConnectorConfig, other: ConnectorConfig) -> bool:
+    """Return whether two connectors have a bucket in common, or one's folder is in the other's."""
+    if service_of(one) != service_of(other):
+        return False
+    ours, theirs = _root(one), _root(other)
+    return theirs.startswith(ours) or ours.startswith(theirs)
 
 
 def seen_by(other: ConnectorConfig, version: ObjectVersion) -> ObjectVersion | None:
@@ -96,12 +92,16 @@ def same_objects(one: ConnectorConfig, other: ConnectorConfig) -> bool:
 
 
 def _into_same_topic(config: ConnectorConfig, stored: Iterable[StoredPair]) -> Iterator[StoredPair]:
-    """Yield other connectors of the same topic and service."""
+    """Yield other connectors of the same service that write to one of the same topics."""
+    ours, service = _topics(config), service_of(config)
     for version, other in stored:
-        if version.name == config.name:
-            continue
-        if other.topic == config.topic and service_of(other) == service_of(config):
+        if version.name != config.name and ours & _topics(other) and service_of(other) == service:
             yield version, other
+
+
+def _topics(config: ConnectorConfig) -> set[str]:
+    """Return the topics of a connector, with the placeholders that objects fill in."""
+    return set(config.written_topics(config.routed(config.topic)))
 
 
 def place_of(config: ConnectorConfig) -> str:

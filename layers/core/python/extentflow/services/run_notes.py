@@ -120,6 +120,14 @@ def describe_other_connectors(config: ConnectorConfig, jobs: Sequence[JobReport]
         )
 
 
+def describe_value_topics(job: Job) -> str:
+    """Describe a connector of which it is not known which records reached the topic."""
+    return (
+        f"connector {job.connector} delivered {job.version.uri}, and values of the records choose"
+        " the topics: which records are in this topic is not known, so that they are delivered"
+    )
+
+
 def describe_other_settings(count: int, of: int) -> str:
     """Describe the objects of a run whose jobs pin other settings than the command's."""
     return (

@@ -19,9 +19,10 @@ from extentflow.jobs.addresses import (
 )
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.jobs.planner import JobRequest, Planner, check_cluster
-from extentflow.ledger import ConnectorVersion, Ledger
+from extentflow.ledger import Ledger
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.services import run_notes
+from extentflow.services.coverage import Coverage
 from extentflow.services.failures import (
     SEARCHED_JOBS,
     FailedObject,
@@ -31,7 +32,6 @@ from extentflow.services.failures import (
     is_current,
 )
 from extentflow.services.orders import MadeOrder, Order
-from extentflow.services.places import seen_by, sharing
 from extentflow.services.run_control import RunControl
 from extentflow.wiring.objects import JobRequests, ObjectAccess
 
@@ -112,7 +112,7 @@ class Selections:
         failed = FailedObjects(self.ledger, self.connectors, self.objects, self.planner)
         found = failed.find(order, notify, alike=alike, others=self.others(order))
         made = isinstance(order, MadeOrder)
-        elsewhere = list(failed.elsewhere(order)) if made else []
+        elsewhere = list(failed.elsewhere(order, self._coverage(order))) if made else []
         if elsewhere and not found:
             raise Misconfigured(elsewhere)
         for line in elsewhere:
@@ -120,26 +120,18 @@ class Selections:
         return found
 
     def others(self, order: Order) -> Others:
-        """Return what names the connectors whose jobs deliver an object to the same topic.
+        """Return what finds the jobs of other connectors that deliver an object to the same topics.
 
-        Of a made order only: what other commands delivered counts as delivered. It names the
-        connectors of now, because another command may make one at any time.
+        Of a made order only: what other commands delivered counts as delivered.
         """
         if not isinstance(order, MadeOrder):
             return lambda _version: ()
-        catalogue, connectors = self.connectors, self.ledger.connectors
-        stored: list[ConnectorVersion] = []
-        found: list[ConnectorConfig] = []
+        return self._coverage(order).jobs
 
-        def others(version: ObjectVersion) -> list[tuple[str, ObjectVersion]]:
-            nonlocal stored, found
-            now = list(connectors.list(deleted=True))
-            if now != stored:
-                stored, found = now, list(sharing(order.config, catalogue.readable(now)))
-            seen = ((one.name, seen_by(one, version)) for one in found)
-            return [(name, version) for name, version in seen if version is not None]
-
-        return others
+    def _coverage(self, order: Order) -> Coverage:
+        return Coverage(
+            order.config, self.ledger, self.connectors, self.planner, self.control.notify
+        )
 
     def is_alike(self, config: ConnectorConfig, name: str, revision: int) -> bool:
         """Return whether a revision has the same settings, what of its bucket it reads aside."""

@@ -1,0 +1,118 @@
+"""Which jobs of other connectors deliver an object to the same topics: what their revisions say."""
+
+from collections.abc import Mapping
+
+import pytest
+from tests.support.memory_runtime import MemoryRuntime
+
+from extentflow.model import Job, JobState, ObjectVersion, Plan, job_id
+from extentflow.services.addressed import make_connector
+from extentflow.services.coverage import Coverage
+
+OTHER = {"name": "other", "topic": "orders", "aws.s3.bucket.name": "shop", "aws.s3.prefix": "in/"}
+TO_EU = {
+    "transforms": "r",
+    "transforms.r.type": "RegexRouter",
+    "transforms.r.regex": ".*",
+    "transforms.r.replacement": "orders-eu",
+}
+BY_VALUE = {
+    "transforms": "x",
+    "transforms.x.type": "ExtractTopic",
+    "transforms.x.field": "kind",
+    "transforms.x.topics": "orders, returns",
+}
+GROUPED = {"columnar.encoding": "arrow", "columnar.groups": "a: id; rest: *"}
+
+
+class Scene:
+    """A connector with revisions, and one object with a job under the first."""
+
+    def __init__(self, *revisions: Mapping[str, str]) -> None:
+        self.runtime = MemoryRuntime()
+        for changes in revisions:
+            self.runtime.memory.connectors.put("other", {**OTHER, **changes})
+        self.version = ObjectVersion("shop", "in/a.csv", None, "e", 10)
+        self.notes: list[str] = []
+
+    def job(self, revision: int = 1, generation: int = 0) -> Job:
+        """Register the job of the object under a revision."""
+        memory, runtime = self.runtime.memory, self.runtime
+        found = runtime.requests.make(
+            runtime.connectors.revision("other", revision), revision, self.version, 1
+        )
+        job = Job(
+            job_id("other", self.version, generation),
+            "other",
+            revision,
+            self.version,
+            "csv",
+            found.cluster,
+            plan=Plan(target_bytes=1),
+            generation=generation,
+            state=JobState.DONE,
+        )
+        return memory.jobs.register(job)
+
+    def covering(self, topic: str = "orders", **settings: str) -> list[Job]:
+        """Return the jobs that deliver the object to the topics of a command."""
+        given = {key.replace("__", "."): text for key, text in settings.items()}
+        made = make_connector(["s3://shop/in/"], topic, given)
+        runtime = self.runtime
+        return list(
+            Coverage(
+                made.config,
+                runtime.ledger,
+                runtime.connectors,
+                runtime.planner(),
+                self.notes.append,
+            ).jobs(self.version)
+        )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "delivered"),
+    [
+        ({}, {}, True),
+        ({"topic": "before"}, {}, False),
+        ({}, {"topic": "later"}, True),
+        ({}, {"aws.s3.prefix": "elsewhere/"}, True),
+        ({}, {"aws.s3.bucket.name": "elsewhere"}, True),
+        (TO_EU, {}, False),
+        ({}, TO_EU, True),
+        ({"topic": "before", **TO_EU, "transforms.r.replacement": "orders"}, {}, True),
+        (GROUPED, {}, False),
+    ],
+)
+def test_the_revision_that_a_job_pins_decides(
+    first: dict[str, str], second: dict[str, str], *, delivered: bool
+) -> None:
+    scene = Scene(first, second)
+    job = scene.job(1)
+
+    assert scene.covering() == [job] * delivered
+
+
+def test_any_generation_that_delivers_to_the_topic_counts() -> None:
+    scene = Scene({}, {"topic": "later"})
+    first, again = scene.job(1), scene.job(2, generation=1)
+
+    assert scene.covering() == [first]
+    assert scene.covering("later") == [again]
+
+
+def test_where_values_choose_the_topics_nothing_counts_and_a_line_says_so() -> None:
+    scene = Scene(BY_VALUE)
+    scene.job(1)
+
+    assert scene.covering() == []
+    (line,) = scene.notes
+    assert "connector other" in line
+    assert "s3://shop/in/a.csv" in line
+
+
+def test_a_connector_of_another_server_has_other_objects() -> None:
+    scene = Scene({"aws.s3.endpoint": "http://minio:9000"})
+    scene.job(1)
+
+    assert scene.covering() == []
