@@ -339,7 +339,6 @@ def test_a_column_that_a_value_lacks_is_named(encoding: str, name: str, golden: 
     [
         pa.month_day_nano_interval(),
         pa.struct([]),
-        pa.run_end_encoded(pa.int32(), pa.int64()),
         pa.dense_union([pa.field("a", pa.int64())]),
         pa.list_(pa.month_day_nano_interval()),
     ],

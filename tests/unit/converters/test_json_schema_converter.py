@@ -13,7 +13,7 @@ from tests.support.golden import Golden
 from tests.support.registry import RegistryDouble, registry_double
 from tests.unit.converters.arrow_cases import any_case
 
-from extentflow.arrays.buffers import Columns
+from extentflow.arrays.layouts import ConvertedColumns
 from extentflow.config.registry import JsonSchemaOptions
 from extentflow.converters import Converter, Destination, open_converter
 from extentflow.converters.connect_schema import connect_form
@@ -143,7 +143,7 @@ def test_every_record_conforms_to_its_schema(data: st.DataObject) -> None:
     schema = object_schema([field], "", is_open=False)
 
     dialect = Dialect(1 << 30, connect_form)
-    payloads = json_rows(Columns.select(batch.schema, None, nested=True), dialect)(batch)
+    payloads = json_rows(ConvertedColumns.select(batch.schema, None), dialect)(batch)
 
     Draft7Validator.check_schema(schema)
     for payload in payloads.to_pylist():

@@ -302,6 +302,36 @@ def test_a_lost_batch_of_nested_run_ends_is_one_bad_record() -> None:
     assert len(result.bad) == 1
 
 
+def test_a_union_that_is_not_valid_is_one_bad_record() -> None:
+    """Trap: it has one child, as lists have, which raised an untyped error."""
+    places = pa.array([2, 1, 0], pa.int32())  # they may not descend
+    union = pa.UnionArray.from_dense(pa.array([0] * 3, pa.int8()), places, [pa.array([1, 2, 3])])
+
+    result = read(written(pa.table({"u": union}), 3))
+
+    assert result.rows == []
+    assert len(result.bad) == 1
+
+
+@pytest.mark.parametrize("kind", ["views", "runs"])
+def test_lists_and_runs_that_show_a_value_too_often_are_one_bad_record(kind: str) -> None:
+    rows, items = 600, 1 << 17
+    stored = pa.array(range(items))
+    starts, sizes = pa.array([0] * rows, pa.int32()), pa.array([items] * rows, pa.int32())
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([rows * items], pa.int32()), pa.array([1]))
+    bounds = pa.array(range(0, rows * items + 1, items), pa.int32())
+    column = {
+        "views": pa.ListViewArray.from_arrays(starts, sizes, stored),
+        "runs": pa.ListArray.from_arrays(bounds, runs),
+    }[kind]
+
+    result = read(written(pa.table({"c": column}), rows))
+
+    ((_, _, reason),) = result.bad
+    assert result.rows == []
+    assert f"of {8 * rows * items} bytes, extentflow reads up to" in reason
+
+
 def test_resuming_where_no_batch_begins_is_a_conflict(golden: Golden) -> None:
     source = MemorySource(FILE)
     extent = extent_of(source, 0, len(FILE))

@@ -246,6 +246,30 @@ def test_only_the_unquoted_field_is_null() -> None:
     ]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["lf", "crlf", "cr"])
+@pytest.mark.parametrize("null", ["", "NULL", None])
+@pytest.mark.parametrize("kind", ["string", "int64"])
+@pytest.mark.parametrize(
+    "last", ['"x",', ",", '"x","",', '"x",""', '"x,y",', '"x\ny",', '"",', '"x""y",NULL', "x,NULL"]
+)
+def test_the_last_record_needs_no_line_end(
+    last: str, kind: Literal["string", "int64"], null: str | None, end: str
+) -> None:
+    body = end.join(["a,b", "1,2", '"q",3', last]).encode()
+    options = {
+        "csv_schema": {"a": "string", "b": kind},
+        "csv_null": null,
+        "csv_line_end": "cr" if end == "\r" else "lf",
+    }
+
+    ended, found = read(body + end.encode(), **options), read(body, **options)
+
+    assert found.rows == ended.rows
+    assert found.bad == ended.bad
+    if null == "" and last == '"x",':
+        assert found.rows[-1] == {"a": "x", "b": None}
+
+
 def test_values_are_strings_without_a_schema() -> None:
     assert rows(b"a,b,c,d\n007,1.50,true,2020-01-01\n") == [["007", "1.50", "true", "2020-01-01"]]
 

@@ -29,7 +29,7 @@ from extentflow.errors import (
     UnsupportedType,
 )
 from extentflow.formats import FORMATS, FormatOptions
-from extentflow.formats.orc.orc_format import Orc, read_tail
+from extentflow.formats.orc.orc_format import Orc, last_decodable, read_tail
 from extentflow.formats.orc.orc_metadata import (
     LARGEST_DICTIONARY,
     Fields,
@@ -190,7 +190,8 @@ def test_a_stripe_that_cannot_be_decoded_is_one_bad_record_and_the_next_is_deliv
 
 def one_stripe(kind: str, rows: list[Any]) -> bytes:
     """Return a file of one stripe that is not compressed."""
-    return by_pyorc(f"struct<c:{kind}>", rows, compression=pyorc.CompressionKind.NONE)
+    options = {"compression": pyorc.CompressionKind.NONE, "stripe_size": 1 << 20}
+    return by_pyorc(f"struct<c:{kind}>", rows, **options)
 
 
 def with_other_footers(
@@ -239,20 +240,25 @@ def with_type(column: int, message: Fields) -> Callable[[Fields], Fields]:
     return change
 
 
+def without_last_bytes(rows: list[Any], missing: int) -> bytes:
+    """Return a stripe of texts whose bytes end early; a Bloom filter, not read, has the rest."""
+    size = sum(len(row["c"]) for row in rows)
+    sizes = {1: size - missing, 8: missing}
+    data, rest = (write_fields([(1, kind), (2, 1), (3, sizes[kind])]) for kind in sizes)
+
+    def shorter(fields: Fields) -> Fields:
+        changed = with_stream(1, 1, size - missing)(fields)
+        at = changed.index((1, data)) + 1
+        return [*changed[:at], (1, rest), *changed[at:]]
+
+    return with_other_footers(one_stripe("string", rows), stripe=shorter)
+
+
 @pytest.mark.parametrize("missing", [40, 100, 200])
 def test_the_rows_before_the_batch_that_fails_are_delivered_every_time(missing: int) -> None:
     """Arrow drops a varying number of them, because it reads ahead."""
     rows = [{"c": f"text {n}"} for n in range(64)]
-    # The stream of 438 bytes ends early; a Bloom filter, which is not read, has the rest.
-    sizes = {1: 438 - missing, 8: missing}
-    data, rest = (write_fields([(1, kind), (2, 1), (3, sizes[kind])]) for kind in sizes)
-
-    def shorter(fields: Fields) -> Fields:
-        changed = with_stream(1, 1, 438 - missing)(fields)
-        at = changed.index((1, data)) + 1
-        return [*changed[:at], (1, rest), *changed[at:]]
-
-    body = with_other_footers(one_stripe("string", rows), stripe=shorter)
+    body = without_last_bytes(rows, missing)
     options = FormatOptions(batch_rows=4)
 
     results = [read(body, options) for _ in range(20)]
@@ -267,6 +273,53 @@ def test_the_rows_before_the_batch_that_fails_are_delivered_every_time(missing: 
 
 
 ROWS = [{"c": f"text {n}"} for n in range(9)]
+
+
+def test_the_search_for_the_last_decodable_rows_ends_at_every_place_of_damage() -> None:
+    found = {
+        # The places of damage between two steps are alike: one of each, and the borders.
+        (rows, step, damaged): search(rows, step, damaged)
+        for step in (1, 3, 1_024)
+        for rows in range(1, 100 if step < 1_024 else 5_001)
+        for damaged in (
+            range(rows)
+            if step < 1_024
+            else {*range(0, rows, step), *range(step - 1, rows, step), rows - 1}
+        )
+    }
+
+    assert len(found) > 20_000
+    wrong = [
+        case
+        for case, rows in found.items()
+        if rows % case[1] or not rows <= case[2] < rows + case[1]
+    ]
+    assert not wrong
+
+
+def search(rows: int, step: int, damaged: int) -> int:
+    """Return the result of a search in a stripe whose row `damaged` cannot be decoded."""
+    calls = 0
+
+    def decodes(count: int) -> bool:
+        nonlocal calls
+        calls += 1
+        assert calls <= rows.bit_length(), f"no end: {rows} rows, steps of {step}, {damaged}"
+        return count <= damaged
+
+    return last_decodable(0, rows, step, decodes)
+
+
+@pytest.mark.parametrize("rows", [1_025, 1_200, 2_047, 2_500])
+def test_a_stripe_of_steps_and_a_part_of_one_loses_its_last_rows_only(rows: int) -> None:
+    body = without_last_bytes(texts := [{"c": f"text {n}"} for n in range(rows)], 1)
+
+    result = read(body)
+
+    ((location, _, reason),) = result.bad
+    assert location == rows // 1_024 * 1_024
+    assert result.rows == texts[:location]
+    assert f"rows {location}-{rows - 1} of stripe 0 are lost" in reason
 
 
 @pytest.mark.parametrize(

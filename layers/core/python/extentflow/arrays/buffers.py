@@ -209,14 +209,27 @@ def _member(schema: pa.Schema, name: str) -> tuple[pa.Field, int, tuple[int, ...
     if schema.names.count(first) != 1:
         return None
     index = schema.get_field_index(first)
-    data_type, path = schema.field(index).type, []
+    found, path = schema.field(index), []
     for member in rest:
-        at = data_type.get_field_index(member) if pa.types.is_struct(data_type) else -1
+        is_open = pa.types.is_struct(found.type) and not extension_name(found)
+        at = found.type.get_field_index(member) if is_open else -1
         if at < 0:
             return None
-        data_type = data_type.field(at).type
+        found = found.type.field(at)
         path.append(at)
-    return pa.field(name, data_type), index, tuple(path)
+    # Nullable, because a struct around it may be null.
+    return found.with_name(name).with_nullable(True), index, tuple(path)  # noqa: FBT003 - Arrow's
+
+
+def extension_name(one: pa.Field) -> str:
+    """Return the name of the extension type of a field; "" for other types.
+
+    A process that has not registered the type sees its storage, and the name beside the field.
+    """
+    if isinstance(one.type, pa.BaseExtensionType):
+        return str(one.type.extension_name)
+    stored: bytes = (one.metadata or {}).get(b"ARROW:extension:name", b"")
+    return stored.decode(errors="replace")
 
 
 def require_unique(names: Sequence[str], kind: str) -> None:

@@ -43,7 +43,34 @@ def valid_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
                 f"its views are of {claimed} bytes, extentflow reads up to"
                 f" {LARGEST_UNPACKED_BYTES}; write smaller batches"
             )
+    for column in filter(_repeats, rows.columns):
+        if (shown := _shown_bytes(column)) > LARGEST_UNPACKED_BYTES:
+            raise pa.ArrowInvalid(
+                f"its views of lists, or its runs, are of {shown} bytes, extentflow reads up to"
+                f" {LARGEST_UNPACKED_BYTES}; write smaller batches"
+            )
     return rows
+
+
+def _repeats(array: pa.Array) -> bool:
+    """Whether an array may show values that it stores once: views of lists, and runs."""
+    return any(name in str(array.type) for name in ("list_view", "run_end_encoded"))
+
+
+def _shown_bytes(array: pa.Array) -> int:
+    """Return about how many bytes an array has where each row has its own values."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _shown_bytes(array.storage)
+    if pa.types.is_struct(kind):
+        return sum(_shown_bytes(array.field(at)) for at in range(kind.num_fields))
+    if pa.types.is_union(kind) or not kind.num_fields:
+        return int(array.nbytes)
+    values, count = array.values, len(array)
+    if not pa.types.is_run_end_encoded(kind):
+        lengths = None if pa.types.is_map(kind) else pc.list_value_length(array)
+        count = len(values) if lengths is None else pc.sum(lengths).as_py() or 0
+    return _shown_bytes(values) * count // max(1, len(values))
 
 
 def _without_hidden(array: pa.Array, hidden: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -58,7 +85,7 @@ def _without_hidden(array: pa.Array, hidden: NDArray[np.bool_] | None = None) ->
             _without_hidden(one, hidden) for one in map(array.field, range(array.type.num_fields))
         ]
         return pa.StructArray.from_arrays(children, fields=list(array.type), mask=pa.array(nulls))
-    if array.type.num_fields == 1:  # lists and maps
+    if array.type.num_fields == 1 and not pa.types.is_union(array.type):  # lists and maps
         fixed, below = pa.types.is_fixed_size_list(array.type), None
         if fixed and not array.offset:
             nulls = array.is_null().to_numpy(zero_copy_only=False)

@@ -30,10 +30,12 @@ def plain(schema: pa.Schema) -> pa.Schema:
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type that values have in place of `kind`: one that Parquet holds, too.
 
-    Without views and dictionaries, and with nullable members.
+    Without views, runs and dictionaries, and with nullable members.
     """
-    if types.is_dictionary(kind):
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return plain_type(kind.value_type)
+    if isinstance(kind, pa.JsonType):
+        return pa.json_(plain_type(kind.storage_type))
     if types.is_nested(kind):
         return _nested(kind)
     # Parquet has neither seconds nor milliseconds of days.

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from extentflow.arrays.buffers import RowErrors, corrupt_rows
+from extentflow.arrays.buffers import OffsetOverflowError, RowErrors, corrupt_rows
 from extentflow.arrays.casts import failing_rows
+from extentflow.arrays.layouts import laid_out
 from extentflow.arrays.valid_batches import valid_batch
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.encryption import ColumnEncryption, encrypted_paths, locked
@@ -48,6 +48,7 @@ _TEXTS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary
 # How many entries of a dictionary indices of 8 bits can tell apart.
 _MOST_SHORT_INDICES = 128
 SHOWN_COLUMNS = 20
+_TOO_LARGE = "its views, runs or codes have more than 2 GiB where each row has its own values"
 
 
 class Encoder(Protocol):
@@ -243,17 +244,14 @@ def to_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    if column.type == field.type:
-        return column
-    if types.is_list_view(column.type) or types.is_large_list_view(column.type):
-        column = _as_list(column)
-    try:
-        return pc.cast(column, field.type)
-    except pa.ArrowInvalid:
-        # Taken: Arrow casts all items of a slice of lists, those of other rows, too.
-        def convert(part: pa.Array) -> pa.Array:
-            return pc.cast(part.take(pa.array(range(len(part)))), field.type)
+    def convert(part: pa.Array) -> pa.Array:
+        return laid_out(part, field.type, pc.cast)
 
+    try:
+        return convert(column)
+    except OffsetOverflowError as exc:
+        raise corrupt_rows(range(len(column)), _TOO_LARGE) from exc
+    except pa.ArrowInvalid:
         rows = failing_rows(column, convert)
         if not rows:  # together they are too large
             raise
@@ -295,21 +293,6 @@ def has_text(kind: pa.DataType) -> bool:
     return any(has_text(kind.field(at).type) for at in range(kind.num_fields))
 
 
-def _as_list(column: pa.Array) -> pa.Array:
-    """Return views of lists as lists: Arrow's cast makes invalid ones (26.0)."""
-    if "list_view" in str(column.type.value_type):
-        raise UnsupportedType(f"{column.type}: views of lists within lists; leave it out by select")
-    large = types.is_large_list_view(column.type)
-    lengths = pc.list_value_length(column).fill_null(0)
-    offsets = np.concatenate([[0], np.cumsum(lengths.to_numpy(zero_copy_only=False))])
-    made = pa.LargeListArray if large else pa.ListArray
-    return made.from_arrays(
-        pa.array(offsets, pa.int64() if large else pa.int32()),
-        column.flatten(),
-        mask=column.is_null() if column.null_count else None,
-    )
-
-
 def decode(
     value: bytes | pa.Buffer,
     facts: BatchFacts,
@@ -340,7 +323,7 @@ def decode(
             table, rows = _parquet_table(value, columns, lenient=lenient, keys=keys)
         else:
             table, rows = _arrow_table(value, columns, lenient=lenient)
-        table = table.cast(plain(table.schema)).combine_chunks()
+        table = _in_plain_types(table).combine_chunks()
         table.validate()
         for column in table.columns:
             if is_parquet and has_text(column.type):
@@ -354,6 +337,21 @@ def decode(
             f"batch {facts.batch} cannot be read as {facts.encoding}: {exc}"
         ) from exc
     return _whole(table, rows, facts)
+
+
+def _in_plain_types(table: pa.Table) -> pa.Table:
+    """Return a table in plain types, of which readers of Parquet and Arrow make others."""
+    schema = plain(table.schema)
+    try:
+        columns = [
+            pa.chunked_array(
+                [laid_out(each, field.type, pc.cast) for each in column.chunks], field.type
+            )
+            for column, field in zip(table.columns, schema, strict=True)
+        ]
+    except OffsetOverflowError as exc:
+        raise ValueError(_TOO_LARGE) from exc
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _whole(table: pa.Table, rows: int, facts: BatchFacts) -> pa.RecordBatch:

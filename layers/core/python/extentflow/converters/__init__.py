@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from extentflow.arrays.buffers import Columns
 from extentflow.arrays.encodings import is_binary
+from extentflow.arrays.layouts import ConvertedColumns
 from extentflow.config.specs import CONVERTERS, ConverterSpec
 
 __all__ = [
@@ -92,7 +92,7 @@ def open_header_converter(schema: pa.Schema, column: str, chosen: str | None = N
     Binary columns are passed on as they are, others become text as `string` writes it. Raises
     UnsupportedType.
     """
-    (field,) = Columns.select(schema, [column], nested=True).fields
+    (field,) = ConvertedColumns.select(schema, [column]).fields
     return open_converter(
         chosen or ("bytes" if is_binary(field.type) else "string"), schema, [column]
     )

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from extentflow.arrays.buffers import MAX_TEXT_BYTES, Columns
+from extentflow.arrays.buffers import MAX_TEXT_BYTES
+from extentflow.arrays.layouts import ConvertedColumns
 from extentflow.config.registry import AvroOptions, avro_problems
 from extentflow.config.specs import ConverterSpec
 from extentflow.converters import Converter, Destination
@@ -35,7 +36,7 @@ def avro_converter(
     Registers the schema, or looks it up. UnsupportedType names a column without a form in Avro,
     IncompatibleSchema one that the schema in the registry does not fit.
     """
-    chosen, names = Columns.select(schema, columns, nested=True), Names(options.scrub)
+    chosen, names = ConvertedColumns.select(schema, columns), Names(options.scrub)
     text = json.dumps(record_schema(chosen.fields, options.record_name, names))
     subject = open_subject(options, destination, KIND)
     settled = subject.latest() if options.use_latest else subject.settle(text)

@@ -20,7 +20,6 @@ from pyarrow import types
 
 from extentflow.arrays.buffers import (
     MAX_TEXT_BYTES,
-    Columns,
     Payloads,
     RowErrors,
     convert_in_halves,
@@ -29,6 +28,7 @@ from extentflow.arrays.buffers import (
 )
 from extentflow.arrays.encodings import base64
 from extentflow.arrays.interleave import big_endian, join_rows
+from extentflow.arrays.layouts import ConvertedColumns
 from extentflow.arrays.nested import require_values
 from extentflow.arrays.numbers import signed_words
 from extentflow.arrays.scalars import DIGITS, SECONDS_PER_DAY, Forms, TextForm, text_form
@@ -69,7 +69,7 @@ def envelope_converter(
 
     UnsupportedType names a column without an exact form, its type and what to do.
     """
-    chosen = Columns.select(schema, columns, nested=True)
+    chosen = ConvertedColumns.select(schema, columns)
     forms = _numeric_form if decimals == NUMERIC else _base64_form(limit_bytes)
     dialect = Dialect(limit_bytes, forms, is_connect_string, pairs=True)
     text = json.dumps(connect_schema(chosen.fields), ensure_ascii=False, separators=(",", ":"))

@@ -18,7 +18,6 @@ from pyarrow import types
 
 from extentflow.arrays.buffers import (
     MAX_TEXT_BYTES,
-    Columns,
     RowErrors,
     convert_in_halves,
     corrupt_record,
@@ -35,6 +34,7 @@ from extentflow.arrays.encodings import (
     is_text,
     no_exact_form,
 )
+from extentflow.arrays.layouts import ConvertedColumns
 from extentflow.arrays.nested import (
     LISTS,
     distinct_values,
@@ -105,12 +105,12 @@ def json_converter(
 
     UnsupportedType names a column without an exact JSON form, its type and what to do.
     """
-    chosen = Columns.select(schema, columns, nested=True)
+    chosen = ConvertedColumns.select(schema, columns)
     return partial(convert_in_halves, json_rows(chosen, Dialect(limit_bytes)))
 
 
 def json_rows(
-    chosen: Columns, dialect: Dialect, opening: str = "", closing: str = ""
+    chosen: ConvertedColumns, dialect: Dialect, opening: str = "", closing: str = ""
 ) -> Callable[[pa.RecordBatch], pa.BinaryArray]:
     """Return what writes a batch as one JSON object per row, or raises OffsetOverflowError.
 

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import types
 
-from extentflow.arrays.buffers import MAX_TEXT_BYTES, Columns
+from extentflow.arrays.buffers import MAX_TEXT_BYTES
 from extentflow.arrays.encodings import is_binary, is_text, plain_type
 from extentflow.arrays.interleave import Blobs, Piece
+from extentflow.arrays.layouts import ConvertedColumns
 from extentflow.arrays.nested import LISTS, require_values
 from extentflow.config.registry import JsonSchemaOptions, problems
 from extentflow.config.specs import ConverterSpec
@@ -47,7 +48,7 @@ def json_schema_converter(
 
     Registers the schema, or looks it up. UnsupportedType names a column without a form in JSON.
     """
-    chosen = Columns.select(schema, columns, nested=True)
+    chosen = ConvertedColumns.select(schema, columns)
     write_rows = json_rows(chosen, Dialect(limit_bytes, connect_form))
     text = json.dumps(
         object_schema(chosen.fields, options.record_name, is_open=options.open_objects)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from extentflow.arrays.buffers import MAX_TEXT_BYTES, Columns
+from extentflow.arrays.buffers import MAX_TEXT_BYTES
 from extentflow.arrays.interleave import Constant, Piece
+from extentflow.arrays.layouts import ConvertedColumns
 from extentflow.arrays.nested import require_values
 from extentflow.config.registry import GLUE, ProtobufOptions, problems
 from extentflow.config.specs import ConverterSpec
@@ -40,7 +41,7 @@ def protobuf_converter(
     Registers the schema, or looks it up: fields keep the numbers that they have in the subject.
     UnsupportedType names a column without a form in Protocol Buffers.
     """
-    chosen = Columns.select(schema, columns, nested=True)
+    chosen = ConvertedColumns.select(schema, columns)
     subject = open_subject(options, destination, KIND)
 
     def declared(history: History) -> tuple[str, Members]:

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from extentflow.arrays.buffers import (
     MAX_TEXT_BYTES,
-    Columns,
     Payloads,
     convert_in_halves,
     require_limit,
@@ -21,6 +20,7 @@ from extentflow.arrays.encodings import (
     is_text,
     require_utf8,
 )
+from extentflow.arrays.layouts import ConvertedColumns
 from extentflow.arrays.scalars import complete_text, text_form
 from extentflow.converters import Converter
 from extentflow.errors import UnsupportedType
@@ -112,8 +112,8 @@ def string_converter(
 
 def _select_one(
     schema: pa.Schema, columns: Sequence[str] | None, converter: str
-) -> tuple[Columns, pa.DataType]:
-    chosen = Columns.select(schema, columns, nested=True)
+) -> tuple[ConvertedColumns, pa.DataType]:
+    chosen = ConvertedColumns.select(schema, columns)
     if len(chosen.fields) != 1:
         names = ", ".join(f"'{field.name}'" for field in chosen.fields)
         raise UnsupportedType(

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from extentflow.arrays.buffers import Columns, RowErrors, corrupt_rows
+from extentflow.arrays.buffers import RowErrors, corrupt_rows
 from extentflow.arrays.casts import exact_cast, failing_rows, whole_units
 from extentflow.arrays.encodings import is_text
+from extentflow.arrays.layouts import ConvertedColumns
 from extentflow.config.column_lists import LAST_MODIFIED, Header
 from extentflow.converters import Converter, open_header_converter
 from extentflow.delivery.headerlists import ReadHeaders, header_reader
@@ -118,11 +119,11 @@ def _iso(instant: datetime) -> str:
 
 
 def _column(schema: pa.Schema, name: str) -> pa.Field:
-    return Columns.select(schema, [name], nested=True).fields[0]
+    return ConvertedColumns.select(schema, [name]).fields[0]
 
 
 def _values(batch: pa.RecordBatch, name: str) -> pa.Array:
-    return Columns.select(batch.schema, [name], nested=True).of(batch)[0]
+    return ConvertedColumns.select(batch.schema, [name]).of(batch)[0]
 
 
 @dataclass(frozen=True, slots=True)

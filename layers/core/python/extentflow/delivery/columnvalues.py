@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from extentflow.arrays.buffers import RowErrors
+from extentflow.arrays.layouts import require_known
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.batches import BatchCutter
 from extentflow.columnar.encryption import ColumnEncryption
@@ -61,6 +62,8 @@ class ColumnValues:
         `topic` is that of rows that name no other. Raises UnsupportedType, as `settle`, and as the
         key service of the encryption.
         """
+        for one in schema:
+            require_known(one, one.name, canonical=True)
         columns = plain(schema)
         groups = encoded_groups(
             columns, self.groups, self.encoding, self.compression, encryption=self.encryption

@@ -13,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from extentflow.arrays.buffers import Columns, RowErrors, corrupt_record, require_unique
+from extentflow.arrays.buffers import (
+    Columns,
+    RowErrors,
+    corrupt_record,
+    extension_name,
+    require_unique,
+)
 from extentflow.arrays.casts import (
     ArrayFunction,
     exact_cast,
@@ -135,7 +141,9 @@ def _cast(schema: pa.Schema, options: CastOptions) -> BatchFunction:
     functions = {}
     for at, (name, target) in zip(indices, options.spec, strict=True):
         function = caster(name, schema.field(at).type, arrow_type(target))
-        functions[at] = (schema.field(at).with_type(arrow_type(target)), function)
+        # Without the name of an extension type: the values are no longer of it.
+        made = schema.field(at).with_type(arrow_type(target)).remove_metadata()
+        functions[at] = (made, function)
     return with_columns(schema, functions)
 
 
@@ -284,7 +292,7 @@ def _require_some(fields: Sequence[pa.Field]) -> None:
 
 
 def _leaves(column: pa.Field, delimiter: str) -> Iterator[tuple[tuple[int, ...], pa.Field]]:
-    if not types.is_struct(column.type):
+    if not types.is_struct(column.type) or extension_name(column):
         yield (), column
         return
     for at in range(column.type.num_fields):
@@ -325,7 +333,7 @@ class ExtractFieldOptions:
 def _extract_field(schema: pa.Schema, options: ExtractFieldOptions) -> BatchFunction:
     (at,) = Columns.select(schema, options.field).indices
     column = schema.field(at)
-    if not types.is_struct(column.type):
+    if not types.is_struct(column.type) or extension_name(column):
         only = pa.schema([column])
         return lambda batch: pa.RecordBatch.from_arrays([batch.column(at)], schema=only)
     members = [column.type.field(index) for index in range(column.type.num_fields)]

@@ -19,6 +19,7 @@ from pyarrow import types
 from extentflow.arrays.buffers import Columns
 from extentflow.arrays.casts import exact_scalar
 from extentflow.arrays.encodings import decoded
+from extentflow.arrays.layouts import require_known
 from extentflow.config.specs import ColumnRange, Ranges
 from extentflow.errors import UnsupportedType
 
@@ -259,6 +260,7 @@ def _column(name: str, schema: pa.Schema) -> tuple[Mask, pa.DataType]:
     """Return a column, or a member of a struct, in a type that Arrow compares, and that type."""
     whole = name[1:-1].replace('""', '"') if name.startswith('"') else name
     chosen = Columns.select(schema, [whole], nested=not name.startswith('"'))
+    require_known(chosen.fields[0], whole)
     data_type = chosen.fields[0].type
     plain = data_type.value_type if types.is_dictionary(data_type) else data_type
     plain = pa.string() if _is_text_of_another_layout(plain) else plain

@@ -183,6 +183,10 @@ def _read_csv(
     `text` must be valid UTF-8 and contain no escapes.
     """
     names = [str(column) for column in range(columns)]
+    end = _CR if own.delimiter else _LF
+    if text[-1] != end:
+        # At the end of its input, Arrow takes an empty field behind a quoted one for quoted.
+        text = np.append(text, np.uint8(end))
     table = arrow_csv.read_csv(
         pa.BufferReader(pa.py_buffer(text)),
         read_options=arrow_csv.ReadOptions(

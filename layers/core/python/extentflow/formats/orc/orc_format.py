@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
@@ -238,19 +238,21 @@ class _StripeReader:
         else:
             return
         # Arrow reads ahead and drops, with the batch that fails, any number of those before it.
-        step, end = self._step, self.stripe.rows
-        decoded = row
-        while end - decoded > step:
-            middle = decoded + (end - decoded) // step // 2 * step
+        failures = [failure]
+
+        def decodes(rows: int) -> bool:
             try:
-                for _ in self._scan(middle):
+                for _ in self._scan(rows):
                     pass
-                decoded = middle
             except _UndecodableError as exc:
-                end, failure = middle, exc
+                failures.append(exc)
+                return False
+            return True
+
+        decoded = last_decodable(row, self.stripe.rows, self._step, decodes)
         if decoded > row:
             yield from self._scan(decoded, skip=row)
-        raise failure
+        raise failures[-1]
 
     def _check(self) -> None:
         """Raise _UndecodableError for a stripe that Arrow must not read."""
@@ -308,6 +310,21 @@ class _StripeReader:
             yield pa.concat_batches(pending)
         if failure or at != rows:
             raise _UndecodableError(failure or "its streams hold other rows than the footer says")
+
+
+def last_decodable(decoded: int, end: int, step: int, decodes: Callable[[int], bool]) -> int:
+    """Return how many of the first rows can be decoded, up to `step` rows too few.
+
+    `decoded` rows can be, `end` rows cannot; `decodes` returns it for a number between them. Each
+    call removes `step` rows or more from the search, so that it ends whatever `decodes` returns.
+    """
+    while end - decoded > step:
+        middle = decoded + max(1, (end - decoded) // step // 2) * step
+        if decodes(middle):
+            decoded = middle
+        else:
+            end = middle
+    return decoded
 
 
 def _batches(file: ObjectFile, rows: int) -> Iterator[pa.RecordBatch]:
