@@ -80,7 +80,7 @@ class Place:
         return sorted(whole.to_pylist(), key=lambda row: row["id"])
 
 
-@pytest.fixture(params=["iceberg", "parquet"])
+@pytest.fixture(params=["iceberg", pytest.param("parquet", marks=pytest.mark.soak)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "iceberg":
         words = ("--catalog", "shop", "--table", "sales.orders", "--partition-by", "bucket(2,id)")
