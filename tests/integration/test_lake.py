@@ -83,6 +83,7 @@ def test_all_rows_arrive_once_however_often_it_runs(lake: Lake, encoding: str) -
     assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
 
 
+@pytest.mark.variant
 @parquet_first
 def test_several_batches_continue_in_one_checkpoint(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0))
@@ -327,6 +328,7 @@ def test_a_checkpoint_ahead_of_the_table_is_refused(lake: Lake) -> None:
         lake.run(stale)
 
 
+@pytest.mark.variant
 def test_a_folder_of_a_bucket_holds_the_same_rows(
     delivery: Delivery, spark: SparkSession, tmp_path: Path, stack: Stack
 ) -> None:

@@ -105,6 +105,7 @@ def test_encrypted_columns_are_written_with_keys(lake: Lake, cards: pa.Table) ->
     assert lake.rows() == expected(cards, rows_of(500, 10))
 
 
+@pytest.mark.variant
 @parquet_first
 def test_columns_that_are_not_asked_for_need_no_key(lake: Lake, cards: pa.Table) -> None:
     some = ("id", "day", "price")
