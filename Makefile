@@ -67,7 +67,7 @@ demo-onprem: setup ## Without AWS: receiver, PostgreSQL, a Spark cluster that lo
 demo-lake: setup ## An object through Kafka into an Iceberg table, as columns and as rows, compared by DuckDB (SCALE=1)
 	@$(BIN)/python -m demo.lake --scale $(SCALE)
 
-test: setup ## Lint, types, import contracts, unit, laws, infra, integration; a quarter of an hour on two cores
+test: setup ## Lint, types, import contracts, unit, laws, infra, integration; ten minutes on two cores
 	@started=$$SECONDS; \
 	$(MAKE) --no-print-directory lint unit infra integration; code=$$?; \
 	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
@@ -86,10 +86,10 @@ golden: setup ## Rewrite tests/golden after a change of wording; read the diff
 integration: setup $(CLASSES) ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(PYTEST) loadfile --no-loadscope-reorder tests/integration
 
-rest: setup $(DEPS) $(ARCHIVE) $(CLASSES) ## Only what `test` leaves out, about half an hour
+rest: setup $(DEPS) $(ARCHIVE) $(CLASSES) ## Only what `test` leaves out, about twenty minutes
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "($(LEFT_OUT)) and not soak" tests
 
-soak: setup $(CLASSES) ## The tests that take longest, each beside a shorter one that `test-all` runs; half an hour
+soak: setup $(CLASSES) ## The tests that take longest, each beside a shorter one that `test-all` runs; about an hour
 	@$(PYTEST) loadfile --no-loadscope-reorder -m soak tests
 
 # Spark's classes, parsed: each of the many JVMs of tests needs half the CPU time to start.

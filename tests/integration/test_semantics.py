@@ -798,10 +798,15 @@ def test_records_have_the_headers_timestamps_and_partitions_of_columns(
         assert (record.timestamp, record.partition) == ((begin + row) * 1_000, row % 5)
 
 
+# Every engine restores each of them in test_formats_through_functions.py.
+FIRST = ("records.avro", "spark.parquet")
 RESTORED = [
-    *((name, "inline") for name in BACKUPS),
-    ("spark.parquet", "spark"),
-    pytest.param("records.csv", "spark", marks=pytest.mark.soak),
+    *((name, "inline") for name in FIRST),
+    *(
+        pytest.param(name, "inline", marks=pytest.mark.soak)
+        for name in sorted(BACKUPS.keys() - {*FIRST})
+    ),
+    pytest.param("spark.parquet", "spark", marks=pytest.mark.soak),
 ]
 
 

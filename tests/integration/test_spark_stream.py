@@ -504,8 +504,8 @@ def test_once_rejects_a_paused_connector(delivery: Delivery) -> None:
 @pytest.mark.parametrize(
     "master",
     [
-        pytest.param((), id="ours", marks=pytest.mark.soak),
-        pytest.param(("--master", "local[2]"), id="anybody's"),
+        pytest.param((), id="ours"),
+        pytest.param(("--master", "local[2]"), id="anybody's", marks=pytest.mark.soak),
     ],
 )
 def test_a_program_whose_query_fails_says_why_in_one_line(
