@@ -17,6 +17,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEPS := build/layers/deps.json
 ARCHIVE := build/spark/aarch64/archive.json
+CLASSES := build/jvm/spark.jsa
 LIBRARY := $(shell find layers/core/python/extentflow jobs -type f -not -path '*/__pycache__/*')
 CDK := node_modules/.bin/cdk
 # Each suite writes its results to build/test/.
@@ -24,6 +25,8 @@ PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --junitxml=build/test/$@.x
 # Markers that `make test` deselects (pyproject.toml) and `make test-all` runs.
 LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
+# Tests start processes by the hundred, and each would compile again what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-events demo-spark-stream demo-onprem demo-lake test test-all rest soak lint unit golden integration exhaustive chaos fuzz infra layers spark-archive sbom synth deploy bench bench-smoke bench-record docs lock clean
@@ -64,7 +67,7 @@ demo-onprem: setup ## Without AWS: receiver, PostgreSQL, a Spark cluster that lo
 demo-lake: setup ## An object through Kafka into an Iceberg table, as columns and as rows, compared by DuckDB (SCALE=1)
 	@$(BIN)/python -m demo.lake --scale $(SCALE)
 
-test: setup ## Lint, types, import contracts, unit, laws, infra, integration; a quarter of an hour on two cores
+test: setup ## Lint, types, import contracts, unit, laws, infra, integration; ten minutes on two cores
 	@started=$$SECONDS; \
 	$(MAKE) --no-print-directory lint unit infra integration; code=$$?; \
 	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
@@ -80,15 +83,19 @@ unit: setup ## Tests without network: unit tests, laws
 golden: setup ## Rewrite tests/golden after a change of wording; read the diff
 	@$(BIN)/pytest -q -p no:randomly --golden-write $$(grep -rlw golden tests --include='test_*.py')
 
-integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
+integration: setup $(CLASSES) ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(PYTEST) loadfile --no-loadscope-reorder tests/integration
 
-# Unit tests first: one file of these takes longest.
-rest: setup $(DEPS) $(ARCHIVE) ## Only what `test` leaves out, about half an hour
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "($(LEFT_OUT)) and not soak" tests/unit tests
+rest: setup $(DEPS) $(ARCHIVE) $(CLASSES) ## Only what `test` leaves out, about twenty minutes
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PYTEST) loadfile --no-loadscope-reorder -m "($(LEFT_OUT)) and not soak" tests
 
-soak: setup ## The tests that take longest, each beside a shorter one that `test-all` runs; half an hour
+soak: setup $(CLASSES) ## The tests that take longest, each beside a shorter one that `test-all` runs; about an hour
 	@$(PYTEST) loadfile --no-loadscope-reorder -m soak tests
+
+# Spark's classes, parsed: each of the many JVMs of tests needs half the CPU time to start.
+$(CLASSES): tests/support/quick_java.py $(STAMP)
+	@echo "writing the archive of Spark's classes; that takes half a minute"
+	@$(BIN)/python -m tests.support.quick_java $(@D) >/dev/null
 
 exhaustive: setup ## Explore STATES=10000000 states of the protocol with its implementation, SEED=0 (LEDGER=sqlite|postgresql)
 	@$(BIN)/python -m tests.support.exhaustive --states $(STATES) --seed $(SEED) --ledger $(LEDGER:dynamodb=memory)

@@ -1,4 +1,4 @@
-"""A campaign of a minute, as `make chaos` plays it, and shorter ones on the other ledgers."""
+"""Campaigns of one round, as `make chaos` plays them, on each kind of ledger."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import pytest
 from tests.faults.campaign import Campaign
 from tests.faults.lanes import KINDS
 from tests.faults.ledgers import LedgerName
+from tests.support import quick_java
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_200)]
 
@@ -22,14 +23,18 @@ def seed() -> int:
 @pytest.fixture(autouse=True)
 def _environment() -> Iterator[None]:
     environment = dict(os.environ)
+    quick_java.use()
     yield
     os.environ.clear()
     os.environ.update(environment)
 
 
 @pytest.mark.spark
-def test_a_minute_of_faults_loses_doubles_and_changes_nothing(seed: int, tmp_path: Path) -> None:
-    campaign = Campaign(seed, 1.0, tmp_path)
+@pytest.mark.parametrize("minutes", [0.0, pytest.param(1.0, marks=pytest.mark.soak)])
+def test_rounds_of_faults_lose_double_and_change_nothing(
+    seed: int, tmp_path: Path, minutes: float
+) -> None:
+    campaign = Campaign(seed, minutes, tmp_path, kills=1)
 
     held = campaign.run()
 
@@ -40,18 +45,19 @@ def test_a_minute_of_faults_loses_doubles_and_changes_nothing(seed: int, tmp_pat
     assert report["delivered"] >= report["expected"] > 0
 
 
-@pytest.mark.parametrize("ledger", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("ledger", [pytest.param("sqlite", marks=pytest.mark.soak), "postgresql"])
 def test_seconds_of_faults_on_a_sql_ledger_lose_double_and_change_nothing(
     seed: int, tmp_path: Path, ledger: LedgerName
 ) -> None:
     two = tuple(kind for kind in KINDS if kind.name in {"keyed", "ordered"})
     campaign = Campaign(
-        seed, 0.0, tmp_path, fault_seconds=5.0, ledger=ledger, kills=1, kinds=two, cluster=False
+        seed, 0.0, tmp_path, fault_seconds=10.0, ledger=ledger, kills=1, kinds=two, cluster=False
     )
 
     assert_held_with_kills(campaign)
 
 
+@pytest.mark.soak
 def test_seconds_of_faults_lose_double_and_change_no_columnar_row(
     seed: int, tmp_path: Path
 ) -> None:

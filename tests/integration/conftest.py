@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from demo.eventpath import synthesise
 from tests.integration.faultproxy import Delay, FaultProxy
+from tests.support import quick_java
 from tests.support.delivery import SLOW_LINES, Delivery, joined
 from tests.support.eventpath import Ground
 
@@ -59,6 +60,12 @@ def _interruptible() -> None:
     """A shell lets programs in its background ignore Ctrl-C, and what we start inherited that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_java() -> None:
+    """Start JVMs of Spark with the archive of classes that `make integration` and `rest` write."""
+    quick_java.use()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -287,19 +294,29 @@ def spark_cluster(tmp_path: Path) -> Iterator[SparkCluster]:
 # Files that take minutes, in the order in which processes take them: the last ones decide when a
 # run ends. All others follow in random order.
 LONGEST_FIRST = (
-    "test_chaos.py",
-    "test_emr_runs.py",
-    "test_spark_stream.py",
+    "test_campaign.py",
+    "test_lake_commands.py",
+    "test_on_premises.py",
     "test_event_path_outages.py",
+    "test_spark_stream.py",
+    "test_emr_runs.py",
+    "test_lake_cluster.py",
     "test_spark_stream_cluster.py",
+    "test_lake.py",
+    "test_lake_values.py",
+    "test_columnar.py",
+    "test_semantics.py",
+    "test_chaos.py",
     "test_spark_submit.py",
     "test_permissions.py",
-    "test_clean_stop.py",
+    "test_registry_records.py",
     "test_command_line.py",
+    "test_export.py",
+    "test_worker_death.py",
+    "test_clean_stop.py",
     "test_sink_kafka.py",
-    "test_spark_source.py",
-    "test_installed_package.py",
-    "test_emr_command.py",
+    "test_topic_commands.py",
+    "test_columnar_objects.py",
 )
 
 

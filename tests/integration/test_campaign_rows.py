@@ -18,8 +18,10 @@ LOST, DOUBLED = 5, 11
 
 @pytest.mark.parametrize(
     ("encoding", "groups"),
-    [("parquet", [ARROW.names]), ("arrow", [["id", "amount"], ARROW.names])],
-    ids=["alone", "groups"],
+    [
+        pytest.param("parquet", [ARROW.names], id="alone", marks=pytest.mark.variant),
+        pytest.param("arrow", [["id", "amount"], ARROW.names], id="groups"),
+    ],
 )
 def test_a_batch_that_is_lost_or_doubled_is_found(
     make_topic: MakeTopic,

@@ -47,10 +47,11 @@ def terminate_group(process: subprocess.Popen[str]) -> None:
     ("engine", "send"),
     [
         ("inline", terminate),
-        pytest.param("inline", interrupt_group, marks=pytest.mark.variant),
-        pytest.param("spark", terminate, marks=pytest.mark.spark),
-        pytest.param("spark", interrupt_group, marks=[pytest.mark.spark, pytest.mark.variant]),
-        pytest.param("spark", terminate_group, marks=[pytest.mark.spark, pytest.mark.variant]),
+        pytest.param("inline", interrupt_group, marks=pytest.mark.soak),
+        pytest.param("spark", terminate, marks=[pytest.mark.spark, pytest.mark.soak]),
+        # The JVM and Python's workers get the signal too.
+        pytest.param("spark", interrupt_group, marks=pytest.mark.spark),
+        pytest.param("spark", terminate_group, marks=[pytest.mark.spark, pytest.mark.soak]),
     ],
 )
 @pytest.mark.long
@@ -86,7 +87,7 @@ def java(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 @pytest.mark.variant
 @pytest.mark.spark
-@pytest.mark.parametrize("send", [interrupt, interrupt_group])
+@pytest.mark.parametrize("send", [pytest.param(interrupt, marks=pytest.mark.soak), interrupt_group])
 def test_ctrl_c_while_spark_starts_leaves_no_jvm_behind(
     deliver: Deliver, s3_proxy: FaultProxy, send: Signal
 ) -> None:

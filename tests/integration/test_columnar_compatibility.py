@@ -1,6 +1,6 @@
 """Every producer and every consumer with and without columnar values: rows, or a clear error.
 
-docs/columnar.md, "Compatibility", is the table; `extentflow lake` is tested in test_lake.py.
+docs/columnar.md, "Compatibility", is the table; `extentflow lake` is tested in test_lake_values.py.
 """
 
 import base64

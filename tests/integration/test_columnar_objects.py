@@ -146,7 +146,7 @@ def test_a_stop_between_row_groups_continues_exactly(delivery: Delivery) -> None
     assert [item.position for item in delivery.items()] == [table.num_rows]
 
 
-@pytest.mark.parametrize("passes", ["true", "false"])
+@pytest.mark.parametrize("passes", ["true", pytest.param("false", marks=pytest.mark.variant)])
 def test_a_damaged_page_is_a_bad_record_as_decoding_reports_it(
     delivery: Delivery, passes: str
 ) -> None:

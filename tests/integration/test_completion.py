@@ -27,7 +27,9 @@ def keys(s3: "S3Client", bucket: str, prefix: str) -> list[str]:
     return [each["Key"] for each in found.get("Contents", [])]
 
 
-@pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    "engine", ["inline", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.soak])]
+)
 @pytest.mark.long
 def test_a_run_moves_the_objects_that_it_delivered(delivery: Delivery, engine: str) -> None:
     moved = f"moved-{delivery.name}/"

@@ -145,6 +145,7 @@ def loaded(pid: int) -> set[str]:
     return {one.path for one in maps if f"/{spark_archive.PACKAGES}/" in one.path}
 
 
+@pytest.mark.soak
 def test_a_spark_run_alone_delivers_a_large_object(scene: Scene, s3_proxy: FaultProxy) -> None:
     feed = scene.path.feed(aws_s3_endpoint=s3_proxy.endpoint, extent_bytes="32KiB")
     seen, begun = len(scene.path.seen.deliveries), len(scene.begins.begun)

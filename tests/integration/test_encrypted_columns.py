@@ -121,6 +121,7 @@ def test_without_the_keys_the_place_and_the_way_out_are_named(
     assert SECRET not in message
 
 
+@pytest.mark.variant
 def test_each_group_encrypts_its_columns(delivery: Delivery) -> None:
     base = f"grouped-{delivery.name}"
     topics = [_create(delivery, f"{base}.{name}") for name in ("cards", "rest")]

@@ -252,7 +252,7 @@ def test_trap_t19_an_empty_object_is_done_without_an_extent(everything: Everythi
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.soak)])
 @pytest.mark.long
 def test_documents_of_json_become_avro_with_keys_of_their_members(
     delivery: Delivery, engine: str

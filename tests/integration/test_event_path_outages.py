@@ -42,7 +42,7 @@ EXTENT = "64KiB"
 LINE_BYTES = 1_024
 IDLE_MS = 2_000
 LATE = "late"
-SMALL_OBJECTS = 300
+SMALL_OBJECTS = 120
 SMALL_LINES = 10
 
 
@@ -182,7 +182,13 @@ def test_a_worker_frozen_past_the_brokers_idle_limit_delivers_at_once(
 
 
 @pytest.mark.outage
-@pytest.mark.parametrize("fault", [Delay(600), Reset()], ids=["arrives late", "never arrives"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Delay(600), id="arrives late"),
+        pytest.param(Reset(), id="never arrives", marks=pytest.mark.soak),
+    ],
+)
 def test_an_interrupted_replay_delivers_the_pinned_version_once(
     path: EventPath, versioned_bucket: str, fault: Fault
 ) -> None:
@@ -246,6 +252,7 @@ def test_a_replay_takes_the_dead_letters_of_a_job_or_of_a_time(path: EventPath) 
     assert feed.ending([*lines, *others]) == Ending(20, jobs={"DONE": 2})
 
 
+@pytest.mark.soak
 @pytest.mark.variant
 def test_the_queues_own_redrive_replays_as_the_command_does(path: EventPath) -> None:
     lines = wide_lines("redriven-", 300)

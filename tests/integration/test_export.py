@@ -152,7 +152,7 @@ def delivered(table: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "place", ["s3", pytest.param("folder", marks=pytest.mark.variant)], indirect=True
+    "place", ["s3", pytest.param("folder", marks=pytest.mark.soak)], indirect=True
 )
 def test_files_hold_every_row_of_the_topic_once_and_the_next_run_continues(
     commands: Commands, make_topic: MakeTopic, place: Place
@@ -174,8 +174,9 @@ def test_files_hold_every_row_of_the_topic_once_and_the_next_run_continues(
     assert "0 files with 0 rows" in commands(*export)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "place", ["folder", pytest.param("s3", marks=pytest.mark.variant)], indirect=True
+    "place", ["folder", pytest.param("s3", marks=pytest.mark.soak)], indirect=True
 )
 def test_a_run_without_an_end_publishes_its_files_when_it_is_terminated_and_after_a_kill(
     commands: Commands, make_topic: MakeTopic, place: Place
@@ -201,6 +202,7 @@ def test_a_run_without_an_end_publishes_its_files_when_it_is_terminated_and_afte
     assert place.rows().equals(delivered(orders(rows=2 * ROWS + 10)))
 
 
+@pytest.mark.soak
 @pytest.mark.variant
 def test_streams_of_arrow_are_joined_to_streams(
     commands: Commands, make_topic: MakeTopic, tmp_path: Path

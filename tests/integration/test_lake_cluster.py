@@ -74,13 +74,15 @@ class Place:
     files: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        found = [pq.ParquetFile(path).read() for path in self.files.rglob("*.parquet")]
+        # A killed executor leaves the file that it had begun: empty, and in no commit.
+        written = [path for path in self.files.rglob("*.parquet") if path.stat().st_size]
+        found = [pq.ParquetFile(path).read() for path in written]
         plain = [table.replace_schema_metadata() for table in found]
         whole = pa.concat_tables(plain, promote_options="permissive")
         return sorted(whole.to_pylist(), key=lambda row: row["id"])
 
 
-@pytest.fixture(params=["iceberg", "parquet"])
+@pytest.fixture(params=["iceberg", pytest.param("parquet", marks=pytest.mark.soak)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "iceberg":
         words = ("--catalog", "shop", "--table", "sales.orders", "--partition-by", "bucket(2,id)")

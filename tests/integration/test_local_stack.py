@@ -118,7 +118,7 @@ def test_dynamodb_keeps_conditions(dynamodb: "DynamoDBClient", table_name: str) 
         dynamodb.put_item(TableName=table_name, Item=item, ConditionExpression=only_new)
 
 
-@pytest.mark.parametrize("ending", [pytest.param("restart", marks=pytest.mark.variant), "kill"])
+@pytest.mark.parametrize("ending", [pytest.param("restart", marks=pytest.mark.soak), "kill"])
 @pytest.mark.long
 def test_data_survive(
     stack: Stack,

@@ -369,8 +369,10 @@ class Machine:
 
 @pytest.mark.parametrize(
     ("read", "expand"),
-    [(of_unit, r"\$\{(\w+)\}"), (of_manifest, r"\$\((\w+)\)")],
-    ids=["systemd", "kubernetes"],
+    [
+        pytest.param(of_unit, r"\$\{(\w+)\}", id="systemd"),
+        pytest.param(of_manifest, r"\$\((\w+)\)", id="kubernetes", marks=pytest.mark.soak),
+    ],
 )
 def test_declared_services_start_as_they_are_and_deliver(
     read: Callable[[str], Declared], expand: str, site: Site, tmp_path: Path

@@ -148,6 +148,7 @@ def elsewhere(delivery: Delivery, second_broker: Stack) -> Delivery:
     return other
 
 
+@pytest.mark.long
 def test_a_worker_of_another_cluster_gets_a_conflict_and_delivers_nothing(
     delivery: Delivery, elsewhere: Delivery
 ) -> None:

@@ -196,11 +196,18 @@ READERS: Mapping[str, Callable[[SchemaRegistryClient], Reader]] = {
     "protobuf": protobuf_reader,
 }
 # The converter of values, and that of keys.
-PAIRS = [
-    pytest.param("avro", "protobuf", marks=pytest.mark.variant),
-    ("json-schema", "avro"),
-    ("protobuf", "json-schema"),
-]
+PAIRS = [("avro", "protobuf"), ("json-schema", "avro"), ("protobuf", "json-schema")]
+
+
+def pairs(*first: str) -> pytest.MarkDecorator:
+    """Run these values; `soak` runs the others. Each of values and keys has a test of every way."""
+    listed = [
+        pytest.param(value, key, marks=() if value in first else pytest.mark.soak)
+        for value, key in PAIRS
+    ]
+    return pytest.mark.parametrize(("value", "key"), listed)
+
+
 KEY = ("id", "name")
 
 
@@ -267,8 +274,18 @@ def through(proxy: FaultProxy, registry: Stack) -> str:
     return f"{proxy.endpoint}/{path}"
 
 
-@pytest.mark.parametrize(("value", "key"), PAIRS)
-@pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    ("engine", "value", "key"),
+    [
+        ("inline", "protobuf", "json-schema"),
+        pytest.param("spark", "avro", "protobuf", marks=pytest.mark.spark),
+        *(pytest.param("inline", *pair, marks=pytest.mark.soak) for pair in PAIRS[:2]),
+        *(
+            pytest.param("spark", *pair, marks=[pytest.mark.spark, pytest.mark.soak])
+            for pair in PAIRS[1:]
+        ),
+    ],
+)
 @pytest.mark.long
 def test_consumers_read_every_value_of_the_object(  # noqa: PLR0917 - fixtures
     delivery: Delivery,
@@ -288,7 +305,7 @@ def test_consumers_read_every_value_of_the_object(  # noqa: PLR0917 - fixtures
     check(value, key, delivery, client)
 
 
-@pytest.mark.parametrize(("value", "key"), PAIRS)
+@pairs("protobuf")
 @pytest.mark.long
 def test_an_incompatible_schema_is_refused_before_the_first_record(
     delivery: Delivery, registry: Stack, client: SchemaRegistryClient, value: str, key: str
@@ -347,7 +364,7 @@ def path(ground: Ground) -> Iterator[EventPath]:
         yield opened
 
 
-@pytest.mark.parametrize(("value", "key"), PAIRS)
+@pairs("json-schema")
 @pytest.mark.long
 def test_functions_deliver_after_an_outage_that_costs_no_attempt(  # noqa: PLR0917 - fixtures
     path: EventPath,

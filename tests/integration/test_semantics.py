@@ -4,7 +4,7 @@ import gzip
 import json
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -485,8 +485,7 @@ def lower_limit(delivery: Delivery, kind: ResourceType, name: str, setting: str,
     eventually(f"{setting} of {name} is {to}", lowered)
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize(("guarantee", "keyed"), [("exactly_once", True), ("at_least_once", False)])
 @pytest.mark.long
 def test_a_limit_that_is_lowered_during_an_extent_makes_its_batches_smaller(
     delivery: Delivery, make_topic: MakeTopic, guarantee: str, *, keyed: bool
@@ -544,6 +543,7 @@ def test_a_record_above_a_limit_that_was_lowered_meanwhile_is_a_bad_record(
     assert b"too large" in by_name(letter.headers)["extentflow.reason"]
 
 
+@pytest.mark.soak
 @pytest.mark.long
 def test_a_brokers_limit_that_is_lowered_makes_batches_smaller(
     delivery: Delivery, second_broker: Stack
@@ -646,7 +646,8 @@ def test_a_finished_delivery_leaves_no_open_job(delivery: Delivery) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("engine", "guarantee"), [("inline", "exactly_once"), ("spark", "at_least_once")]
+    ("engine", "guarantee"),
+    [("inline", "exactly_once"), pytest.param("spark", "at_least_once", marks=pytest.mark.soak)],
 )
 @pytest.mark.long
 def test_transforms_filter_mask_and_key_what_arrives(
@@ -703,7 +704,8 @@ def test_transforms_filter_mask_and_key_what_arrives(
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("engine", "guarantee"), [("inline", "at_least_once"), ("spark", "exactly_once")]
+    ("engine", "guarantee"),
+    [pytest.param("inline", "at_least_once", marks=pytest.mark.soak), ("spark", "exactly_once")],
 )
 @pytest.mark.long
 def test_values_name_the_topics_of_their_records(
@@ -750,7 +752,8 @@ def _only(table: pa.Table, kind: str) -> bytes:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("engine", "guarantee"), [("inline", "at_least_once"), ("spark", "exactly_once")]
+    ("engine", "guarantee"),
+    [("inline", "at_least_once"), pytest.param("spark", "exactly_once", marks=pytest.mark.soak)],
 )
 @pytest.mark.long
 def test_records_have_the_headers_timestamps_and_partitions_of_columns(
@@ -795,8 +798,15 @@ def test_records_have_the_headers_timestamps_and_partitions_of_columns(
         assert (record.timestamp, record.partition) == ((begin + row) * 1_000, row % 5)
 
 
-RESTORED = [(name, "inline") for name in BACKUPS] + [
-    (name, "spark") for name in ("spark.parquet", "records.csv")
+# Every engine restores each of them in test_formats_through_functions.py.
+FIRST = ("records.avro", "spark.parquet")
+RESTORED = [
+    *((name, "inline") for name in FIRST),
+    *(
+        pytest.param(name, "inline", marks=pytest.mark.soak)
+        for name in sorted(BACKUPS.keys() - {*FIRST})
+    ),
+    pytest.param("spark.parquet", "spark", marks=pytest.mark.soak),
 ]
 
 
@@ -807,7 +817,10 @@ def test_a_backup_is_restored_record_by_record(delivery: Delivery, name: str, en
     delivery.put(name, backup.write())
     delivery.connector({"input.format": backup.format, **backup.config})
 
-    (first,) = delivery.finish(engine)["jobs"]
+    if engine == "spark":
+        (first,) = delivery.finish(engine)["jobs"]
+    else:
+        (first,) = map(asdict, run_here(delivery).jobs)
     again = run_here(delivery)
 
     assert (first["state"], first["records"], first["bad"]) == ("DONE", len(backup.originals), 0)

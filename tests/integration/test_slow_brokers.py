@@ -1,6 +1,7 @@
 """Delivery to a real broker behind a link of limited bandwidth."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from tests.support.slow_delivery import MIB, broker_behind_link, deliver_through
@@ -17,7 +18,10 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowLink]:
         yield link
 
 
-@pytest.mark.parametrize(("rate_mib", "workers"), [(0.25, 1), (2.0, 1), (0.25, 8)])
+soak = partial(pytest.param, marks=pytest.mark.soak)
+
+
+@pytest.mark.parametrize(("rate_mib", "workers"), [soak(0.25, 1), soak(2.0, 1), (0.25, 8)])
 def test_most_of_what_a_slow_broker_takes_is_committed(
     link: SlowLink, rate_mib: float, workers: int
 ) -> None:

@@ -59,6 +59,7 @@ def await_workers(spark_cluster: SparkCluster, count: int) -> None:
     eventually(f"{count} workers", lambda: len(spark_cluster.python_worker_pids()) >= count)
 
 
+@pytest.mark.soak
 def test_a_job_survives_the_loss_of_an_executor_and_stop_leaves_no_process(
     spark_cluster: SparkCluster, job: subprocess.Popen[str], tmp_path: Path
 ) -> None:

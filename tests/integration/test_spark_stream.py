@@ -183,7 +183,7 @@ def test_once_delivers_what_waits_and_ends(
 
 
 @pytest.mark.variant
-@pytest.mark.parametrize("work", ["queue", "listing"])
+@pytest.mark.parametrize("work", ["queue", pytest.param("listing", marks=pytest.mark.soak)])
 def test_once_ends_although_objects_keep_arriving(
     spark: SparkSession, queued: Delivery, tmp_path: Path, work: str
 ) -> None:
@@ -283,27 +283,7 @@ def test_killed_python_workers_lose_and_double_nothing(
 
 
 @pytest.mark.long
-def test_without_a_queue_connectors_are_listed(
-    spark: SparkSession, delivery: Delivery, tmp_path: Path
-) -> None:
-    delivery.connector({"extent.bytes": "64KiB"})
-    delivery.put("lines.txt", joined(LINES))
-
-    with Running(spark, delivery, tmp_path) as running:
-        eventually("the first is done", all_done(delivery, 1))
-        delivery.put("others.txt", joined(OTHERS))
-        eventually("both are done", all_done(delivery, 2))
-
-    assert running.error is None
-    assert sorted(delivery.values()) == sorted(LINES + OTHERS)
-    assert delivery.leftovers() == []
-    rows = receipts(spark, tmp_path)
-    assert {row.state for row in rows} == {"DONE"}
-    assert sum(row.records for row in rows) == len(LINES) + len(OTHERS)
-
-
-@pytest.mark.variant
-def test_without_a_queue_the_next_query_continues_a_stopped_one(
+def test_without_a_queue_connectors_are_listed_and_the_next_query_continues_a_stopped_one(
     spark: SparkSession, delivery: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:
     delivery.connector({"extent.bytes": "64KiB", "aws.s3.endpoint": s3_proxy.endpoint})
@@ -313,13 +293,20 @@ def test_without_a_queue_the_next_query_continues_a_stopped_one(
         eventually("extents are in work", lambda: len(delivery.claims()) == 2)
         seconds = running.stop()
     s3_proxy.clear()
+    stopped = delivery.leftovers()
 
     sys.stdout.write(f"stopped within {seconds:.2f} s\n")
-    assert delivery.leftovers() == []
-    with Running(spark, delivery, tmp_path, every_seconds=None) as again:
-        again.join()
-    assert (running.error, again.error, again.undone) == (None, None, [])
-    assert sorted(delivery.values()) == sorted(LINES)
+    with Running(spark, delivery, tmp_path) as again:
+        eventually("the first is done", all_done(delivery, 1))
+        delivery.put("others.txt", joined(OTHERS))
+        eventually("both are done", all_done(delivery, 2))
+
+    assert (running.error, again.error) == (None, None)
+    assert stopped == delivery.leftovers() == []
+    assert sorted(delivery.values()) == sorted(LINES + OTHERS)
+    (others,) = [job.id for job in delivery.jobs() if job.version.key.endswith("others.txt")]
+    reported = [(row.state, row.records) for row in receipts(spark, tmp_path) if row.job == others]
+    assert reported == [("DONE", len(OTHERS))]
 
 
 @pytest.mark.long
@@ -466,6 +453,7 @@ def test_functions_and_a_query_share_a_queue(
     assert min(shares) > 0
 
 
+@pytest.mark.soak
 @pytest.mark.variant
 def test_a_program_that_delivers_once_says_what_it_could_not(delivery: Delivery) -> None:
     delivery.changes["retry_timeout_seconds"] = 0.5
@@ -492,6 +480,7 @@ def states(delivery: Delivery) -> list[str]:
     return sorted(job.state.value for job in delivery.jobs())
 
 
+@pytest.mark.long
 def test_once_rejects_a_paused_connector(delivery: Delivery) -> None:
     delivery.connector({})
     name = delivery.connector_name
@@ -512,7 +501,13 @@ def test_once_rejects_a_paused_connector(delivery: Delivery) -> None:
 
 
 @pytest.mark.variant
-@pytest.mark.parametrize("master", [(), ("--master", "local[2]")], ids=["ours", "anybody's"])
+@pytest.mark.parametrize(
+    "master",
+    [
+        pytest.param((), id="ours"),
+        pytest.param(("--master", "local[2]"), id="anybody's", marks=pytest.mark.soak),
+    ],
+)
 def test_a_program_whose_query_fails_says_why_in_one_line(
     delivery: Delivery, master: tuple[str, ...]
 ) -> None:

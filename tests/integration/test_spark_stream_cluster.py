@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from tests.integration.faultproxy import Delay, FaultProxy
 from tests.support.delivery import Delivery, joined, numbered_lines
@@ -100,16 +101,21 @@ def test_a_query_survives_the_loss_of_a_machine_and_of_its_driver(
         # A job that changes its state may be missing for a moment where jobs are listed by it.
         ended = lambda: [job.state for job in delivery.jobs()] == [JobState.DONE]  # noqa: E731
         await_("the job is done", ended, second)
+        executors = spark_cluster.executor_pids()
         driver = second.driver()
         assert driver is not None
         driver.send_signal(signal.SIGTERM)
         code = second.process.wait(timeout=AWAITED_SECONDS)
+
+    spark_cluster.stop()
 
     assert left == [JobState.RUNNING]
     assert code == 0, (tmp_path / "second.log").read_text()
     assert delivery.leftovers() == []
     assert delivery.live() == []
     assert sorted(delivery.values()) == sorted(LINES)
+    assert executors
+    assert not any(psutil.pid_exists(pid) for pid in executors)
 
 
 @pytest.mark.soak

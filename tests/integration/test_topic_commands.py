@@ -143,6 +143,7 @@ def test_topics_without_rows_and_without_existence(line: CommandLine) -> None:
         assert "--create-topic" not in ended.err
 
 
+@pytest.mark.variant
 def test_topics_of_column_groups_are_named_where_the_base_is_asked_for(line: CommandLine) -> None:
     base = line.delivery.name
     names = [line.delivery.make_topic(f"{base}.{group}", 1) for group in ("b", "a")]
@@ -214,6 +215,7 @@ def test_rows_are_verified_against_objects(line: CommandLine, encoding: str) -> 
     assert (doubled["code"], doubled["missing"], doubled["unexpected"]) == (INCOMPLETE, 0, 700)
 
 
+@pytest.mark.variant
 def test_an_address_is_enough_to_verify_columnar_values(line: CommandLine) -> None:
     """It needs no encoding, stores no connector, and says nothing about deliveries."""
     topic, first, _ = arranged(line, columnar__encoding="parquet")

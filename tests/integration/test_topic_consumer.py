@@ -156,9 +156,14 @@ def test_the_next_member_continues_in_the_middle_of_a_joined_batch(grouped: Read
 
 
 @pytest.mark.parametrize(
-    "members", [6, pytest.param(30, marks=pytest.mark.long)], ids=["short", "long"]
+    ("kind", "members"),
+    [
+        ("joined", 6),
+        *(pytest.param(kind, 6, marks=pytest.mark.variant) for kind in ("columnar", "json")),
+        pytest.param("joined", 30, marks=pytest.mark.long),
+        *(pytest.param(kind, 30, marks=pytest.mark.soak) for kind in ("columnar", "json")),
+    ],
 )
-@pytest.mark.parametrize("kind", ["columnar", "joined", "json"])
 def test_each_row_is_read_once_by_members_that_come_and_go(
     request: pytest.FixtureRequest, kind: str, members: int
 ) -> None:

@@ -64,7 +64,7 @@ def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery
     ("made", "footer"),
     [
         pytest.param(text, lambda _: 0, id="txt"),
-        pytest.param(csv, lambda _: 0, id="csv"),
+        pytest.param(csv, lambda _: 0, id="csv", marks=pytest.mark.soak),
         pytest.param(parquet, footer_bytes, id="parquet"),
     ],
 )

@@ -126,7 +126,13 @@ def exit_code(engine: Engine) -> int:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("error", "code"), [(Misconfigured, 2), (Permanent, 2), (SinkUnavailable, 1), (Fenced, 1)]
+    ("error", "code"),
+    [
+        (Misconfigured, 2),
+        (Fenced, 1),
+        pytest.param(Permanent, 2, marks=pytest.mark.soak),
+        pytest.param(SinkUnavailable, 1, marks=pytest.mark.soak),
+    ],
 )
 @pytest.mark.long
 def test_a_workers_error_has_the_same_class_and_exit_code_on_every_engine(
@@ -173,6 +179,7 @@ def test_a_killed_jvm_is_a_retryable_error_and_the_next_run_starts_another() -> 
     assert issubclass(JvmEnded, Retryable)
 
 
+@pytest.mark.soak
 @pytest.mark.outage
 def test_an_unavailable_broker_fails_the_run_and_a_later_run_resumes(
     deliver: Deliver, pool: ThreadPoolExecutor, stack: Stack

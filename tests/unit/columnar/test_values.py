@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.support.golden import Golden
 from tests.unit.converters.arrow_cases import SCALARS, Case, nullable
@@ -179,6 +179,7 @@ def test_a_slice_of_rows_comes_back_without_the_others(array: pa.Array, encoding
 
 
 @pytest.mark.parametrize("case", SCALARS, ids=lambda case: str(case.type))
+@settings(max_examples=40)
 @given(data=st.data())
 def test_random_values_come_back_as_they_were(case: Case, data: st.DataObject) -> None:
     drawn = data.draw(st.lists(nullable(case).values, min_size=1, max_size=20))

@@ -42,7 +42,7 @@ def read(cluster: Cluster, reader: Reader) -> None:
     reader.read()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     cluster=clusters(),
     crash=PROBABILITIES,
@@ -71,7 +71,7 @@ def test_each_row_is_read_once_and_what_waits_is_bounded(
     assert cluster.longest_metadata <= max(metadata_bytes, 40)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(cluster=clusters(), crash=PROBABILITIES, deletes=PROBABILITIES, bound=BOUNDS)
 def test_what_retention_left_whole_is_read_where_the_rest_is_left_out(
     *, cluster: Cluster, crash: float, deletes: float, bound: int
@@ -86,7 +86,7 @@ def test_what_retention_left_whole_is_read_where_the_rest_is_left_out(
     reader.expect(cluster.truth.keys() - cluster.deleted)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(cluster=clusters(), crash=PROBABILITIES, bound=BOUNDS)
 def test_from_the_latest_records_on_all_batches_are_read_that_are_behind_the_start_of_each_topic(
     *, cluster: Cluster, crash: float, bound: int
@@ -99,7 +99,7 @@ def test_from_the_latest_records_on_all_batches_are_read_that_are_behind_the_sta
     reader.expect(cluster.whole())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     count=st.sampled_from([1, 20, 60]),
     topics=st.integers(2, 3),

@@ -607,7 +607,7 @@ def compact(value: object) -> str:
     st.booleans(),
     st.sampled_from([1, MANY]),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_both_paths_decode_what_the_definition_says(
     types: list[str],
     documents: list[list[tuple[str, str]]],

@@ -71,7 +71,7 @@ ONE_EXTENT = b"abc"
             Scenario(UNREST, most=2, body=ONE_EXTENT, workers=3, slots=1),
             1_800,
             id="three workers that take turns and one slot",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario({STOP: 1, **ENDS}, most=2, body=ONE_EXTENT),
@@ -83,7 +83,7 @@ ONE_EXTENT = b"abc"
             Scenario({STOP: 1, **ENDS}, most=2),
             1_300,
             id="a worker with two extents is asked to stop",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario(ANSWERS, most=2, body=ONE_EXTENT, workers=1),
@@ -227,7 +227,13 @@ def test_at_least_once_loses_nothing(rations: Mapping[str, int], schedules: int)
 )
 @pytest.mark.parametrize("probability", [0.05, 0.2])
 @pytest.mark.parametrize(
-    "seeds", [range(50), pytest.param(range(50, 500), marks=EXHAUSTIVE)], ids=str
+    "seeds",
+    [
+        range(30),
+        pytest.param(range(30, 150), marks=EXHAUSTIVE),
+        pytest.param(range(150, 500), marks=pytest.mark.soak),
+    ],
+    ids=str,
 )
 def test_no_record_is_lost_or_duplicated_in_any_schedule(
     scenario: Scenario, seeds: range, probability: float

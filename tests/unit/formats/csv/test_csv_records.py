@@ -96,7 +96,7 @@ SYNTAX = RecordSyntax(",", '"', None, 1 << 20)
     window=st.integers(2, 20),
     data=st.data(),
 )
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_any_cut_of_any_bytes_yields_the_same_records(
     body: bytes, limit: int, window: int, data: st.DataObject
 ) -> None:
@@ -134,7 +134,7 @@ def test_any_cut_of_any_escapes_yields_the_same_records(
     pieces=st.integers(1, 7),
 )
 @example(body=b',"\n"', pieces=1, final=False)
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_following_a_record_in_pieces_finds_its_end(
     body: bytes, pieces: int, *, final: bool
 ) -> None:

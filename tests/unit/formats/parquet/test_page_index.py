@@ -57,7 +57,7 @@ def test_skipped_pages_change_nothing_that_is_delivered_or_counted(writer: int) 
     body = written(table, row_group_size=1_000, write_page_index=True, **options)
     other = written(table, row_group_size=1_000, **options)
     saved = 0
-    for _ in range(12):
+    for _ in range(8):
         config = connector(_condition(chance), negate=chance.random() < 0.6)
 
         pruned, whole = _read(body, config), read(body, config, prune=False)
