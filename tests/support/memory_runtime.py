@@ -58,7 +58,10 @@ class Cluster(MemoryBroker):
     def topics(self, names: list[str]) -> list[TopicFacts]:
         if missing := self.missing_topics(names):
             raise Misconfigured([f"topic {name} does not exist" for name in missing])
-        return [TopicFacts(name, self._partitions(name), 1_000_000) for name in names]
+        return [
+            TopicFacts(name, self._partitions(name), 1_000_000, stated=self.limits(name))
+            for name in names
+        ]
 
     def delete_topic(self, name: str) -> None:
         del self._log.topics[name]

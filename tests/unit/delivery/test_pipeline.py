@@ -12,7 +12,8 @@ from tests.support.golden import Golden
 
 from extentflow.converters import Converter
 from extentflow.converters.raw import bytes_converter, string_converter
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.converted import ConvertedChunk
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import CorruptObject, CorruptRecord, UnsupportedType
 from extentflow.formats import BadRecord, Chunk
 from extentflow.kafka import Records

@@ -25,8 +25,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from extentflow.delivery.converted import ConvertedChunk
 from extentflow.delivery.dead_letters import ATTEMPT, DeadLetters
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.received_letters import DeadLetter, Repair, Repairs, digest_of
 from extentflow.delivery.rows import RowFinder
 from extentflow.errors import (

@@ -40,7 +40,8 @@ def _all(scope: Scope, remedies: Mapping[str, str]) -> dict[str, ErrorCode]:
 
 
 _RECORD = {
-    "INVALID_RECORD": "the topic's settings or the brokers' validation reject the record",
+    "INVALID_RECORD": "its key is null and the topic is compacted, or the brokers' own validation"
+    " refuses the value",
     "INVALID_TIMESTAMP": "raise message.timestamp.after.max.ms or message.timestamp.before.max.ms"
     " of the topic, set its message.timestamp.type=LogAppendTime, or choose another"
     " message.timestamp",

@@ -224,6 +224,15 @@ def error_of(exc: KafkaException) -> KafkaError:
     return error if isinstance(error, KafkaError) else KafkaError(KafkaError.UNKNOWN, str(exc))
 
 
+def rejection(name: str, topic: str, partition: int, *, count: int) -> KafkaError:
+    """Return the error of librdkafka for a batch of so many records that brokers reject."""
+    error = KafkaError(getattr(KafkaError, name))
+    return KafkaError(
+        error.code(),
+        f"ProduceRequest for {topic} [{partition}] with {count} message(s) failed: {error.str()}",
+    )
+
+
 def translate(error: KafkaError, subject: str) -> ExtentflowError:
     """Return the extentflow error for `error`; the message starts with `subject`.
 

@@ -3,6 +3,7 @@
 Tests: unit/cli/test_dry_runs.py
 """
 
+from dataclasses import replace
 from functools import partial
 
 from extentflow.config.connector import ConnectorConfig
@@ -26,7 +27,7 @@ def check_first_records(
     """Raise what delivery of an extent would raise before or at its first records.
 
     `content` is what its job pins. Reads what states the columns, or SAMPLE_BYTES of lines.
-    `sized`: the topics exist, whose limits records may exceed.
+    `sized`: the topics exist, which may refuse records.
     """
     with contain_defects(extent.uri):
         limit = least_limit(runtime, config, extent)[0] if sized else UNLIMITED
@@ -40,6 +41,8 @@ def check_first_records(
             limit_bytes=limit,
             settle=runtime.schemas.check,
         )
+        if sized:
+            made = replace(made, acceptance=runtime.acceptance)
         reject = partial(rejected, runtime, config, extent) if sized else lambda _records: ()
         bad = made.first_bad(extent, reject)
     if bad is not None and config.errors_tolerance != "all":

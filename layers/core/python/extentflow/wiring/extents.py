@@ -86,6 +86,7 @@ class ExtentSetup:
             limit_bytes=least_limit(self._runtime, config, extent)[0],
             settle=self._runtime.schemas.settle,
         )
+        made = replace(made, acceptance=self._runtime.acceptance)
         if not config.ordered or config.keyed:
             return made
         # One partition keeps the object's order.
