@@ -569,7 +569,7 @@ FILTERED = {
             "a.txt",
             b"x" * 1_000_001 + b"\n",
             {},
-            "offset 0: a record of 1000001 bytes is too large for the topic",
+            "bytes is too large for the topic: max.message.bytes of topic records is 1000000",
         ),
         ("a.csv", b"id\n1\n", {"select": "x"}, "there is no column 'x'"),
         (

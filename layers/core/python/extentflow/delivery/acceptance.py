@@ -23,12 +23,14 @@ class Acceptance:
     """What topics take. `wall` are seconds since 1970.
 
     `limits` are those of a topic, of some minutes ago at most. `current` reads them again, so that
-    a limit that was raised meanwhile refuses no record.
+    a limit that was raised meanwhile refuses no record. `aged` receives the limits of a topic that
+    deletes records soon, how many of a batch, and of how many; it is called with each such batch.
     """
 
     limits: Callable[[str], TopicLimits]
     current: Callable[[str], TopicLimits]
     wall: Callable[[], float]
+    aged: Callable[[TopicLimits, int, int], None] = lambda _limits, _count, _of: None
 
     def refused(
         self, topic: str, timestamps: pa.Int64Array | None, keys: pa.Array | None, keyed: int
@@ -37,7 +39,10 @@ class Acceptance:
 
         The first `keyed` records must have keys where the topic needs them.
         """
-        if not self._refused(self.limits(topic), timestamps, keys, keyed):
+        limits = self.limits(topic)
+        if timestamps is not None and (old := limits.deleted(timestamps, self.wall() * 1000)):
+            self.aged(limits, old, len(timestamps))
+        if not self._refused(limits, timestamps, keys, keyed):
             return {}
         return self._refused(self.current(topic), timestamps, keys, keyed)
 

@@ -195,10 +195,14 @@ class Pipeline:
         """Return the first bad record of an extent's first chunk. Raises as `convert`.
 
         `reject` returns the records that a producer rejects. Where the format states its columns,
-        nothing is decoded, and nothing is returned.
+        nothing is decoded, and nothing is returned; `acceptance` gets the time of the object.
         """
         if isinstance(self.format, SchemaFormat):
-            _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
+            opened = _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
+            bound = opened.attributes
+            if self.acceptance is not None and bound is not None and bound.last_modified:
+                times = pa.array([bound.last_modified], pa.int64())
+                self.acceptance.refused(self.topic, times, None, 0)
             return None
         with closing(self.convert(extent, 0)) as chunks:
             first = next(chunks, None)

@@ -86,9 +86,9 @@ class TopicLimits:
             return np.arange(count)
         return np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
 
-    def deleted(self, timestamps: pa.Int64Array | None, now_ms: float) -> int:
+    def deleted(self, timestamps: pa.Int64Array, now_ms: float) -> int:
         """Return how many records are older than the topic keeps them."""
-        if self.retention_ms is None or timestamps is None or not len(timestamps):
+        if self.retention_ms is None or not len(timestamps):
             return 0
         old = now_ms - self.retention_ms
         oldest = pc.min(timestamps).as_py()
@@ -106,6 +106,28 @@ class TopicLimits:
             f" {'ahead of' if ahead else 'behind'} the clock, and topic {self.topic} takes"
             f" {_duration(limit or 0)} ({setting}={limit}); correct message.timestamp, or raise"
             f" {setting} or set message.timestamp.type=LogAppendTime on the topic"
+        )
+
+    def describe_times(self) -> list[str]:
+        """Describe which timestamps the topic refuses, and which it deletes."""
+        limits = ((self.after_ms, _AFTER, "ahead of"), (self.before_ms, _BEFORE, "behind"))
+        found = [
+            f"timestamps more than {_duration(limit)} {where} the clock are bad records ({setting})"
+            for limit, setting, where in limits
+            if limit is not None
+        ]
+        if self.retention_ms is not None:
+            kept = _duration(self.retention_ms)
+            found.append(f"Kafka deletes records with timestamps older than {kept} (retention.ms)")
+        return found
+
+    def describe_deleted(self, count: int, of: int) -> str:
+        """Describe that so many of some timestamps are older than the topic keeps records."""
+        kept = f"retention.ms={self.retention_ms}, {_duration(self.retention_ms or 0)}"
+        return (
+            f"{count:,} of {of:,} timestamps are older than topic {self.topic} keeps records"
+            f" ({kept}), so that Kafka deletes them; raise retention.ms or set"
+            " message.timestamp.type=LogAppendTime on the topic"
         )
 
     @property

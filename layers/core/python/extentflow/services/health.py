@@ -321,14 +321,20 @@ def topics(runtime: Runtime, config: ConnectorConfig) -> Iterator[Finding]:
     """Yield findings about the topics of a connector whose names do not depend on the object."""
     fixed = None if "{" in config.topic else config.routed(config.topic)
     for name in config.written_topics(fixed):
-        yield _topic(runtime, "topic", name, lambda topic: records_refused(config, topic))
+        refused = partial(records_refused, config)
+        yield _topic(runtime, "topic", name, refused, stamps=config.message_timestamp is not None)
     queue = config.dead_letter_topic
     if queue is not None:
         yield _topic(runtime, "dead letter topic", queue, dead_letters_refused)
 
 
 def _topic(
-    runtime: Runtime, check: str, name: str, why: Callable[[TopicFacts], str | None]
+    runtime: Runtime,
+    check: str,
+    name: str,
+    why: Callable[[TopicFacts], str | None],
+    *,
+    stamps: bool = False,
 ) -> Finding:
     try:
         facts = runtime.topic(name)
@@ -338,7 +344,9 @@ def _topic(
         return problem_of(check, exc)
     limit = format_bytes(facts.max_message_bytes)
     fact = f"{name}: {facts.partitions} partitions, records up to {limit}"
+    if stamps:
+        fact = "; ".join((fact, *facts.limits.describe_times()))
     if not facts.compacted:
         return _usable(check, fact)
     remedy = "Kafka keeps only the last record of each key; to keep all, set cleanup.policy=delete"
-    return _usable(check, f"{fact}, compacted", remedy)
+    return _usable(check, f"{fact}; compacted: a record with a null key is a bad record", remedy)

@@ -111,9 +111,11 @@ class Runs:
         topic = config.topic_for(version)
         usable = checked.usable(config.written_topics(topic))
         if extents:
-            check_first_records(
+            notes = check_first_records(
                 self.runtime, config, request.revision, extents[0], job.content, sized=usable
             )
+            for name, line in notes.items():
+                checked.note(name, line)
         known = planner.newest(request)  # the job of the dry run is not registered
         return ObjectPlan(
             version=version,

@@ -1,9 +1,9 @@
 """MemoryBroker: the Broker, Fence and Sink ports in memory, with Kafka's rules of fencing.
 
 Unlike with Kafka, a pending transaction does not hold back the records behind it. The records of
-one `send` for a partition are a batch. As Kafka does, a topic rejects the whole batch of a record
-without a key, if it is compacted, and of one whose timestamp is out of its range; the next commit
-raises RecordsRejected.
+one `send` for a partition are a batch. A compacted topic rejects the whole batch of a record
+without a key, and any topic that of a timestamp out of its range; the commit raises
+RecordsRejected.
 
 Every operation first calls `on_call(name)`, where an explorer of interleavings switches to another
 worker, and then takes effect atomically. `name` is `fence`, `read`, `mark`, `open`, `send`,
@@ -363,7 +363,7 @@ class MemorySink:
             else:
                 for record in taken:
                     record.state = "aborted" if self._exactly_once else "committed"
-            return refused
+            return self._owner.client.stated(refused)
 
     def commit(self, progress: SlotProgress) -> None:
         self._begin("commit")

@@ -32,6 +32,7 @@ from extentflow.kafka.native import trusted_library
 from extentflow.kafka.partitioning import REFRESH_SECONDS
 from extentflow.kafka.settings import Timeouts, unreadable_files
 from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.ledger import Ledger, LedgerOptions, open_ledger
 from extentflow.model import Content, Job, ObjectVersion
 from extentflow.retry import Clock
@@ -67,6 +68,7 @@ class Runtime:
         self.secrets = options.SecretResolver(SecretsManager(self.clock))
         self._sign = TokenSigner()
         self._topics: dict[str, tuple[TopicFacts, float]] = {}
+        self._warned: set[str] = set()
         self._deliverable: set[tuple[str, int]] = set()
 
     @classmethod
@@ -157,7 +159,14 @@ class Runtime:
             limits=lambda name: self.topic(name).limits,
             current=lambda name: self.topic(name, within_seconds=CURRENT_SECONDS).limits,
             wall=self.clock.wall,
+            aged=self._warn_of_deletion,
         )
+
+    def _warn_of_deletion(self, limits: TopicLimits, count: int, of: int) -> None:
+        """Log once per topic that Kafka deletes records soon after they arrive."""
+        if limits.topic not in self._warned:
+            self._warned.add(limits.topic)
+            log.warning("%s", limits.describe_deleted(count, of))
 
     def expire_topics(self) -> None:
         """Read topics' facts again at their next use: a broker applies another limit."""
