@@ -704,6 +704,22 @@ def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -
     assert line.runtime.cluster.ensured == 1  # by the run: a plan creates nothing
 
 
+def test_a_plan_notes_once_that_a_topic_deletes_old_records(line: Line, golden: Golden) -> None:
+    line.put_connector(message__timestamp="column:t")
+    line.runtime.cluster.create_topic(TOPIC, config={"retention.ms": "300000"})
+    body = b"id,t\n1,1000\n2,2000\n3,999000\n"
+    for name in ("a.csv", "b.csv"):
+        line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
+
+    plans = Runs(line.runtime, RunControl(notify=line.notes.append)).plan(line.runtime.order())
+
+    assert len(plans.objects) == 2
+    assert plans.problems == ()
+    (note,) = [one for one in line.notes if "retention.ms" in one]
+    assert "2 of 3 timestamps" in note
+    golden(note)
+
+
 ROUTED = {
     "transforms": "route",
     "transforms__route__type": "ExtractTopic",
