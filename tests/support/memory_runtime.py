@@ -100,7 +100,7 @@ class MemoryRuntime(Runtime):
         self.ticker = Ticker()
         self.clock = self.ticker.clock
         self.memory = MemoryLedger(clock=self.ticker.read)
-        self.cluster = Cluster({TOPIC: 1})
+        self.cluster = Cluster({TOPIC: 1}, wall=self.ticker.read)
         self.event_calls: list[str] = []
         self.events = MemoryBroker({JOBS_TOPIC: 1}, on_call=self.event_calls.append)
         self.memory_store = MemoryStore()

@@ -19,11 +19,12 @@ class Rejections:
     """What is known of one extent's rejected records; one per `run_extent` call.
 
     `found` has the locations of bad rows, with their reasons. `letters` is why the dead letter
-    queue rejects dead letters; empty where it does not.
+    queue rejects dead letters; empty where it does not. No transaction has more than `usual_units`.
     """
 
     found: dict[int, str] = field(default_factory=dict)
     letters: str = ""
+    usual_units: float = math.inf
     _most: float = math.inf
     _first: int = 0
 
@@ -34,7 +35,7 @@ class Rejections:
 
     def most_units(self) -> float:
         """Return how many units (`ConvertedChunk.units`) a transaction may have."""
-        return self._most
+        return min(self._most, self.usual_units)
 
     def rejected(self, error: RecordsRejected, units: int, rows: Sequence[int]) -> None:
         """Use a rejected transaction with so many units, whose last one has these rows."""
