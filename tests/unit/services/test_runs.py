@@ -571,6 +571,12 @@ FILTERED = {
             {},
             "bytes is too large for the topic: max.message.bytes of topic records is 1000000",
         ),
+        (
+            "a.csv",
+            b"id,t\n2,2030-01-01T00:00:00Z\n",
+            {"message__timestamp": "column:t"},
+            "offset 5: timestamp 2030-01-01T00:00:00.000Z is .* .message.timestamp.after.max.ms=36",
+        ),
         ("a.csv", b"id\n1\n", {"select": "x"}, "there is no column 'x'"),
         (
             "a.csv",

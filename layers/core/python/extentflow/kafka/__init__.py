@@ -180,7 +180,7 @@ class Sink(Protocol):
         The first call after a commit begins the transaction. Values are copied or kept alive by
         the sink; the caller may drop the arrays. Returns the records that were rejected singly.
         Raises Fenced where another worker owns the slot, and SinkUnavailable where the broker is
-        unavailable or the topic does not exist.
+        unavailable or the topic does not exist; RecordsRejected for records of earlier calls.
         """
         ...
 
@@ -195,6 +195,7 @@ class Sink(Protocol):
             Fenced: another worker owns the slot.
             SinkUnavailable: no answer. After either error the outcome is unknown (the answer of a
                 successful commit may be lost): drop the sink, acquire the slot again, read Kafka.
+            RecordsRejected: brokers judge a record as invalid, and reject its batch. Do the same.
         """
         ...
 
