@@ -2,6 +2,8 @@
 
 Brokers remain the judge: what is close to a limit is sent, and `delivery.rejections` finds the
 record if they reject it.
+
+Tests: unit/delivery/test_rejections.py
 """
 
 from collections.abc import Callable, Mapping

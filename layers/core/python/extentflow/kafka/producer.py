@@ -23,7 +23,7 @@ from extentflow.errors import (
     RecordsRejected,
     SinkUnavailable,
 )
-from extentflow.kafka.error_codes import Scope, scope_of
+from extentflow.kafka.broker_errors import Scope, scope_of
 
 LOG = logging.getLogger("extentflow.kafka")
 LOG.addHandler(logging.NullHandler())

@@ -13,7 +13,7 @@ from extentflow.errors import (
     RecordsRejected,
     SinkUnavailable,
 )
-from extentflow.kafka.error_codes import CODES, ELSEWHERE, Scope, scope_of
+from extentflow.kafka.broker_errors import CODES, ELSEWHERE, Scope, scope_of
 from extentflow.kafka.producer import translate
 
 PAGE = Path(__file__).parents[3] / "docs" / "broker-errors.md"
