@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+from extentflow.errors import Fenced, Misconfigured, RecordsRejected, SinkUnavailable
 from extentflow.kafka import (
     Broker,
     Fence,
@@ -45,7 +45,9 @@ class ClusterUnderTest(Protocol):
 
     broker: Broker
 
-    def topic(self, partitions: int = 1, *, max_message_bytes: int | None = None) -> str:
+    def topic(
+        self, partitions: int = 1, *, max_message_bytes: int | None = None, compacted: bool = False
+    ) -> str:
         """Create a fresh topic and return its name."""
         ...
 
@@ -530,8 +532,36 @@ class SinkContract:
             sink.commit(PROGRESS)
 
         assert [refusal.index for refusal in refused] == [100, 0]
-        assert all("too large" in refusal.reason for refusal in refused)
+        stated = "too large for the topic: max.message.bytes of the topic is 20000; raise it"
+        assert all(stated in refusal.reason for refusal in refused)
         assert values_of(cluster.read_committed(topic)) == [*small, b"last"]
+
+    @pytest.mark.parametrize("client", [EXACTLY_ONCE, AT_LEAST_ONCE], ids=["once", "at_least_once"])
+    @pytest.mark.parametrize("bad", ["key", "timestamp"])
+    def test_a_record_that_the_topic_refuses_rejects_its_batch(
+        self, cluster: ClusterUnderTest, client: ProducerSettings, bad: str
+    ) -> None:
+        topic = cluster.topic(compacted=bad == "key")
+        now_ms = int(time.time() * 1000)
+        ahead_ms = 86_400_000 if bad == "timestamp" else 0
+        records = lines(
+            topic,
+            b"a",
+            b"b",
+            keys=pa.array([b"k", None if bad == "key" else b"l"], pa.binary()),
+            timestamps=pa.array([now_ms, now_ms + ahead_ms], pa.int64()),
+        )
+
+        def deliver() -> None:
+            with self.opened(cluster, cluster.identity(), client) as sink:
+                sink.send(records)
+                sink.commit(PROGRESS)
+
+        with pytest.raises(RecordsRejected, match=topic) as raised:
+            deliver()
+
+        assert raised.value.topic == topic
+        assert b"b" not in values_of(cluster.read_committed(topic))
 
     # -- at least once --------------------------------------------------------------------------
 

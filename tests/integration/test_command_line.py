@@ -479,7 +479,10 @@ def test_a_plan_reports_large_lines_and_missing_topics_as_a_run_does(line: Comma
     missing = [line.say("plan", *line.connector), line.say("run", *line.connector, *engine)]
 
     assert [said.code for said in large + missing] == [1, 1, 1, 2]
-    assert all("a record of 1100000 bytes is too large for the topic" in one.err for one in large)
+    assert all(
+        "a record of 1100000 bytes is too large for the topic: max.message.bytes of" in one.err
+        for one in large
+    )
     assert missing[0].errors == missing[1].errors
     assert missing[0].errors[0].startswith("topic no-such-topic does not exist on Kafka at ")
 

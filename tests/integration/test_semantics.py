@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import re
 import time
 from collections import Counter
 from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -464,6 +466,80 @@ def test_the_queues_limit_leaves_good_records_alone(
     letters = delivery.read(queue)
     assert [letter.value for letter in letters] == [None, *bad[1:]]
     assert by_name(letters[0].headers)["extentflow.omitted.bytes"] == str(len(bad[0])).encode()
+
+
+def stamped(rows: range, *, bad: int = -1, instant: datetime, key: str = "k") -> bytes:
+    """CSV with a key and a timestamp per row; those of the row `bad` are given."""
+    now = datetime.now(UTC)
+    lines = ["id,t"]
+    for row in rows:
+        name, at = (key, instant) if row == bad else (f"k{row}", now)
+        lines.append(f"{name},{at.isoformat(timespec='milliseconds').replace('+00:00', 'Z')}")
+    return "\n".join([*lines, ""]).encode()
+
+
+@pytest.mark.parametrize("tolerance", ["none", "all"])
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("timestamp", r"timestamp 20\d\d-.* is 30 days ahead .*\(message.timestamp.after.max.ms="),
+        # So close to the limit that only the brokers judge: the record is found by halving.
+        ("rejected", r"the brokers reject it for topic \S+ \(INVALID_\w+\); "),
+        pytest.param("key", "the key is null, and topic .* is comp", marks=pytest.mark.variant),
+    ],
+)
+def test_a_record_that_the_topic_refuses_stops_no_other_object(
+    delivery: Delivery, make_topic: MakeTopic, tolerance: str, kind: str, says: str
+) -> None:
+    """Trap: brokers rejected its batch, which was sent again for ever; later objects waited."""
+    limits = {"timestamp": "3600000", "rejected": "60000", "key": "3600000"}
+    ahead = {"timestamp": timedelta(days=30, hours=1), "rejected": timedelta(minutes=5)}
+    topic_config = {"message.timestamp.after.max.ms": limits[kind]}
+    topic_config |= {"cleanup.policy": "compact"} if kind == "key" else {}
+    topic = make_topic("refusing", partitions=2, config=topic_config)
+    instant = datetime.now(UTC) + ahead.get(kind, timedelta())
+    for number in range(5):
+        bad = 1_700 if number == 1 else -1
+        rows = range(number * 1_000, number * 1_000 + 1_000)
+        key = "" if kind == "key" else "k1700"
+        body = stamped(rows, bad=bad, instant=instant, key=key)
+        delivery.put(f"{number}.csv", body)
+        if number == 1:
+            offset = len(b"\n".join(body.split(b"\n")[:701])) + 1
+    queue = delivery.make_topic("dead", partitions=1)
+    tolerant = {**TOLERANT, "errors.deadletterqueue.topic.name": queue}
+    delivery.connector(
+        {
+            "topic": topic,
+            "csv.schema": "id:string,t:timestamp(ms,UTC)",
+            "csv.null": "",
+            "message.key": "column:id",
+            "message.timestamp": "column:t",
+            **(tolerant if tolerance == "all" else {}),
+        }
+    )
+
+    began = running_seconds()
+    report = run_here(delivery)
+
+    assert running_seconds() - began < 25  # of 30 s that an outage may take
+    delivered = Counter(json.loads(value or b"")["id"] for value in delivery.values(topic))
+    assert set(delivered.values()) == {1}
+    found = {job.uri.split("/")[-1].split("?")[0]: job.state for job in report.jobs}
+    if tolerance == "none":
+        assert found == {f"{n}.csv": "FAILED" if n == 1 else "DONE" for n in range(5)}
+        assert set(delivered) >= {f"k{row}" for row in range(5_000) if not 1_000 <= row < 2_000}
+        (error,) = report.errors
+        assert f"bad record at offset {offset}: " in error
+        assert re.search(says, error)
+        return
+    assert report.ok
+    assert set(found.values()) == {"DONE"}
+    assert set(delivered) == {f"k{row}" for row in range(5_000) if row != 1_700}
+    (letter,) = delivery.read(queue)
+    headers = by_name(letter.headers)
+    assert headers["extentflow.offset"] == str(offset).encode()
+    assert re.search(says, (headers["extentflow.reason"] or b"").decode())
 
 
 def lower_limit(delivery: Delivery, kind: ResourceType, name: str, setting: str, to: int) -> None:

@@ -88,9 +88,12 @@ class KafkaCluster:
             find_library=self.find_library,
         )
 
-    def topic(self, partitions: int = 1, *, max_message_bytes: int | None = None) -> str:
+    def topic(
+        self, partitions: int = 1, *, max_message_bytes: int | None = None, compacted: bool = False
+    ) -> str:
         name = f"{self.prefix}.topic-{next(self.numbers)}"
         config = {"max.message.bytes": str(max_message_bytes)} if max_message_bytes else {}
+        config |= {"cleanup.policy": "compact"} if compacted else {}
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
         for created in self.admin.create_topics([topic]).values():
             created.result(timeout=60)

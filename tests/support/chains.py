@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.config.parsing import parse, to_map
-from extentflow.delivery.pipeline import ConvertedChunk
+from extentflow.delivery.converted import ConvertedChunk
 from extentflow.formats import open_format
 from extentflow.kafka.record_headers import by_name
 from extentflow.model import Extent, ObjectVersion

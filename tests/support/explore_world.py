@@ -30,7 +30,8 @@ from random import Random
 from tests.support.explore import CRASH, PAUSE, SWITCH, Chooser, Dice, Event, Stage, depth_first
 from tests.support.memory_delivery import BAD, DEAD, TOPIC, Bytewise, World, first_column
 
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.converted import ConvertedChunk
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits, run_extent
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import (

@@ -11,6 +11,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from extentflow.converters import Converter
+from extentflow.delivery.acceptance import Acceptance
+from extentflow.delivery.attributes import Attributes
+from extentflow.delivery.columnvalues import ColumnValues
 from extentflow.delivery.dead_letters import DeadLetters
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import DeliveryContext, TransactionLimits
@@ -94,6 +97,10 @@ class World:
     )
     tolerant: bool = False
     exactly_once: bool = True
+    attributes: Attributes | None = None
+    key: Callable[[pa.Schema], Converter] | None = None
+    acceptance: Acceptance | None = None
+    columns: ColumnValues | None = None
 
     def __post_init__(self) -> None:
         self.ledger = MemoryLedger("ledger", clock=self.ticker.read)
@@ -169,7 +176,16 @@ class World:
         )
 
     def _pipeline(self, extent: Extent) -> Pipeline:
-        return Pipeline(RangeReader(self.store, extent.version), self.format, TOPIC, first_column)
+        return Pipeline(
+            RangeReader(self.store, extent.version),
+            self.format,
+            TOPIC,
+            first_column,
+            key=self.key,
+            attributes=self.attributes,
+            acceptance=self.acceptance,
+            columns=self.columns,
+        )
 
     def delivered(self) -> list[bytes]:
         """What a read_committed consumer sees, in order."""

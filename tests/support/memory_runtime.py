@@ -59,7 +59,10 @@ class Cluster(MemoryBroker):
     def topics(self, names: list[str]) -> list[TopicFacts]:
         if missing := self.missing_topics(names):
             raise Misconfigured([f"topic {name} does not exist" for name in missing])
-        return [TopicFacts(name, self._partitions(name), 1_000_000) for name in names]
+        return [
+            TopicFacts(name, self._partitions(name), 1_000_000, stated=self.limits(name))
+            for name in names
+        ]
 
     def delete_topic(self, name: str) -> None:
         del self._log.topics[name]
@@ -98,7 +101,7 @@ class MemoryRuntime(Runtime):
         self.ticker = Ticker()
         self.clock = self.ticker.clock
         self.memory = MemoryLedger(clock=self.ticker.read)
-        self.cluster = Cluster({TOPIC: 1})
+        self.cluster = Cluster({TOPIC: 1}, wall=self.ticker.read)
         self.event_calls: list[str] = []
         self.events = MemoryBroker({JOBS_TOPIC: 1}, on_call=self.event_calls.append)
         self.memory_store = MemoryStore()

@@ -17,7 +17,8 @@ from tests.support.memory_delivery import TOPIC, World
 from tests.support.slow_link import SlowLink, slow_link
 
 from extentflow.background import LeaseRenewer, prefetch
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.converted import ConvertedChunk
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import TransactionLimits, run_extent
 from extentflow.delivery.slots import SlotPolicy, Slots
 from extentflow.errors import Retryable

@@ -15,7 +15,7 @@ from extentflow.columnar.schemas import identity
 from extentflow.columnar.values import decode
 from extentflow.config.columnar import GROUPS
 from extentflow.delivery.columnvalues import ColumnValues, RowBatch
-from extentflow.delivery.pipeline import ConvertedChunk
+from extentflow.delivery.converted import ConvertedChunk
 from extentflow.errors import CorruptRecord, Misconfigured, UnsupportedType
 from extentflow.model import Extent, ObjectVersion
 from extentflow.testing.broker import java_partition

@@ -11,7 +11,8 @@ from extentflow.columnar.encryption import ColumnEncryption
 from extentflow.columnar.values import decode
 from extentflow.config.columnar import GROUPS
 from extentflow.delivery.columnvalues import ColumnValues
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.converted import ConvertedChunk
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.formats import FormatOptions
 from extentflow.formats.parquet.column_keys import MasterKeys
 from extentflow.formats.parquet.footer import Footers

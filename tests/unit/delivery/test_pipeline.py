@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import pyarrow as pa
@@ -12,7 +12,8 @@ from tests.support.golden import Golden
 
 from extentflow.converters import Converter
 from extentflow.converters.raw import bytes_converter, string_converter
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.converted import ConvertedChunk
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import CorruptObject, CorruptRecord, UnsupportedType
 from extentflow.formats import BadRecord, Chunk
 from extentflow.kafka import Records
@@ -285,3 +286,34 @@ def test_a_chunk_with_bad_records_stays_whole() -> None:
     chunk = ConvertedChunk(Records("topic", values), [0, 2], bad, 3)
 
     assert list(chunk.split(1)) == [chunk]
+
+
+@pytest.mark.parametrize("shift", [0, -100])
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_parts_of_some_records_have_the_bad_ones_behind_them(most: int, shift: int) -> None:
+    values = pa.array([b"a", b"b", b"c", b"d"], pa.binary())
+    places = [100, 102, 103, 105, 106, 107, 109]
+    bad = tuple(BadRecord(b"!", place, "bad") for place in (100, 103, 109))
+    chunk = ConvertedChunk(
+        Records("topic", values), [102, 105, 106, 107], bad, 110 + shift, position_shift=shift
+    )
+
+    parts = list(chunk.parts(lambda: most))
+
+    assert max(part.units for part in parts) == most
+    assert [v for part in parts for v in part.records.values.to_pylist()] == values.to_pylist()
+    assert [one for part in parts for one in part.bad] == list(bad)
+    assert parts[-1].next_position == 110 + shift
+    for before, part in pairwise(parts):
+        resumed = before.next_position - shift
+        behind = [*part.locations, *(one.location for one in part.bad)]
+        assert min(behind) == resumed
+        assert resumed in places
+
+
+def test_a_chunk_without_records_is_one_part() -> None:
+    chunk = ConvertedChunk(
+        Records("topic", pa.array([], pa.binary())), [], (BadRecord(b"!", 1, "bad"),), 3
+    )
+
+    assert list(chunk.parts(lambda: 1)) == [chunk]

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from tests.support.memory_delivery import TOPIC, Ticker, World
 
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.converted import ConvertedChunk
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.runner import TransactionLimits, TransactionSize, run_extent
 from extentflow.errors import Fenced, Retryable, SinkUnavailable
 from extentflow.kafka import Records, RejectedRecord, SlotProgress

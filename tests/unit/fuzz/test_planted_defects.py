@@ -11,7 +11,8 @@ from tests.fuzz.targets import UNBOUNDED
 
 from extentflow.config.specs import FORMATS
 from extentflow.converters.row_writers import write_doubles
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.converted import ConvertedChunk
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import CorruptObject, ExtentflowError
 from extentflow.formats import Chunk, lines
 from extentflow.formats import bytes_format as raw_bytes

@@ -1,22 +1,8 @@
-"""What a topic's settings come to."""
+"""Which topics a reader may mean."""
 
 import pytest
 
-from extentflow.kafka.topic_admin import is_compacted, similar
-
-
-@pytest.mark.parametrize(
-    ("policy", "compacted"),
-    [
-        ("delete", False),
-        ("compact", True),
-        ("compact,delete", True),
-        ("delete, compact", True),
-        ("", False),
-    ],
-)
-def test_a_topic_that_deletes_as_well_is_compacted_too(policy: str, *, compacted: bool) -> None:
-    assert is_compacted(policy) == compacted
+from extentflow.kafka.topic_admin import similar
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from extentflow.errors import (
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.kafka import ProducerSettings, Records
 from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.model import ObjectVersion
 from extentflow.services.composition import open_dead_letters
 from extentflow.services.dead_letter_queues import read_repairs, repair_line
@@ -463,6 +464,38 @@ def limit(runtime: MemoryRuntime, topic: str, limit_bytes: int) -> None:
 
     runtime.cluster.__dict__["topics"] = topics
     runtime.expire_topics()
+
+
+@pytest.mark.parametrize("rejected", [[7], [0], [19], [3, 4, 12]])
+def test_a_letter_whose_record_brokers_reject_stays_and_no_other(rejected: list[int]) -> None:
+    """So close to the limit that only the brokers judge."""
+    rows = [f"x{row},{1_200_000 if row in rejected else 1_000_000}" for row in range(20)]
+    wrong = {"csv__schema": "id:int64,t:int64", "message__timestamp": "column:t"}
+    runtime = runtime_with(b"id,t\n" + "\n".join(rows).encode(), **wrong)
+    runtime.cluster.create_topic(TOPIC, config={"message.timestamp.after.max.ms": "60000"})
+    runtime.put_connector(**tolerant(**{**wrong, "csv__schema": "id:string,t:int64"}))
+
+    for attempt in (2, 3):
+        found = replay(runtime)
+
+        assert found.left == len(rejected)
+        assert all("brokers reject it for topic records" in why for why in found.reasons)
+        assert len(found.reasons) == len(rejected)
+        delivered = [json.loads(value or b"")["id"] for value in values(runtime)]
+        assert delivered == [f"x{row}" for row in range(20) if row not in rejected]
+        stay = [(one["record"], one["attempt"]) for one in letters(runtime)]
+        assert stay == [(rows[row], attempt) for row in rejected]
+
+
+def test_a_queue_that_rejects_a_letter_ends_the_replay(golden: Golden) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    before = runtime.cluster._log.topics[DEAD]
+    before.limits = TopicLimits.of(DEAD, {"cleanup.policy": "compact"})
+
+    with golden.raises(CorruptRecord, match="topic dead"):
+        replay(runtime)
+
+    assert len(letters(runtime)) == 4
 
 
 LONG_KEY = "c/" + "/".join(["region=eu-central-1"] * 40) + "/a.csv"

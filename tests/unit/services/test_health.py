@@ -19,9 +19,10 @@ from extentflow.errors import (
 )
 from extentflow.kafka import ProducerSettings
 from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.services.composition import open_health
 from extentflow.services.health import ClusterChecks, Finding, TopicChecks, problem_of
-from extentflow.testing.broker import MemoryBroker
+from extentflow.testing.broker import DEFAULT_CONFIG, MemoryBroker
 from extentflow.wiring import Runtime
 
 DAY = 24 * 3600.0
@@ -218,7 +219,8 @@ class Topics(MemoryBroker):
             raise Misconfigured("topic missing does not exist; create it")
         (name,) = names
         limit = 200 if "narrow" in name else 1 << 20
-        return [TopicFacts(name, 8, limit, compacted="compacted" in name)]
+        limits = TopicLimits.of(name, {"retention.ms": "604800000", **DEFAULT_CONFIG})
+        return [TopicFacts(name, 8, limit, compacted="compacted" in name, stated=limits)]
 
 
 def of_topics(**changes: object) -> list[Finding]:
@@ -234,6 +236,14 @@ def test_topics_that_take_the_records_are_described() -> None:
         Finding("topic", "ok", "records: 8 partitions, records up to 1.0 MiB"),
         Finding("dead letter topic", "ok", "dead: 8 partitions, records up to 1.0 MiB"),
     ]
+
+
+def test_limits_of_timestamps_are_described_where_records_get_some() -> None:
+    (found,) = of_topics(message_timestamp="at")
+
+    assert found.verdict == "ok"
+    assert "timestamps more than 60 minutes ahead of the clock are bad records" in found.fact
+    assert "deletes records with timestamps older than 7 days (retention.ms)" in found.fact
 
 
 def test_a_topic_that_depends_on_the_object_is_left_to_the_run() -> None:

@@ -573,7 +573,13 @@ FILTERED = {
             "a.txt",
             b"x" * 1_000_001 + b"\n",
             {},
-            "offset 0: a record of 1000001 bytes is too large for the topic",
+            "bytes is too large for the topic: max.message.bytes of topic records is 1000000",
+        ),
+        (
+            "a.csv",
+            b"id,t\n2,2030-01-01T00:00:00Z\n",
+            {"message__timestamp": "column:t"},
+            "offset 5: timestamp 2030-01-01T00:00:00.000Z is .* .message.timestamp.after.max.ms=36",
         ),
         ("a.csv", b"id\n1\n", {"select": "x"}, "there is no column 'x'"),
         (
@@ -706,6 +712,22 @@ def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -
     assert plans.problems == raised.value.problems == ("topic dead does not exist",)
     assert [one.version.key for one in plans.objects] == ["c/a.txt", "c/b.txt"]
     assert line.runtime.cluster.ensured == 1  # by the run: a plan creates nothing
+
+
+def test_a_plan_notes_once_that_a_topic_deletes_old_records(line: Line, golden: Golden) -> None:
+    line.put_connector(message__timestamp="column:t")
+    line.runtime.cluster.create_topic(TOPIC, config={"retention.ms": "300000"})
+    body = b"id,t\n1,1000\n2,2000\n3,999000\n"
+    for name in ("a.csv", "b.csv"):
+        line.runtime.memory_store.put(BUCKET, f"c/{name}", body)
+
+    plans = open_runs(line.runtime, RunControl(notify=line.notes.append)).plan(line.runtime.order())
+
+    assert len(plans.objects) == 2
+    assert plans.problems == ()
+    (note,) = [one for one in line.notes if "retention.ms" in one]
+    assert "2 of 3 timestamps" in note
+    golden(note)
 
 
 ROUTED = {

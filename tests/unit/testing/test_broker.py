@@ -27,9 +27,12 @@ class MemoryCluster:
     broker: MemoryBroker = field(default_factory=MemoryBroker)
     numbers: Iterator[int] = field(default_factory=count)
 
-    def topic(self, partitions: int = 1, *, max_message_bytes: int | None = None) -> str:
-        name = f"topic-{next(self.numbers)}"
-        self.broker.create_topic(name, partitions, max_message_bytes=max_message_bytes or 1_000_000)
+    def topic(
+        self, partitions: int = 1, *, max_message_bytes: int | None = None, compacted: bool = False
+    ) -> str:
+        name, most = f"topic-{next(self.numbers)}", max_message_bytes or 1_000_000
+        config = {"cleanup.policy": "compact"} if compacted else {}
+        self.broker.create_topic(name, partitions, max_message_bytes=most, config=config)
         return name
 
     def identity(self) -> str:

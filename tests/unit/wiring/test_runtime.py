@@ -11,6 +11,7 @@ from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.support.golden import Golden
 from tests.support.memory_delivery import Ticker
@@ -22,13 +23,14 @@ from extentflow.config.worker import WorkerSettings
 from extentflow.engines import spark
 from extentflow.errors import Misconfigured, SinkUnavailable
 from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.model import Content, Extent, Job, ObjectVersion
 from extentflow.testing.broker import MemoryBroker
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.wiring import Runtime, open_engine, open_worker
 from extentflow.wiring import runtime as runtime_module
 from extentflow.wiring.extents import SUBMITTED, ExtentSetup, is_local
-from extentflow.wiring.runtime import TOPIC_SECONDS
+from extentflow.wiring.runtime import CURRENT_SECONDS, TOPIC_SECONDS
 
 LIMITS = {"small": 5_000, "large": 50_000}
 SETTINGS = WorkerSettings(bootstrap_servers="127.0.0.1:1", lease_seconds=3.0)
@@ -41,10 +43,19 @@ class Cluster(MemoryBroker):
         super().__init__()
         self.questions = 0
         self.partitions, self.limit = 4, 12_345
+        self.config: dict[str, str] = {}
 
     def topics(self, names: Sequence[str]) -> list[TopicFacts]:
         self.questions += 1
-        return [TopicFacts(name, self.partitions, LIMITS.get(name, self.limit)) for name in names]
+        return [
+            TopicFacts(
+                name,
+                self.partitions,
+                LIMITS.get(name, self.limit),
+                stated=TopicLimits.of(name, self.config),
+            )
+            for name in names
+        ]
 
 
 class World:
@@ -311,6 +322,40 @@ def test_trap_t29_the_client_is_limited_to_what_the_topic_takes(world: World) ->
     assert (client.topic, client.max_message_bytes) == ("records", 12_345)
     assert client.producer == {"linger.ms": "7"}
     assert not client.exactly_once
+
+
+def test_old_timestamps_are_logged_once_per_topic(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.runtime, "clock", Ticker(100_000.0).clock)
+    old = pa.array([1_000, 99_999_000], pa.int64())
+    world.broker.config = {"retention.ms": "60000"}
+
+    for topic in ("small", "small", "large"):
+        assert world.runtime.acceptance.refused(topic, old, None, 0) == {}
+
+    said = [one.getMessage() for one in caplog.records]
+    assert [one.split("topic ")[1].split()[0] for one in said] == ["small", "large"]
+    assert "1 of 2 timestamps are older" in said[0]
+
+
+def test_a_topic_is_asked_again_before_it_refuses_records(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticker = Ticker(100_000.0)
+    monkeypatch.setattr(world.runtime, "clock", ticker.clock)
+    late = pa.array([200_000_000], pa.int64())
+    strict = {"message.timestamp.after.max.ms": "1000"}
+    refused: list[set[int]] = []
+
+    for config in (strict, {}, strict):
+        world.broker.config = config
+        refused.append({*world.runtime.acceptance.refused("small", late, None, 0)})
+        ticker.sleep(CURRENT_SECONDS)
+
+    assert refused == [{0}, set(), set()]  # the last limit is the brokers' until it is read
+    ticker.sleep(TOPIC_SECONDS)
+    assert {*world.runtime.acceptance.refused("small", late, None, 0)} == {0}
 
 
 def test_only_the_sink_resolves_the_secrets_of_a_producer(

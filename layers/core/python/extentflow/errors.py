@@ -5,8 +5,8 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
 
     ExtentflowError
     ├── Retryable       the same call may succeed later; nothing about the input is wrong
-    │     StoreUnavailable  SinkUnavailable (BatchTooLarge, ProducerSpent)  LedgerUnavailable
-    │     QueueUnavailable
+    │     StoreUnavailable  SinkUnavailable (BatchTooLarge, RecordsRejected, ProducerSpent)
+    │     LedgerUnavailable  QueueUnavailable
     │     BusUnavailable  RunsUnavailable  RunFailed  CredentialsUnavailable  Fenced
     │     RegistryUnavailable  ProcessExhausted  Defect
     ├── Permanent       retrying changes nothing; a person has to act
@@ -47,6 +47,19 @@ class SinkUnavailable(Retryable):
 
 class BatchTooLarge(SinkUnavailable):
     """A topic's `max.message.bytes` is below a batch that was sent: it was lowered meanwhile."""
+
+
+class RecordsRejected(SinkUnavailable):
+    """Brokers judge records of a batch as invalid; which ones is found by sending fewer at once.
+
+    `topic` is the one that rejects them, where that is known. `why` is the reason of the record,
+    once it is found.
+    """
+
+    def __init__(self, message: str, *, topic: str = "", why: str = "") -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.why = why or message
 
 
 class ProducerSpent(SinkUnavailable):

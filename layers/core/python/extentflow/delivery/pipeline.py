@@ -8,26 +8,25 @@ converted again without it. A row that a transform drops is counted, and nothing
 """
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from extentflow.arrays.batch_rows import no_rows, take_rows, without_rows
 from extentflow.arrays.buffers import Columns
 from extentflow.background import BackgroundCall
 from extentflow.converters import Converter
+from extentflow.delivery.acceptance import Acceptance, places_by_topic
 from extentflow.delivery.attributes import Attributes, BoundAttributes
 from extentflow.delivery.columnvalues import BoundColumnValues, ColumnValues, Cuts, RowBatch
+from extentflow.delivery.converted import ConvertedChunk
 from extentflow.errors import (
-    BatchTooLarge,
     CorruptRecord,
     IncompatibleSchema,
     NotOffered,
@@ -63,118 +62,6 @@ _COLUMNS = "values (columnar.encoding, columnar.groups)"
 
 
 @dataclass(frozen=True, slots=True)
-class ConvertedChunk:
-    """The records of a chunk, the locations of its rows, its bad records, the position behind it.
-
-    A record is one row, unless `cuts` has the ends of records with many. The position before a row
-    is its location plus `position_shift`. `filtered` rows were
-    dropped by transforms or excluded by the format. Where there are any, `decoded` has the
-    locations of all rows that were decoded, those of dropped ones included. `topics` has the topic
-    of each record; None: that of `records`.
-    """
-
-    records: Records
-    locations: Sequence[int]
-    bad: tuple[BadRecord, ...]
-    next_position: int
-    position_shift: int = 0
-    filtered: int = 0
-    decoded: Sequence[int] = ()
-    topics: pa.StringArray | None = None
-    cuts: Cuts | None = None
-
-    @property
-    def rows(self) -> int:
-        """The number of good rows."""
-        return len(self.locations)
-
-    @property
-    def payload_bytes(self) -> int:
-        """Bytes of keys, values and headers, which count towards `transaction.max.bytes`."""
-        keys, headers = self.records.keys, self.records.headers
-        size = int(self.records.values.nbytes) + (0 if keys is None else int(keys.nbytes))
-        return size + (headers.nbytes if isinstance(headers, HeaderColumns | HeaderLists) else 0)
-
-    def bad_with(self, rejected: Sequence[RejectedRecord]) -> list[BadRecord]:
-        """Return the bad records, those that a producer rejected included.
-
-        Raises BatchTooLarge for a rejected batch of rows, each of which was within the limit.
-        """
-        values, locations = self.records.values, self.locations
-        if rejected and self.cuts is not None:
-            raise BatchTooLarge(
-                f"topic {self.records.topic}: {rejected[0].reason}; max.message.bytes of the topic"
-                " was lowered meanwhile"
-            )
-        return [
-            *self.bad,
-            *(
-                BadRecord(
-                    values[one.index].as_py(),
-                    int(locations[one.index]),
-                    one.reason,
-                    payload=True,
-                )
-                for one in rejected
-            ),
-        ]
-
-    def split(self, most_bytes: float) -> Iterator["ConvertedChunk"]:
-        """Yield the chunk in parts of about `most_bytes`; whole if it has bad records."""
-        records, count = self.records, len(self.records.values)
-        step = max(1, int(count * min(1.0, most_bytes / max(1, self.payload_bytes))))
-        if step >= count or self.bad:
-            yield self
-            return
-        filtered = start = first = 0
-        for end, row in self._ends(step):
-            last = end == count
-            # Decoding resumes behind the rows that were dropped before the next record.
-            before = self.filtered if last else self._filtered_before(row)
-            counted, filtered = filtered, before
-            yield replace(
-                self,
-                records=records.slice(start, end),
-                locations=self.locations[first:row],
-                topics=None if self.topics is None else self.topics.slice(start, end - start),
-                cuts=None if self.cuts is None else [(end - start, row - first)],
-                filtered=before - counted,
-                next_position=self.next_position
-                if last
-                else int(self.locations[row]) + self.position_shift,
-            )
-            start, first = end, row
-
-    def _ends(self, step: int) -> Iterator[tuple[int, int]]:
-        """Yield the ends of parts of about `step` records: those of records, and of rows."""
-        count = len(self.records.values)
-        if self.cuts is None:
-            yield from ((end, end) for end in range(step, count, step))
-            yield count, count
-            return
-        begun = 0
-        for end, row in self.cuts:
-            if end - begun >= step or end == count:
-                yield end, row
-                begun = end
-
-    def _filtered_before(self, row: int) -> int:
-        if not self.filtered:
-            return 0
-        return bisect_left(self.decoded, self.locations[row]) - row
-
-    def by_topic(self) -> Iterator[tuple[Records, Sequence[int]]]:
-        """Yield the records of each topic in their order, with their places in the chunk."""
-        if self.topics is None:
-            yield self.records, range(len(self.records.values))
-            return
-        for topic in self.topics.unique():
-            places = np.flatnonzero(pc.equal(self.topics, topic).to_numpy(zero_copy_only=False))
-            found: list[int] = places.tolist()
-            yield replace(self.records.take(found), topic=topic.as_py()), found
-
-
-@dataclass(frozen=True, slots=True)
 class Pipeline:
     """Converts the extents of one object to records of `topic`.
 
@@ -199,6 +86,8 @@ class Pipeline:
     fixed_key: Callable[[pa.Schema], Converter] | None = None
     attributes: Attributes | None = None
     columns: ColumnValues | None = None
+    acceptance: Acceptance | None = None
+    rejected: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def resumable(self) -> bool:
@@ -261,7 +150,7 @@ class Pipeline:
         """
         columns, attributes = self.columns, self.attributes
         by_row = attributes is not None and attributes.partition is not None
-        changed = self.chain is not None or self.key is not None or by_row
+        changed = self.chain is not None or self.key is not None or by_row or bool(self.rejected)
         if columns is None or not columns.passes or columns.groups or changed:
             return None
         if columns.encryption is not None:  # their columns are plain
@@ -269,7 +158,9 @@ class Pipeline:
         if not isinstance(self.format, SchemaFormat) or not isinstance(self.format, StoredFormat):
             return None
         opened = _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
-        return opened if isinstance(opened, _ColumnConversion) else None
+        if not isinstance(opened, _ColumnConversion) or opened.is_refused:
+            return None  # decoded, so that each row becomes a bad record
+        return opened
 
     def _stored(
         self, extent: Extent, position: int, most_bytes: int
@@ -304,10 +195,14 @@ class Pipeline:
         """Return the first bad record of an extent's first chunk. Raises as `convert`.
 
         `reject` returns the records that a producer rejects. Where the format states its columns,
-        nothing is decoded, and nothing is returned.
+        nothing is decoded, and nothing is returned; `acceptance` gets the time of the object.
         """
         if isinstance(self.format, SchemaFormat):
-            _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
+            opened = _Conversion.open(self, extent, no_rows(self.format.schema(self.source)))
+            bound = opened.attributes
+            if self.acceptance is not None and bound is not None and bound.last_modified:
+                times = pa.array([bound.last_modified], pa.int64())
+                self.acceptance.refused(self.topic, times, None, 0)
             return None
         with closing(self.convert(extent, 0)) as chunks:
             first = next(chunks, None)
@@ -315,9 +210,16 @@ class Pipeline:
 
     def _convert(self, chunk: Chunk, conversion: "_Conversion") -> ConvertedChunk:
         """Convert a chunk; move the rows that are rejected to its bad records."""
+        rejected = {
+            row: self.rejected[place]
+            for row, place in enumerate(chunk.locations if self.rejected else ())
+            if place in self.rejected
+        }
+        if rejected:
+            chunk = _move_to_bad(chunk, rejected)
         # Again after a rejection: the good rows need keys and values of the same length.
         while True:
-            rejected: dict[int, str] = {}
+            rejected = {}
             made = conversion.convert(chunk, rejected)
             if made is not None:
                 break
@@ -326,7 +228,8 @@ class Pipeline:
         shift, filtered = 0, chunk.excluded + len(chunk.locations) - len(locations)
         if self.format.location_unit == "row" and len(chunk.locations):
             # A position counts rows of the extent, a location those of the object.
-            shift = chunk.next_position - int(chunk.locations[-1]) - 1
+            last = max(chunk.locations[-1], *(one.location for one in chunk.bad), 0)
+            shift = chunk.next_position - int(last) - 1
         return ConvertedChunk(
             made.records,
             locations,
@@ -464,9 +367,11 @@ class _RowConversion(_Conversion):
 
     def _made(self, rows: _PreparedRows, found: dict[int, str]) -> _Made | None:
         values = _convert_rows(self.value, rows.batch, found)
+        headers, timestamps, partitions = rows.attributes
+        if not found:
+            found.update(self._refused(rows, timestamps))
         if found:
             return None
-        headers, timestamps, partitions = rows.attributes
         records = Records(
             rows.topic,
             values,
@@ -477,6 +382,21 @@ class _RowConversion(_Conversion):
             partitions=partitions,
         )
         return _Made(records, rows.locations, rows.topics)
+
+    def _refused(self, rows: _PreparedRows, times: pa.Int64Array | None) -> Mapping[int, str]:
+        """Return the rows that their topics refuse."""
+        acceptance, count = self.pipeline.acceptance, len(rows.locations)
+        if acceptance is None:
+            return {}
+        found: dict[int, str] = {}
+        for topic, places in places_by_topic(rows.topic, rows.topics, count).items():
+            if places is None:
+                return acceptance.refused(topic, times, rows.keys, count)
+            own_times = None if times is None else times.take(places)
+            own_keys = None if rows.keys is None else rows.keys.take(places)
+            refused = acceptance.refused(topic, own_times, own_keys, len(places))
+            found |= {int(places[at]): why for at, why in refused.items()}
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,6 +409,9 @@ class _ColumnConversion(_Conversion):
         if found:
             return None
         headers, time = self._shared()
+        found.update(self._refused(rows, time))
+        if found:
+            return None
         batch = RowBatch(
             columns=rows.batch,
             locations=rows.locations,
@@ -509,6 +432,31 @@ class _ColumnConversion(_Conversion):
             found.update(exc.rows)
             return None
         return _Made(records, rows.locations, topics, cuts)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether topics refuse the timestamp of all records."""
+        return bool(self._why_refused(self.pipeline.topic, self._shared()[1]))
+
+    def _refused(self, rows: _PreparedRows, time: int | None) -> Mapping[int, str]:
+        """Return the rows whose topics refuse the timestamp of their records."""
+        found: dict[int, str] = {}
+        count = len(rows.locations)
+        for topic, places in places_by_topic(rows.topic, rows.topics, count).items():
+            if why := self._why_refused(topic, time):
+                found |= dict.fromkeys(range(count) if places is None else places.tolist(), why)
+        return found
+
+    def _why_refused(self, topic: str, time: int | None) -> str:
+        acceptance = self.pipeline.acceptance
+        if acceptance is None or time is None:
+            return ""
+        times = pa.array([time], pa.int64())
+        for group in self.value.groups:
+            # Keys choose partitions only: no record has one.
+            if why := acceptance.refused(group.topic(topic), times, None, 0):
+                return why[0]
+        return ""
 
     @property
     def most_stored_bytes(self) -> int:

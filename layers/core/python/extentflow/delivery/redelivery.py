@@ -17,17 +17,20 @@ offsets of groups that are idle for long, so the ledger notes whether there are 
 Tests: unit/services/test_dead_letter_queues.py
 """
 
+import logging
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
+from extentflow.delivery.converted import ConvertedChunk
 from extentflow.delivery.dead_letters import ATTEMPT, DeadLetters
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.received_letters import DeadLetter, Repair, Repairs, digest_of
+from extentflow.delivery.rejections import Rejections
 from extentflow.delivery.rows import RowFinder
 from extentflow.errors import (
     AccessDenied,
@@ -41,6 +44,7 @@ from extentflow.errors import (
     ObjectGone,
     Permanent,
     ProgressUnknown,
+    RecordsRejected,
     UnsupportedFormat,
     reason,
 )
@@ -50,6 +54,8 @@ from extentflow.kafka.reading import ConsumedRecord
 from extentflow.ledger.notes import NoteKind, NoteStore
 from extentflow.model import Extent
 from extentflow.retry import Clock
+
+log = logging.getLogger(__name__)
 
 LETTERS_PER_TRANSACTION = 500
 # What is decoded at once: more pass an extent less often, and need more memory.
@@ -217,15 +223,25 @@ class Redelivery:
             letters = self.letters(partition, self.unread(partition), ends[partition])
             first = next(letters, None)
             letters.close()
-            if first is not None:
-                self._replay(
-                    (partition, ends[partition]),
-                    self._client(first),
-                    (repairs, digest),
-                    found,
-                    accept_duplicates=accept_duplicates,
-                    letters_per_transaction=letters_per_transaction,
-                )
+            place = (partition, ends[partition])
+            rejections = Rejections(usual_units=letters_per_transaction)
+            while first is not None:
+                try:
+                    self._replay(
+                        place,
+                        self._client(first),
+                        (repairs, digest),
+                        found,
+                        rejections=rejections,
+                        accept_duplicates=accept_duplicates,
+                    )
+                except RecordsRejected as exc:
+                    # The queue would reject the letter again.
+                    if rejections.letters:
+                        raise CorruptRecord(f"topic {self.topic}: {exc.why}") from exc
+                    log.info("topic %s: %s; sending fewer at once", self.topic, exc)
+                else:
+                    break
 
     def _replay(
         self,
@@ -234,10 +250,10 @@ class Redelivery:
         stated: tuple[Repairs, str],
         found: RedeliveryResult,
         *,
+        rejections: Rejections,
         accept_duplicates: bool,
-        letters_per_transaction: int,
     ) -> None:
-        """Replay one partition up to an offset."""
+        """Replay one partition up to an offset; RecordsRejected: again, by what is then known."""
         (partition, end), (repairs, digest) = place, stated
         identity = self.identity_of(partition)
         fence = self.broker.fence(identity, client)
@@ -252,9 +268,7 @@ class Redelivery:
             fence.close()
             raise
         with closing(sink), closing(self.rows):
-            last = self._deliver(
-                sink, (partition, position, end), repairs, found, letters_per_transaction
-            )
+            last = self._deliver(sink, (partition, position, end), repairs, found, rejections)
         NOTED.write(self.notes, identity, _ProgressNote(last, open=False, repairs=digest))
 
     def _require_places(self, repairs: Repairs, ends: Mapping[int, int], digest: str) -> None:
@@ -344,7 +358,7 @@ class Redelivery:
         place: tuple[int, int, int],
         repairs: Repairs,
         found: RedeliveryResult,
-        letters_per_transaction: int,
+        rejections: Rejections,
     ) -> int:
         """Deliver a partition from an offset to another; return the one behind the last letter."""
         (partition, position, end), pending, begun = place, 0, 0.0
@@ -355,22 +369,33 @@ class Redelivery:
                 letter, outcome = decoded.popleft()
                 if not pending:
                     begun = self.clock.monotonic()
-                self._send(
-                    sink,
-                    letter,
-                    repairs.get((partition, letter.offset), self.others),
-                    outcome,
-                    counted,
-                )
                 position, pending = letter.offset + 1, pending + 1
-                late = self.clock.monotonic() - begun >= self.transaction_seconds
-                if late or pending == letters_per_transaction:
-                    self._commit(sink, partition, position, counted, found)
-                    pending = 0
-            if pending:  # before objects are read again
-                self._commit(sink, partition, position, counted, found)
-                pending = 0
+                with self._narrowing(rejections, pending, letter):
+                    self._send(
+                        sink,
+                        letter,
+                        repairs.get((partition, letter.offset), self.others),
+                        rejections.found.get(letter.offset, outcome),
+                        counted,
+                    )
+                    late = self.clock.monotonic() - begun >= self.transaction_seconds
+                    # Also before objects are read again.
+                    if late or not decoded or pending >= rejections.most_units():
+                        self._commit(sink, partition, position, counted, found)
+                        rejections.committed()
+                        pending = 0
         return position
+
+    @contextmanager
+    def _narrowing(self, rejections: Rejections, letters: int, last: DeadLetter) -> Iterator[None]:
+        """Use the rejection of a transaction with so many letters, up to the last one."""
+        try:
+            yield
+        except RecordsRejected as exc:
+            if exc.topic == self.topic:
+                rejections.letters = exc.why
+            rejections.rejected(exc, letters, [last.offset])
+            raise
 
     def _batches(
         self,

@@ -7,6 +7,8 @@
     Fenced, SinkUnavailable,       return the attempt, drop the producer, claim again (Kafka states
     LedgerUnavailable              the position); after `retry_seconds` raised: the lease expires
     BatchTooLarge                  likewise, with the topics' current limits; counts as an attempt
+    RecordsRejected                likewise, at once and with fewer records, until the record is
+                                   found; it is then a bad record
     ProcessExhausted               abort, hand back (twice, if that fails for the same reason),
                                    retry; each time counts as an attempt
     ObjectChanged                  FAILED, and the job SUPERSEDED
@@ -22,15 +24,17 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
+from extentflow.delivery.converted import ConvertedChunk
 from extentflow.delivery.dead_letters import DeadLetters, describe
 from extentflow.delivery.memory import peak_rss_bytes
-from extentflow.delivery.pipeline import ConvertedChunk, Pipeline
+from extentflow.delivery.pipeline import Pipeline
+from extentflow.delivery.rejections import Rejections
 from extentflow.delivery.resume import PointLog
 from extentflow.delivery.slots import Busy, Closed, Final, Slots
 from extentflow.errors import (
@@ -46,6 +50,7 @@ from extentflow.errors import (
     Permanent,
     ProcessExhausted,
     ProducerSpent,
+    RecordsRejected,
     RegistryUnavailable,
     Retryable,
     SinkUnavailable,
@@ -199,6 +204,7 @@ class _Call:
         self.records = self.bad = self.filtered = self.commits = 0
         self.last_error = ""
         self.claim: Claim | None = None  # of the last try
+        self.rejections = Rejections()
         self._key = (extent.job, extent.ordinal)
         # Attempts of earlier tries, also of earlier calls, were used up by outages.
         self.attempt_owed = self._key in context.owed
@@ -246,7 +252,8 @@ class _Call:
             except Defect:
                 raise  # the caller fails the extent
             except Retryable as exc:
-                self._require_retry(exc, out_of_time=out_of_time)
+                is_answer = isinstance(exc, RecordsRejected)
+                self._require_retry(exc, out_of_time=out_of_time and not is_answer)
                 if isinstance(exc, _HANDED_BACK) and context.stopping():
                     return self.receipt(Outcome.HANDED_BACK, reason=str(exc))
                 if isinstance(exc, BatchTooLarge):
@@ -254,6 +261,9 @@ class _Call:
                 self.last_error = str(exc)
                 level = logging.INFO if isinstance(exc, ProducerSpent) else logging.WARNING
                 log.log(level, "%s: %s; retrying", self.extent.uri, exc)
+                if is_answer:  # of brokers that work, and the next one says more
+                    deadline = context.clock.monotonic() + retry_seconds
+                    continue
             if self.commits > commits:  # progress restarts the clock and the back-off
                 commits, failures = self.commits, 0
                 deadline = context.clock.monotonic() + retry_seconds
@@ -348,11 +358,13 @@ class _ClaimedExtent:
         self._sent = self._committed.copy()
         self._sent_bytes: int | None = None
         self._sending_bytes = 0  # of the chunk that was sent last
+        self._sent_units, self._sent_rows = 0, list[int]()
         self._opened_at = 0.0
         self._producer_ended = False
         self._handed_back = False
         self._points: PointLog | None = None
         self._most_bad: int | None = None
+        self._queue: str | None = None
 
     def run(self, *, out_of_time: bool) -> Receipt:
         """Deliver the extent, or apply the table of errors at the top of this module."""
@@ -382,6 +394,8 @@ class _ClaimedExtent:
             with contain_defects(call.extent.uri):
                 return self._deliver()
         except (SinkUnavailable, LedgerUnavailable, Fenced) as exc:
+            if isinstance(exc, RecordsRejected):
+                self._narrow(exc)
             self._return_attempt(exc)
             raise
         except _SOURCE_OUTAGES as exc:
@@ -408,11 +422,20 @@ class _ClaimedExtent:
         elif isinstance(error, TooManyBadRecords):
             jobs.end(job, JobState.FAILED, str(error))
 
+    def _narrow(self, error: RecordsRejected) -> None:
+        """Find out from a rejected transaction which record it is, or send fewer the next time."""
+        rejections = self._call.rejections
+        if self._sent_units and (not error.topic or error.topic != self._queue):
+            rejections.rejected(error, self._sent_units, self._sent_rows)
+        else:
+            rejections.letters = error.why
+
     def _return_attempt(self, error: Retryable) -> None:
         """Return the attempt that an outage used up; Fenced may be a transaction that timed out."""
         if isinstance(error, BatchTooLarge):
             return  # no outage; where the current limits do not help, the attempts end
-        if self._sent_bytes is not None and isinstance(error, SinkUnavailable | Fenced):
+        is_outage = not isinstance(error, LedgerUnavailable | RecordsRejected)
+        if self._sent_bytes is not None and is_outage:
             # An error soon after the begin, with nothing sent, says nothing about the size.
             slow = self._elapsed() >= self._context.limits.transaction_seconds
             if tried := self._sent_bytes or (self._sending_bytes if slow else 0):
@@ -435,12 +458,16 @@ class _ClaimedExtent:
 
     def _deliver(self) -> Receipt:
         extent, context = self._call.extent, self._context
-        dead_letters = context.dead_letters(extent)
-        self._most_bad = dead_letters.most_records
+        dead_letters, rejections = context.dead_letters(extent), self._call.rejections
+        self._most_bad, self._queue = dead_letters.most_records, dead_letters.topic
+        if rejections.letters:
+            raise CorruptRecord(
+                f"{extent.uri}: its dead letters are rejected: {rejections.letters}"
+            )
         largest = context.limits.transaction_bytes
         is_new = context.size.job != extent.job
         wanted_bytes = min(context.limits.first_bytes, largest) if is_new else largest
-        pipeline, position = context.open(extent), self._committed["position"]
+        pipeline, position = self._open(rejections.found), self._committed["position"]
         if pipeline.resumable:
             self._points = PointLog.open(context.ledger.notes, extent, position)
             converted = pipeline.convert(extent, position, self._points.points)
@@ -468,18 +495,26 @@ class _ClaimedExtent:
         self._count_commit()
         return self._receipt(Outcome.DONE)
 
+    def _open(self, rejected: Mapping[int, str]) -> Pipeline:
+        """Open the pipeline, without the records that brokers rejected."""
+        pipeline = self._context.open(self._call.extent)
+        return replace(pipeline, rejected=rejected) if rejected else pipeline
+
     def _parts(self, chunks: PrefetchedChunks) -> PrefetchedChunks:
         """Yield chunks, those larger than brokers take in a transaction's time in parts."""
         for chunk in chunks:
             if chunk is None:
                 yield None
             else:
-                yield from chunk.split(self._context.size.limit(math.inf))
+                for part in chunk.split(self._context.size.limit(math.inf)):
+                    yield from part.parts(self._call.rejections.most_units)
 
     def _is_due(self, limit_bytes: float) -> bool:
         """Whether the open transaction is large enough, or has been open for long enough."""
         if self._sent_bytes is None:
             return False
+        if self._call.rejections.is_searching:
+            return True
         seconds = self._context.limits.transaction_seconds
         return self._sent_bytes >= limit_bytes or self._elapsed() >= seconds
 
@@ -492,6 +527,9 @@ class _ClaimedExtent:
         if self._sent_bytes is None:
             self._sent_bytes, self._opened_at = 0, self._context.clock.monotonic()
         self._sending_bytes = chunk.payload_bytes
+        self._sent_units += chunk.units
+        if chunk.units == 1:
+            self._sent_rows = list(chunk.locations)
         rejected: list[RejectedRecord] = []
         for records, places in chunk.by_topic():
             found = self._slots.sink.send(records)
@@ -536,6 +574,8 @@ class _ClaimedExtent:
         self._call.bad += self._sent["bad"] - self._committed["bad"]
         self._call.filtered += self._sent["filtered"] - self._committed["filtered"]
         self._call.commits += 1
+        self._call.rejections.committed()
+        self._sent_units = 0
         self._context.size.job = self._call.extent.job
         self._committed = self._sent.copy()
         if self._sent_bytes:

@@ -158,6 +158,18 @@ class ProducerSettings:
     max_batch_bytes: int | None = None
     topic: str = field(default="", compare=False)
 
+    def stated(self, rejected: Sequence[RejectedRecord]) -> Sequence[RejectedRecord]:
+        """Return records that are too large with the setting that limits them, and the remedy."""
+        limit, own = self.max_message_bytes, self.producer.get("message.max.bytes", "")
+        if own.isdecimal() and (limit is None or int(own) < limit):
+            why = f"producer.message.max.bytes is {own}; raise it"
+        elif limit is not None:
+            whose = f"topic {self.topic}" if self.topic else "the topic"
+            why = f"max.message.bytes of {whose} is {limit}; raise it"
+        else:
+            return rejected
+        return [replace(one, reason=f"{one.reason}: {why}") for one in rejected]
+
 
 class Sink(Protocol):
     """A producer that owns a slot. Used by one thread, in the process that made it."""
@@ -168,7 +180,7 @@ class Sink(Protocol):
         The first call after a commit begins the transaction. Values are copied or kept alive by
         the sink; the caller may drop the arrays. Returns the records that were rejected singly.
         Raises Fenced where another worker owns the slot, and SinkUnavailable where the broker is
-        unavailable or the topic does not exist.
+        unavailable or the topic does not exist; RecordsRejected for records of earlier calls.
         """
         ...
 
@@ -183,6 +195,7 @@ class Sink(Protocol):
             Fenced: another worker owns the slot.
             SinkUnavailable: no answer. After either error the outcome is unknown (the answer of a
                 successful commit may be lost): drop the sink, acquire the slot again, read Kafka.
+            RecordsRejected: brokers judge a record as invalid, and reject its batch. Do the same.
         """
         ...
 

@@ -168,10 +168,11 @@ class KafkaBroker:
             def open_sink() -> Sink:
                 if client.exactly_once:
                     topics = KnownTopics(owner, self._timeouts)
-                    return TransactionalSink(owner, transactions, topics, arrays, free)
+                    return TransactionalSink(owner, transactions, topics, arrays, free, client)
                 owner.close()
                 plain = idempotent_settings(kafka, client, delivery_timeout_ms=timeout_ms)
-                return FlushingSink(lambda: self._client(plain, subject), self._timeouts)
+                make = functools.partial(self._client, plain, subject)
+                return FlushingSink(make, self._timeouts, client)
 
             return KafkaFence(
                 owner,

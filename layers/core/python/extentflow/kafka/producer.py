@@ -20,8 +20,10 @@ from extentflow.errors import (
     ExtentflowError,
     Fenced,
     Misconfigured,
+    RecordsRejected,
     SinkUnavailable,
 )
+from extentflow.kafka.broker_errors import Scope, scope_of
 
 LOG = logging.getLogger("extentflow.kafka")
 LOG.addHandler(logging.NullHandler())
@@ -129,7 +131,10 @@ class ProducerHandle:
         return error
 
     def _report_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if self.failed is None and error is not None and error.name() not in self._harmless:
+        if error is None or error.name() in self._harmless:
+            return
+        # The record that a broker rejects says more than those that share its batch.
+        if self.failed is None or self.failed.name() == "_INVALID_DIFFERENT_RECORD":
             where = f"{message.topic()}[{message.partition()}]"
             self.failed = KafkaError(error.code(), f"delivery to {where} failed: {error.str()}")
 
@@ -156,31 +161,11 @@ def _orphan_all() -> None:
 os.register_at_fork(after_in_child=_orphan_all)
 
 
-# librdkafka reports a producer whose transaction timed out exactly as a fenced one.
-FENCING = frozenset({"_FENCED", "_FATAL", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+# Repaired by batches of the current limit.
+TOO_LARGE = "MSG_SIZE_TOO_LARGE"
 
-# The errors that retrying cannot repair, because an operator must act.
-REMEDIES = {
-    "CLUSTER_AUTHORIZATION_FAILED": "allow IdempotentWrite and Describe on the cluster",
-    "GROUP_AUTHORIZATION_FAILED": "allow Read and Describe on the consumer groups of `app.id`",
-    "INVALID_CONFIG": "compare the producer settings with the broker's",
-    "INVALID_RECORD": "the topic's settings reject these records; a compacted topic needs keys",
-    "INVALID_TRANSACTION_TIMEOUT": "lower transaction.timeout.ms to at most the broker's"
-    " transaction.max.timeout.ms",
-    "POLICY_VIOLATION": "a policy of the cluster forbids it; ask its operators",
-    "SASL_AUTHENTICATION_FAILED": "check user name, password, mechanism or the role's permissions",
-    "TOPIC_EXCEPTION": "use only letters, digits, `.`, `_` and `-` in topic names",
-    "TOPIC_AUTHORIZATION_FAILED": "allow Write, Describe and DescribeConfigs on the topic",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "allow Write and Describe on the transactional ids of"
-    " `app.id`",
-    "UNSUPPORTED_COMPRESSION_TYPE": "choose another producer.compression.type",
-    "UNSUPPORTED_SASL_MECHANISM": "choose a mechanism that the broker offers",
-    "UNSUPPORTED_VERSION": "the broker is too old for transactions; Kafka 2.5 or later is needed",
-    "_AUTHENTICATION": "check user name, password, mechanism and certificates; with IAM allow the"
-    " role kafka-cluster:Connect",
-    "_UNSUPPORTED_FEATURE": "the broker lacks a feature that transactions need",
-}
-
+# Texts of librdkafka and of `_report_delivery`.
+_REJECTING = re.compile(r"(?:ProduceRequest for|delivery to) (\S+?) ?\[-?\d+\]")
 
 # Alerts of TLS by which a broker rejects the client's certificate, or misses one (RFC 8446, section
 # 6.2). librdkafka reports them as failed connections; only the text, which is OpenSSL's, differs.
@@ -225,10 +210,12 @@ class Rejections:
 
 
 def remedy_of(error: KafkaError) -> str | None:
-    """Return what an operator must do; None for an error that retrying may repair."""
+    """Return what an operator must do; None for an error that is repaired without one."""
     if _CERTIFICATE_ALERT.search(error.str()):
         return _CERTIFICATE_REMEDY
-    return REMEDIES.get(error.name())
+    code = scope_of(error.name())
+    needs_operator = code.scope in (Scope.TOPIC, Scope.CLUSTER) and error.name() != TOO_LARGE
+    return code.remedy if needs_operator else None
 
 
 def error_of(exc: KafkaException) -> KafkaError:
@@ -237,21 +224,36 @@ def error_of(exc: KafkaException) -> KafkaError:
     return error if isinstance(error, KafkaError) else KafkaError(KafkaError.UNKNOWN, str(exc))
 
 
+def rejection(name: str, topic: str, partition: int, *, count: int) -> KafkaError:
+    """Return the error of librdkafka for a batch of so many records that brokers reject."""
+    error = KafkaError(getattr(KafkaError, name))
+    return KafkaError(
+        error.code(),
+        f"ProduceRequest for {topic} [{partition}] with {count} message(s) failed: {error.str()}",
+    )
+
+
 def translate(error: KafkaError, subject: str) -> ExtentflowError:
     """Return the extentflow error for `error`; the message starts with `subject`.
 
-    Fenced           ownership was lost
-    Misconfigured    an operator must act
+    RecordsRejected  brokers judge records, and nothing else, as invalid
     BatchTooLarge    the limits of topics must be read again
+    Misconfigured    an operator must act
+    Fenced           ownership was lost
     SinkUnavailable  all others: drop the producer and acquire the slot again
     """
     text = f"{subject}: {error.str()} ({error.name()})"
-    if error.name() in FENCING:
+    code = scope_of(error.name())
+    if code.scope is Scope.OWNER:
         return Fenced(text)
+    if code.scope is Scope.RECORD:
+        topic = found[1] if (found := _REJECTING.search(text)) else ""
+        why = f"the brokers reject it for topic {topic} ({error.name()}); {code.remedy}"
+        return RecordsRejected(f"{text}; {code.remedy}", topic=topic, why=why)
+    if error.name() == TOO_LARGE:
+        return BatchTooLarge(f"{text}; {code.remedy}")
     if remedy := remedy_of(error):
         return Misconfigured(f"{text}; {remedy}")
-    if error.name() == "MSG_SIZE_TOO_LARGE":
-        return BatchTooLarge(f"{text}; max.message.bytes of the topic was lowered meanwhile")
     return SinkUnavailable(text)
 
 

@@ -25,6 +25,8 @@ from extentflow.kafka.producer import ProducerHandle, error_of
 from extentflow.kafka.settings import Timeouts, idempotent_settings
 from extentflow.kafka.transaction import Transactions
 
+NO_LIMITS = ProducerSettings()
+
 
 @dataclass(slots=True)
 class Arrays:
@@ -53,6 +55,7 @@ class TransactionalSink:
     """`Sink` with `delivery.guarantee=exactly_once`: records and progress in one transaction.
 
     `spreads`: records without keys may go to any partition, so arrays of them go slice by slice.
+    `limits` are the settings whose limits too large records exceed.
     """
 
     client: ProducerHandle
@@ -60,6 +63,7 @@ class TransactionalSink:
     topics: KnownTopics
     arrays: Arrays
     spreads: bool = False
+    limits: ProducerSettings = NO_LIMITS
 
     def send(self, records: Records) -> Sequence[RejectedRecord]:
         chosen = self.topics.check(records)
@@ -72,8 +76,11 @@ class TransactionalSink:
             # neither.
             single = records.headers is not None or records.timestamps is not None
             if library is None or self.arrays.careful or single:
-                return enqueue(producer, records, check)
-            return enqueue_arrays(library, producer, records, check, chosen if free else None)
+                rejected = enqueue(producer, records, check)
+            else:
+                balancer = chosen if free else None
+                rejected = enqueue_arrays(library, producer, records, check, balancer)
+            return self.limits.stated(rejected)
 
     def commit(self, progress: SlotProgress) -> None:
         with self.arrays.watched():
@@ -110,15 +117,22 @@ class FlushingSink:
     chunk.
     """
 
-    def __init__(self, make: Callable[[], ProducerHandle], timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        make: Callable[[], ProducerHandle],
+        timeouts: Timeouts,
+        limits: ProducerSettings = NO_LIMITS,
+    ) -> None:
         self._make = make
+        self._limits = limits
         self._timeouts = timeouts
         self._open()
 
     def send(self, records: Records) -> Sequence[RejectedRecord]:
         self._topics.check(records)
         with self.client.calling() as producer:
-            return enqueue(producer, records, self.client.check_deliveries)
+            rejected = enqueue(producer, records, self.client.check_deliveries)
+            return self._limits.stated(rejected)
 
     def commit(self, progress: SlotProgress) -> None:  # noqa: ARG002 - the ledger stores it
         with self.client.calling() as producer:
@@ -182,7 +196,7 @@ def enqueue(
     return rejected
 
 
-def rejected_records(client: ProducerSettings, records: Records) -> list[RejectedRecord]:
+def rejected_records(client: ProducerSettings, records: Records) -> Sequence[RejectedRecord]:
     """Return the records above the limit of `client`, which it states; nothing is sent.
 
     Raises as `idempotent_settings`.
@@ -192,7 +206,7 @@ def rejected_records(client: ProducerSettings, records: Records) -> list[Rejecte
     limit = {"message.max.bytes": settings["message.max.bytes"]}
     producer = Producer({**queue, **limit, "log_level": 0})  # without brokers
     try:
-        return enqueue(producer, records, lambda: None)
+        return client.stated(enqueue(producer, records, lambda: None))
     finally:
         producer.purge()
 

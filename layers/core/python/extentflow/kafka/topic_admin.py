@@ -22,6 +22,7 @@ from extentflow.kafka.producer import (
     translate,
 )
 from extentflow.kafka.settings import Timeouts
+from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.wording import nearest
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,12 @@ class TopicFacts:
     partitions: int
     max_message_bytes: int
     compacted: bool = False
+    stated: TopicLimits | None = None
+
+    @property
+    def limits(self) -> TopicLimits:
+        """Which keys and timestamps the topic takes, as far as it is known."""
+        return self.stated or TopicLimits(self.name, needs_keys=self.compacted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +62,8 @@ class NewTopics:
         """Return what a topic would be, as far as this says it; its partitions are not known."""
         stated = self.config.get("max.message.bytes", "")  # brokers refuse what is no number
         most = int(stated) if stated.isdecimal() else DEFAULT_MESSAGE_BYTES
-        compacted = is_compacted(self.config.get("cleanup.policy", ""))
-        return TopicFacts(name, self.partitions, most, compacted=compacted)
+        limits = TopicLimits.of(name, self.config)
+        return TopicFacts(name, self.partitions, most, compacted=limits.needs_keys, stated=limits)
 
 
 ONE_PARTITION = NewTopics(1)
@@ -196,8 +203,8 @@ class Admin:
     def _facts(self, name: str, partitions: int) -> TopicFacts:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         config = self._send(lambda seconds: self._describe(resource, seconds))
-        compacted = is_compacted(config.get("cleanup.policy", ""))
-        return TopicFacts(name, partitions, int(config["max.message.bytes"]), compacted=compacted)
+        limits, most = TopicLimits.of(name, config), int(config["max.message.bytes"])
+        return TopicFacts(name, partitions, most, compacted=limits.needs_keys, stated=limits)
 
     def end_offsets(self, name: str) -> dict[int, int]:
         """Return the end offset of each partition of a topic, as `Broker.end_offsets`."""
@@ -306,8 +313,3 @@ class Admin:
     def _describe(self, resource: ConfigResource, seconds: float) -> dict[str, str]:
         (future,) = self._client.describe_configs([resource], request_timeout=seconds).values()
         return {key: entry.value for key, entry in future.result().items()}
-
-
-def is_compacted(policy: str) -> bool:
-    """Whether a topic with that `cleanup.policy` is compacted, and therefore requires keys."""
-    return "compact" in (word.strip() for word in policy.split(","))

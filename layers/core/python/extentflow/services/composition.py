@@ -159,6 +159,7 @@ def open_runs(
         _previews(runtime),
         runtime.topic,
         lambda: runtime.schemas,
+        lambda: runtime.acceptance,
     )
     return Runs(
         control,

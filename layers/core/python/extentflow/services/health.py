@@ -229,12 +229,21 @@ class TopicChecks:
         """Yield findings about a connector's topics whose names do not depend on the object."""
         fixed = None if "{" in config.topic else config.routed(config.topic)
         for name in config.written_topics(fixed):
-            yield self._topic("topic", name, lambda topic: records_refused(config, topic))
+            refused = partial(records_refused, config)
+            stamps = config.message_timestamp is not None
+            yield self._topic("topic", name, refused, stamps=stamps)
         queue = config.dead_letter_topic
         if queue is not None:
             yield self._topic("dead letter topic", queue, dead_letters_refused)
 
-    def _topic(self, check: str, name: str, why: Callable[[TopicFacts], str | None]) -> Finding:
+    def _topic(
+        self,
+        check: str,
+        name: str,
+        why: Callable[[TopicFacts], str | None],
+        *,
+        stamps: bool = False,
+    ) -> Finding:
         try:
             facts = self.topic(name)
             if problem := why(facts):
@@ -243,12 +252,15 @@ class TopicChecks:
             return problem_of(check, exc)
         limit = format_bytes(facts.max_message_bytes)
         fact = f"{name}: {facts.partitions} partitions, records up to {limit}"
+        if stamps:
+            fact = "; ".join((fact, *facts.limits.describe_times()))
         if not facts.compacted:
             return _usable(check, fact)
         remedy = (
             "Kafka keeps only the last record of each key; to keep all, set cleanup.policy=delete"
         )
-        return _usable(check, f"{fact}, compacted", remedy)
+        fact = f"{fact}; compacted: a record with a null key is a bad record"
+        return _usable(check, fact, remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,9 +82,8 @@ class CheckedTopics:
         for topic in (one for one in topics if one not in self._checked):
             names = [topic] if queue is None else [topic, queue]
             missing = self.cluster.missing_topics(names) if self.created else []
-            for name in (one for one in missing if one not in self._noted):
-                self._noted.add(name)
-                self.notify(f"topic {name} does not exist; a run creates it")
+            for name in missing:
+                self.note(name, f"topic {name} does not exist; a run creates it")
             try:
                 preflight.check_topics(self.config, self.cluster, [topic], missing)
             except Misconfigured as exc:
@@ -93,3 +92,9 @@ class CheckedTopics:
             else:
                 self._checked[topic] = topic not in missing
         return all(self._checked[topic] for topic in topics)
+
+    def note(self, topic: str, line: str) -> None:
+        """Notify about a topic; only the first line of each is."""
+        if topic not in self._noted:
+            self._noted.add(topic)
+            self.notify(line)

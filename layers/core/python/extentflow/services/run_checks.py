@@ -78,7 +78,8 @@ class RunChecks:
         usable = checked.usable(config.written_topics(topic))
         if extents:
             first = PinnedExtent(config, request.revision, extents[0], job.content)
-            self.trials.check_first_records(first, sized=usable)
+            for name, line in self.trials.check_first_records(first, sized=usable).items():
+                checked.note(name, line)
         known = planner.newest(request)  # the job of the dry run is not registered
         return ObjectPlan(
             version=version,

@@ -3,12 +3,13 @@
 Tests: unit/cli/test_dry_runs.py
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from extentflow.columnar.topic_schemas import TopicSchemas
 from extentflow.config.connector import ConnectorConfig
+from extentflow.delivery.acceptance import Acceptance
 from extentflow.delivery.dead_letters import describe
 from extentflow.errors import (
     CorruptRecord,
@@ -21,6 +22,7 @@ from extentflow.errors import (
 from extentflow.formats import SchemaFormat
 from extentflow.jobs.planner import Planner
 from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.model import ObjectVersion
 from extentflow.wiring.extents import UNLIMITED, PinnedExtent, Previews, least_limit, rejected
 from extentflow.wiring.objects import JobRequests
@@ -31,21 +33,31 @@ CHECKED_OBJECTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """Checks first records. `topic` returns a topic's facts, `schemas` those of columnar values."""
+    """Checks first records. `topic` returns a topic's facts, `schemas` those of columnar values.
+
+    `acceptance` returns what topics take, beside sizes.
+    """
 
     requests: JobRequests
     planner: Planner
     previews: Previews
     topic: Callable[[str], TopicFacts]
     schemas: Callable[[], TopicSchemas]
+    acceptance: Callable[[], Acceptance]
 
-    def check_first_records(self, at: PinnedExtent, *, sized: bool) -> None:
+    def check_first_records(self, at: PinnedExtent, *, sized: bool) -> Mapping[str, str]:
         """Raise what delivery of an extent would raise before or at its first records.
 
-        Reads what states the columns, or SAMPLE_BYTES of lines. `sized`: the topics exist, whose
-        limits records may exceed.
+        Returns notes about topics that delete these records soon after they arrive, by their names.
+        Reads what states the columns, or SAMPLE_BYTES of lines. `sized`: the topics exist, which
+        may refuse records.
         """
         config, extent = at.config, at.extent
+        notes: dict[str, str] = {}
+
+        def note(limits: TopicLimits, count: int, of: int) -> None:
+            notes[limits.topic] = f"{extent.uri}: {limits.describe_deleted(count, of)}"
+
         with contain_defects(extent.uri):
             limit, topic = least_limit(self.topic, config, extent) if sized else (UNLIMITED, "")
             made = self.previews.open(
@@ -54,10 +66,13 @@ class Trials:
                 limit_bytes=limit,
                 settle=self.schemas().check,
             )
+            if sized:
+                made = replace(made, acceptance=replace(self.acceptance(), aged=note))
             reject = partial(rejected, config, limit, topic) if sized else lambda _records: ()
             bad = made.first_bad(extent, reject)
         if bad is not None and config.errors_tolerance != "all":
             raise CorruptRecord(describe(extent, bad, made.format.location_unit))
+        return notes
 
     def check_columns(
         self, config: ConnectorConfig, revision: int, versions: Sequence[ObjectVersion]

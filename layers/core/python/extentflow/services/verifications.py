@@ -13,8 +13,8 @@ from extentflow.config.columnar import ARROW, REST
 from extentflow.config.columnar import NONE as ROWS
 from extentflow.config.connector import ConnectorConfig
 from extentflow.consumer.value_reader import ValueReader
+from extentflow.delivery.converted import ConvertedChunk
 from extentflow.delivery.dead_letters import describe
-from extentflow.delivery.pipeline import ConvertedChunk
 from extentflow.errors import (
     CorruptRecord,
     Misconfigured,

@@ -1,6 +1,9 @@
 """MemoryBroker: the Broker, Fence and Sink ports in memory, with Kafka's rules of fencing.
 
-Unlike with Kafka, a pending transaction does not hold back the records behind it.
+Unlike with Kafka, a pending transaction does not hold back the records behind it. The records of
+one `send` for a partition are a batch. A compacted topic rejects the whole batch of a record
+without a key, and any topic that of a timestamp out of its range; the commit raises
+RecordsRejected.
 
 Every operation first calls `on_call(name)`, where an explorer of interleavings switches to another
 worker, and then takes effect atomically. `name` is `fence`, `read`, `mark`, `open`, `send`,
@@ -9,17 +12,24 @@ worker, and then takes effect atomically. `name` is `fence`, `read`, `mark`, `op
 
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
+import pyarrow as pa
+
+from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord, SlotProgress
+from extentflow.kafka.producer import rejection, translate
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.kafka.record_headers import Headers
+from extentflow.kafka.topic_limits import TopicLimits
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
+# Kafka's.
+DEFAULT_CONFIG = {"message.timestamp.after.max.ms": "3600000"}
 
 
 def murmur2(key: bytes) -> int:
@@ -55,7 +65,16 @@ class _StoredRecord:
 class _Topic:
     max_message_bytes: int
     partitions: list[list[_StoredRecord]]
+    limits: TopicLimits
     unkeyed: int = 0
+
+    def verdict(self, batch: Sequence[_StoredRecord], now_ms: float) -> str:
+        """Return the error code of a batch; empty if it is valid."""
+        times = pa.array([record.timestamp for record in batch], pa.int64())
+        if len(self.limits.outside(times, now_ms)):
+            return "INVALID_TIMESTAMP"
+        keys = pa.array([record.key for record in batch], pa.binary())
+        return "INVALID_RECORD" if len(self.limits.without_keys(keys, len(batch))) else ""
 
     def place(self, key: bytes | None) -> int:
         if key is not None:
@@ -81,8 +100,9 @@ class _Slot:
 class _Log:
     """The broker's state; every method is atomic under one lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, wall: Callable[[], float]) -> None:
         self.lock = threading.RLock()
+        self.wall = wall
         self.topics: dict[str, _Topic] = {}
         self.slots: dict[str, _Slot] = {}
         # Of later commits without a response: do they take effect, is their producer fenced?
@@ -126,7 +146,8 @@ class _Log:
 
     def append(
         self, records: Records, limit: int
-    ) -> tuple[list[_StoredRecord], list[RejectedRecord]]:
+    ) -> tuple[list[_StoredRecord], list[RejectedRecord], ExtentflowError | None]:
+        """Append the valid batches; return their records, and what is wrong with the others."""
         topic = self.topics.get(records.topic)
         if topic is None:
             raise SinkUnavailable(f"topic {records.topic} does not exist; create it")
@@ -135,7 +156,7 @@ class _Log:
                 f"topic {records.topic} has {len(topic.partitions)} partitions, "
                 f"partition {records.partition} was asked for"
             )
-        taken: list[_StoredRecord] = []
+        batches: dict[int, list[_StoredRecord]] = {}
         refused: list[RejectedRecord] = []
         for index, (key, value, headers) in enumerate(list(_rows(records))):
             size = (
@@ -147,14 +168,23 @@ class _Log:
                 why = f"a record of {size} bytes is too large for the topic"
                 refused.append(RejectedRecord(index, why))
                 continue
-            time = 0 if records.timestamps is None else records.timestamps[index].as_py()
-            taken.append(_StoredRecord(key, value, headers, time, "pending"))
+            stamp = 0 if records.timestamps is None else records.timestamps[index].as_py()
             wanted = records.partition
             if records.partitions is not None:
                 wanted = records.partitions[index].as_py()
             number = topic.place(key) if wanted < 0 else wanted
-            topic.partitions[number].append(taken[-1])
-        return taken, refused
+            stored = _StoredRecord(key, value, headers, stamp, "pending")
+            batches.setdefault(number, []).append(stored)
+        taken: list[_StoredRecord] = []
+        failed: ExtentflowError | None = None
+        for number, batch in batches.items():
+            if verdict := topic.verdict(batch, self.wall() * 1000):
+                error = rejection(verdict, records.topic, number, count=len(batch))
+                failed = failed or translate(error, f"broker {records.topic}")
+                continue
+            topic.partitions[number] += batch
+            taken += batch
+        return taken, refused, failed
 
     def read(self, topic: str, states: Collection[str]) -> list[ConsumedRecord]:
         with self.lock:
@@ -184,9 +214,11 @@ class MemoryBroker:
         *,
         cluster: str = "memory",
         on_call: Callable[[str], None] = lambda _: None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        """Make a cluster whose clock is `wall`, in seconds since 1970."""
         self.cluster = cluster
-        self._log, self._on_call = _Log(), on_call
+        self._log, self._on_call = _Log(wall), on_call
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
 
@@ -195,10 +227,21 @@ class MemoryBroker:
         return MemoryFence(self._log, self._on_call, identity, self._log.fence(identity), client)
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        config: Mapping[str, str] | None = None,
     ) -> None:
-        """Add an empty topic."""
-        self._log.topics[name] = _Topic(max_message_bytes, [[] for _ in range(partitions)])
+        """Add an empty topic; `config` are Kafka's settings of keys and timestamps."""
+        limits = TopicLimits.of(name, {**DEFAULT_CONFIG, **(config or {})})
+        parts: list[list[_StoredRecord]] = [[] for _ in range(partitions)]
+        self._log.topics[name] = _Topic(max_message_bytes, parts, limits)
+
+    def limits(self, topic: str) -> TopicLimits:
+        """Return which keys and timestamps a topic takes."""
+        return self._log.topics[topic].limits
 
     def read_committed(self, topic: str) -> list[ConsumedRecord]:
         """Return what consumers with `isolation.level=read_committed` see, by partition."""
@@ -298,11 +341,13 @@ class MemorySink:
     """`Sink` over a MemoryBroker.
 
     `send` on a fenced producer returns normally (Kafka's may, too); its records stay invisible.
-    After a commit whose outcome is unknown, every call raises SinkUnavailable.
+    After a commit whose outcome is unknown, or with a rejected batch, every call raises
+    SinkUnavailable.
     """
 
     def __init__(self, owner: MemoryFence) -> None:
         self._owner, self._lost = owner, False
+        self._failed: ExtentflowError | None = None
         self._exactly_once = owner.client.exactly_once
         self._limit = owner.client.max_message_bytes or DEFAULT_MAX_MESSAGE_BYTES
 
@@ -310,17 +355,21 @@ class MemorySink:
         self._begin("send")
         log = self._owner.log
         with log.lock:
-            taken, refused = log.append(records, self._limit)
+            taken, refused, failed = log.append(records, self._limit)
+            self._failed = self._failed or failed
             slot = log.slots[self._owner.identity]
             if self._exactly_once and slot.epoch == self._owner.epoch:
                 slot.open += taken
             else:
                 for record in taken:
                     record.state = "aborted" if self._exactly_once else "committed"
-            return refused
+            return self._owner.client.stated(refused)
 
     def commit(self, progress: SlotProgress) -> None:
         self._begin("commit")
+        if self._failed is not None:
+            self._lost = True
+            raise self._failed
         try:
             if self._exactly_once:
                 self._owner.log.commit(self._owner.identity, self._owner.epoch, progress)
@@ -332,6 +381,7 @@ class MemorySink:
 
     def abort(self) -> None:
         self._begin("abort")
+        self._failed = None
         if self._exactly_once:
             self._owner.log.abort(self._owner.identity, self._owner.epoch)
 

@@ -88,6 +88,7 @@ class ExtentSetup:
             limit_bytes=least_limit(self._runtime.topic, config, extent)[0],
             settle=self._runtime.schemas.settle,
         )
+        made = replace(made, acceptance=self._runtime.acceptance)
         if not config.ordered or config.keyed:
             return made
         # One partition keeps the object's order.

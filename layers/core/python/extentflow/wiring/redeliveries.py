@@ -175,6 +175,7 @@ class _Opener:
             limit_bytes=self._least_limit(config, job)[0],
             settle=runtime.schemas.settle,
         )
+        made = replace(made, acceptance=runtime.acceptance)
         pinned = config.ordered and not config.keyed and job.partition >= 0
         return replace(made, partition=job.partition) if pinned else made
 

@@ -19,6 +19,7 @@ from extentflow.config import worker as worker_settings
 from extentflow.config.files import read_if_present
 from extentflow.config.ledgers import DEFAULT_TABLE, LedgerAddress
 from extentflow.config.worker import ARRAYS, WorkerSettings
+from extentflow.delivery.acceptance import Acceptance
 from extentflow.delivery.slots import SlotPolicy, Slots, require_app
 from extentflow.errors import Misconfigured, Retryable, SinkUnavailable
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
@@ -29,6 +30,7 @@ from extentflow.kafka.native import trusted_library
 from extentflow.kafka.partitioning import REFRESH_SECONDS
 from extentflow.kafka.settings import Timeouts
 from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.ledger import Ledger, LedgerOptions, open_ledger
 from extentflow.retry import Clock
 from extentflow.wiring import options
@@ -39,6 +41,8 @@ log = logging.getLogger(__name__)
 
 # As long as producers wait before they ask for a topic's partitions again.
 TOPIC_SECONDS = REFRESH_SECONDS
+# Before records are refused for a limit; bad records of several chunks cost one request.
+CURRENT_SECONDS = 10.0
 # Of one request, at the creation of a ledger.
 TABLE_SECONDS = 1.0
 
@@ -62,6 +66,7 @@ class Runtime:
         self.secrets = options.SecretResolver(SecretsManager(self.clock))
         self._sign = TokenSigner()
         self._topics: dict[str, tuple[TopicFacts, float]] = {}
+        self._warned: set[str] = set()
 
     @classmethod
     def from_environment(
@@ -139,10 +144,10 @@ class Runtime:
         """Return a planner over this process's ledger and stores."""
         return Planner(self.ledger, self.objects.source, self.clock)
 
-    def topic(self, name: str) -> TopicFacts:
-        """Return a topic's facts, at most TOPIC_SECONDS old unless the broker is unavailable."""
+    def topic(self, name: str, *, within_seconds: float = TOPIC_SECONDS) -> TopicFacts:
+        """Return a topic's facts, no older than stated unless the broker is unavailable."""
         known, now = self._topics.get(name), self.clock.monotonic()
-        if known is not None and now - known[1] < TOPIC_SECONDS:
+        if known is not None and now - known[1] < within_seconds:
             return known[0]
         try:
             (facts,) = self.broker.topics([name])
@@ -153,6 +158,22 @@ class Runtime:
             facts = known[0]
         self._topics[name] = (facts, now)
         return facts
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """What topics take, beside sizes."""
+        return Acceptance(
+            limits=lambda name: self.topic(name).limits,
+            current=lambda name: self.topic(name, within_seconds=CURRENT_SECONDS).limits,
+            wall=self.clock.wall,
+            aged=self._warn_of_deletion,
+        )
+
+    def _warn_of_deletion(self, limits: TopicLimits, count: int, of: int) -> None:
+        """Log once per topic that Kafka deletes records soon after they arrive."""
+        if limits.topic not in self._warned:
+            self._warned.add(limits.topic)
+            log.warning("%s", limits.describe_deleted(count, of))
 
     def expire_topics(self) -> None:
         """Read topics' facts again at their next use: a broker applies another limit."""
