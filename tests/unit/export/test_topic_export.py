@@ -54,7 +54,7 @@ class ListedSource:
         found = PolledRecords()
         for partition, begin in sorted(self._reading.items()):
             if begin < self.lows.get(partition, 0):
-                found.lost.add(("orders", partition))
+                found.lost["orders", partition] = begin
                 continue
             behind = [one for one in self.records[partition] if one.offset >= begin]
             found.records += [(("orders", partition), one) for one in behind[: self.at_once]]

@@ -391,6 +391,20 @@ def test_an_earlier_replay_is_fenced() -> None:
     assert other[0].records == len(values(runtime)) - before == 3
 
 
+def test_dead_letters_that_were_deleted_before_a_replay_are_reported(golden: Golden) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT))
+    runtime.cluster.delete_records(DEAD, 0, 3)
+
+    found = replay(runtime)
+    again = replay(runtime)
+
+    assert (found.records, found.bad, found.left) == (1, 0, 0)
+    golden(*found.reasons)
+    assert "offsets 0 to 2" in found.reasons[0]
+    assert again.reasons == []
+
+
 def identity(runtime: MemoryRuntime) -> str:
     return f"{runtime.settings.app_id}.{runtime.ledger.id}.deadletters.c.{DEAD}.0"
 

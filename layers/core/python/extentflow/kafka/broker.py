@@ -186,6 +186,14 @@ class KafkaBroker:
         """Return the end offset of each partition, as `Broker.end_offsets`."""
         return self._request(lambda admin: admin.end_offsets(topic))
 
+    def first_offsets(self, topic: str) -> Mapping[int, int]:
+        """Return the first offset of each partition, as `Broker.first_offsets`."""
+        return self._request(lambda admin: admin.first_offsets(topic))
+
+    def topic_id(self, topic: str) -> str:
+        """Return the id of a topic; empty where brokers have none. Raises as `topics`."""
+        return self._request(lambda admin: admin.topic_ids([topic])[topic])
+
     def read_from(
         self,
         topic: str,
@@ -197,8 +205,8 @@ class KafkaBroker:
     ) -> Iterator[list[ConsumedRecord]]:
         """Yield the committed records of the partitions of `begin`, from these offsets to `end`.
 
-        With `follow`, without an end, and for ever. `group` begins with `app.id`, on which ACLs are
-        granted. Raises as `reader.read_committed`.
+        With `follow`, without an end, and for ever, also of partitions that are added. `group`
+        begins with `app.id`, on which ACLs are granted. Raises as `reader.read_committed`.
         """
         kafka, timeouts = self._look_up(self._kafka), self._timeouts
         return read_committed(

@@ -16,7 +16,7 @@ from typing import Literal
 
 from extentflow.errors import Fenced, Misconfigured, SinkUnavailable
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord, SlotProgress
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord, position_gone
 from extentflow.kafka.record_headers import Headers
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
@@ -53,8 +53,12 @@ class _StoredRecord:
 
 @dataclass(slots=True)
 class _Topic:
+    """`firsts` are the first offsets that retention left in its partitions."""
+
     max_message_bytes: int
     partitions: list[list[_StoredRecord]]
+    id: str
+    firsts: dict[int, int] = field(default_factory=dict)
     unkeyed: int = 0
 
     def place(self, key: bytes | None) -> int:
@@ -84,6 +88,7 @@ class _Log:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.topics: dict[str, _Topic] = {}
+        self.created = 0
         self.slots: dict[str, _Slot] = {}
         # Of later commits without a response: do they take effect, is their producer fenced?
         self.unclear: deque[tuple[bool, bool]] = deque()
@@ -164,7 +169,7 @@ class _Log:
                 )
                 for number, records in enumerate(self.topics[topic].partitions)
                 for offset, record in enumerate(records)
-                if record.state in states
+                if record.state in states and offset >= self.topics[topic].firsts.get(number, 0)
             ]
 
 
@@ -197,8 +202,38 @@ class MemoryBroker:
     def create_topic(
         self, name: str, partitions: int = 1, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     ) -> None:
-        """Add an empty topic."""
-        self._log.topics[name] = _Topic(max_message_bytes, [[] for _ in range(partitions)])
+        """Add an empty topic, with an id of its own; in place of one of that name, if any."""
+        with self._log.lock:
+            self._log.created += 1
+            empty: list[list[_StoredRecord]] = [[] for _ in range(partitions)]
+            self._log.topics[name] = _Topic(max_message_bytes, empty, f"topic-{self._log.created}")
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Add so many empty partitions to a topic."""
+        with self._log.lock:
+            self._topic(topic).partitions += [[] for _ in range(count)]
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records before an offset, as retention does."""
+        with self._log.lock:
+            firsts = self._topic(topic).firsts
+            firsts[partition] = max(before, firsts.get(partition, 0))
+
+    def topic_id(self, topic: str) -> str:
+        """Return the id of a topic, which another topic of the same name does not have."""
+        with self._log.lock:
+            return self._topic(topic).id
+
+    def first_offsets(self, topic: str) -> dict[int, int]:
+        """Return the first offset that each partition has."""
+        with self._log.lock:
+            found = self._topic(topic)
+            return {one: found.firsts.get(one, 0) for one in range(len(found.partitions))}
+
+    def _topic(self, name: str) -> _Topic:
+        if name not in self._log.topics:
+            raise Misconfigured(f"topic {name} does not exist; create it")
+        return self._log.topics[name]
 
     def read_committed(self, topic: str) -> list[ConsumedRecord]:
         """Return what consumers with `isolation.level=read_committed` see, by partition."""
@@ -207,9 +242,7 @@ class MemoryBroker:
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Return the offset behind the last record of each partition, whatever its state."""
         with self._log.lock:
-            if topic not in self._log.topics:
-                raise Misconfigured(f"topic {topic} does not exist; create it")
-            return dict(enumerate(map(len, self._log.topics[topic].partitions)))
+            return dict(enumerate(map(len, self._topic(topic).partitions)))
 
     def read_from(
         self,
@@ -225,19 +258,33 @@ class MemoryBroker:
 
         As a consumer does: each batch is read when it is asked for, so that records that are sent
         meanwhile are among them where `end` is behind them. Also with `follow`, it ends there.
+        Raises PositionGone where records were deleted before they were read.
         """
         _ = group, follow
         self._on_call("read_from")
         unread = dict(begin)
-        while batch := [
-            record
-            for record in self.read_committed(topic)
-            if unread.get(record.partition, record.offset + 1)
-            <= record.offset
-            < end.get(record.partition, record.offset + 1)
-        ][:batch_records]:
+        while batch := self._read_next(topic, unread, end)[:batch_records]:
             unread |= {record.partition: record.offset + 1 for record in batch}
             yield batch
+
+    def _read_next(
+        self, topic: str, unread: Mapping[int, int], end: Mapping[int, int]
+    ) -> list[ConsumedRecord]:
+        with self._log.lock:
+            firsts, ends = self.first_offsets(topic), self.end_offsets(topic)
+            for partition, offset in unread.items():
+                if offset >= end.get(partition, offset + 1):
+                    continue
+                bounds = firsts[partition], ends[partition]
+                if not bounds[0] <= offset <= bounds[1]:
+                    raise position_gone((topic, partition), offset, bounds, "read it again")
+            return [
+                record
+                for record in self.read_committed(topic)
+                if unread.get(record.partition, record.offset + 1)
+                <= record.offset
+                < end.get(record.partition, record.offset + 1)
+            ]
 
     def read_uncommitted(self, topic: str) -> list[ConsumedRecord]:
         """Return every record that was ever sent, by partition."""
