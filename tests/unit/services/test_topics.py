@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -153,14 +153,12 @@ def test_the_records_that_retention_left_are_shown_and_counted() -> None:
 
 @pytest.mark.parametrize("read", ["count", "head", "tail"])
 def test_records_that_are_deleted_while_they_are_read_are_an_error(read: str) -> None:
-    broker, calls = (
-        ten_records(),
-        {
-            "count": lambda topics: topics.count("topic"),
-            "head": lambda topics: list(topics.head("topic", rows=9, columns=None)),
-            "tail": lambda topics: list(topics.tail("topic", rows=9)),
-        },
-    )
+    broker = ten_records()
+    calls: dict[str, Callable[[Topics], object]] = {
+        "count": lambda topics: topics.count("topic"),
+        "head": lambda topics: list(topics.head("topic", rows=9, columns=None)),
+        "tail": lambda topics: list(topics.tail("topic", rows=9)),
+    }
 
     class Expiring(MemoryBroker):
         def read_committed(self, topic: str) -> list[ConsumedRecord]:
