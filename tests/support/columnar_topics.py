@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.columnar import BatchFacts

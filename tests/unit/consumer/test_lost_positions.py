@@ -12,7 +12,6 @@ from extentflow.consumer import topic_consumer as topics
 from extentflow.consumer.group_starts import TopicOrigin
 from extentflow.errors import Misconfigured, PositionGone
 
-LATEST = {"start": "latest"}
 A0, A1 = ("a", 0), ("a", 1)
 
 
@@ -28,8 +27,10 @@ def write(cluster: Cluster, *batches: int, partition: int = 0) -> None:
         cluster.write_batch(str(batch), topics=["a"], partition=partition)
 
 
-def member(cluster: Cluster, *, places: Sequence[tuple[str, int]] = (), **options: str) -> Joining:
-    return Joining(cluster, Client(cluster, most=100), places=places, **options)
+def member(
+    cluster: Cluster, *, places: Sequence[tuple[str, int]] = (), start: str = "earliest"
+) -> Joining:
+    return Joining(cluster, Client(cluster, most=100), places=places, start=start)
 
 
 def read(consumer: TopicConsumer, *, most: int = 100) -> list[int]:
@@ -42,8 +43,8 @@ def read(consumer: TopicConsumer, *, most: int = 100) -> list[int]:
     return found
 
 
-def read_as_member(cluster: Cluster, *, most: int = 100, **options: str) -> list[int]:
-    with member(cluster, **options) as consumer:
+def read_as_member(cluster: Cluster, *, most: int = 100, start: str = "earliest") -> list[int]:
+    with member(cluster, start=start) as consumer:
         found = read(consumer, most=most)
         consumer.commit()
     return found
@@ -113,7 +114,7 @@ def test_other_partitions_keep_what_they_have_read_when_a_gap_is_accepted() -> N
 
 def test_a_seek_that_finds_nothing_continues_where_it_was_also_from_the_latest_records() -> None:
     cluster = one_topic(5)
-    with member(cluster, **LATEST) as consumer:
+    with member(cluster, start="latest") as consumer:
         assert read(consumer) == []
         write(cluster, *range(5, 25))
 
@@ -139,16 +140,16 @@ def test_what_arrives_behind_the_latest_records_is_read_by_the_next_member_witho
     None
 ):
     cluster = one_topic(5)
-    with member(cluster, **LATEST):
+    with member(cluster, start="latest"):
         write(cluster, 5, 6)
     write(cluster, 7)
 
-    assert read_as_member(cluster, **LATEST) == [5, 6, 7]
+    assert read_as_member(cluster, start="latest") == [5, 6, 7]
 
 
 def test_a_partition_that_is_added_is_read_from_its_beginning() -> None:
     cluster = one_topic(5)
-    with member(cluster, **LATEST) as consumer:
+    with member(cluster, start="latest") as consumer:
         write(cluster, 5)
         cluster.add_partition()
         write(cluster, 100, 101, partition=1)
@@ -163,8 +164,8 @@ def test_members_that_begin_at_the_same_moment_begin_at_the_latest_records() -> 
     write(cluster, 100, partition=1)
 
     with (
-        member(cluster, places=[A0], **LATEST) as one,
-        member(cluster, places=[A1], **LATEST) as other,
+        member(cluster, places=[A0], start="latest") as one,
+        member(cluster, places=[A1], start="latest") as other,
     ):
         write(cluster, 1)
         write(cluster, 101, partition=1)

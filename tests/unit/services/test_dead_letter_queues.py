@@ -30,6 +30,7 @@ from extentflow.errors import (
     Misconfigured,
     ObjectArchived,
     Permanent,
+    PositionGone,
     ProgressUnknown,
     SinkUnavailable,
     StoreUnavailable,
@@ -398,11 +399,15 @@ def test_dead_letters_that_were_deleted_before_a_replay_are_reported(golden: Gol
 
     found = replay(runtime)
     again = replay(runtime)
+    runtime.cluster.create_topic(DEAD)
 
     assert (found.records, found.bad, found.left) == (1, 0, 0)
     golden(*found.reasons)
     assert "offsets 0 to 2" in found.reasons[0]
     assert again.reasons == []
+    for call in (replay, letters):
+        with golden.raises(PositionGone, match="created again"):
+            call(runtime)
 
 
 def identity(runtime: MemoryRuntime) -> str:

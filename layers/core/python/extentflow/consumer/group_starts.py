@@ -10,6 +10,8 @@
 
 Two members that begin at the same moment see each other's first offsets. So these state how many
 partitions the topic had: one behind them was added. A topic that was created again has another id.
+
+Tests: unit/consumer/test_lost_positions.py
 """
 
 import json

@@ -7,8 +7,7 @@ assigned ──committed offset, row──> reading ──batch──> caller �
 A position that is gone is an error until the caller accepts the gap; `group_starts` says where
 partitions begin that have no committed offset.
 
-Tests: unit/consumer/test_loops.py, unit/consumer/test_lost_positions.py,
-integration/test_topic_consumer.py
+Tests: unit/consumer/test_lost_positions.py, integration/test_topic_consumer.py
 """
 
 import time
@@ -82,7 +81,7 @@ class TopicConsumer:
 
     A context manager. All calls raise SinkUnavailable where brokers do not answer, and
     Misconfigured where settings or permissions are wrong. Those that read raise PositionGone where
-    records were deleted before the group read them, or a topic was created again: at each call,
+    records were deleted before the group read them, or a topic was created again. They raise it
     until `accept_gap`, or until another member has the partition.
     """
 

@@ -46,7 +46,7 @@ from extentflow.errors import (
 )
 from extentflow.formats import BadRecord
 from extentflow.kafka import Broker, ProducerSettings, Records, Sink, SlotProgress
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord, position_gone
 from extentflow.ledger.notes import NoteKind, NoteStore
 from extentflow.model import Extent
 from extentflow.retry import Clock
@@ -193,9 +193,13 @@ class Redelivery:
         """Yield the connector's dead letters of a partition from an offset to another.
 
         Those that the topic has now. Raises PositionGone where some are deleted before they were
-        read.
+        read, and for a topic that ends before `position`.
         """
-        begin = max(position, self.broker.first_offsets(self.topic).get(partition, 0))
+        first = self.broker.first_offsets(self.topic).get(partition, 0)
+        if position > end:
+            remedy = "set errors.deadletterqueue.topic.name to another topic"
+            raise position_gone((self.topic, partition), position, (first, end), remedy)
+        begin = max(position, first)
         for batch in self.read(partition, begin, end):
             for record in batch:
                 letter = DeadLetter.of(record)

@@ -190,9 +190,13 @@ class KafkaBroker:
         """Return the first offset of each partition, as `Broker.first_offsets`."""
         return self._request(lambda admin: admin.first_offsets(topic))
 
-    def topic_id(self, topic: str) -> str:
-        """Return the id of a topic; empty where brokers have none. Raises as `topics`."""
-        return self._request(lambda admin: admin.topic_ids([topic])[topic])
+    def open_admin(self) -> Admin:
+        """Return a client for many requests, with the secrets of now; to be closed.
+
+        Raises CredentialsUnavailable and Misconfigured.
+        """
+        settings = client_settings(self._look_up(self._kafka), {})
+        return Admin(with_tokens(settings, self._sign), self._timeouts)
 
     def read_from(
         self,

@@ -5,6 +5,7 @@ Tests: integration/test_export.py
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from threading import Lock
 
 from extentflow.config.types import illegal_topic
 from extentflow.errors import Misconfigured
@@ -52,6 +53,15 @@ class Exports:
             )
         group = f"{runtime.settings.app_id}.{runtime.random.getrandbits(64):x}.export"
         client = {**runtime.broker.reader_settings(group), **FETCH}
-        with RecordReader(client, f"topic {topic}") as source:
-            exported = TopicExport(topic, source, target, options, stop, runtime.clock)
+        with (
+            RecordReader(client, f"topic {topic}") as source,
+            runtime.broker.open_admin() as admin,
+        ):
+            alone = Lock()
+
+            def identify() -> str:
+                with alone:  # files are published by several threads
+                    return admin.topic_ids([topic])[topic]
+
+            exported = TopicExport(topic, source, target, options, stop, identify, runtime.clock)
             yield from exported.run()
