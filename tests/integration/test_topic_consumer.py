@@ -1,5 +1,6 @@
 """Rows of topics through a consumer group: each one once, however its members come and go."""
 
+import json
 import random
 import threading
 from collections import Counter
@@ -12,8 +13,8 @@ from tests.integration.conftest import MakeTopic
 from tests.support.columnar_topics import Reading, Topics, Value, columnar, rows_of
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
-from extentflow.consumer import TopicConsumer
-from extentflow.errors import CorruptRecord, Fenced
+from extentflow.consumer import TopicConsumer, topic_consumer
+from extentflow.errors import CorruptRecord, Fenced, PositionGone
 
 PARTITIONS = 3
 ROWS = 600
@@ -141,7 +142,8 @@ def test_what_a_caller_states_to_have_handled_is_committed(read: Reading) -> Non
         consumer.commit()
     place = read.topics.committed(read.group, read.names[0], PARTITIONS)[batch.partition]
 
-    assert place == (batch.offset, '{"row":5}')
+    assert place[0] == batch.offset
+    assert json.loads(place[1]) == {"row": 5, "topic": read.topics.id_of(read.names[0])}
 
 
 def test_the_next_member_continues_in_the_middle_of_a_joined_batch(grouped: Reading) -> None:
@@ -207,6 +209,56 @@ def test_leaving_a_loop_and_entering_another_one_loses_no_row(read: Reading) -> 
         consumer.commit()
 
     assert sorted(found + read.ids()) == [*range(ROWS)]
+
+
+def test_records_that_retention_deleted_are_an_error_and_the_gap_can_be_accepted(
+    topics: Topics, make_topic: MakeTopic, unique: str
+) -> None:
+    topic = make_topic(partitions=2)
+    values = [columnar(rows_of(10 * at, 10 * at + 10), at // 10) for at in range(20)]
+    topics.write({topic: values[:10]})
+    reading = Reading(topics, unique, topic)
+    with reading.member() as consumer:
+        found = [row["id"] for row in islice(consumer.rows(), 35)]
+        consumer.commit()
+    topics.write({topic: values[10:]})
+    topics.delete(topic, 0, 8)
+
+    with reading.member(start="latest") as consumer:
+        for _ in range(2):
+            with pytest.raises(PositionGone, match=rf"topic {topic}\[0\]") as caught:
+                found += (row["id"] for row in consumer.rows(until_end=True))
+        consumer.accept_gap(caught.value)
+        found += (row["id"] for row in consumer.rows(until_end=True))
+        consumer.commit()
+
+    assert Counter(found) == Counter([*range(35), *range(80, 200)])
+    assert reading.ids() == []
+
+
+def test_from_the_latest_records_on_nothing_is_skipped(
+    topics: Topics, make_topic: MakeTopic, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(partitions=1)
+    topics.write({topic: [columnar(rows_of(0, 5))]})
+    reading = Reading(topics, unique, topic, start="latest")
+    with reading.member() as consumer:
+        assert list(consumer.rows(until_end=True)) == []
+        topics.write({topic: [columnar(rows_of(5, 10))]})
+        assert not consumer.seek("s3://shop/nothing")
+        found = [row["id"] for row in consumer.rows(until_end=True)]
+    topics.write({topic: [columnar(rows_of(10, 20))]})
+    topics.add_partition(topic, 1)
+    topics.write({topic: [columnar(rows_of(20, 30), 1)]})
+    with reading.member() as consumer:
+        found += (row["id"] for row in consumer.rows(until_end=True))
+        topics.create_again(topic)
+        monkeypatch.setattr(topic_consumer, "TOPICS_SECONDS", 0.0)
+        with pytest.raises(PositionGone, match="was created again: its id was"):
+            list(consumer.rows(idle_seconds=AWAITED_SECONDS))
+
+    # No row was committed: the ones of the first member are read again.
+    assert Counter(found) == Counter([*range(5, 10), *range(5, 30)])
 
 
 class Members:

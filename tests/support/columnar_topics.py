@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.support.waiting import eventually
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.schemas import identity
@@ -79,6 +81,36 @@ class Topics:
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
+
+    def delete(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records before an offset, as retention does."""
+        admin, at = self._open_admin(), TopicPartition(topic, partition, before)
+        admin.delete_records([at])[at].result(AWAITED_SECONDS)
+
+    def add_partition(self, topic: str, before: int) -> None:
+        """Add a partition to a topic that has `before` ones."""
+        admin = self._open_admin()
+        admin.create_partitions([NewPartitions(topic, before + 1)])[topic].result(AWAITED_SECONDS)
+        eventually("it is there", lambda: self._partitions(topic) > before)
+
+    def create_again(self, topic: str) -> None:
+        """Delete a topic, and create it with one partition."""
+        admin = self._open_admin()
+        admin.delete_topics([topic])[topic].result(AWAITED_SECONDS)
+        eventually("it is gone", lambda: not self._partitions(topic))
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(AWAITED_SECONDS)
+        eventually("it is there", lambda: self._partitions(topic))
+
+    def id_of(self, topic: str) -> str:
+        admin = self._open_admin()
+        described = admin.describe_topics(TopicCollection([topic]))[topic]
+        return str(described.result(AWAITED_SECONDS).topic_id)
+
+    def _partitions(self, topic: str) -> int:
+        return len(self._open_admin().list_topics(topic, 10).topics[topic].partitions)
+
+    def _open_admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.servers})
 
     def commit(self, group: str, topic: str, offset: int, metadata: str) -> None:
         """Commit an offset of partition 0 as another client does."""

@@ -11,7 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, TopicPartition
@@ -21,6 +21,7 @@ from extentflow.columnar.schemas import identity
 from extentflow.columnar.values import encoder
 from extentflow.consumer import ConsumedBatch, TopicConsumer
 from extentflow.consumer.joins import METADATA_BYTES
+from extentflow.errors import PositionGone
 
 Place = tuple[str, int]
 # Transactions that are open at a time.
@@ -67,13 +68,14 @@ def batch_in(message: "Message") -> str:
 
 @dataclass(frozen=True)
 class Message:
-    """A message as Kafka's client has it: a record, or the end of a partition."""
+    """A message as Kafka's client has it: a record, the end of a partition, or a lost position."""
 
     place: Place
     at: int
     headers_: Sequence[tuple[str, bytes]] = ()
     value_: bytes | None = None
     is_end: bool = False
+    is_lost: bool = False
 
     def topic(self) -> str:
         return self.place[0]
@@ -85,6 +87,8 @@ class Message:
         return self.at
 
     def error(self) -> KafkaError | None:
+        if self.is_lost:
+            return KafkaError(KafkaError._AUTO_OFFSET_RESET)
         return KafkaError(KafkaError._PARTITION_EOF) if self.is_end else None
 
     def headers(self) -> Sequence[tuple[str, bytes]]:
@@ -118,6 +122,7 @@ class Cluster:
         self.places = [(topic, one) for topic in topics for one in range(partitions)]
         self.logs: dict[Place, dict[int, Message]] = {one: {} for one in self.places}
         self.low, self.high = dict.fromkeys(self.places, 0), dict.fromkeys(self.places, 0)
+        self.ids = {topic: f"id of {topic}" for topic in topics}
         self.committed: dict[Place, TopicPartition] = {}
         self.longest_metadata = 0
         self.begun: dict[Place, int] = {}
@@ -198,6 +203,21 @@ class Cluster:
         self.deleted |= {batch_in(log[at]) for at in log if at < self.low[place]}
         self.logs[place] = {at: one for at, one in log.items() if at >= self.low[place]}
 
+    def add_partition(self) -> None:
+        """Add a partition to each topic."""
+        for place in [(topic, self.partitions) for topic in self.topics]:
+            self.places.append(place)
+            self.logs[place], self.low[place], self.high[place] = {}, 0, 0
+        self.order[self.partitions] = []
+        self.partitions += 1
+
+    def create_again(self, topic: str) -> None:
+        """Delete a topic, with the offsets of groups, and create it again."""
+        self.ids[topic] += ", created again"
+        for place in [one for one in self.places if one[0] == topic]:
+            self.logs[place], self.low[place], self.high[place] = {}, 0, 0
+            self.committed.pop(place, None)
+
     def whole(self) -> set[str]:
         """Return the batches that are behind the start of each topic, and were not deleted."""
         before = {
@@ -231,6 +251,9 @@ class Client:
         self.before_poll()
         found: list[Message] = []
         for place in source.sample(sorted(self.next), len(self.next)):
+            if not self.cluster.low[place] <= self.next[place] <= self.cluster.high[place]:
+                found.append(Message(place, self.next.pop(place), is_lost=True))
+                continue
             if place not in self.paused and self.polls >= self.delayed.get(place, 0):
                 found += self._fetched(place, source.randrange(self._most + 1))
         self.fetched += len(found)
@@ -238,7 +261,7 @@ class Client:
 
     def _fetched(self, place: Place, most: int) -> list[Message]:
         log, stable = self.cluster.logs[place], self.cluster.stable(place)
-        begin = self.next[place] = max(self.next[place], self.cluster.low[place])
+        begin = self.next[place]
         found = [log[at] for at in sorted(log) if begin <= at < stable][:most]
         if found:
             self.next[place] = found[-1].at + 1
@@ -258,9 +281,8 @@ class Client:
         ]
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
-        self.next = {(one.topic, one.partition): max(0, one.offset) for one in places}
-        fresh = {at: one for at, one in self.next.items() if at not in self.cluster.committed}
-        self.cluster.begun |= fresh
+        self.next = {(one.topic, one.partition): one.offset for one in places}
+        self.cluster.begun = {**self.next, **self.cluster.begun}
         self.ended.clear()
 
     def unassign(self) -> None:
@@ -288,8 +310,35 @@ class Client:
         self.next = {}
 
 
+@dataclass(frozen=True)
+class Described:
+    """What brokers say about the topics of a modelled cluster."""
+
+    cluster: Cluster
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        return {topic: self.cluster.ids[topic] for topic in topics}
+
+    def partitions(self, _topic: str) -> int:
+        return self.cluster.partitions
+
+    def ends_of(self, places: Sequence[Place]) -> Mapping[Place, int]:
+        return {one: self.cluster.high[one] for one in places}
+
+    def bounds_of(self, places: Sequence[Place]) -> Mapping[Place, tuple[int, int]]:
+        return {one: (self.cluster.low[one], self.cluster.stable(one)) for one in places}
+
+
 class Joining(TopicConsumer):
-    """A consumer of a modelled cluster, which is its group's only member."""
+    """A consumer of a modelled cluster; it joins the topics, unless there is only one.
+
+    It has the partitions `places`, by default all.
+    """
 
     def __init__(
         self,
@@ -297,20 +346,22 @@ class Joining(TopicConsumer):
         client: Client,
         *,
         metadata_bytes: int = METADATA_BYTES,
+        places: Sequence[Place] = (),
         **options: Any,  # noqa: ANN401
     ) -> None:
         kafka = {"bootstrap.servers": "127.0.0.1:1"}
-        super().__init__(kafka, cluster.topics, group="g", join=True, **options)
+        join = len(cluster.topics) > 1
+        super().__init__(kafka, cluster.topics, group="g", join=join, **options)
         self._client.close()
         self._cluster, self._model = cluster, client
         self._client._client = client  # type: ignore[assignment]
-        assert self._join is not None
-        self._join.metadata_bytes = metadata_bytes
-        self.join_partitions()
+        if self._join is not None:
+            self._join.metadata_bytes = metadata_bytes
+        self.join_partitions(places)
 
-    def join_partitions(self) -> None:
-        """Assign all partitions, as the group does."""
-        self._assign(self._cluster.places)
+    def join_partitions(self, places: Sequence[Place] = ()) -> None:
+        """Assign partitions, by default all, as the group does."""
+        self._assign(places or self._cluster.places)
 
     def leave(self, place: Place) -> None:
         """Take one partition away."""
@@ -322,11 +373,8 @@ class Joining(TopicConsumer):
         self._revoke([*self._assigned])
         self.join_partitions()
 
-    def _ends_of(self, places: Any) -> Mapping[Place, int]:  # noqa: ANN401
-        return {one: self._cluster.high[one] for one in places}
-
-    def _bounds_of(self, places: Any) -> Mapping[Place, tuple[int, int]]:  # noqa: ANN401
-        return {one: (self._cluster.low[one], self._cluster.stable(one)) for one in places}
+    def _admin(self) -> Described:  # type: ignore[override]
+        return Described(self._cluster)
 
     @property
     def held_bytes(self) -> int:
@@ -373,13 +421,22 @@ class Reader:
                 assert member.seek(f"s3://b/{self.seek}")
                 self.seek = ""
                 member.commit()
-            for batch in member.batches(until_end=True):
-                self._handle(member, batch)
-                if self._chance(self.crash):
-                    raise Crash
-                if self._chance(self.commit):
-                    self._commit(member)
+            is_read = False
+            while not is_read:
+                try:
+                    self._read_batches(member)
+                    is_read = True
+                except PositionGone as gone:
+                    member.accept_gap(gone)
             self._commit(member)
+
+    def _read_batches(self, member: Joining) -> None:
+        for batch in member.batches(until_end=True):
+            self._handle(member, batch)
+            if self._chance(self.crash):
+                raise Crash
+            if self._chance(self.commit):
+                self._commit(member)
 
     def _disturb(self, member: Joining, client: Client) -> None:
         self.most_held = max(self.most_held, member.held_bytes)

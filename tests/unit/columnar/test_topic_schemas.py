@@ -10,7 +10,8 @@ from tests.support.golden import Golden
 
 from extentflow.columnar.evolution import TopicSchema
 from extentflow.columnar.topic_schemas import TopicSchemas
-from extentflow.errors import IncompatibleSchema
+from extentflow.errors import IncompatibleSchema, PositionGone
+from extentflow.kafka import SCHEMAS_TOPIC
 from extentflow.kafka.reading import ConsumedRecord
 
 NUMBERS = pa.schema([("id", pa.int64())])
@@ -20,11 +21,15 @@ MORE = pa.schema([("id", pa.int32()), ("name", pa.string())])
 
 @dataclass
 class Log:
-    """The topic of schemas, in memory; `meanwhile` runs before a record is added."""
+    """The topic of schemas, in memory; `meanwhile` runs before a record is added.
+
+    Records before `first` were deleted.
+    """
 
     records: list[tuple[bytes, bytes]] = field(default_factory=list)
     exists: bool = False
     reads: int = 0
+    first: int = 0
     meanwhile: Callable[[], None] | None = None
 
     def ensure_schemas_topic(self) -> None:
@@ -46,6 +51,8 @@ class Log:
         assert group
         self.reads += 1
         first = begin[0]
+        if first < self.first:
+            raise PositionGone("deleted", SCHEMAS_TOPIC, 0, first, self.first)
         yield [
             ConsumedRecord(0, at, key, value, ())
             for at, (key, value) in enumerate(self.records[first:], first)
@@ -131,3 +138,14 @@ def test_records_of_others_in_the_log_are_passed_over() -> None:
     process(log).settle("orders", NUMBERS)
 
     assert len(log.records) == 2
+
+
+def test_a_log_that_lost_records_is_read_from_those_that_are_left() -> None:
+    log = Log()
+    process(log).settle("orders", NUMBERS)
+    log.records.append(TopicSchema("orders", TEXTS).record())
+    log.first = 1
+
+    process(log).check("orders", TEXTS)
+    with pytest.raises(IncompatibleSchema):
+        process(log).check("orders", NUMBERS)

@@ -57,7 +57,8 @@ class Fetched(TopicConsumer):
         self._assigned = {("t", 0)}
         self._values = list(values)
 
-    def _messages(self) -> list[tuple[Place, ConsumedRecord]]:
+    def _messages(self, *, skips: bool = False) -> list[tuple[Place, ConsumedRecord]]:
+        assert not skips
         found, self._values = self._values, []
         self._ended |= self._assigned
         return [

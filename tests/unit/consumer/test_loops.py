@@ -19,7 +19,8 @@ class Fetched(TopicConsumer):
         self._assigned = {("t", partition) for poll in polls for partition, _ in poll}
         self._polls = iter(polls)
 
-    def _messages(self) -> list[tuple[Place, ConsumedRecord]]:
+    def _messages(self, *, skips: bool = False) -> list[tuple[Place, ConsumedRecord]]:
+        assert not skips
         found = next(self._polls, None)
         if found is None:
             self._ended |= self._assigned

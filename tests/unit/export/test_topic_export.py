@@ -13,7 +13,7 @@ import pytest
 from tests.support.columnar_records import as_parquet, columnar, numbers
 from tests.support.golden import Golden
 
-from extentflow.errors import Conflict, CorruptRecord, Misconfigured
+from extentflow.errors import Conflict, CorruptRecord, Misconfigured, PositionGone
 from extentflow.export.partition_files import Claim, ExportedFile, ExportOptions, claim_name
 from extentflow.export.topic_export import TopicExport
 from extentflow.kafka.reading import ConsumedRecord, Place, PolledRecords
@@ -34,6 +34,7 @@ class ListedSource:
     records: Mapping[int, Sequence[ConsumedRecord]]
     lows: dict[int, int] = field(default_factory=dict)
     at_once: int = 3
+    id: str = "one"
     _reading: dict[int, int] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
 
@@ -54,7 +55,7 @@ class ListedSource:
         found = PolledRecords()
         for partition, begin in sorted(self._reading.items()):
             if begin < self.lows.get(partition, 0):
-                found.lost.add(("orders", partition))
+                found.lost["orders", partition] = begin
                 continue
             behind = [one for one in self.records[partition] if one.offset >= begin]
             found.records += [(("orders", partition), one) for one in behind[: self.at_once]]
@@ -84,12 +85,25 @@ def export(
     stop: Callable[[], bool] = lambda: False,
     clock: Clock | None = None,
 ) -> list[ExportedFile]:
-    exported = TopicExport("orders", source, target, options, stop, clock or Clock(), threads=1)
+    exported = TopicExport(
+        "orders",
+        source,
+        target,
+        options,
+        stop,
+        lambda: source.id,
+        clock or Clock(),
+        threads=1,
+    )
     return list(exported.run())
 
 
+def files_in(target: MemoryFolder) -> dict[str, bytes]:
+    return {name: content for name, content in target.files.items() if name != "orders/.topic"}
+
+
 def rows_in(target: MemoryFolder) -> list[int]:
-    found = (pq.read_table(io.BytesIO(content))["n"] for content in target.files.values())
+    found = (pq.read_table(io.BytesIO(content))["n"] for content in files_in(target).values())
     return sorted(chain.from_iterable(column.to_pylist() for column in found))
 
 
@@ -109,7 +123,7 @@ def test_files_are_named_after_the_offsets_that_they_hold_and_hold_each_row_once
     files = export(source, target)
 
     assert rows_in(target) == rows_of(source)
-    assert {file.uri.removeprefix("memory://") for file in files} == target.files.keys()
+    assert {file.uri.removeprefix("memory://") for file in files} == files_in(target).keys()
     assert names(target)[0] == "00000000000000000001-00000000000000000003.parquet"
     assert len(names(target)) > 2
     assert all(file.size_bytes <= 3000 and file.values >= 1 for file in files)
@@ -257,7 +271,7 @@ def test_records_that_retention_deleted_are_an_error_with_a_way_out(golden: Gold
     export(ListedSource({0: source.records[0][:3]}), target)
     source.lows[0] = 5
 
-    with golden.raises(Misconfigured, match="--accept-gap"):
+    with golden.raises(PositionGone, match="--accept-gap"):
         export(source, target)
     export(source, target, replace(BY_SIZE, accept_gap=True))
 
@@ -282,7 +296,7 @@ def test_records_that_are_deleted_during_a_run_are_an_error_and_end_a_file() -> 
 
     refusing, accepting = MemoryFolder(), MemoryFolder()
 
-    with pytest.raises(Misconfigured, match=r"offsets 3 to 4 .*--accept-gap"):
+    with pytest.raises(PositionGone, match=r"offsets 3 to 4 .*--accept-gap"):
         export(source(), refusing, ExportOptions(once=True))
     export(source(), accepting, ExportOptions(once=True, accept_gap=True))
 
@@ -299,6 +313,68 @@ def test_a_topic_that_was_created_again_is_an_error(golden: Golden) -> None:
 
     with golden.raises(Misconfigured, match="offset 1"):
         export(ListedSource({0: [numbers(0)]}), target)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_records_that_retention_deleted_before_the_first_file_are_an_error(
+    *, noted: bool, golden: Golden
+) -> None:
+    """Without the note, because an earlier version wrote the files of the other partition."""
+    source, target = three_partitions(), MemoryFolder()
+    export(ListedSource({0: source.records[0], 1: [], 2: []}), target)
+    if not noted:
+        del target.files["orders/.topic"]
+    source.lows[1] = 6
+
+    with golden.raises(PositionGone, match="offsets 0 to 5"):
+        export(source, target)
+    export(source, target, replace(BY_SIZE, accept_gap=True))
+
+    assert names(target, 1)[0].startswith("00000000000000000006-")
+
+
+def test_records_that_were_deleted_before_the_first_start_are_no_gap() -> None:
+    source, target = three_partitions(), MemoryFolder()
+    source.lows |= {0: 6, 1: 12}
+
+    export(source, target, stop=lambda: True)
+    export(source, target)
+    source.lows[0] = 7
+
+    assert names(target)[0].startswith("00000000000000000006-")
+    assert export(source, target) == []
+
+
+@pytest.mark.parametrize("when", ["before a run", "during a run"])
+def test_a_topic_that_was_created_again_with_as_many_records_is_an_error(
+    when: str, golden: Golden
+) -> None:
+    source, target = three_partitions(), MemoryFolder()
+    if when == "before a run":
+        export(ListedSource({one: records[:4] for one, records in source.records.items()}), target)
+        source.id = "another"
+    else:
+        original = source.poll
+
+        def poll(_most: int, _seconds: float) -> PolledRecords:
+            source.id = "another"
+            return original(_most, _seconds)
+
+        source.poll = poll  # type: ignore[method-assign]
+    before = files_in(target)
+
+    with golden.raises(Misconfigured, match="its id was one, and is another now"):
+        export(source, target)
+
+    assert files_in(target) == before
+
+
+@pytest.mark.parametrize("content", [b"?", b"[]", b'{"id":"one"}', b'{"id":"one","first":[0]}'])
+def test_a_note_that_cannot_be_read_is_an_error(content: bytes) -> None:
+    target = MemoryFolder({"orders/.topic": content})
+
+    with pytest.raises(Misconfigured, match=r"memory://orders/.topic does not state"):
+        export(three_partitions(), target)
 
 
 def test_values_before_a_corrupt_one_are_written_and_none_after_it() -> None:

@@ -25,6 +25,7 @@ BLOCKING = {
     "describe_configs": (1, "request_timeout"),
     "create_topics": (1, "request_timeout"),
     "list_offsets": (1, "request_timeout"),
+    "describe_topics": (1, "request_timeout"),
     "get_watermark_offsets": (1, "timeout"),
 }
 # Methods that wait for no broker, and those of a member of a group that have no timeout: `commit`

@@ -1,23 +1,52 @@
 """The reader of committed records ends at its bounds, and counts silence of brokers only."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 from confluent_kafka import KafkaError
+from tests.support.golden import Golden
 from tests.support.memory_delivery import Ticker
 
-from extentflow.errors import SinkUnavailable
+from extentflow.errors import PositionGone, SinkUnavailable
 from extentflow.kafka import reading as reader
 from extentflow.kafka.settings import SPACING, Timeouts
 
 Message = SimpleNamespace
+# Partitions that were added to what is read, and from which offset on.
+added: list[tuple[int, int]] = []
+ONE_TOPIC = repeat((2, "id"))
 
 
-def message(partition: int, offset: int, *, ends: bool = False) -> Message:
+@dataclass
+class DescribedTopic:
+    """What brokers say of a topic: its partitions and id, each time that they are asked."""
+
+    states: Iterator[tuple[int, str]]
+    state: tuple[int, str] = (0, "")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def first_offsets(self, _name: str) -> dict[int, int]:
+        return {0: 0, 1: 0}
+
+    def partitions_to_read(self, _name: str) -> int:
+        self.state = next(self.states)
+        return self.state[0]
+
+    def topic_ids(self, names: list[str]) -> dict[str, str]:
+        return dict.fromkeys(names, self.state[1])
+
+
+def message(partition: int, offset: int, *, ends: bool = False, lost: bool = False) -> Message:
     error = KafkaError(KafkaError._PARTITION_EOF) if ends else None
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET) if lost else error
     return Message(
         topic=lambda: "topic",
         partition=lambda: partition,
@@ -34,9 +63,14 @@ def read(
     monkeypatch: pytest.MonkeyPatch,
     script: list[list[Message]],
     ticker: Ticker,
+    topics: Iterator[tuple[int, str]] = ONE_TOPIC,
     **bounds: Any,  # noqa: ANN401 - what the reader takes
 ) -> Iterator[list[Any]]:
-    """Read what a consumer returns: the batches of a script, then nothing for a second each."""
+    """Read what a consumer returns: the batches of a script, then nothing for a second each.
+
+    `topics` are partitions and id of the topic, whenever they are asked for.
+    """
+    added.clear()
 
     class Scripted:
         def __init__(self, _settings: object) -> None:
@@ -44,6 +78,13 @@ def read(
 
         def assign(self, places: list[Any]) -> None:
             assert places
+
+        def incremental_assign(self, places: list[Any]) -> None:
+            added.extend((one.partition, one.offset) for one in places)
+
+        def get_watermark_offsets(self, _place: object, timeout: float) -> tuple[int, int]:
+            assert timeout
+            return 5, 9
 
         def consume(self, _most: int, _seconds: float) -> list[Message]:
             if self.left:
@@ -54,19 +95,8 @@ def read(
         def close(self) -> None:
             pass
 
-    class Topics:
-        def __init__(self, *_: object) -> None: ...
-
-        def __enter__(self) -> Self:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def partitions_to_read(self, _name: str) -> int:
-            return 2
-
     monkeypatch.setattr(reader, "Consumer", Scripted)
-    monkeypatch.setattr(reader, "Admin", Topics)
+    monkeypatch.setattr(reader, "Admin", lambda *_: DescribedTopic(topics))
     timeouts = Timeouts(retry=replace(SPACING, clock=ticker.clock))
     kafka = {"bootstrap.servers": "127.0.0.1:1"}
     return reader.read_committed(
@@ -103,3 +133,39 @@ def test_the_time_that_the_caller_takes_is_no_silence(monkeypatch: pytest.Monkey
 def test_brokers_that_send_nothing_are_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SinkUnavailable, match="nothing read for 5 s"):
         list(read(monkeypatch, [], Ticker(), begin={0: 0}))
+
+
+def test_records_that_are_deleted_before_they_are_read_are_an_error_behind_those_that_were_read(
+    monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    script = [[message(0, 2), message(0, 3, lost=True), message(1, 7)]]
+    batches = read(monkeypatch, script, Ticker(), begin={0: 2, 1: 7})
+
+    found = next(batches)
+    with golden.raises(
+        PositionGone, match=r"topic\[0\]: the offsets 3 to 4 were deleted"
+    ) as caught:
+        next(batches)
+
+    assert [(one.partition, one.offset) for one in found] == [(0, 2), (1, 7)]
+    gone = caught.value
+    assert (gone.topic, gone.partition, gone.position, gone.first) == ("topic", 0, 3, 5)
+
+
+def test_an_offset_behind_the_end_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    with golden.raises(PositionGone, match="20"):
+        list(read(monkeypatch, [[message(0, 20, lost=True)]], Ticker(), begin={0: 20}))
+
+
+def test_partitions_that_are_added_are_followed_and_a_topic_created_again_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    topics = chain([(2, "old"), (3, "old")], repeat((3, "new")))
+    batches = read(monkeypatch, [], Ticker(), begin={0: 4, 1: 4}, follow=True, topics=topics)
+
+    with golden.raises(PositionGone, match="its id was old, and is new now"):
+        next(batches)
+
+    assert added == [(2, 0)]

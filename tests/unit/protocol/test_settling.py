@@ -274,6 +274,9 @@ class Foreign:
         fence = self.broker.fence(identity, client)
         return ForeignFence(fence.log, fence.on_call, fence.identity, fence.epoch, client)
 
+    def first_offsets(self, topic: str) -> Mapping[int, int]:
+        return self.broker.first_offsets(topic)
+
     def end_offsets(self, topic: str) -> Mapping[int, int]:
         return self.broker.end_offsets(topic)
 

@@ -30,6 +30,7 @@ from extentflow.errors import (
     Misconfigured,
     ObjectArchived,
     Permanent,
+    PositionGone,
     ProgressUnknown,
     SinkUnavailable,
     StoreUnavailable,
@@ -391,6 +392,24 @@ def test_an_earlier_replay_is_fenced() -> None:
         replay(runtime)
 
     assert other[0].records == len(values(runtime)) - before == 3
+
+
+def test_dead_letters_that_were_deleted_before_a_replay_are_reported(golden: Golden) -> None:
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT))
+    runtime.cluster.delete_records(DEAD, 0, 3)
+
+    found = replay(runtime)
+    again = replay(runtime)
+    runtime.cluster.create_topic(DEAD)
+
+    assert (found.records, found.bad, found.left) == (1, 0, 0)
+    golden(*found.reasons)
+    assert "offsets 0 to 2" in found.reasons[0]
+    assert again.reasons == []
+    for call in (replay, letters):
+        with golden.raises(PositionGone, match="created again"):
+            call(runtime)
 
 
 def identity(runtime: MemoryRuntime) -> str:

@@ -2,17 +2,19 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.contracts.sink import AT_LEAST_ONCE, lines
 
 from extentflow.columnar import ENCODING, ROWS
-from extentflow.errors import CorruptRecord
+from extentflow.errors import CorruptRecord, PositionGone
 from extentflow.kafka.reading import ConsumedRecord
-from extentflow.services.topics import Digests, _as_json, _key_types, comparable, rows_of
+from extentflow.services.topics import Digests, Topics, _as_json, _key_types, comparable, rows_of
 from extentflow.services.verifications import Verification, _difference
+from extentflow.testing.broker import MemoryBroker
 
 
 def digests(values: Sequence[bytes | None], parts: int = 3) -> Digests:
@@ -130,3 +132,42 @@ def test_keys_of_types_of_other_kinds_are_not_compared(
 
 def test_a_column_of_nulls_is_of_any_kind() -> None:
     assert dict(_key_types(pa.schema([("key", pa.null())]))) == {}
+
+
+def ten_records() -> MemoryBroker:
+    broker = MemoryBroker({"topic": 1})
+    sink = broker.fence("slot", AT_LEAST_ONCE).open()
+    sink.send(lines("topic", *(b"%d" % number for number in range(10))))
+    return broker
+
+
+def test_the_records_that_retention_left_are_shown_and_counted() -> None:
+    broker = ten_records()
+    broker.delete_records("topic", 0, 8)
+    topics = Topics(broker, lambda: "group")
+
+    assert [one.value for one in topics.tail("topic", rows=5)] == [b"8", b"9"]
+    assert [one.value for one in topics.head("topic", rows=1, columns=None)] == [b"8"]
+    assert topics.count("topic").records == 2
+
+
+@pytest.mark.parametrize("read", ["count", "head", "tail"])
+def test_records_that_are_deleted_while_they_are_read_are_an_error(read: str) -> None:
+    broker = ten_records()
+    calls: dict[str, Callable[[Topics], object]] = {
+        "count": lambda topics: topics.count("topic"),
+        "head": lambda topics: list(topics.head("topic", rows=9, columns=None)),
+        "tail": lambda topics: list(topics.tail("topic", rows=9)),
+    }
+
+    class Expiring(MemoryBroker):
+        def read_committed(self, topic: str) -> list[ConsumedRecord]:
+            found = super().read_committed(topic)
+            self.delete_records(topic, 0, 7)
+            return found
+
+    expiring = Expiring()
+    expiring._log = broker._log
+
+    with pytest.raises(PositionGone, match=r"topic\[0\]: the offsets \d to 6 were deleted"):
+        calls[read](Topics(expiring, lambda: "group"))

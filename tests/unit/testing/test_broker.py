@@ -16,7 +16,7 @@ from tests.contracts.sink import (
     values_of,
 )
 
-from extentflow.errors import Fenced, SinkUnavailable
+from extentflow.errors import Fenced, PositionGone, SinkUnavailable
 from extentflow.kafka import ProducerSettings, SlotProgress
 from extentflow.kafka.reading import ConsumedRecord
 from extentflow.testing.broker import MemoryBroker, murmur2
@@ -164,3 +164,25 @@ def test_murmur2_agrees_with_the_client_at_every_length() -> None:
     ours = [(murmur2(key) & 0x7FFFFFFF) % 1_000 for key in keys]
 
     assert ours == [confluent_kafka.murmur2(key, 1_000) for key in keys]
+
+
+def test_retention_new_partitions_and_topics_created_again_are_seen_by_readers() -> None:
+    broker = MemoryBroker({"topic": 1})
+    sink = broker.fence("slot", AT_LEAST_ONCE).open()
+    sink.send(lines("topic", b"a", b"b", b"c"))
+    before = broker.topic_id("topic")
+
+    broker.delete_records("topic", 0, 2)
+    broker.add_partitions("topic", 1)
+
+    assert (broker.first_offsets("topic"), broker.end_offsets("topic")) == (
+        {0: 2, 1: 0},
+        {0: 3, 1: 0},
+    )
+    assert values_of(broker.read_committed("topic")) == [b"c"]
+    with pytest.raises(PositionGone, match="the offsets 1 to 1 were deleted"):
+        list(broker.read_from("topic", {0: 1}, end={0: 3}))
+    broker.create_topic("topic")
+    assert broker.topic_id("topic") != before
+    with pytest.raises(PositionGone, match="created again"):
+        list(broker.read_from("topic", {0: 3}, end={}))

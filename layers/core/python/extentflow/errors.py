@@ -13,7 +13,7 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │     ObjectGone (BucketGone)  ObjectArchived  ObjectChanged  AccessDenied  CorruptObject
     │     NotOffered
     │     UnsupportedFormat  UnsupportedType  IncompatibleSchema  ProgressUnknown  Conflict
-    │     UnreadableItem  TooManyBadRecords
+    │     UnreadableItem  TooManyBadRecords  PositionGone
     ├── CorruptRecord   one record is bad; `errors.tolerance` decides
     └── Misconfigured   settings or environment; every problem at once
           TooManyExtents
@@ -164,6 +164,22 @@ class UnreadableItem(Permanent):
 
 class TooManyBadRecords(Permanent):
     """A job has more bad records than `errors.max.records` tolerates."""
+
+
+class PositionGone(Permanent):
+    """A partition has no record at the offset where reading continues.
+
+    Records from `position` on were deleted, or the topic was created again. `first` is the first
+    offset that `partition` of `topic` has now.
+    """
+
+    # Defaults: `located` and pickle make a copy of the message alone.
+    def __init__(
+        self, message: str, topic: str = "", partition: int = -1, position: int = -1, first: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.topic, self.partition = topic, partition
+        self.position, self.first = position, first
 
 
 class CorruptRecord(ExtentflowError):  # noqa: N818

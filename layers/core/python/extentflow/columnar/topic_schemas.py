@@ -7,6 +7,7 @@ read what was added ──conflict──> IncompatibleSchema
 add it, read up to it ──allowed by those before it──> use it
 """
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +16,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from extentflow.columnar.evolution import TopicSchema, conflict
-from extentflow.errors import IncompatibleSchema
+from extentflow.errors import IncompatibleSchema, PositionGone
 from extentflow.kafka import SCHEMAS_TOPIC
 from extentflow.kafka.reading import ConsumedRecord
+
+log = logging.getLogger(__name__)
 
 
 class SchemaLog(Protocol):
@@ -35,7 +38,10 @@ class SchemaLog(Protocol):
     def read_from(
         self, topic: str, begin: Mapping[int, int], *, end: Mapping[int, int], group: str
     ) -> Iterator[list[ConsumedRecord]]:
-        """Yield the records from these offsets on; an empty `end` is the end of now."""
+        """Yield the records from these offsets on; an empty `end` is the end of now.
+
+        Raises PositionGone where records were deleted, or the topic was created again.
+        """
 
 
 @dataclass(slots=True)
@@ -87,6 +93,15 @@ class TopicSchemas:
 
     def _read(self) -> None:
         """Read what was added to the log, and accept what those before it allow."""
+        try:
+            self._read_on()
+        except PositionGone as gone:
+            # Of a log that lost records, what is left decides: for other processes it does, too.
+            log.warning("%s; the schemas that are left count", gone)
+            self._next = gone.first
+            self._read_on()
+
+    def _read_on(self) -> None:
         begin = {0: self._next}
         for records in self.log.read_from(SCHEMAS_TOPIC, begin, end={}, group=self.group):
             for record in records:

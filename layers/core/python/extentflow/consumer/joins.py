@@ -31,8 +31,8 @@ from extentflow.errors import CorruptRecord, Misconfigured
 from extentflow.kafka.producer import LOG
 
 JOIN_BYTES = 256 << 20
-# The default of brokers: `offset.metadata.max.bytes`.
-METADATA_BYTES = 4096
+# The default of brokers, `offset.metadata.max.bytes`, without what states the topic's origin.
+METADATA_BYTES = 4096 - 64
 # A batch that waits so long is looked for; until then its part is usually on its way.
 JOIN_SECONDS = 5.0
 Place = tuple[str, int]
@@ -202,8 +202,11 @@ class _PartitionJoin:
         if reading.rewind is not None:
             return
         reading.is_caught_up = True
+        self.pass_to(topic, offset)
+
+    def pass_to(self, topic: str, offset: int) -> None:
         if topic == self.leader:
-            reading.pass_to(offset)
+            self.reading.pass_to(offset)
         else:
             self.followers[topic].pass_to(offset)
 
@@ -342,6 +345,14 @@ class GroupJoin:
     def begin(self, topic: str, partition: int, at: Position) -> None:
         """Note that a partition is read from a position on."""
         self._part(partition).begin(topic, at)
+
+    def has_read(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether all records before an offset were read, though some are to be read again."""
+        return offset <= dict(self._part(partition).readings())[topic].frontier
+
+    def pass_to(self, topic: str, partition: int, offset: int) -> None:
+        """Note that records before an offset that were not read are gone."""
+        self._part(partition).pass_to(topic, offset)
 
     def takes(self, topic: str, partition: int, offset: int) -> bool:
         """Note that a record is read next; whether its batch is needed now: to be called once."""

@@ -4,13 +4,16 @@ assigned ──committed offset, row──> reading ──batch──> caller �
     ^                                  │
     └──────── rebalance ───────────────┘  what was not committed is read again, by whom owns it
 
-Tests: unit/consumer/test_loops.py, integration/test_topic_consumer.py
+A position that is gone is an error until the caller accepts the gap; `group_starts` says where
+partitions begin that have no committed offset.
+
+Tests: unit/consumer/test_lost_positions.py, integration/test_topic_consumer.py
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,21 +22,27 @@ from extentflow.columnar import EXTENT, OBJECT
 from extentflow.config.column_lists import JSON_SCHEMA
 from extentflow.consumer import joins
 from extentflow.consumer.data_frames import as_dicts, pandas_conversion, polars_conversion
+from extentflow.consumer.group_starts import TopicOrigin, partitions_at_start
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.row_batches import ConsumedBatch, Position
 from extentflow.consumer.value_reader import FindSchema, ValueReader
 from extentflow.errors import (
     ExtentflowError,
+    Fenced,
     Misconfigured,
+    PositionGone,
     SinkUnavailable,
 )
 from extentflow.formats.parquet.column_keys import KeyService, MasterKeys
+from extentflow.kafka.producer import LOG
 from extentflow.kafka.reading import (
     CommittedOffset,
     ConsumedRecord,
     Place,
     RecordReader,
     consumer_settings,
+    created_again,
+    position_gone,
 )
 from extentflow.kafka.record_headers import by_name
 from extentflow.kafka.settings import Sign, Timeouts, client_settings, with_tokens
@@ -42,6 +51,15 @@ from extentflow.kafka.topic_admin import Admin
 POLL_RECORDS = 10_000
 POLL_SECONDS = 0.1
 REQUEST_SECONDS = 30.0
+# How often a member asks whether topics are still those that they were.
+TOPICS_SECONDS = 60.0
+STARTS = ("earliest", "latest")
+# Of a group: members of other protocols keep partitions during a rebalance, and positions of joins
+# and of `seek` belong to whole assignments.
+INCREMENTAL = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    "group.protocol": "consumer",
+}
 Made = TypeVar("Made")
 
 
@@ -56,12 +74,15 @@ class TopicConsumer:
     topic decides the order. `join_bytes` bounds the rows that wait for their other columns: each
     partition of a topic holds at most an equal share and one batch. `skip_incomplete` leaves out
     batches of which a topic does not have the columns; otherwise they are errors. `start`:
-    `earliest` or `latest`, where the group has no offset. `keys` decrypt columns of columnar
+    `earliest` or `latest`, where the group has no offset; partitions that are added to a topic are
+    read from their beginning. `keys` decrypt columns of columnar
     values: the master keys `id:base64, id:base64`, or a service such as
     `extentflow.aws.kms.AwsKms()`, one for the process.
 
     A context manager. All calls raise SinkUnavailable where brokers do not answer, and
-    Misconfigured where settings or permissions are wrong.
+    Misconfigured where settings or permissions are wrong. Those that read raise PositionGone where
+    records were deleted before the group read them, or a topic was created again. They raise it
+    until `accept_gap`, or until another member has the partition.
     """
 
     def __init__(
@@ -81,6 +102,7 @@ class TopicConsumer:
         keys: str | KeyService | None = None,
     ) -> None:
         topics = [topics] if isinstance(topics, str) else list(topics)
+        _require_settings(kafka, start)
         self._reader = ValueReader(
             columns,
             lenient=join,
@@ -94,7 +116,11 @@ class TopicConsumer:
                 topics, columns, most_bytes=join_bytes, skips_incomplete=skip_incomplete
             )
         self._kafka, self._sign, self._start = kafka, sign, start
-        self._subject = f"topics {', '.join(topics)} for group {group}"
+        self._subject, self._group = f"topics {', '.join(topics)} for group {group}", group
+        self._origins: dict[str, TopicOrigin] = {}
+        self._next_offsets: dict[Place, int] = {}
+        self._gone: dict[Place, _Gap] = {}
+        self._asked = time.monotonic()
         self._assigned: set[Place] = set()
         self._ended: set[Place] = set()
         self._reached: dict[Place, int] = {}
@@ -106,7 +132,7 @@ class TopicConsumer:
         self._sought = self._assignment = 0
         self._arrived = 0.0
         self._broken: ExtentflowError | None = None
-        settings = {**consumer_settings(kafka, group), "auto.offset.reset": start}
+        settings = consumer_settings(kafka, group)
         if join:  # one member has the same partition of all topics
             settings["partition.assignment.strategy"] = "range"
         self._client = RecordReader(with_tokens(settings, sign), self._subject)
@@ -223,9 +249,39 @@ class TopicConsumer:
         if self._join is not None:
             positions = self._join.positions(self._positions)
         if positions:
-            self._client.commit(
-                {one: (at.offset, at.to_metadata()) for one, at in positions.items()}
+            self._commit(positions)
+
+    def _commit(self, positions: Mapping[Place, Position]) -> None:
+        """Commit positions, but none of a topic that was created again: it has none yet."""
+        gaps = self._gone
+        offsets = {
+            place: (at.offset, self._origins[place[0]].added_to(at.to_metadata()))
+            for place, at in positions.items()
+            if place not in gaps or not gaps[place].topic_id
+        }
+        if offsets:
+            self._client.commit(offsets)
+
+    def accept_gap(self, gap: PositionGone) -> None:
+        """Continue behind records that are gone: at the first offset that the partition has now.
+
+        `gap` is what a call of this consumer raised; other partitions raise errors of their own.
+        The next `commit` commits the new position. Does nothing where another member has the
+        partition now. Raises Misconfigured for a joined topic that was created again.
+        """
+        place = gap.topic, gap.partition
+        if place not in self._gone:
+            return
+        if self._join is None:
+            self._begin(place, Position(gap.first))
+            self._positions[place] = Position(gap.first)
+        elif gap.first < gap.position:
+            raise Misconfigured(
+                f"{gap}: its batches cannot be joined with those of the topic before; read the"
+                " topics by another group"
             )
+        # What waits for its other columns in a join stays as it is.
+        self._continue_behind(gap)
 
     def seek(self, uri: str, extent: str | None = None) -> bool:
         """Read from the first batch of an object (its URI), or of one extent (`start-end`), on.
@@ -233,13 +289,15 @@ class TopicConsumer:
         Reads the partitions that are assigned from their beginning for it; those without such a
         batch are then read from their end on. Of joined topics, the one that leads decides, and
         reading begins with what precedes the batch: it is joined again, and not yielded. Returns
-        whether there is such a batch; if not, reading continues where it was.
+        whether there is such a batch; if not, reading continues where it was. Raises PositionGone
+        as the calls that read.
         """
         while True:
             self._await_assignment()
+            self._require_positions()
             assignment = self._assignment
             bounds = self._bounds_of(self._assigned)
-            before = {place: self._continues_at(place, *bounds[place]) for place in self._leading}
+            before = {one: self._positions.get(one) or self._starts[one] for one in self._leading}
             begins = {place: Position(bounds[place][0]) for place in self._leading}
             found = self._places_of(uri, extent, begins)
             if self._assignment == assignment:
@@ -251,11 +309,6 @@ class TopicConsumer:
         self._read_from(starts)
         self._positions = found
         return is_found
-
-    def _continues_at(self, place: Place, low: int, high: int) -> Position:
-        """Return where reading of a partition continues, which may not have begun."""
-        begin = low if self._start == "earliest" else high
-        return self._positions.get(place) or self._starts.get(place) or Position(begin)
 
     @property
     def _leading(self) -> set[Place]:
@@ -270,7 +323,7 @@ class TopicConsumer:
         assignment, found = self._assignment, dict[Place, Position]()
         self._read_from(begins)
         while self._assignment == assignment and not self._ended >= begins.keys():
-            for place, record in self._messages():
+            for place, record in self._messages(skips=True):
                 stated = by_name(record.headers)
                 is_of = stated.get(OBJECT) == uri.encode() and (
                     extent is None or stated.get(EXTENT) == extent.encode()
@@ -314,6 +367,7 @@ class TopicConsumer:
         return None if self._join is None else self._join.take(time.monotonic())
 
     def _fetch(self, *, until_end: bool) -> None:
+        self._require_positions()
         if self._join is not None:
             self._steer(self._join, until_end=until_end)
         records = [one for one in self._messages() if one[0] in self._assigned]
@@ -359,11 +413,14 @@ class TopicConsumer:
         self._client.pause(paused - self._paused)
         for place, offset in flow.rewound.items():
             self._client.seek(place, offset)
+            self._next_offsets[place] = offset
             self._ended.discard(place)
         self._paused = set(paused)
 
     def _ends_of(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the ends of partitions, open transactions included."""
+        if not places:
+            return {}
         with self._admin() as admin:
             return admin.ends_of([*places])
 
@@ -391,17 +448,74 @@ class TopicConsumer:
         begun = batch.facts is not None and batch.offset == start.resumes_at
         return batch.skip(start.row) if begun and start.row < batch.rows.num_rows else batch
 
-    def _messages(self) -> list[tuple[Place, ConsumedRecord]]:
-        """Return the next records; note partitions that were read to their end."""
+    def _messages(self, *, skips: bool = False) -> list[tuple[Place, ConsumedRecord]]:
+        """Return the next records; note partitions that were read to their end.
+
+        `skips`: those that are deleted meanwhile need not be read.
+        """
+        self._require_positions()
         polled = self._client.poll(POLL_RECORDS, POLL_SECONDS)
         if self._broken is not None:
             # For good: what the group has committed is unknown to this member.
             raise type(self._broken)(str(self._broken))
         last = {place: record.offset for place, record in polled.records}
-        self._ended -= last.keys()
+        self._next_offsets |= {place: offset + 1 for place, offset in last.items()}
+        lost = {one: at for one, at in polled.lost.items() if one in self._assigned}
+        self._gone |= {place: _Gap(offset) for place, offset in lost.items()}
+        for gap in map(self._gap_at, lost):
+            if skips or self._is_known(gap):
+                self._continue_behind(gap)
+        self._ended -= last.keys() | lost.keys()
         self._ended |= {one for one, end in polled.ended.items() if last.get(one, -1) < end}
         self._reached |= polled.ended
         return polled.records
+
+    def _require_positions(self) -> None:
+        """Raise PositionGone for a partition whose next record is not there."""
+        if time.monotonic() - self._asked > TOPICS_SECONDS and self._assigned:
+            self._require_same_topics()
+        for place in self._gone:
+            raise self._gap_at(place)
+
+    def _require_same_topics(self) -> None:
+        """Note the partitions of topics that were created again since they were assigned.
+
+        Kafka's client continues in them at the offset of the topic before.
+        """
+        with self._admin() as admin:
+            ids = admin.topic_ids(sorted({topic for topic, _ in self._assigned}))
+        self._asked = time.monotonic()
+        for place in self._assigned:
+            origin = self._origins[place[0]]
+            if origin.is_other(ids[place[0]]):
+                self._gone[place] = _Gap(self._next_offsets[place], origin.id)
+        self._origins |= {
+            topic: replace(self._origins[topic], id=found) for topic, found in ids.items()
+        }
+
+    def _gap_at(self, place: Place) -> PositionGone:
+        gap, bounds = self._gone[place], self._bounds_of([place])[place]
+        topic, partition = place
+        remedy = f"`accept_gap` of the consumer continues group {self._group} at offset {bounds[0]}"
+        if not gap.topic_id:
+            return position_gone(place, gap.position, bounds, remedy)
+        again = created_again(topic, gap.topic_id, self._origins[topic].id)
+        message = f"{again}; partition {partition} was read up to offset {gap.position}; {remedy}"
+        return PositionGone(message, topic, partition, gap.position, bounds[0])
+
+    def _is_known(self, gap: PositionGone) -> bool:
+        """Whether all that is gone was read before; the join reports the batches that lack it."""
+        join, is_behind = self._join, gap.first > gap.position
+        return is_behind and join is not None and join.has_read(gap.topic, gap.partition, gap.first)
+
+    def _continue_behind(self, gap: PositionGone) -> None:
+        place = gap.topic, gap.partition
+        if self._join is not None:
+            self._join.pass_to(*place, gap.first)
+        del self._gone[place]
+        self._ended.discard(place)
+        self._next_offsets[place] = gap.first
+        self._client.assign(self._next_offsets)
 
     def _begin(self, place: Place, at: Position) -> None:
         self._starts[place] = at
@@ -422,7 +536,9 @@ class TopicConsumer:
         self._paused.clear()
         for place, at in places.items():
             self._begin(place, at)
-        self._client.assign({place: at.offset for place, at in places.items()})
+        self._gone.clear()
+        self._next_offsets = {place: at.offset for place, at in places.items()}
+        self._client.assign(self._next_offsets)
 
     def _await_assignment(self) -> None:
         deadline = time.monotonic() + REQUEST_SECONDS
@@ -434,45 +550,82 @@ class TopicConsumer:
 
     def _assign(self, places: Sequence[Place]) -> None:
         self._assignment += 1
-        starts: Mapping[Place, Position] = {}
         try:
-            committed = self._client.committed(places, REQUEST_SECONDS)
-            if self._join is not None:
-                starts = self._start_together(committed)
+            begins = self._begins(places)
+        except Fenced as exc:
+            # The group distributes its partitions again, and calls this again.
+            LOG.debug("%s", exc)
+            self._client.unassign()
+            return
         except ExtentflowError as exc:
             # Without positions nothing may be read. The client would assign the partitions itself.
             self._client.unassign()
             self._broken = exc
             return
-        begins: dict[Place, int] = {}
-        for one in committed:
-            place = one.place
-            self._broken = one.error or self._broken
-            self._assigned.add(place)
-            begins[place] = one.offset
-            if one.offset >= 0:
-                self._begin(place, Position.of(one.offset, one.metadata))
-            elif place in starts:
-                self._begin(place, starts[place])
-                begins[place] = starts[place].offset
-        self._client.assign(begins)
+        self._assigned |= begins.keys()
+        for place, at in begins.items():
+            self._begin(place, at)
+        self._next_offsets = {place: at.offset for place, at in begins.items()}
+        self._client.assign(self._next_offsets)
 
-    def _start_together(self, committed: Sequence[CommittedOffset]) -> Mapping[Place, Position]:
-        """Return where to begin partitions of joined topics that have no committed offset.
+    def _begins(self, places: Sequence[Place]) -> Mapping[Place, Position]:
+        """Return where to begin partitions; note where the group began with their topics."""
+        held = self._committed(places)
+        fresh = [one for one in places if one not in held]
+        with self._admin() as admin:
+            ids = admin.topic_ids(sorted({topic for topic, _ in places}))
+            added: set[Place] = set()
+            for topic, found in ids.items():
+                own = [one for place, one in held.items() if place[0] == topic]
+                begun = partitions_at_start((one.metadata for one in own), without=0)
+                new = [place for place in fresh if place[0] == topic]
+                if new and self._start == "latest":
+                    count = max(admin.partitions(topic), *(one + 1 for _, one in new))
+                    every = self._committed([(topic, one) for one in range(count)]).values()
+                    begun = partitions_at_start((one.metadata for one in every), without=count)
+                    added |= {place for place in new if place[1] >= begun}
+                self._origins[topic] = TopicOrigin(found, begun)
+        self._asked = time.monotonic()
+        for place, one in held.items():
+            origin = TopicOrigin.of(one.metadata)
+            if origin.is_other(ids[place[0]]):
+                self._gone[place] = _Gap(one.offset, origin.id)
+        starts = self._starts_of(fresh, added, held.keys())
+        if starts and self._start == "latest":
+            self._commit(starts)
+        return starts | {
+            place: Position.of(one.offset, one.metadata) for place, one in held.items()
+        }
 
-        With `latest`, a transaction may be before the start of one topic and behind that of
-        another one. Such a transaction has ended before all starts are known: so its batches are
-        before the boundaries, the ends of the logs then.
+    def _committed(self, places: Sequence[Place]) -> dict[Place, CommittedOffset]:
+        """Return the offsets that the group has of these partitions."""
+        found = self._client.committed(places, REQUEST_SECONDS)
+        for one in found:
+            if one.error is not None:
+                raise one.error
+        return {one.place: one for one in found if one.offset >= 0}
+
+    def _starts_of(
+        self, fresh: Sequence[Place], added: Collection[Place], held: Collection[Place]
+    ) -> dict[Place, Position]:
+        """Return where to begin partitions that have no committed offset.
+
+        With `latest`, a transaction of joined topics may be before the start of one topic and
+        behind that of another one. Such a transaction has ended before all starts are known: so its
+        batches are before the boundaries, the ends of the logs then.
         """
-        fresh = [one.place for one in committed if one.offset < 0]
-        at = 1 if self._start == "latest" else 0
-        found = {place: Position(one[at]) for place, one in self._bounds_of(fresh).items()}
-        others = {one.place[1] for one in committed if one.offset >= 0}
+        is_latest = self._start == "latest"
+        found = {
+            place: Position(bounds[is_latest and place not in added])
+            for place, bounds in self._bounds_of(fresh).items()
+        }
+        if self._join is None or not is_latest:
+            return found
+        others = {partition for _, partition in held}
         # Where a topic is new to the group, those that were read before lack its columns for long.
-        together = [place for place in fresh if place[1] not in others]
-        if self._start == "latest" and together:
-            for place, end in self._ends_of(together).items():
-                found[place] = replace(found[place], boundary=end)
+        together = [one for one in fresh if one[1] not in others and one not in added]
+        for place, end in self._ends_of(together).items():
+            found[place] = replace(found[place], boundary=end)
         return found
 
     def _revoke(self, places: Sequence[Place]) -> None:
@@ -480,7 +633,13 @@ class TopicConsumer:
         gone = set(places)
         self._assigned -= gone
         self._ended -= gone
-        for held in (self._positions, self._starts, self._reached):
+        for held in (
+            self._positions,
+            self._starts,
+            self._reached,
+            self._next_offsets,
+            self._gone,
+        ):
             for place in gone:
                 held.pop(place, None)
         if self._join is not None:
@@ -488,3 +647,25 @@ class TopicConsumer:
         # A partition that comes back would be paused.
         self._client.resume(self._paused & gone)
         self._paused -= gone
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """The offset that was to be read next; `topic_id` was that of its topic, if it is another."""
+
+    position: int
+    topic_id: str = ""
+
+
+def _require_settings(kafka: Mapping[str, str], start: str) -> None:
+    """Raise Misconfigured for settings with which no member can read."""
+    problems = [
+        f"{key}={kafka[key]}: members that keep partitions during a rebalance are not supported;"
+        " remove the key"
+        for key, refused in INCREMENTAL.items()
+        if refused in kafka.get(key, "")
+    ]
+    if start not in STARTS:
+        problems.append(f"start={start}: choose one of {', '.join(STARTS)}")
+    if problems:
+        raise Misconfigured(problems)

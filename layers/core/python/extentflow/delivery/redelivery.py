@@ -50,7 +50,7 @@ from extentflow.errors import (
 )
 from extentflow.formats import BadRecord
 from extentflow.kafka import Broker, ProducerSettings, Records, Sink, SlotProgress
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord, position_gone
 from extentflow.ledger.notes import NoteKind, NoteStore
 from extentflow.model import Extent
 from extentflow.retry import Clock
@@ -98,7 +98,8 @@ class RedeliveryResult:
     """What became of the dead letters of a replay.
 
     Records that are still bad (`bad`), and dead letters that cannot be decoded (`left`), were sent
-    to the queue again. `reasons` has the first few of `left`. `kept` were sent to it again unread.
+    to the queue again. `reasons` has the first few of `left`, and which offsets were deleted before
+    a replay. `kept` were sent to it again unread.
     """
 
     records: int = 0
@@ -195,11 +196,20 @@ class Redelivery:
         return self.broker.end_offsets(self.topic)
 
     def letters(self, partition: int, position: int, end: int) -> Generator[DeadLetter, None, None]:
-        """Yield the connector's dead letters of a partition from an offset to another."""
-        for batch in self.read(partition, position, end):
+        """Yield the connector's dead letters of a partition from an offset to another.
+
+        Those that the topic has now. Raises PositionGone where some are deleted before they were
+        read, and for a topic that ends before `position`.
+        """
+        first = self.broker.first_offsets(self.topic).get(partition, 0)
+        if position > end:
+            remedy = "set errors.deadletterqueue.topic.name to another topic"
+            raise position_gone((self.topic, partition), position, (first, end), remedy)
+        begin = max(position, first)
+        for batch in self.read(partition, begin, end):
             for record in batch:
                 letter = DeadLetter.of(record)
-                if record.offset >= position and letter.connector == self.connector:
+                if record.offset >= begin and letter.connector == self.connector:
                     yield letter
 
     def run(
@@ -218,9 +228,16 @@ class Redelivery:
         Misconfigured, also for repairs of other places than these.
         """
         ends, digest = self.ends(), digest_of(repairs)
+        firsts = self.broker.first_offsets(self.topic)
         self._require_places(repairs, ends, digest)
         for partition in sorted(ends if partitions is None else partitions):
-            letters = self.letters(partition, self.unread(partition), ends[partition])
+            unread = self.unread(partition)
+            if (behind := firsts.get(partition, 0)) > unread:
+                found.reasons.append(
+                    f"topic {self.topic}[{partition}]: the offsets {unread} to {behind - 1} were"
+                    " deleted; dead letters there that no replay had passed are lost"
+                )
+            letters = self.letters(partition, unread, ends[partition])
             first = next(letters, None)
             letters.close()
             place = (partition, ends[partition])

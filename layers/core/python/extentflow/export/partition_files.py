@@ -3,9 +3,11 @@
     TOPIC/PARTITION/00000000000000000000-00000000000000000041.parquet
     TOPIC/PARTITION/00000000000000000042-...
 
-A partition continues behind the last offset in its file names. A file is published in four steps;
-a process may end between any two of them:
+A partition continues behind the last offset in its file names, and without files where
+`exported_topic` notes that it began. A file is published in four steps; a process may end between
+any two of them:
 
+    0  the topic has the id that it had at the start: no record is one of a topic created again
     1  create .next-<position>, unless it exists: this file, from `first` to `last`, is the next one
     2  list the names from `position` on: there is none
     3  publish FIRST-LAST, whole and at once
@@ -196,10 +198,12 @@ class _Publication:
     is_adopted: bool
     spool: Spool
     file: ExportedFile
+    confirm: Callable[[], None]
 
     def run(self) -> ExportedFile:
         """Publish the file, and return it. Raises Conflict for another process."""
         with closing(self.spool):
+            self.confirm()
             if not self.is_adopted:
                 self._claim()
             self.spool.publish(self.file.uri.rpartition("/")[2])
@@ -226,7 +230,8 @@ class _Publication:
 class PartitionFiles:
     """Appends the values of one partition to files, and publishes these one after the other.
 
-    `submit` runs a publication, which only starts when the one before has ended well.
+    `submit` runs a publication, which only starts when the one before has ended well. It calls
+    `confirm` first, which raises where the records are not those of the topic that the target has.
     """
 
     topic: str
@@ -236,6 +241,7 @@ class PartitionFiles:
     submit: Callable[[Callable[[], ExportedFile]], "Future[ExportedFile]"]
     writer: str
     resumed: ResumePosition
+    confirm: Callable[[], None]
     _open: _OpenFile | None = field(default=None, init=False)
     _running: "Future[ExportedFile] | None" = field(default=None, init=False)
 
@@ -293,6 +299,7 @@ class PartitionFiles:
                 opened.rows,
                 opened.size_bytes,
             ),
+            self.confirm,
         )
         self._open, self.resumed = None, ResumePosition(opened.last + 1)
         self._running = self.submit(publication.run)

@@ -5,12 +5,19 @@ records ──`source`──> partition ──`joining`──> file ──`parti
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from extentflow.errors import AccessDenied, CorruptRecord, Misconfigured, SinkUnavailable
+from extentflow.errors import (
+    AccessDenied,
+    CorruptRecord,
+    Misconfigured,
+    PositionGone,
+    SinkUnavailable,
+)
+from extentflow.export.exported_topic import ExportedTopic, read_note, write_note
 from extentflow.export.partition_files import (
     ExportedFile,
     ExportOptions,
@@ -26,7 +33,7 @@ from extentflow.storage.folders import Folder
 
 # Publishing waits for disks and servers, while further values are fetched.
 PUBLISHING_THREADS: Final = 4
-# How often a run without an end asks for new partitions.
+# How often a run without an end asks for new partitions, and for the topic's id.
 REFRESH_SECONDS: Final = 60.0
 # After so long without a record, a run with an end gives up.
 IDLE_SECONDS: Final = 60.0
@@ -67,7 +74,8 @@ class RecordSource(Protocol):
 class TopicExport:
     """Reads a topic and writes its files. `stop` returns whether reading is to end early.
 
-    Used by one thread; publishes on `threads` others.
+    `identify` returns the topic's id; each file is published only while it is that of the start.
+    Used by one thread; publishes on `threads` others, which call `identify`.
     """
 
     topic: str
@@ -75,10 +83,12 @@ class TopicExport:
     target: Folder
     options: ExportOptions
     stop: Callable[[], bool]
+    identify: Callable[[], str]
     clock: Clock = field(default_factory=Clock)
     threads: int = PUBLISHING_THREADS
     _files: dict[int, PartitionFiles] = field(default_factory=dict, init=False)
     _ends: dict[int, int] = field(default_factory=dict, init=False)
+    _note: ExportedTopic = field(default=ExportedTopic(""), init=False)
 
     def run(self) -> Iterator[ExportedFile]:
         """Yield the files as they are published, until the end or `stop`.
@@ -88,8 +98,9 @@ class TopicExport:
 
         Raises:
             CorruptRecord: a value contradicts its headers or itself.
-            Misconfigured: the target has other files, records were deleted before they were
-                written (unless `accept_gap`), or a value is a row.
+            Misconfigured: the target has other files, the topic was created again, or a value is
+                a row.
+            PositionGone: records were deleted before they were written (unless `accept_gap`).
             Conflict: another process writes the same files.
             SinkUnavailable, StoreUnavailable, AccessDenied, ProcessExhausted: as their names say.
         """
@@ -99,14 +110,21 @@ class TopicExport:
             def files(partition: int, resumed: ResumePosition) -> PartitionFiles:
                 folder = self._folder(partition)
                 return PartitionFiles(
-                    self.topic, partition, folder, self.options, pool.submit, writer, resumed
+                    self.topic,
+                    partition,
+                    folder,
+                    self.options,
+                    pool.submit,
+                    writer,
+                    resumed,
+                    self._require_same_topic,
                 )
 
             try:
                 self._begin(files)
                 try:
                     yield from self._read(files)
-                except (CorruptRecord, AccessDenied, Misconfigured):
+                except (CorruptRecord, AccessDenied, Misconfigured, PositionGone):
                     # Of a value that cannot be written: those before it are.
                     yield from self._close_all()
                     raise
@@ -121,9 +139,13 @@ class TopicExport:
     def _begin(self, files: Callable[[int, ResumePosition], PartitionFiles]) -> None:
         """Assign the partitions that are new, each where its files end."""
         begins: dict[int, int] = {}
-        for partition in range(len(self._files), self.source.partitions(self.topic)):
-            low, high = self.source.watermarks((self.topic, partition))
-            resumed = resume(self._folder(partition))
+        new = range(len(self._files), self.source.partitions(self.topic))
+        bounds = {one: self.source.watermarks((self.topic, one)) for one in new}
+        positions = {one: resume(self._folder(one)) for one in new}
+        if not self._files:
+            self._settle(bounds, positions)
+        for partition, resumed in positions.items():
+            low, high = bounds[partition]
             begins[partition] = begin = self._checked(partition, resumed, low, high)
             self._files[partition] = files(partition, resumed)
             if not self.options.once or begin < high:
@@ -131,32 +153,60 @@ class TopicExport:
         for partition in self._ends.keys() & begins.keys():
             self.source.read_from((self.topic, partition), begins[partition])
 
+    def _settle(
+        self,
+        bounds: Mapping[int, tuple[int, int]],
+        positions: Mapping[int, ResumePosition],
+    ) -> None:
+        """Note which topic this is, and where its partitions begin, unless the target says so.
+
+        Raises Misconfigured where it says that it holds another topic.
+        """
+        folder = self.target.below(self.topic)
+        folder.clean()
+        found = read_note(folder)
+        if found is None:
+            is_begun = any(one.offset or one.claim for one in positions.values())
+            firsts = {one: 0 if is_begun else low for one, (low, _) in bounds.items()}
+            found = write_note(folder, ExportedTopic(self.identify(), firsts))
+        self._note = found
+        self._require_same_topic()
+
+    def _require_same_topic(self) -> None:
+        self._note.require(self.topic, self.identify(), self.target.below(self.topic).uri())
+
     def _checked(self, partition: int, resumed: ResumePosition, low: int, high: int) -> int:
         """Return the offset from which on a partition is read."""
-        claim, offset = resumed.claim, resumed.offset
+        claim = resumed.claim
+        offset = resumed.offset or self._note.first.get(partition, 0)
         where = f"topic {self.topic}[{partition}]"
         files = self._folder(partition).uri()
-        if offset > high:
-            raise Misconfigured(
-                f"{where} ends at offset {high}, and {files} has files up to {offset - 1}: the"
-                " topic was created again, or lost records; choose another target"
-            )
+        if resumed.offset > high:
+            raise self._shorter(partition, offset, high)
         if claim is not None and low > claim.first:
             raise Misconfigured(
                 f"{where}: the offsets {claim.first} to {low - 1} were deleted, and"
-                f" {claim_name(offset)} in {files} begins a file with them; delete it once no other"
-                " process writes there, and use --accept-gap"
+                f" {claim_name(resumed.offset)} in {files} begins a file with them; delete it once"
+                " no other process writes there, and use --accept-gap"
             )
-        if offset and low > offset and not self.options.accept_gap:
+        if low > offset and not self.options.accept_gap:
             raise self._gap(partition, offset, low)
         return max(low, offset)
 
-    def _gap(self, partition: int, offset: int, low: int) -> Misconfigured:
+    def _shorter(self, partition: int, offset: int, high: int) -> Misconfigured:
         return Misconfigured(
+            f"topic {self.topic}[{partition}] ends at offset {high}, and"
+            f" {self._folder(partition).uri()} has files up to {offset - 1}: the topic was created"
+            " again, or lost records; choose another target"
+        )
+
+    def _gap(self, partition: int, offset: int, low: int) -> PositionGone:
+        message = (
             f"topic {self.topic}[{partition}]: retention deleted the offsets {offset} to {low - 1}"
             f" before they were written to {self._folder(partition).uri()};"
             f" --accept-gap continues without them, from {low} on"
         )
+        return PositionGone(message, self.topic, partition, offset, low)
 
     def _read(
         self, files: Callable[[int, ResumePosition], PartitionFiles]
@@ -167,8 +217,8 @@ class TopicExport:
             now = self.clock.monotonic()
             for _, record in polled.records:
                 yield from self._append(record, now)
-            for _, partition in polled.lost:
-                yield from self._continue_behind_gap(partition)
+            for (_, partition), offset in polled.lost.items():
+                yield from self._continue_behind_gap(partition, offset)
             if self.options.once:
                 for _, partition in polled.ended:
                     self._ends.pop(partition, None)
@@ -184,6 +234,7 @@ class TopicExport:
                 yield from one.close_old(now)
             if now - refreshed >= REFRESH_SECONDS:
                 refreshed = now
+                self._require_same_topic()
                 self._begin(files)
 
     def _append(self, record: ConsumedRecord, now: float) -> Iterator[ExportedFile]:
@@ -195,15 +246,18 @@ class TopicExport:
         if self.options.once and record.offset + 1 >= end:
             self._ends.pop(record.partition, None)
 
-    def _continue_behind_gap(self, partition: int) -> Iterator[ExportedFile]:
+    def _continue_behind_gap(self, partition: int, offset: int) -> Iterator[ExportedFile]:
         """Close the file before records that were deleted while this run was behind."""
         files = self._files[partition]
         yield from files.close()
         yield from files.published()
         place = self.topic, partition
-        low, _ = self.source.watermarks(place)
+        low, high = self.source.watermarks(place)
+        if low <= offset:
+            self._require_same_topic()
+            raise self._shorter(partition, offset, high)
         if not self.options.accept_gap:
-            raise self._gap(partition, files.resumed.offset, low)
+            raise self._gap(partition, offset, low)
         self.source.read_from(place, low)
 
     def _close_all(self) -> Iterator[ExportedFile]:

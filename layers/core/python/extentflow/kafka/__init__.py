@@ -248,6 +248,13 @@ class Broker(Protocol):
         """
         ...
 
+    def first_offsets(self, topic: str) -> Mapping[int, int]:
+        """Return the first offset that each partition has: before it, records were deleted.
+
+        Raises as `end_offsets`.
+        """
+        ...
+
     def end_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the offset behind the last record of each partition, open transactions included.
 

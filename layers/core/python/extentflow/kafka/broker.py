@@ -187,6 +187,18 @@ class KafkaBroker:
         """Return the end offset of each partition, as `Broker.end_offsets`."""
         return self._request(lambda admin: admin.end_offsets(topic))
 
+    def first_offsets(self, topic: str) -> Mapping[int, int]:
+        """Return the first offset of each partition, as `Broker.first_offsets`."""
+        return self._request(lambda admin: admin.first_offsets(topic))
+
+    def open_admin(self) -> Admin:
+        """Return a client for many requests, with the secrets of now; to be closed.
+
+        Raises CredentialsUnavailable and Misconfigured.
+        """
+        settings = client_settings(self._look_up(self._kafka), {})
+        return Admin(with_tokens(settings, self._sign), self._timeouts)
+
     def read_from(
         self,
         topic: str,
@@ -198,8 +210,8 @@ class KafkaBroker:
     ) -> Iterator[list[ConsumedRecord]]:
         """Yield the committed records of the partitions of `begin`, from these offsets to `end`.
 
-        With `follow`, without an end, and for ever. `group` begins with `app.id`, on which ACLs are
-        granted. Raises as `reader.read_committed`.
+        With `follow`, without an end, and for ever, also of partitions that are added. `group`
+        begins with `app.id`, on which ACLs are granted. Raises as `reader.read_committed`.
         """
         kafka, timeouts = self._look_up(self._kafka), self._timeouts
         return read_committed(

@@ -2,7 +2,7 @@
 
 consume ──> record      in the order of its partition
             end         of a partition: transactions leave gaps, so offsets count no records
-            lost        the next record was deleted
+            lost        the next record was deleted, or never was: no other one is read instead
             error       translated once, here
 """
 
@@ -14,7 +14,13 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable
+from extentflow.errors import (
+    ExtentflowError,
+    Fenced,
+    Misconfigured,
+    PositionGone,
+    SinkUnavailable,
+)
 from extentflow.kafka.producer import LOG, error_of, translate
 from extentflow.kafka.record_headers import Headers
 from extentflow.kafka.settings import Sign, Timeouts, client_settings, with_tokens
@@ -23,6 +29,9 @@ from extentflow.kafka.topic_admin import Admin
 BATCH_RECORDS = 10_000
 POLL_SECONDS = 0.1  # also the time that a batch waits for more records
 REQUEST_SECONDS = 30.0
+# How often a reader without an end asks for partitions that were added.
+REFRESH_SECONDS = 60.0
+_READ_AGAIN = "read the topic again"
 _LOST_MEMBERSHIP = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"})
 
 # A topic and the number of a partition.
@@ -55,40 +64,82 @@ def read_committed(
 ) -> Iterator[list[ConsumedRecord]]:
     """Yield the committed records of `topic` in batches, in order within each partition.
 
-    Starts at the oldest record, or reads the partitions of `begin` from these offsets. Ends when
-    every partition was read up to its last stable offset, or before its offset in `end`. The
-    last stable offset is that of the time when the reader is there: without `end` it moves with
-    every commit, that of the caller included. With `follow` it never ends. An open transaction
-    holds that offset back: wait for its end (at most `transaction.timeout.ms`) before reading.
-    Brokers with ACLs ask for Describe on `group` (empty: one of its own), in which nothing is
-    committed. `sign` signs tokens for brokers with IAM. Raises Misconfigured without the topic,
-    SinkUnavailable where no record arrived for `idle_seconds`.
+    Starts at the oldest record, or reads the partitions of `begin` from these offsets, which must
+    be there. Ends when every partition was read up to its last stable offset, or before its offset
+    in `end`. The last stable offset is that of the time when the reader is there: without `end` it
+    moves with every commit, that of the caller included. With `follow` it never ends, and reads
+    partitions that are added from their beginning. An open transaction holds that offset back: wait
+    for its end (at most `transaction.timeout.ms`) before reading. Brokers with ACLs ask for
+    Describe on `group` (empty: one of its own), in which nothing is committed. `sign` signs tokens
+    for brokers with IAM.
+
+    Raises:
+        Misconfigured: there is no such topic.
+        PositionGone: records were deleted before they were read, or the topic was created again.
+        SinkUnavailable: no record arrived for `idle_seconds`.
     """
     timeouts = timeouts or Timeouts()
     clock = timeouts.retry.clock
-    with Admin(with_tokens(client_settings(kafka, {}), sign), timeouts) as admin:
-        count = admin.partitions_to_read(topic)
-    offsets = dict.fromkeys(range(count), 0) if begin is None else dict(begin)
+    cluster = with_tokens(client_settings(kafka, {}), sign)
+    followed = _FollowedTopic(topic, lambda: Admin(cluster, timeouts))
+    firsts = followed.first_offsets()
+    offsets = firsts if begin is None else dict(begin)
     end = end or {}
     unread = {one for one, offset in offsets.items() if one not in end or offset < end[one]}
     group = group or f"extentflow.reader.{uuid.uuid4().hex}"
     settings = with_tokens(consumer_settings(kafka, group), sign)
     with RecordReader(settings, f"topic {topic}") as reader:
         reader.assign({(topic, one): offsets[one] for one in unread})
-        last_arrival = clock.monotonic()
+        last_arrival, refreshed = clock.monotonic(), -REFRESH_SECONDS
         while unread:
+            if follow and clock.monotonic() - refreshed >= REFRESH_SECONDS:
+                refreshed = clock.monotonic()
+                for one in followed.added(offsets):
+                    offsets[one] = 0
+                    unread.add(one)
+                    reader.read_from((topic, one), 0)
             polled = reader.poll(BATCH_RECORDS, POLL_SECONDS)
             arrived = bool(polled.records or polled.ended)
             silent = clock.monotonic() - last_arrival
-            if not arrived and not follow and silent > idle_seconds:
+            if not arrived and not follow and not polled.lost and silent > idle_seconds:
                 raise SinkUnavailable(f"topic {topic}: nothing read for {idle_seconds:g} s")
             ended = {} if follow else {one: offset for (_, one), offset in polled.ended.items()}
             ends = {**end, **{one: min(at, end.get(one, at)) for one, at in ended.items()}}
             if batch := list(_before_ends(polled.records, ends, unread)):
                 yield batch
             unread -= ended.keys()
+            for place, offset in polled.lost.items():
+                if place[1] in unread:
+                    raise position_gone(place, offset, reader.watermarks(place), _READ_AGAIN)
             if arrived:  # behind the yield: what the caller does meanwhile is no silence
                 last_arrival = clock.monotonic()
+
+
+@dataclass(slots=True)
+class _FollowedTopic:
+    """A topic that is read for long: partitions are added to it, and it may be created again."""
+
+    topic: str
+    open_admin: Callable[[], Admin]
+    id: str = ""
+
+    def first_offsets(self) -> dict[int, int]:
+        """Return the first offset of each partition."""
+        with self.open_admin() as admin:
+            return admin.first_offsets(self.topic)
+
+    def added(self, known: Collection[int]) -> list[int]:
+        """Return the partitions that are not known.
+
+        Raises PositionGone where this is not the topic that it was at the first call.
+        """
+        with self.open_admin() as admin:
+            count = admin.partitions_to_read(self.topic)
+            found = admin.topic_ids([self.topic])[self.topic]
+        if self.id not in ("", found):
+            raise PositionGone(f"{created_again(self.topic, self.id, found)}; {_READ_AGAIN}")
+        self.id = found
+        return [one for one in range(count) if one not in known]
 
 
 def _before_ends(
@@ -102,6 +153,27 @@ def _before_ends(
             yield record
 
 
+def created_again(topic: str, before: str, now: str) -> str:
+    """Return the words for a topic that has another id (KIP-516) than it had before."""
+    return f"topic {topic} was created again: its id was {before}, and is {now} now"
+
+
+def position_gone(
+    place: Place, position: int, bounds: tuple[int, int], remedy: str
+) -> PositionGone:
+    """Return the error for an offset that a partition does not have; `bounds` are its own."""
+    (topic, partition), (first, end) = place, bounds
+    if first > position:
+        what = f"the offsets {position} to {first - 1} were deleted before they were read"
+    else:
+        what = (
+            f"reading continues at offset {position}, and the partition has the offsets {first} to"
+            f" {end - 1}: the topic was created again, or lost records"
+        )
+    message = f"topic {topic}[{partition}]: {what}; {remedy}"
+    return PositionGone(message, topic, partition, position, first)
+
+
 def consumer_settings(kafka: Mapping[str, str], group: str) -> dict[str, str]:
     """Return the settings of a consumer of committed records, which commits no offsets itself."""
     return {
@@ -112,7 +184,8 @@ def consumer_settings(kafka: Mapping[str, str], group: str) -> dict[str, str]:
         "enable.auto.commit": "false",
         # The end of a partition is an event: transactions leave gaps, so offsets count no records.
         "enable.partition.eof": "true",
-        "auto.offset.reset": "earliest",
+        # A position that is gone is an error, never another position.
+        "auto.offset.reset": "error",
         "check.crcs": "true",
         # Per partition. With the default a full queue pauses fetching for a second: 163 instead of
         # 764 k rows/s.
@@ -143,14 +216,14 @@ class CommittedOffset(NamedTuple):
 class PolledRecords:
     """Records in the order of each partition, and what happened to partitions.
 
-    `ended` has the end that was reached; records from it on were added meanwhile. The next record
-    of a partition in `lost` was deleted before it was read: it is read no further until it is
-    assigned again.
+    `ended` has the end that was reached; records from it on were added meanwhile. `lost` has the
+    offset that was to be read next, and is not there: its partition is read no further until it
+    is assigned again.
     """
 
     records: list[tuple[Place, ConsumedRecord]] = field(default_factory=list)
     ended: dict[Place, int] = field(default_factory=dict)
-    lost: set[Place] = field(default_factory=set)
+    lost: dict[Place, int] = field(default_factory=dict)
 
 
 class RecordReader:
@@ -288,7 +361,7 @@ class RecordReader:
             elif error.name() == "_PARTITION_EOF":
                 found.ended[place] = message.offset() or 0
             elif error.name() == "_AUTO_OFFSET_RESET":
-                found.lost.add(place)
+                found.lost[place] = message.offset() or 0
             elif error.fatal() or not error.retriable():
                 where = f"topic {topic}[{partition}]" if topic else self._subject
                 raise self._translated(error, where)

@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec, OffsetSpec
@@ -31,6 +38,7 @@ Answer = TypeVar("Answer")
 
 SILENCE_SECONDS = 2.0  # a shorter delay is not worth a warning
 SHOWN_TOPICS = 5
+NO_ID = str(Uuid(0, 0))  # of a topic, where brokers have none
 DEFAULT_MESSAGE_BYTES = 1_048_588  # of Kafka's brokers
 
 
@@ -212,6 +220,26 @@ class Admin:
         found = self.ends_of([(name, one) for one in range(partitions)])
         return {partition: end for (_, partition), end in found.items()}
 
+    def first_offsets(self, name: str) -> dict[int, int]:
+        """Return the first offset of each partition of a topic, as `Broker.first_offsets`."""
+        places = [(name, one) for one in range(self.partitions_to_read(name))]
+        earliest: OffsetSpec = EarliestSpec()  # type: ignore[no-untyped-call]
+        found = self._offsets_of(places, earliest)
+        return {partition: first for (_, partition), first in found.items()}
+
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the id of each topic, which another topic of the same name does not have.
+
+        Empty where brokers have none (before Kafka 2.8).
+        """
+        wanted = TopicCollection([*names])
+
+        def request(seconds: float) -> dict[str, str]:
+            found = self._client.describe_topics(wanted, request_timeout=seconds)
+            return {name: _known_id(str(one.result().topic_id)) for name, one in found.items()}
+
+        return self._send(request)
+
     def ends_of(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Return the end offsets of partitions of topics, as `Broker.end_offsets`."""
         return self._offsets_of(places, LatestSpec())  # type: ignore[no-untyped-call]
@@ -313,3 +341,7 @@ class Admin:
     def _describe(self, resource: ConfigResource, seconds: float) -> dict[str, str]:
         (future,) = self._client.describe_configs([resource], request_timeout=seconds).values()
         return {key: entry.value for key, entry in future.result().items()}
+
+
+def _known_id(text: str) -> str:
+    return "" if text in (str(None), NO_ID) else text

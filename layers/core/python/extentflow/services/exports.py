@@ -3,8 +3,10 @@
 Tests: integration/test_export.py
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Protocol
 
 from extentflow.config.types import illegal_topic
@@ -16,11 +18,21 @@ from extentflow.retry import Clock
 from extentflow.wiring.targets import open_folder
 
 
+class TopicIds(Protocol):
+    """Finds the ids of topics."""
+
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the ids of topics by their names, empty where brokers tell none."""
+
+
 class ExportedCluster(Protocol):
     """The calls to Kafka that exports make."""
 
     def end_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the end of each partition; Misconfigured where there is no such topic."""
+
+    def open_admin(self) -> AbstractContextManager[TopicIds]:
+        """Return an admin client; the block closes it."""
 
     def reader_settings(self, group: str) -> dict[str, Any]:
         """Return librdkafka's settings of a consumer of committed records."""
@@ -68,6 +80,12 @@ class Exports:
                 " the same moment are not distinguished; let only one write into this target"
             )
         client = {**broker.reader_settings(self.group()), **FETCH}
-        with RecordReader(client, f"topic {topic}") as source:
-            exported = TopicExport(topic, source, target, options, stop, self.clock)
+        with RecordReader(client, f"topic {topic}") as source, broker.open_admin() as admin:
+            alone = Lock()
+
+            def identify() -> str:
+                with alone:  # files are published by several threads
+                    return admin.topic_ids([topic])[topic]
+
+            exported = TopicExport(topic, source, target, options, stop, identify, self.clock)
             yield from exported.run()

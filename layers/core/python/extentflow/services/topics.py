@@ -85,6 +85,9 @@ class Digests:
 class ReadableBroker(Protocol):
     """The calls to Kafka that read topics."""
 
+    def first_offsets(self, topic: str) -> Mapping[int, int]:
+        """Return the first offset of each partition; Misconfigured where there is no such topic."""
+
     def end_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the end of each partition; Misconfigured where there is no such topic."""
 
@@ -97,15 +100,19 @@ class ReadableBroker(Protocol):
         group: str,
         follow: bool = False,
     ) -> Iterator[list[ConsumedRecord]]:
-        """Yield the committed records of the partitions of `begin`, up to `end`."""
+        """Yield the committed records of the partitions of `begin`, up to `end`.
+
+        Raises PositionGone where records were deleted before they were read.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
     """Reads the topics of a cluster; only committed records count.
 
-    `group` returns the name of a reader's group. `keys` decrypt columns; without, reading encrypted
-    ones raises AccessDenied.
+    Records that a topic has at the start of a call are read, or PositionGone says that they were
+    deleted before they were read. `group` returns the name of a reader's group. `keys` decrypt
+    columns; without, reading encrypted ones raises AccessDenied.
     """
 
     broker: ReadableBroker
@@ -119,12 +126,14 @@ class Topics:
 
         With `follow`, then those that arrive, for ever. Raises as `ValueReader`.
         """
-        ends = self.broker.end_offsets(topic)
+        ends, firsts = self.broker.end_offsets(topic), self.broker.first_offsets(topic)
         reader, ahead = ValueReader(columns, keys=self.keys), FIRST_RECORDS
         while True:
-            begins = {one: max(0, end - ahead) for one, end in ends.items()}
+            begins = {one: max(firsts.get(one, 0), end - ahead) for one, end in ends.items()}
             found = [one for part in self._read(topic, begins, ends) for one in part]
-            if sum(rows_of(topic, one)[0] for one in found) >= rows or not any(begins.values()):
+            if sum(rows_of(topic, one)[0] for one in found) >= rows:
+                break
+            if all(begin <= firsts.get(one, 0) for one, begin in begins.items()):
                 break
             ahead *= GROWTH
         found.sort(key=lambda one: (one.timestamp, one.partition, one.offset))
@@ -182,7 +191,8 @@ class Topics:
     ) -> Iterator[list[ConsumedRecord]]:
         """Yield the records of a topic from its beginning to `ends` (None: those of now)."""
         ends = self.broker.end_offsets(topic) if ends is None else ends
-        return self._read(topic, dict.fromkeys(ends, 0), ends)
+        firsts = self.broker.first_offsets(topic)
+        return self._read(topic, {one: firsts.get(one, 0) for one in ends}, ends)
 
     def _read(
         self,

@@ -23,7 +23,7 @@ import pyarrow as pa
 from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord, SlotProgress
 from extentflow.kafka.producer import rejection, translate
-from extentflow.kafka.reading import ConsumedRecord
+from extentflow.kafka.reading import ConsumedRecord, position_gone
 from extentflow.kafka.record_headers import Headers
 from extentflow.kafka.topic_limits import TopicLimits
 
@@ -63,9 +63,13 @@ class _StoredRecord:
 
 @dataclass(slots=True)
 class _Topic:
+    """`firsts` are the first offsets that retention left in its partitions."""
+
     max_message_bytes: int
     partitions: list[list[_StoredRecord]]
     limits: TopicLimits
+    id: str
+    firsts: dict[int, int] = field(default_factory=dict)
     unkeyed: int = 0
 
     def verdict(self, batch: Sequence[_StoredRecord], now_ms: float) -> str:
@@ -104,6 +108,7 @@ class _Log:
         self.lock = threading.RLock()
         self.wall = wall
         self.topics: dict[str, _Topic] = {}
+        self.created = 0
         self.slots: dict[str, _Slot] = {}
         # Of later commits without a response: do they take effect, is their producer fenced?
         self.unclear: deque[tuple[bool, bool]] = deque()
@@ -194,7 +199,7 @@ class _Log:
                 )
                 for number, records in enumerate(self.topics[topic].partitions)
                 for offset, record in enumerate(records)
-                if record.state in states
+                if record.state in states and offset >= self.topics[topic].firsts.get(number, 0)
             ]
 
 
@@ -234,14 +239,47 @@ class MemoryBroker:
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Add an empty topic; `config` are Kafka's settings of keys and timestamps."""
+        """Add an empty topic, with an id of its own; in place of one of that name, if any.
+
+        `config` are Kafka's settings of keys and timestamps.
+        """
         limits = TopicLimits.of(name, {**DEFAULT_CONFIG, **(config or {})})
-        parts: list[list[_StoredRecord]] = [[] for _ in range(partitions)]
-        self._log.topics[name] = _Topic(max_message_bytes, parts, limits)
+        with self._log.lock:
+            self._log.created += 1
+            empty: list[list[_StoredRecord]] = [[] for _ in range(partitions)]
+            made = _Topic(max_message_bytes, empty, limits, f"topic-{self._log.created}")
+            self._log.topics[name] = made
 
     def limits(self, topic: str) -> TopicLimits:
         """Return which keys and timestamps a topic takes."""
         return self._log.topics[topic].limits
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Add so many empty partitions to a topic."""
+        with self._log.lock:
+            self._topic(topic).partitions += [[] for _ in range(count)]
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records before an offset, as retention does."""
+        with self._log.lock:
+            firsts = self._topic(topic).firsts
+            firsts[partition] = max(before, firsts.get(partition, 0))
+
+    def topic_id(self, topic: str) -> str:
+        """Return the id of a topic, which another topic of the same name does not have."""
+        with self._log.lock:
+            return self._topic(topic).id
+
+    def first_offsets(self, topic: str) -> dict[int, int]:
+        """Return the first offset that each partition has."""
+        with self._log.lock:
+            found = self._topic(topic)
+            return {one: found.firsts.get(one, 0) for one in range(len(found.partitions))}
+
+    def _topic(self, name: str) -> _Topic:
+        if name not in self._log.topics:
+            raise Misconfigured(f"topic {name} does not exist; create it")
+        return self._log.topics[name]
 
     def read_committed(self, topic: str) -> list[ConsumedRecord]:
         """Return what consumers with `isolation.level=read_committed` see, by partition."""
@@ -250,9 +288,7 @@ class MemoryBroker:
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Return the offset behind the last record of each partition, whatever its state."""
         with self._log.lock:
-            if topic not in self._log.topics:
-                raise Misconfigured(f"topic {topic} does not exist; create it")
-            return dict(enumerate(map(len, self._log.topics[topic].partitions)))
+            return dict(enumerate(map(len, self._topic(topic).partitions)))
 
     def read_from(
         self,
@@ -268,19 +304,33 @@ class MemoryBroker:
 
         As a consumer does: each batch is read when it is asked for, so that records that are sent
         meanwhile are among them where `end` is behind them. Also with `follow`, it ends there.
+        Raises PositionGone where records were deleted before they were read.
         """
         _ = group, follow
         self._on_call("read_from")
         unread = dict(begin)
-        while batch := [
-            record
-            for record in self.read_committed(topic)
-            if unread.get(record.partition, record.offset + 1)
-            <= record.offset
-            < end.get(record.partition, record.offset + 1)
-        ][:batch_records]:
+        while batch := self._read_next(topic, unread, end)[:batch_records]:
             unread |= {record.partition: record.offset + 1 for record in batch}
             yield batch
+
+    def _read_next(
+        self, topic: str, unread: Mapping[int, int], end: Mapping[int, int]
+    ) -> list[ConsumedRecord]:
+        with self._log.lock:
+            firsts, ends = self.first_offsets(topic), self.end_offsets(topic)
+            for partition, offset in unread.items():
+                if offset >= end.get(partition, offset + 1):
+                    continue
+                bounds = firsts[partition], ends[partition]
+                if not bounds[0] <= offset <= bounds[1]:
+                    raise position_gone((topic, partition), offset, bounds, "read it again")
+            return [
+                record
+                for record in self.read_committed(topic)
+                if unread.get(record.partition, record.offset + 1)
+                <= record.offset
+                < end.get(record.partition, record.offset + 1)
+            ]
 
     def read_uncommitted(self, topic: str) -> list[ConsumedRecord]:
         """Return every record that was ever sent, by partition."""

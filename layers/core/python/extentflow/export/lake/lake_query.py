@@ -86,6 +86,10 @@ class LakeTerms:
 class ReadableTopics(Protocol):
     """What the driver asks of topics; see `kafka.broker.KafkaBroker`."""
 
+    def first_offsets(self, topic: str) -> Mapping[int, int]:
+        """Return the first offset of each partition."""
+        ...
+
     def end_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the end of each partition."""
         ...
@@ -376,8 +380,8 @@ def _columns_of(
 
 def _newest_records(cluster: LakeCluster, topic: str) -> list[ConsumedRecord]:
     """Return the newest record of each partition, where it is among its last offsets."""
-    ends = cluster.topics.end_offsets(topic)
-    begin = {one: max(0, end - NEWEST) for one, end in ends.items()}
+    ends, firsts = cluster.topics.end_offsets(topic), cluster.topics.first_offsets(topic)
+    begin = {one: max(firsts.get(one, 0), end - NEWEST) for one, end in ends.items()}
     newest: dict[int, ConsumedRecord] = {}
     for records in cluster.topics.read_from(topic, begin, end=ends, group=cluster.group):
         newest.update({one.partition: one for one in records})
