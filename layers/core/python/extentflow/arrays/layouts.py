@@ -9,7 +9,7 @@ Arrow 26.0 has no `take`, `filter` or `if_else` of views and runs, and its casts
 of views of lists. Only the rows that an array shows are read: what lies under nulls, and between
 views, is left out.
 
-Tests: unit/arrays/test_layouts.py, unit/converters/test_type_matrix.py
+Every type and depth: unit/converters/test_type_matrix.py
 """
 
 from __future__ import annotations
