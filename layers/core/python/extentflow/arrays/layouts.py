@@ -98,7 +98,7 @@ def require_known(one: pa.Field, path: str, *, canonical: bool = False) -> None:
     )
     if name and name not in _KNOWN and not (canonical and is_arrows):
         raise UnsupportedType(
-            f"column '{path}' has the extension type {name}, which no converter holds; write"
+            f"column '{path}' has the extension type {name}, which no converter writes; write"
             " its storage type instead, convert it by a Cast transform, or leave it out by select"
         )
     for inner, label in _inner_fields(one.type):
