@@ -34,6 +34,7 @@ from extentflow.formats.orc.orc_metadata import (
     LARGEST_DICTIONARY,
     Fields,
     check_chunks,
+    pack_message,
     parse_fields,
     unpack_message,
     write_fields,
@@ -443,7 +444,14 @@ def test_chunks_without_content_are_found(kind: int, empty: bytes, golden: Golde
     others = chunk(small, original=True)
     others += chunk(packed or pa.compress(small, codec=codec, asbytes=True))
 
-    check_chunks(others * 3, [2 * len(others), 0, len(others)], kind)
+    lengths = [2 * len(others), 0, len(others)]
+    assert check_chunks(others * 3, lengths, kind) == lengths
+    behind = [len(others + 2 * empty), len(others), len(empty)]
+    assert check_chunks(others + 2 * empty + others + empty, behind, kind) == [
+        len(others),
+        len(others),
+        0,
+    ]
     with golden.raises(ValueError, match=f"byte {len(others)}"):
         check_chunks(others + empty + others, [len(others), len(empty + others)], kind)
 
@@ -466,6 +474,68 @@ def test_a_chunk_without_content_is_lost_rows_and_no_other_memory() -> None:
     ((_, _, reason),) = result.bad
     assert result.rows == []
     assert f"the chunk at byte {content - 3 - stripe.start} of its streams is empty" in reason
+
+
+@pytest.mark.parametrize("codec", ["ZLIB", "SNAPPY", "LZ4", "ZSTD"])
+@pytest.mark.parametrize("values", [[None], [1.5, None, -2.0]])
+def test_a_stream_may_end_with_an_empty_chunk(codec: str, values: list[float | None]) -> None:
+    """Some writers of Hive's end the values of a column so that has nothing but nulls."""
+    rows = [{"c": value} for value in values]
+    compression = getattr(pyorc.CompressionKind, codec)
+    body = by_pyorc("struct<c:double>", rows, compression=compression)
+
+    changed = with_empty_chunk(body, {"ZLIB": 1, "SNAPPY": 2, "LZ4": 4, "ZSTD": 5}[codec])
+
+    assert read(changed).bad == []
+    assert read(changed).rows == rows
+
+
+def with_empty_chunk(body: bytes, codec: int) -> bytes:
+    """Return a file of one stripe with an empty chunk behind its last stream, of values."""
+    tail = read_tail(MemorySource(body))
+    (stripe,) = tail.stripes
+    _, index, data, stored = (
+        next(value for key, value in parse_fields(stripe.message) if key == number)
+        for number in range(1, 5)
+    )
+    at = stripe.end - int(stored)
+    fields = parse_fields(unpack_message(body[at : stripe.end], codec, 1 << 18))
+    last = max(place for place, (key, _) in enumerate(fields) if key == 1)
+    stream = parse_fields(bytes(fields[last][1]))
+    if dict(stream)[1] == 1:
+        grown = [(key, int(value) + 3 if key == 3 else value) for key, value in stream]
+        fields[last] = (1, write_fields(grown))
+    else:  # without values
+        fields.insert(last + 1, (1, write_fields([(1, 1), (2, 1), (3, 3)])))
+    footer = pack_message(write_fields(fields), codec, 1 << 18)
+    message = write_fields(
+        [(1, stripe.start), (2, int(index)), (3, int(data) + 3), (4, len(footer)), (5, stripe.rows)]
+    )
+    whole = [(key, message if key == 3 else value) for key, value in tail.footer]
+    file_footer = pack_message(write_fields(whole), codec, 1 << 18)
+    kept = [(key, value) for key, value in tail.postscript if key not in (1, 5)]
+    postscript = write_fields([(1, len(file_footer)), (5, 0), *kept])
+    ends = file_footer + postscript + bytes([len(postscript)])
+    return body[:at] + bytes(3) + footer + ends
+
+
+@pytest.mark.parametrize(("codec", "name"), [(3, "LZO"), (6, "Brotli"), (9, "codec 9")])
+def test_codecs_that_are_not_read_are_refused_by_name(
+    codec: int, name: str, golden: Golden
+) -> None:
+    body = bytearray(by_pyorc("struct<c:int>", [{"c": 1}]))
+    postscript = bytes(body[-1 - body[-1] : -1])
+    fields = [(key, codec if key == 2 else value) for key, value in parse_fields(postscript)]
+    changed = write_fields(fields)
+
+    with golden.raises(UnsupportedFormat, match=name):
+        plan(bytes(body[: -1 - len(postscript)]) + changed + bytes([len(changed)]))
+
+
+@pytest.mark.parametrize("kind", ["int", "array<int>"])
+def test_a_root_that_is_no_struct_has_no_columns(kind: str, golden: Golden) -> None:
+    with golden.raises(UnsupportedType, match="root"):
+        plan(by_pyorc(kind, [[1]] if "<" in kind else [1]))
 
 
 DECODE = """

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import io
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -30,8 +31,10 @@ from extentflow.errors import (
     UnsupportedType,
 )
 from extentflow.formats import FormatOptions
+from extentflow.formats.parquet.compact_protocol import BINARY
 from extentflow.formats.parquet.footer import Footers, read_footer
 from extentflow.formats.parquet.parquet_format import Parquet
+from extentflow.formats.parquet.thrift_tree import read_struct, write_struct
 from extentflow.testing.stores import MemorySource
 
 BODY = written(wide_table(300), row_group_size=100)
@@ -123,6 +126,21 @@ def test_a_footer_that_miscounts_its_rows_is_corrupt(golden: Golden) -> None:
     assert "301" in str(error)
 
 
+def test_a_footer_that_states_no_rows_is_read_by_its_row_groups(golden: Golden) -> None:
+    """Old versions of a writer in Rust stated none; DuckDB reads such files, too."""
+    footer, rows, none = footer_of(BODY), bytes.fromhex("16d804"), bytes.fromhex("1600")
+    body = with_footer(BODY, footer.replace(rows, none, 1))
+
+    result = decoded(Parquet(FormatOptions()), MemorySource(body), (0, len(body)))
+
+    assert result.rows == wide_table(300).to_pylist()
+    # Nothing but lists does not show how many rows there are.
+    lists = written(pa.table({"l": [[n] for n in range(300)]}))
+    where = footer_of(lists)
+    assert rows in where
+    golden(str(refusal(with_footer(lists, where.replace(rows, none, 1)))))
+
+
 def test_row_groups_that_overlap_are_corrupt() -> None:
     body = with_footer(BODY, _footers_of_two(BODY, BODY))
 
@@ -208,3 +226,61 @@ def test_a_map_with_optional_keys_is_rejected_as_such(golden: Golden) -> None:
 
     with golden.raises(UnsupportedType):
         read_footer(MemorySource(parquet_file(elements, columns, 1)))
+
+
+# -- columns that Arrow cannot read ----------------------------------------------------------------
+
+
+WIDE = pa.table(
+    {
+        "a": pa.array(["x", None], pa.large_string()),
+        "l": pa.array([[1, 2], []], pa.list_(pa.int64())),
+        "i128": pa.array([1, 2], pa.int8()),
+        "z": pa.array([3, None], pa.duration("us")),
+    }
+)
+
+
+def int128() -> bytes:
+    """Return a file whose Arrow schema has an integer of 128 bits, as Polars writes it."""
+    sink = io.BytesIO()
+    pq.write_table(WIDE, sink)
+    body = sink.getvalue()
+    tree, _ = read_struct(footer_of(body))
+    (pair,) = (one for one in tree.structs(5) if one.get(1) == b"ARROW:schema")
+    message = bytearray(base64.b64decode(pair.get(2)))
+    # No other number of the schema is 8: the bits of the integer.
+    places = [at for at in range(0, len(message), 4) if message[at : at + 4] == b"\x08\0\0\0"]
+    for place in places:
+        changed = message[:place] + (128).to_bytes(4, "little") + message[place + 4 :]
+        try:
+            pa.ipc.read_schema(pa.BufferReader(bytes(changed)))
+        except pa.ArrowNotImplementedError:
+            pair.set(2, BINARY, base64.b64encode(changed))
+            return with_footer(body, write_struct(tree))
+        except (pa.ArrowException, OSError):
+            continue
+    raise AssertionError("no integer of 8 bits in the schema")
+
+
+@pytest.mark.parametrize("select", [(), ("i128",), ("a", "i128")])
+def test_a_column_of_a_type_that_arrow_lacks_is_named(
+    select: tuple[str, ...], golden: Golden
+) -> None:
+    source = MemorySource(int128())
+
+    with golden.raises(UnsupportedType, match="column 'i128'.*select"):
+        Parquet(FormatOptions(select=select)).schema(source)
+
+
+@pytest.mark.parametrize("select", [("a",), ("z", "l"), ("a", "l", "z")])
+def test_other_columns_than_those_that_arrow_lacks_can_be_selected(select: tuple[str, ...]) -> None:
+    body = int128()
+    fmt = Parquet(FormatOptions(select=select))
+
+    result = decoded(fmt, MemorySource(body), (0, len(body)))
+
+    kept = [name for name in WIDE.column_names if name in select]
+    assert fmt.schema(MemorySource(body)).types == WIDE.select(kept).schema.types
+    assert result.rows == WIDE.select(kept).to_pylist()
+    assert result.bad == []

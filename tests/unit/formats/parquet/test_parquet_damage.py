@@ -1,5 +1,6 @@
 """Damaged Parquet: lost rows are reported, the others are read; store errors are not damage."""
 
+import base64
 import random
 from collections.abc import Iterator
 
@@ -82,6 +83,32 @@ def test_trap_t08_a_damaged_page_loses_the_rows_behind_it_and_says_which() -> No
     assert f"s3://memory/object[{GROUP_START}-{GROUP_END})" in reason
     assert f"rows {location}-{3 * GROUP_ROWS - 1} of row group 2 are lost" in reason
     assert "CRC checksum" in reason
+
+
+# A struct of one member that is always null, as a version of Polars writes it.
+NULL_MEMBER = base64.b64decode(
+    "UEFSMRUGFQQVFlwVAhUCFQIVABUEFQARAAADAii1L/0gAAEAABUCGSUABhkoBnN0cnVjdAVmaWVsZBUMFgIWMBZC"
+    "JggAGRwWCBVCFgAAABUEGTxIBHJvb3QVAgA1AhgGc3RydWN0FQIAFQIlAhgFZmllbGRsvAAAABYCGRwZHCZKHBUC"
+    "GSUABhkoBnN0cnVjdAVmaWVsZBUMFgIWMBZCJggAFooBFRQAFjAWAiYIFkIUAAAZHBgMQVJST1c6c2NoZW1hGPQB"
+    "Ly8vLy82OEFBQUFFQUFBQTh2Ly8veFFBQUFBRUFBRUFBQUFLQUFzQUNBQUtBQVFBK1AvLy93d0FBQUFJQUFnQUFB"
+    "QUVBQUVBQUFBRUFBQUE3UC8vLzJ3QUFBQmdBQUFBR0FBQUFBRU5BQUFRQUJJQUJBQVFBQkVBQ0FBQUFBd0FBUUFB"
+    "QUFRQUFBRHMvLy8vTEFBQUFDQUFBQUFZQUFBQUFRRUFBQkFBRWdBRUFCQUFFUUFJQUFBQURBQUFBQUFBL1AvLy93"
+    "UUFCQUFGQUFBQVptbGxiR1FBQUFEOC8vLy9CQUFFQUFZQUFBQnpkSEoxWTNRQQAYBlBvbGFycxkcHAAAAHoBAABQ"
+    "QVIx"
+)
+
+
+def test_columns_that_cannot_be_decoded_are_named() -> None:
+    start, end = chunk_range(2, TEXT)
+    damaged = flipped(flipped(BODY, (start + end) // 2), sum(chunk_range(2, 0)) // 2)
+
+    for body, names in [
+        (flipped(BODY, (start + end) // 2), repr(METADATA.schema.column(TEXT).path)),
+        (damaged, ", ".join(repr(METADATA.schema.column(leaf).path) for leaf in (0, TEXT))),
+        (NULL_MEMBER, "'struct.field'"),
+    ]:
+        ((_, _, reason),) = read(body).bad
+        assert reason.endswith(f"(column {names}; select can leave it out)")
 
 
 def test_trap_t08_everything_but_the_lost_rows_is_delivered() -> None:

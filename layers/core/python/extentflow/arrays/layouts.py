@@ -9,7 +9,7 @@ Arrow 26.0 has no `take`, `filter` or `if_else` of views and runs, and its casts
 of views of lists. Only the rows that an array shows are read: what lies under nulls, and between
 views, is left out.
 
-Tests: unit/arrays/test_layouts.py, unit/converters/test_type_matrix.py
+Every type and depth: unit/converters/test_type_matrix.py
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def require_known(one: pa.Field, path: str, *, canonical: bool = False) -> None:
     )
     if name and name not in _KNOWN and not (canonical and is_arrows):
         raise UnsupportedType(
-            f"column '{path}' has the extension type {name}, which no converter holds; write"
+            f"column '{path}' has the extension type {name}, which no converter writes; write"
             " its storage type instead, convert it by a Cast transform, or leave it out by select"
         )
     for inner, label in _inner_fields(one.type):

@@ -21,7 +21,7 @@ from extentflow.columnar import ENCODING, ENCRYPTED, BatchFacts
 from extentflow.config.columnar import ARROW, PARQUET
 from extentflow.consumer.row_batches import place
 from extentflow.errors import CorruptRecord, Misconfigured
-from extentflow.formats.arrow.arrow_messages import (
+from extentflow.formats.arrow_messages import (
     expected_dictionaries,
     stated_dictionary,
     stated_rows,

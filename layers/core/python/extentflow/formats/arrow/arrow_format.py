@@ -27,7 +27,7 @@ from extentflow.arrays.valid_batches import valid_batch
 from extentflow.config.specs import OF_COLUMNS
 from extentflow.errors import Conflict, CorruptObject, UnsupportedFormat
 from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, cut_at_units, row_factor
-from extentflow.formats.arrow.arrow_messages import Block, Claims, footer_blocks
+from extentflow.formats.arrow_messages import Block, Claims, footer_blocks
 from extentflow.formats.damage import corrupt_object, one_line
 from extentflow.formats.lines import stream_windows
 from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signature

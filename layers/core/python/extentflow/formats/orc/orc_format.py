@@ -15,7 +15,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal
 
@@ -32,14 +32,19 @@ from extentflow.formats.magic import HEAD_BYTES, require_bytes, require_signatur
 from extentflow.formats.object_file import ObjectFile
 from extentflow.formats.orc.orc_metadata import (
     LARGEST_BLOCK_BYTES,
+    OTHER_CODECS,
+    READ_CODECS,
     Fields,
     check_chunks,
     check_stripe,
     check_types,
+    is_struct,
     messages_of,
     number_of,
+    pack_message,
     parse_fields,
     unpack_message,
+    with_shorter_streams,
     write_fields,
 )
 from extentflow.formats.readable_schemas import require_columns
@@ -62,7 +67,7 @@ _ERRORS = (pa.ArrowException, OSError, ValueError)
 _POSTSCRIPT, _FOOTER = 1, 2
 _FOOTER_LENGTH, _COMPRESSION, _BLOCK_SIZE, _METADATA_LENGTH, _STATISTICS_LENGTH = 1, 2, 3, 5, 7
 _STRIPES, _ROWS, _STATISTICS, _ENCRYPTION = 3, 6, 7, 10
-_STRIPE_ROWS = 5
+_STRIPE_FOOTER_LENGTH, _STRIPE_ROWS = 4, 5
 _DEFAULT_BLOCK_BYTES = 256 << 10
 
 
@@ -102,9 +107,15 @@ class Tail:
         first = bisect_left(self.stripes, start, key=by_start)
         return self.stripes[first : bisect_left(self.stripes, end, key=by_start)]
 
-    def of_one(self, stripe: Stripe, rows: int) -> bytes:
-        """Return the end of a file that holds the first `rows` rows of this stripe only."""
+    def of_one(self, stripe: Stripe, rows: int, stripe_footer: bytes = b"") -> bytes:
+        """Return the end of a file that holds the first `rows` rows of this stripe only.
+
+        With a `stripe_footer`, that is in place of the stripe's own and a part of the end.
+        """
         message = [field for field in parse_fields(stripe.message) if field[0] != _STRIPE_ROWS]
+        if stripe_footer:
+            message = [field for field in message if field[0] != _STRIPE_FOOTER_LENGTH]
+            message.append((_STRIPE_FOOTER_LENGTH, len(stripe_footer)))
         footer = write_fields(
             [
                 *((key, value) for key, value in self.footer if key not in _PER_STRIPE),
@@ -112,16 +123,15 @@ class Tail:
                 (_ROWS, rows),
             ]
         )
-        if number_of(self.postscript, _COMPRESSION):
-            # Chunks that are not compressed, each after its length.
-            size = number_of(self.postscript, _BLOCK_SIZE) or 1
-            chunks = (footer[at : at + size] for at in range(0, len(footer), size))
-            footer = b"".join(
-                (len(chunk) << 1 | 1).to_bytes(3, "little") + chunk for chunk in chunks
-            )
+        footer = self.packed(footer)
         kept = [(key, value) for key, value in self.postscript if key not in _LENGTHS]
         postscript = write_fields([(_FOOTER_LENGTH, len(footer)), (_METADATA_LENGTH, 0), *kept])
-        return footer + postscript + bytes([len(postscript)])
+        return stripe_footer + footer + postscript + bytes([len(postscript)])
+
+    def packed(self, message: bytes) -> bytes:
+        """Return a message as the file stores it."""
+        codec, size = (number_of(self.postscript, each) for each in (_COMPRESSION, _BLOCK_SIZE))
+        return pack_message(message, codec, size)
 
 
 _PER_STRIPE = frozenset({_STRIPES, _ROWS, _STATISTICS})
@@ -149,7 +159,9 @@ def read_tail(source: RangeSource) -> Tail:
         )
     file = ObjectFile(source, version.size, b"", start, held)
     try:
-        block_bytes = number_of(parse_fields(held[-1 - held[-1] : -1]), _BLOCK_SIZE)
+        postscript_fields = parse_fields(held[-1 - held[-1] : -1])
+        _require_codec(version, number_of(postscript_fields, _COMPRESSION))
+        block_bytes = number_of(postscript_fields, _BLOCK_SIZE)
         if block_bytes > LARGEST_BLOCK_BYTES:
             raise ValueError(f"it claims chunks of {block_bytes} bytes")
         reader = orc.ORCFile(pa.PythonFile(file, mode="r"))
@@ -159,6 +171,7 @@ def read_tail(source: RangeSource) -> Tail:
         footer = parse_fields(message)
         _require_not_encrypted(version, footer)
         map_keys = check_types(footer)
+        _require_struct(version, footer)
         schema = reader.schema
         _require_columns(version, schema)
         stripes = tuple(_stripes(version, footer))
@@ -168,6 +181,23 @@ def read_tail(source: RangeSource) -> Tail:
         file.check()
         raise corrupt_object(version, f"has an unreadable footer: {one_line(exc)}") from exc
     return Tail(schema, parse_fields(postscript), footer, map_keys, stripes)
+
+
+def _require_codec(version: ObjectVersion, compression: int) -> None:
+    if compression not in READ_CODECS:
+        name = OTHER_CODECS.get(compression, f"codec {compression}")
+        raise UnsupportedFormat(
+            f"{version.uri} is compressed as {name}, which extentflow does not read; write it with"
+            " zlib, snappy, lz4 or zstd, or without compression"
+        )
+
+
+def _require_struct(version: ObjectVersion, footer: Fields) -> None:
+    if not is_struct(footer):
+        raise UnsupportedType(
+            f"{version.uri} has no columns: its root type is no struct; write its values as a"
+            " member of a struct"
+        )
 
 
 def _require_not_encrypted(version: ObjectVersion, footer: Fields) -> None:
@@ -224,13 +254,14 @@ class _StripeReader:
     stripe: Stripe
     options: FormatOptions
     held: bytes
+    footer: bytes = b""
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows in batches; _UndecodableError behind the last batch that Arrow decodes."""
-        self._check()
+        sound = replace(self, footer=self._sound_footer())
         row = 0
         try:
-            for batch in self._scan(self.stripe.rows):
+            for batch in sound.scan(self.stripe.rows):
                 yield batch
                 row += batch.num_rows
         except _UndecodableError as exc:
@@ -242,7 +273,7 @@ class _StripeReader:
 
         def decodes(rows: int) -> bool:
             try:
-                for _ in self._scan(rows):
+                for _ in sound.scan(rows):
                     pass
             except _UndecodableError as exc:
                 failures.append(exc)
@@ -251,11 +282,14 @@ class _StripeReader:
 
         decoded = last_decodable(row, self.stripe.rows, self._step, decodes)
         if decoded > row:
-            yield from self._scan(decoded, skip=row)
+            yield from sound.scan(decoded, skip=row)
         raise failures[-1]
 
-    def _check(self) -> None:
-        """Raise _UndecodableError for a stripe that Arrow must not read."""
+    def _sound_footer(self) -> bytes:
+        """Return the footer that Arrow must read in place of the stripe's own; "" if none.
+
+        Raises _UndecodableError for a stripe that it must not read.
+        """
         tail, stripe = self.tail, self.stripe
         _, index, data, stored = (
             number_of(parse_fields(stripe.message), number) for number in range(1, 5)
@@ -270,19 +304,25 @@ class _StripeReader:
             lengths = check_stripe(footer, tail.map_keys, index + data)
         except (*_ERRORS, zlib.error) as exc:
             raise _UndecodableError(f"its footer is damaged: {one_line(exc)}") from exc
+        if not self.held:
+            return b""
         try:
-            check_chunks(self.held, lengths if self.held else (), compression)
+            used = check_chunks(self.held, lengths, compression)
         except ValueError as exc:
             raise _UndecodableError(one_line(exc)) from exc
+        return b"" if used == lengths else tail.packed(with_shorter_streams(footer, used))
 
     @property
     def _step(self) -> int:
         return min(self.options.batch_rows, SCAN_ROWS)
 
-    def _scan(self, rows: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
+    def scan(self, rows: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the first `rows` rows without the first `skip`, in batches of `batch_bytes`."""
-        end = self.tail.of_one(self.stripe, rows)
-        file = ObjectFile(self.source, self.stripe.end, end, self.stripe.start, self.held)
+        end = self.tail.of_one(self.stripe, rows, self.footer)
+        stored = number_of(parse_fields(self.stripe.message), _STRIPE_FOOTER_LENGTH)
+        behind = self.stripe.end - (stored if self.footer else 0)
+        held = self.held[: behind - self.stripe.start]
+        file = ObjectFile(self.source, behind, end, self.stripe.start, held)
         at, failure = 0, ""
         pending: list[pa.RecordBatch] = []
         count = size = 0

@@ -26,13 +26,16 @@ _TYPES = 4
 _KIND, _SUBTYPES, _PRECISION, _SCALE = 1, 2, 5, 6
 _STREAMS, _ENCODINGS, _TIMEZONE = 1, 2, 3
 _DICTIONARY_SIZE = 2
+_STREAM_KIND, _STREAM_COLUMN, _STREAM_LENGTH = 1, 2, 3
 # Kinds of types and of streams.
 _MAP, _STRUCT, _DECIMAL, _LAST_KIND = 11, 12, 14, 20
-_PRESENT = 0
+_PRESENT, _BLOOM_FILTER = 0, 8
 _CHUNK_HEADER_BYTES = 3
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # Kinds of compression.
-_NONE, _ZLIB, _SNAPPY, _LZO, _LZ4, _ZSTD = range(6)
+_NONE, _ZLIB, _SNAPPY, _LZO, _LZ4, _ZSTD, _BROTLI = range(7)
+READ_CODECS = frozenset({_NONE, _ZLIB, _SNAPPY, _LZ4, _ZSTD})
+OTHER_CODECS = {_LZO: "LZO", _BROTLI: "Brotli"}
 
 # A chunk's header has 23 bits for its length.
 LARGEST_BLOCK_BYTES = 1 << 23
@@ -152,6 +155,11 @@ def check_types(footer: Fields) -> frozenset[int]:
     return frozenset(keys)
 
 
+def is_struct(footer: Fields) -> bool:
+    """Return whether the root of a footer's types, which were checked, is a struct."""
+    return number_of(parse_fields(messages_of(footer, _TYPES)[0]), _KIND) == _STRUCT
+
+
 def check_stripe(footer: bytes, keys: frozenset[int], stream_bytes: int) -> list[int]:
     """Return the lengths of a stripe's streams; ValueError for a footer that Arrow must not read.
 
@@ -162,7 +170,9 @@ def check_stripe(footer: bytes, keys: frozenset[int], stream_bytes: int) -> list
     lengths = []
     for message in messages_of(fields, _STREAMS):
         stream = parse_fields(message)
-        kind, column, length = (number_of(stream, number) for number in (1, 2, 3))
+        kind, column, length = (
+            number_of(stream, number) for number in (_STREAM_KIND, _STREAM_COLUMN, _STREAM_LENGTH)
+        )
         # Arrow takes the low 32 bits of both.
         if max(kind, column) >> 32:
             raise ValueError(f"it has a stream of kind {kind} of column {column}")
@@ -182,22 +192,56 @@ def check_stripe(footer: bytes, keys: frozenset[int], stream_bytes: int) -> list
     return lengths
 
 
-def check_chunks(content: bytes, lengths: Sequence[int], compression: int) -> None:
-    """Check that each chunk of the streams has content; ValueError for one that has none.
+def check_chunks(content: bytes, lengths: Sequence[int], compression: int) -> list[int]:
+    """Return the lengths of streams without the empty chunks at their ends.
 
-    Behind a chunk without content, Arrow reads other memory and returns it as values. Chunks that
-    cannot be unpacked are left to it.
+    ValueError for an empty chunk with others behind it: there, Arrow reads other memory and
+    returns it as values. Chunks that cannot be unpacked are left to it.
     """
-    view, end = memoryview(content), 0
+    view, end, used = memoryview(content), 0, []
     for length in lengths if compression != _NONE else ():
-        at, end = end, end + length
+        at = begin = end
+        end, empty = end + length, -1
         while at < end:
             start = at + _CHUNK_HEADER_BYTES
             header = int.from_bytes(view[at:start], "little")
             chunk = view[start : start + (header >> 1)]
             if not chunk or (not header & 1 and _unpacks_to_nothing(chunk, compression)):
-                raise ValueError(f"the chunk at byte {at} of its streams is empty")
+                empty = at if empty < 0 else empty
+            elif empty >= 0:
+                break
             at = start + len(chunk)
+        if empty >= 0 and at < end:
+            raise ValueError(f"the chunk at byte {empty} of its streams is empty")
+        used.append(length if empty < 0 else empty - begin)
+    return used or [*lengths]
+
+
+def with_shorter_streams(footer: bytes, lengths: Sequence[int]) -> bytes:
+    """Return a stripe's footer in which streams have these lengths; readers skip the rest."""
+    made: Fields = []
+    left = list(lengths)
+    for number, value in parse_fields(footer):
+        if number != _STREAMS or isinstance(value, int):
+            made.append((number, value))
+            continue
+        stream, used = parse_fields(value), left.pop(0)
+        column, stated = number_of(stream, _STREAM_COLUMN), number_of(stream, _STREAM_LENGTH)
+        shown = [(key, used if key == _STREAM_LENGTH else part) for key, part in stream]
+        made.append((number, write_fields(shown)))
+        if used < stated:
+            parts = [(_STREAM_KIND, _BLOOM_FILTER), (_STREAM_COLUMN, column)]
+            made.append((number, write_fields([*parts, (_STREAM_LENGTH, stated - used)])))
+    return write_fields(made)
+
+
+def pack_message(content: bytes, compression: int, block_bytes: int) -> bytes:
+    """Return a message in chunks that are not compressed, each behind its length."""
+    if compression == _NONE:
+        return content
+    size = block_bytes or 1
+    chunks = (content[at : at + size] for at in range(0, len(content), size))
+    return b"".join((len(chunk) << 1 | 1).to_bytes(3, "little") + chunk for chunk in chunks)
 
 
 def _unpacks_to_nothing(chunk: memoryview, compression: int) -> bool:

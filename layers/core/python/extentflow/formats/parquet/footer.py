@@ -11,10 +11,11 @@ consistent (in a decimal's scale, for example) is undetectable.
 from __future__ import annotations
 
 import io
+import struct
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -32,6 +33,7 @@ from extentflow.formats.parquet.column_keys import (
     FileKeys,
     KeyUnavailableError,
 )
+from extentflow.formats.parquet.column_subsets import ColumnSubsets
 from extentflow.formats.parquet.statistics import IndexPlaces, pruning_facts
 from extentflow.formats.parquet.thrift_tree import Struct, read_struct
 from extentflow.model import ObjectVersion
@@ -106,7 +108,8 @@ class Footer:
 
     Arrow must not be asked for the statistics of the leaf columns `unreadable`. `is_plain`: neither
     footer nor columns are encrypted. `index`: where the page indexes are, between the row groups
-    and `end`, if the footer was read for pruning and is plain.
+    and `end`, if the footer was read for pruning and is plain. `refused` are columns that Arrow
+    cannot read, and why; the metadata is that of a file without them.
     """
 
     metadata: pq.FileMetaData
@@ -115,6 +118,14 @@ class Footer:
     is_plain: bool
     end: int
     index: IndexPlaces | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def require(self, version: ObjectVersion, select: Sequence[str]) -> None:
+        """Raise UnsupportedType if a column that is read has no exact type in Arrow."""
+        for name, why in self.refused.items():
+            read = [one for one in select if one == name or one.startswith(f"{name}.")]
+            if read or not select:
+                raise UnsupportedType(f"{version.uri}: {why}")
 
     @cached_property
     def tree(self) -> Struct:
@@ -156,7 +167,12 @@ class Footers:
         )
 
     def get(
-        self, source: RangeSource, keys: FileKeys | None = None, *, pruning: bool = False
+        self,
+        source: RangeSource,
+        keys: FileKeys | None = None,
+        *,
+        pruning: bool = False,
+        select: Sequence[str] = (),
     ) -> Footer:
         """Return the footer of the source's version. Raises as `read_footer`."""
         held_as = source.version, keys, pruning
@@ -166,7 +182,8 @@ class Footers:
         # A lock per version, so that reading one footer delays only its own readers.
         with slot.lock:
             if slot.footer is None:
-                slot.footer = read_footer(source, keys, pruning=pruning)
+                slot.footer = _read_footer(source, keys, pruning=pruning)
+        slot.footer.require(source.version, select)
         with self._lock:
             read = [held.footer for held in self._slots.values() if held.footer]
             held_bytes = sum(footer.metadata.serialized_size for footer in read)
@@ -179,20 +196,31 @@ class Footers:
 
 
 def read_footer(
-    source: RangeSource, keys: FileKeys | None = None, *, pruning: bool = False
+    source: RangeSource,
+    keys: FileKeys | None = None,
+    *,
+    pruning: bool = False,
+    select: Sequence[str] = (),
 ) -> Footer:
     """Read and check the footer: one request, a second one if the footer exceeds the tail.
 
     `keys` decrypt the footer, and the pages that are read by its metadata. `pruning`: statistics
-    are read; without it, all of them count as unreadable.
+    are read; without it, all of them count as unreadable. `select`: the columns that are read; all
+    if it is empty.
 
     Raises:
         UnsupportedFormat: not Parquet, encrypted with no or other keys, or compressed with a codec
             that Arrow lacks.
-        UnsupportedType: a column without an exact Arrow type, or two columns of one name.
+        UnsupportedType: a column that is read has no exact Arrow type, or two have one name.
         CorruptObject: the footer is truncated, unreadable or contradicts itself.
         ObjectChanged, ObjectGone, StoreUnavailable, AccessDenied: from the source.
     """
+    footer = _read_footer(source, keys, pruning=pruning)
+    footer.require(source.version, select)
+    return footer
+
+
+def _read_footer(source: RangeSource, keys: FileKeys | None, *, pruning: bool) -> Footer:
     version = source.version
     wanted = max(LEAST_TAIL_BYTES, min(version.size // TAIL_SHARE, MOST_TAIL_BYTES))
     tail = source.read(max(0, version.size - wanted), version.size)
@@ -201,20 +229,74 @@ def read_footer(
     if length + _FRAME_BYTES + len(MAGIC) > version.size or length > LARGEST_FOOTER_BYTES:
         raise corrupt_object(version, f"claims a footer of {length} bytes")
     framed = _framed_footer(source, tail, length)
-    metadata = _read_metadata(version, framed, length, keys)
+    refused: dict[str, str] = {}
+    try:
+        metadata, reader = _opened(version, framed, keys)
+    except UnsupportedType as exc:
+        if not framed.endswith(MAGIC):
+            raise
+        framed, refused = _without_refused(version, framed, exc)
+        metadata, reader = _opened(version, framed, None)
+    groups = tuple(_groups(version, reader, metadata, version.size - length, keys))
+    is_plain = framed.endswith(MAGIC) and metadata.serialized_size == len(framed) - _FRAME_BYTES
+    end = version.size - length - _FRAME_BYTES
+    if pruning and is_plain:
+        facts = pruning_facts(framed, metadata)
+        return Footer(metadata, groups, facts.unreadable, is_plain, end, facts.index, refused)
+    # Encrypted ones have been authenticated.
+    unreadable = frozenset() if pruning else frozenset(range(metadata.num_columns))
+    return Footer(metadata, groups, unreadable, is_plain, end, None, refused)
+
+
+def _opened(
+    version: ObjectVersion, framed: bytes, keys: FileKeys | None
+) -> tuple[pq.FileMetaData, pq.ParquetFile]:
+    """Return what Arrow reads of a footer. Raises as `read_footer`."""
+    metadata = _read_metadata(version, framed, keys)
     # A file without bytes: Arrow checks the schema and the row groups before it reads a page.
     file = pa.PythonFile(_MetadataOnlyFile(version.size), mode="r")
     reader = _open(version, file, metadata, keys=keys)
     require_exact(version, reader.schema_arrow, metadata)
-    groups = tuple(_groups(version, reader, metadata, version.size - length, keys))
-    is_plain = metadata.serialized_size == length and framed.endswith(MAGIC)
-    end = version.size - length - _FRAME_BYTES
-    if pruning and is_plain:
-        facts = pruning_facts(framed, metadata)
-        return Footer(metadata, groups, facts.unreadable, is_plain, end, facts.index)
-    # Encrypted ones have been authenticated.
-    unreadable = frozenset() if pruning else frozenset(range(metadata.num_columns))
-    return Footer(metadata, groups, unreadable, is_plain, end)
+    return metadata, reader
+
+
+def _without_refused(
+    version: ObjectVersion, framed: bytes, exc: UnsupportedType
+) -> tuple[bytes, dict[str, str]]:
+    """Return the footer without the columns that Arrow refuses, and why, by their names.
+
+    Raises `exc` where that leaves none, or is not about single columns.
+    """
+
+    def opened(footer: bytes) -> Exception | None:
+        try:
+            _opened(version, footer, None)
+        except UnsupportedType as why:
+            return why
+        return None
+
+    try:
+        subsets = ColumnSubsets(framed)
+        refused = subsets.unreadable(opened)
+        kept = [at for at in range(subsets.columns) if at not in refused]
+        if not refused or (kept and opened(subsets.framed(kept))):
+            raise exc
+        reasons = {
+            subsets.name(at): _reason(version, subsets.name(at), refused[at]) for at in refused
+        }
+        if not kept:
+            raise UnsupportedType(f"{version.uri}: {next(iter(reasons.values()))}") from exc
+        return subsets.framed(kept), reasons
+    except (IndexError, ValueError, OSError, struct.error, pa.ArrowException) as damage:
+        raise corrupt_object(version, f"has an unreadable footer: {one_line(damage)}") from damage
+
+
+def _reason(version: ObjectVersion, name: str, exc: Exception) -> str:
+    why = one_line(exc, _MOST_MESSAGE_CHARACTERS)
+    why = why.removeprefix(version.uri).removeprefix(":").strip()
+    named = why if repr(name)[:-1] in why else f"column {name!r}: {why}"
+    way_out = "" if ";" in named else "; write it as another type"
+    return f"{named}{way_out}, or leave the column out by select"
 
 
 def _require_magic(source: RangeSource, tail: bytes, keys: FileKeys | None) -> None:
@@ -244,9 +326,8 @@ def _framed_footer(source: RangeSource, tail: bytes, length: int) -> bytes:
     return b"".join([*source.stream(start, reached, window_bytes=window), tail])
 
 
-def _read_metadata(
-    version: ObjectVersion, framed: bytes, length: int, keys: FileKeys | None
-) -> pq.FileMetaData:
+def _read_metadata(version: ObjectVersion, framed: bytes, keys: FileKeys | None) -> pq.FileMetaData:
+    length = len(framed) - _FRAME_BYTES
     metadata = _open(version, pa.BufferReader(framed), keys=keys).metadata
     unread = length - metadata.serialized_size
     if framed.endswith(ENCRYPTED_MAGIC) or (unread == _SIGNATURE_BYTES and keys is not None):
@@ -303,7 +384,7 @@ def _open(
         raise _cannot_decrypt(version, exc, keys) from exc
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedType(
-            f"{version.uri}: {one_line(exc, _MOST_MESSAGE_CHARACTERS)}; remove that column"
+            f"{version.uri}: {one_line(exc, _MOST_MESSAGE_CHARACTERS)}; write it as another type"
         ) from exc
     except (pa.ArrowException, OSError, UnicodeDecodeError) as exc:
         # These two are about members of a wrapped key.
@@ -352,7 +433,9 @@ def _groups(
         row_bytes = max(1, group.total_byte_size // group.num_rows)
         yield RowGroup(ordinal, start, end, row, group.num_rows, row_bytes)
         row, reached = row + group.num_rows, end
-    if row != metadata.num_rows:
+    # Old versions of Rust's writer stated none; columns outside lists show that the groups agree.
+    is_unstated = metadata.num_rows == 0 and bool(flat)
+    if row != metadata.num_rows and not is_unstated:
         rows = metadata.num_rows
         raise corrupt_object(version, f"states {rows} rows, but its row groups contain {row}")
 

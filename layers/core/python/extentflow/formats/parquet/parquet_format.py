@@ -34,7 +34,14 @@ from extentflow.formats import (
     magic,
 )
 from extentflow.formats.parquet.column_keys import FOOTER_KEY, KEY_LIST, FileKeys
-from extentflow.formats.parquet.footer import ENCRYPTED_MAGIC, MAGIC, Footer, Footers, RowGroup
+from extentflow.formats.parquet.footer import (
+    ENCRYPTED_MAGIC,
+    MAGIC,
+    Footer,
+    Footers,
+    RowGroup,
+    selected_leaves,
+)
 from extentflow.formats.parquet.prefetch import LARGEST_GAP_BYTES
 from extentflow.formats.parquet.row_group_reader import (
     DecodedRows,
@@ -81,6 +88,8 @@ class ParquetOptions:
     )
 
 
+# In the reason of lost rows.
+_MOST_NAMED = 3
 # A batch that fails is read again in batches of a sixteenth, until a single row fails.
 NARROWING = 16
 # Shared by the extents of an object that one process decodes.
@@ -116,7 +125,10 @@ class Parquet:
 
     def _footer(self, source: RangeSource) -> Footer:
         keys = FileKeys.of(self.own.encryption_footer_key, self.own.encryption_key_list)
-        return self.footers.get(source, keys, pruning=self.options.excludes is not None)
+        options = self.options
+        return self.footers.get(
+            source, keys, pruning=options.excludes is not None, select=options.select
+        )
 
     def schema(self, source: RangeSource) -> pa.Schema:
         """Return the columns that are read, from the footer."""
@@ -239,13 +251,38 @@ class Parquet:
                 if again is not None:
                     yield from self._chunks(replace(owned, groups=[group], row=row), again)
                     continue
+                named = self._undecodable_columns(replace(owned, groups=[group], row=row))
                 reason = (
                     f"{source.version.uri}[{group.start}-{group.end}): rows"
-                    f" {row}-{group.end_row - 1} of row group {group.ordinal} are lost: {failure}"
+                    f" {row}-{group.end_row - 1} of row group {group.ordinal} are lost:"
+                    f" {failure}{named}"
                 )
                 # One bad record for all lost rows, without bytes: columns have none of their own.
                 lost = (BadRecord(None, row, reason),)
                 yield Chunk(no_rows(reader.schema), group.end_row - first_row, range(0), lost)
+
+    def _undecodable_columns(self, owned: _OwnedRows) -> str:
+        """Return which columns of a row group cannot be decoded at a row; "" where all can alone.
+
+        Each is read again by itself, up to that row.
+        """
+        (group,), names = owned.groups, []
+        for path in self._read_paths(owned.footer):
+            one = replace(self._settings(), by_pages=False, batch_rows=1)
+            one = replace(one, options=replace(self.options, select=(path,), excludes=None))
+            with closing(RowGroupReader(owned.source, owned.footer, [group], one)) as reader:
+                try:
+                    next(reader.read(group, owned.row - group.first_row), None)
+                except UndecodableRows:
+                    names.append(repr(path))
+            if len(names) == _MOST_NAMED:
+                break
+        return f" (column {', '.join(names)}; select can leave it out)" if names else ""
+
+    def _read_paths(self, footer: Footer) -> list[str]:
+        schema = footer.metadata.schema
+        read = selected_leaves(footer.metadata, self.options.select)
+        return [schema.column(leaf).path for leaf in read]
 
 
 @dataclass(frozen=True, slots=True)

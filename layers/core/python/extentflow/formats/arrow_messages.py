@@ -6,6 +6,7 @@ Tests: unit/formats/arrow/test_arrow_format.py
 from __future__ import annotations
 
 import struct
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,7 +22,9 @@ _OF_DICTIONARY, _OF_BATCH = 2, 3
 # Of a dictionary batch.
 _ID, _DATA, _IS_DELTA = 0, 1, 2
 # Of a schema in Schema.fbs, and of a field of it.
-_FIELDS, _DICTIONARY, _CHILDREN = 1, 4, 5
+_FIELDS, _TYPE_KIND, _DICTIONARY, _CHILDREN = 1, 2, 4, 5
+# Of types in Schema.fbs.
+_NULL = 1
 _OFFSET_BYTES = 4
 _BUFFER, _SIZE = struct.Struct("<qq"), struct.Struct("<q")
 
@@ -123,6 +126,26 @@ def expected_dictionaries(metadata: Buffer) -> set[int]:
             found.add(int(_SIZE.unpack_from(metadata, own)[0]) if own else 0)
         left += _tables(metadata, column, _CHILDREN)
     return found
+
+
+def with_null_types(metadata: bytes, columns: Container[int]) -> bytes:
+    """Return the message of a schema with some columns, by their ordinals, of the null type.
+
+    Raises ValueError and struct.error for damaged metadata.
+    """
+    changed = bytearray(metadata)
+    tables = _tables(metadata, _header(metadata), _FIELDS)
+    left = [table for at, table in enumerate(tables) if at in columns]
+    seen: set[int] = set()
+    while left:
+        column = left.pop()
+        if column in seen:
+            raise ValueError("a column that stands twice in its schema")
+        seen.add(column)
+        if kind := _place(metadata, column, _TYPE_KIND):
+            changed[kind] = _NULL
+        left += _tables(metadata, column, _CHILDREN)
+    return bytes(changed)
 
 
 def _header(metadata: Buffer) -> int:
