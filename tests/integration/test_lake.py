@@ -4,15 +4,17 @@ import base64
 import datetime as dt
 import io
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -26,7 +28,9 @@ from tests.support.columnar_topics import Topics, Value, columnar
 from tests.support.columnar_topics import rows_of as few_rows
 from tests.support.delivery import Delivery, joined
 from tests.support.real import run_here
+from tests.support.real_tables import RealTable
 from tests.support.spark import MARKS, end_jvm
+from tests.support.table_histories import ModelTable, TableHistory
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.config.column_lists import JSON_SCHEMA
@@ -45,7 +49,7 @@ from extentflow.export.lake.iceberg import IcebergTable, catalog_settings
 from extentflow.export.lake.lake_options import ValueOptions
 from extentflow.export.lake.lake_query import LakeBatch, LakeService, LakeTerms
 from extentflow.export.lake.lake_session import as_uri
-from extentflow.export.lake.lake_target import TableState, Target
+from extentflow.export.lake.lake_target import Offsets, TableState, Target, offsets_text
 from extentflow.export.lake.parquet_folder import ParquetFolder
 from extentflow.services.lakes import folder_opener, lake_cluster
 from extentflow.storage.folders import FolderOpener
@@ -336,7 +340,7 @@ class Stale:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._target, name)
 
-    def open(self) -> TableState:
+    def open(self, _topics: Sequence[str], _stated: Offsets | None = None) -> TableState:
         return self._state
 
 
@@ -345,7 +349,7 @@ def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))
     lake.run()
     older = lake.target
-    stale: Any = Stale(older, older.open())
+    stale: Any = Stale(older, older.open(()))
     send(lake.delivery, "second", rows_of(10, 10))
     lake.checkpoint = "other"
     lake.run()
@@ -365,7 +369,7 @@ def test_other_writers_of_an_iceberg_table_only_delay_a_batch(
     send(delivery, "first", rows_of(0, 10))
     lake.run()
     target = lake.target
-    stale: Any = Stale(target, target.open())
+    stale: Any = Stale(target, target.open(()))
     name = f"lake_{delivery.name}.shop.orders"
     spark.table(name).where("id = 0").writeTo(name).append()
     send(delivery, "second", rows_of(10, 10))
@@ -519,7 +523,7 @@ def test_a_checkpoint_ahead_of_the_table_is_refused(lake: Lake) -> None:
     shutil.rmtree(lake.home / "lake")
     send(lake.delivery, "second", rows_of(10, 10))
     lake.run(checkpoint=(lake.home / "new").as_uri(), most_offsets=1)
-    state = lake.target.open()
+    state = lake.target.open(())
     first = {lake.delivery.topic: dict.fromkeys(state.offsets[lake.delivery.topic], 0)}
     stale: Any = Stale(lake.target, TableState(state.columns, first, state.version))
 
@@ -656,7 +660,7 @@ def test_a_registered_column_that_the_table_cannot_hold_is_refused(
 def restarted(lake: Lake) -> Any:  # noqa: ANN401
     """Return the target as if it held nothing of the topic yet."""
     target = lake.target
-    state = target.open()
+    state = target.open(())
     return Stale(target, TableState(state.columns, {}, state.version))
 
 
@@ -803,7 +807,7 @@ def test_no_file_of_spark_has_a_key(lake: Lake, cards: pa.Table, jars: str) -> N
     assert ended.returncode == 0, ended.stderr
     assert '"rows": 500' in ended.stdout
     if lake.kind != "parquet":
-        lake.target.open()  # the session has the catalog then
+        lake.target.open(())  # the session has the catalog then
     assert lake.rows() == expected(cards)
     files = [path for path in lake.home.rglob("*") if path.is_file()]
     assert any("events" in str(path) for path in files)
@@ -867,7 +871,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917 - fixtures
     assert killed  # Spark had begun the batch
     assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]"))[2:]
     assert again.returncode == 0, again.stderr
-    assert lake.target.open().columns is not None  # the session has the catalog then
+    assert lake.target.open(()).columns is not None  # the session has the catalog then
     assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
 
 
@@ -896,3 +900,103 @@ def test_a_running_query_ends_at_a_signal(
     assert code == 0, output.read_text()
     assert lake.run() >= 0
     assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
+
+
+# -- what others do to a table ---------------------------------------------------------------------
+
+
+def iceberg_name(spark: SparkSession, home: Path, label: str) -> str:
+    """Return the name of a table in a catalog of its own."""
+    for name, value in catalog_settings(label, as_uri(str(home))).items():
+        spark.conf.set(name, value)
+    return f"{label}.shop.orders"
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("seed", range(4))
+def test_real_tables_behave_as_the_model_of_their_histories(
+    spark: SparkSession, tmp_path: Path, unique: str, seed: int
+) -> None:
+    model = TableHistory(ModelTable(), Random(seed))
+    name = iceberg_name(spark, tmp_path, f"history_{unique}".replace("-", "_"))
+    real = TableHistory(RealTable(spark, name), Random(seed))
+
+    model.run(25)
+    real.run(25)
+
+    assert real.trace == model.trace
+
+
+def test_a_replaced_table_continues_where_a_person_states(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(delivery, spark, "iceberg-workers", tmp_path)
+    send(delivery, "first", rows_of(0, 10))
+    lake.run()
+    held = lake.target.open(()).offsets
+    name = f"lake_{delivery.name}.shop.orders"
+    spark.sql(f"CREATE OR REPLACE TABLE {name} USING iceberg AS SELECT * FROM {name}")  # noqa: S608
+    send(delivery, "second", rows_of(10, 10))
+    lake.checkpoint = "new"
+
+    with pytest.raises(Conflict, match=rf"--continue-at '{re.escape(offsets_text(held))}'"):
+        lake.run()
+    with pytest.raises(Misconfigured, match="has no offset 1000"):
+        lake.run(continue_at={delivery.topic: {0: 1000}})
+    assert lake.run(continue_at=held) == 10
+    with pytest.raises(Misconfigured, match="leave the option out"):
+        lake.run(continue_at=held)
+
+    found = spark.table(name).select("id").collect()
+    assert sorted(row.id for row in found) == [*range(20)]
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("kind", ["iceberg-workers", "iceberg"])
+def test_a_restored_table_gets_its_rows_again(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """Another program appends, and the snapshots expire that state its offsets."""
+    lake = Lake(delivery, spark, kind, tmp_path)
+    send(delivery, "first", rows_of(0, 10))
+    lake.run()
+    target: Any = lake.target
+    restored = target._loaded().currentSnapshot().snapshotId()
+    send(delivery, "second", rows_of(10, 10))
+    lake.run()
+    target._loaded().manageSnapshots().rollbackTo(restored).commit()
+    name = f"lake_{delivery.name}.shop.orders"
+    spark.table(name).where("id = 0").writeTo(name).append()
+    expire = target._loaded().expireSnapshots().retainLast(1)
+    expire.expireOlderThan(2**62).cleanExpiredFiles(False).commit()  # noqa: FBT003 - Java's
+    lake.checkpoint = "new"
+
+    assert lake.run() == 10
+
+    found = spark.table(name).select("id").collect()
+    assert sorted(row.id for row in found) == [0, *range(20)]
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("kind", ["iceberg-workers", "iceberg"])
+def test_queries_of_different_topics_keep_the_offsets_of_each_other(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """One commits offsets without rows while the other writes a batch."""
+    lake = Lake(delivery, spark, kind, tmp_path)
+    own, (other,) = delivery.topic, make_topics(delivery, ["other"])
+    send(delivery, "first", rows_of(0, 10))
+    lake.run()
+    target: Any = lake.target
+    state = target.open((own,))
+    for end in (5, 62):
+        target._state_offsets(target.open((other,)), {other: {0: end}})
+        if end == 5:
+            stale: Any = Stale(target, target.open((own,)))
+    send(delivery, "second", rows_of(10, 10))
+
+    assert lake.run(stale) == 10
+
+    found = target.open((own, other)).offsets
+    assert found[other] == {0: 62}
+    assert sum(found[own].values()) > sum(state.offsets[own].values())
