@@ -95,6 +95,12 @@ class RealTable:
             f" ('format-version'='2') AS SELECT * FROM {self.name}{where}"
         )
 
+    def clear(self) -> None:
+        self.session.sql(
+            f"CREATE OR REPLACE TABLE {self.name} ({COLUMNS}) USING iceberg"
+            " TBLPROPERTIES ('format-version'='2')"
+        )
+
     def pick(self, number: int) -> None:
         self._table.manageSnapshots().cherrypick(number).commit()
 

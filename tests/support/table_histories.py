@@ -40,6 +40,7 @@ _WEIGHTS: Final = {
     "expire": 1,
     "replace": 1,
     "empty": 0.2,
+    "clear": 0.2,
     "pick": 1,
 }
 STEPS: Final = frozenset(_WEIGHTS)
@@ -68,6 +69,7 @@ class Table(Protocol):
     def return_to(self, number: int) -> None: ...
     def expire(self, retained: int) -> None: ...
     def replace(self, *, with_rows: bool) -> None: ...
+    def clear(self) -> None: ...
     def pick(self, number: int) -> None: ...
 
 
@@ -157,6 +159,10 @@ class ModelTable:
 
     def replace(self, *, with_rows: bool) -> None:
         self._add(None, list(Counter(self.rows()).elements()) if with_rows else [], {})
+
+    def clear(self) -> None:
+        self._change()
+        self._main = None
 
     def pick(self, number: int) -> None:
         found = self._all[number]
@@ -375,6 +381,11 @@ class TableHistory:
     def _empty(self) -> str:
         if self.table.snapshots.current() is not None:
             self.table.replace(with_rows=False)
+        return ""
+
+    def _clear(self) -> str:
+        """Replace the table by one without a snapshot."""
+        self.table.clear()
         return ""
 
     def _pick(self) -> str:

@@ -88,6 +88,19 @@ def test_the_newest_statement_of_each_topic_counts() -> None:
     assert read_history(table).offsets == {"a": {0: 20}, "b": {0: 62}}
 
 
+def test_a_batch_that_ends_behind_a_replacement_states_nothing() -> None:
+    """Iceberg validates nothing if the table has no snapshot any more."""
+    table = ModelTable()
+    base = written(table, "a", 10)
+    state = TableState(None, {"a": {0: 10}}, base)
+    table.clear()
+
+    assert table.commit([("a", 10)], summary_of(state, {"a": {0: 11}}, "late"), base) == "done"
+
+    found = read_history(table)
+    assert (found.offsets, found.doubts) == ({}, {"a": {0: 11}})
+
+
 def test_rows_of_a_batch_that_were_picked_are_in_doubt() -> None:
     table = ModelTable()
     first = written(table, "a", 10)
@@ -123,6 +136,6 @@ def test_only_replaced_tables_and_picked_batches_need_a_person() -> None:
     for seed in range(HISTORIES // 3):
         history = TableHistory(ModelTable(), Random(seed))
 
-        history.run(60, only=STEPS - {"replace", "empty", "pick"})
+        history.run(60, only=STEPS - {"replace", "empty", "clear", "pick"})
 
         assert history.doubted == 0

@@ -6,9 +6,9 @@
 
 A batch is one commit, an overwrite that deletes nothing. Iceberg validates it against the snapshot
 that the offsets were read from, also when Iceberg retries it. Rows that another writer added since
-then are a conflict. Then the offsets are read again. If they are those
-of before, another writer added unrelated rows and the batch is committed again; if not, another
-query writes the same topics, or the table was rolled back or replaced, and this query ends.
+then are a conflict. Then the offsets are read again. If they are those of before, another writer
+added unrelated rows, and the batch is committed again. If not, this query ends: another one writes
+the same topics, or the table was rolled back or replaced.
 
 `snapshot_history` decides which offsets count. The tag `extentflow` refers to the newest of these
 snapshots, so that expiring snapshots keeps it. Ancestors that expired are looked up in the former
@@ -43,12 +43,12 @@ from extentflow.export.lake.lake_rows import RowReader, map_in_arrow, rows_in_ar
 from extentflow.export.lake.lake_target import (
     OFFSETS_KEY,
     Batch,
+    Doubt,
     Offsets,
     TableState,
     WriteResult,
     advanced,
     offsets_text,
-    settle,
 )
 from extentflow.export.lake.snapshot_history import (
     Snapshot,
@@ -141,13 +141,12 @@ class IcebergTable:
     def open(self, topics: Sequence[str], stated: Offsets | None = None) -> TableState:
         """See `Target`; what a person stated becomes a snapshot without rows."""
         if not self._exists():
-            settle(self.where, {}, stated, "")
+            Doubt().settled(self.where, stated)
             return TableState()
         # First, because it adds a version of the metadata, with which the oldest one goes.
         self._keep_statement()
         state = self._state()
-        doubts = {one: ends for one, ends in state.doubts.items() if one in topics}
-        offsets = settle(self.where, doubts, stated, self._doubt(state, doubts))
+        offsets = _doubt(state, topics).settled(self.where, stated)
         if offsets is None:
             return state
         self._state_offsets(state, offsets)
@@ -238,14 +237,6 @@ class IcebergTable:
             f" {offsets_text(before)}: another query writes them to this table, or the table was"
             " restored or replaced; nothing is doubled. End one of the two queries; the next start"
             " reads where the table continues"
-        )
-
-    def _doubt(self, state: TableState, doubts: Offsets) -> str:
-        own = offsets_text({one: state.offsets.get(one, {}) for one in doubts})
-        return (
-            "it was replaced or restored, or its snapshots expired. A snapshot states the offsets"
-            f" {offsets_text(doubts)}, and is not known to be an ancestor of the current snapshot"
-            f" {state.version}, whose known ancestors state {own}"
         )
 
     # -- what the table holds ----------------------------------------------------------------------
@@ -394,6 +385,18 @@ def _snapshot(found: Any) -> Snapshot | None:  # noqa: ANN401 - a Java object
     if found is None:
         return None
     return Snapshot(found.snapshotId(), found.parentId(), found.summary(), found.sequenceNumber())
+
+
+def _doubt(state: TableState, topics: Sequence[str]) -> Doubt:
+    upper = {one: ends for one, ends in state.doubts.items() if one in topics}
+    lower: Offsets = {one: {} for one in upper}
+    return Doubt(
+        upper,
+        lower,
+        "it was replaced or restored, or its snapshots expired. A snapshot states the offsets"
+        f" {offsets_text(upper)}, and is not known to be an ancestor of the current snapshot"
+        f" {state.version}, whose known ancestors state {offsets_text(lower)}",
+    )
 
 
 def _tag(table: Any, number: int) -> None:  # noqa: ANN401 - a Java object

@@ -101,26 +101,36 @@ class TableState:
     doubts: Offsets = field(default_factory=dict)
 
 
-def settle(where: str, doubts: Offsets, stated: Offsets | None, why: str) -> Offsets | None:
-    """Return the offsets that a person stated for topics in doubt; None: none is in doubt.
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Topics of which a target may have rows: up to `upper`, or only up to `lower`.
 
-    `why` are sentences about the offsets in doubt. Raises as `Target.open`.
+    `why` are sentences about both. Without topics, there is no doubt.
     """
-    if not doubts:
+
+    upper: Offsets = field(default_factory=dict)
+    lower: Offsets = field(default_factory=dict)
+    why: str = ""
+
+    def settled(self, where: str, stated: Offsets | None) -> Offsets | None:
+        """Return what a person stated for these topics; None: nothing is in doubt.
+
+        Raises as `Target.open`.
+        """
+        if self.upper:
+            if stated is None or stated.keys() != self.upper.keys():
+                raise Conflict(
+                    f"{where}: {self.why}. Find out which of these rows it has, and state it once."
+                    f" All of them: --continue-at '{offsets_text(self.upper)}'. None of them:"
+                    f" --continue-at '{offsets_text(self.lower)}'. Some: the offsets behind them"
+                )
+            return stated
         if stated is not None:
             raise Misconfigured(
                 f"--continue-at: {where} states itself where its topics continue; leave the option"
                 " out"
             )
         return None
-    if stated is None or stated.keys() != doubts.keys():
-        empty = offsets_text({topic: {} for topic in doubts})
-        raise Conflict(
-            f"{where}: {why}. Find out which of these rows it has, and state it once:"
-            f" --continue-at '{offsets_text(doubts)}' if it has all up to there, --continue-at"
-            f" '{empty}' if it has none, or the offsets behind the rows that it has"
-        )
-    return stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +158,7 @@ class Target(Protocol):
         """Repair what a killed query left, and return what the target holds.
 
         Raises Conflict where its history does not decide up to where it holds these topics, unless
-        a person has `stated` it; and Misconfigured for a statement that it does not need.
+        a person has `stated` it. Raises Misconfigured for a statement that it does not need.
         """
         ...
 
