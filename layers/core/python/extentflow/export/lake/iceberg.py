@@ -19,10 +19,11 @@ Tests: unit/export/lake/test_lake_target.py, integration/test_lake.py
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -341,11 +342,7 @@ class TableSnapshots:
     session: SparkSession
     table: Any
     _former: dict[int, Snapshot] = field(default_factory=dict)
-    _unread: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        former = self.table.operations().current().previousFiles()
-        self._unread.extend(each.file() for each in former)  # the newest is the last one
+    _read: list[str] = field(default_factory=list)
 
     def current(self) -> Snapshot | None:
         """See `Snapshots`."""
@@ -354,31 +351,54 @@ class TableSnapshots:
     def find(self, number: int) -> Snapshot | None:
         """See `Snapshots`."""
         found = _snapshot(self.table.snapshot(number))
-        while found is None and number not in self._former and self._unread:
-            self._read_former(self._unread.pop())
-        return found or self._former.get(number)
+        if found is not None or number in self._former:
+            return found or self._former[number]
+        for _ in self._read_former():
+            if number in self._former:
+                break
+        return self._former.get(number)
 
     def known(self) -> list[Snapshot]:
         """See `Snapshots`."""
-        while self._unread:
-            self._read_former(self._unread.pop())
-        kept = (_snapshot(each) for each in self.table.snapshots())
-        found = self._former | {one.number: one for one in kept if one is not None}
+        for _ in self._read_former():
+            pass
+        found = self._former | self._listed(self.table.operations().current())
         return sorted(found.values(), key=lambda one: one.sequence, reverse=True)
 
-    def _read_former(self, file: str) -> None:
+    def _read_former(self) -> Iterator[None]:
+        """Read the snapshots of former metadata files, the newest file first, one at a step."""
+        listed = self.table.operations().current().previousFiles()
+        for file in reversed([each.file() for each in listed]):
+            if file in self._read:
+                continue
+            self._read.append(file)
+            try:
+                former = self._parser().read(self.table.io(), file)
+            except Py4JError as exc:
+                if "NotFoundException" not in str(exc):
+                    raise
+                log.info("%s was deleted; its snapshots are unknown", file)
+                continue
+            for number, found in self._listed(former).items():
+                self._former.setdefault(number, found)
+            yield
+
+    def _listed(self, metadata: Any) -> dict[int, Snapshot]:  # noqa: ANN401 - a Java object
+        # As one text, because each snapshot of many would be several calls of Java.
+        listed = json.loads(self._parser().toJson(metadata)).get("snapshots", ())
+        return {
+            one["snapshot-id"]: Snapshot(
+                one["snapshot-id"],
+                one.get("parent-snapshot-id"),
+                one.get("summary", {}),
+                one.get("sequence-number", 0),
+            )
+            for one in listed
+        }
+
+    def _parser(self) -> Any:  # noqa: ANN401 - a Java class
         jvm: Any = self.session._jvm  # noqa: SLF001 - there is no public way
-        try:
-            former = jvm.org.apache.iceberg.TableMetadataParser.read(self.table.io(), file)
-        except Py4JError as exc:
-            if "NotFoundException" not in str(exc):
-                raise
-            log.info("%s was deleted; its snapshots are unknown", file)
-            return
-        for each in former.snapshots():
-            found = _snapshot(each)
-            if found is not None:
-                self._former.setdefault(found.number, found)
+        return jvm.org.apache.iceberg.TableMetadataParser
 
 
 def _snapshot(found: Any) -> Snapshot | None:  # noqa: ANN401 - a Java object
