@@ -144,7 +144,7 @@ def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))
     lake.run()
     older = lake.target
-    stale: Any = Stale(older, older.open())
+    stale: Any = Stale(older, older.open(()))
     send(lake.delivery, "second", rows_of(10, 10))
     lake.checkpoint = "other"
     lake.run()
@@ -164,7 +164,7 @@ def test_other_writers_of_an_iceberg_table_only_delay_a_batch(
     send(delivery, "first", rows_of(0, 10))
     lake.run()
     target = lake.target
-    stale: Any = Stale(target, target.open())
+    stale: Any = Stale(target, target.open(()))
     name = f"lake_{delivery.name}.shop.orders"
     spark.table(name).where("id = 0").writeTo(name).append()
     send(delivery, "second", rows_of(10, 10))
@@ -320,7 +320,7 @@ def test_a_checkpoint_ahead_of_the_table_is_refused(lake: Lake) -> None:
     shutil.rmtree(lake.home / "lake")
     send(lake.delivery, "second", rows_of(10, 10))
     lake.run(checkpoint=(lake.home / "new").as_uri(), most_offsets=1)
-    state = lake.target.open()
+    state = lake.target.open(())
     first = {lake.delivery.topic: dict.fromkeys(state.offsets[lake.delivery.topic], 0)}
     stale: Any = Stale(lake.target, TableState(state.columns, first, state.version))
 

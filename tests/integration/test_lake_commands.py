@@ -126,7 +126,7 @@ def test_no_file_of_spark_has_a_key(lake: Lake, jars: str, monkeypatch: pytest.M
     assert ended.returncode == 0, ended.stderr
     assert '"rows": 500' in ended.stdout
     if lake.kind != "parquet":
-        lake.target.open()  # the session has the catalog then
+        lake.target.open(())  # the session has the catalog then
     assert lake.rows() == expected(cards)
     files = [path for path in lake.home.rglob("*") if path.is_file()]
     assert any("events" in str(path) for path in files)
@@ -192,7 +192,7 @@ def test_a_killed_driver_loses_and_doubles_nothing(  # noqa: PLR0917 - fixtures
     assert killed  # Spark had begun the batch
     assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]"))[2:]
     assert again.returncode == 0, again.stderr
-    assert lake.target.open().columns is not None  # the session has the catalog then
+    assert lake.target.open(()).columns is not None  # the session has the catalog then
     assert lake.rows() == expected(rows_of(0), rows_of(ROWS))
 
 

@@ -189,7 +189,7 @@ def test_a_registered_column_that_the_table_cannot_hold_is_refused(
 def restarted(lake: Lake) -> Any:  # noqa: ANN401
     """Return the target as if it held nothing of the topic yet."""
     target = lake.target
-    state = target.open()
+    state = target.open(())
     return Stale(target, TableState(state.columns, {}, state.version))
 
 

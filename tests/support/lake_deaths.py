@@ -48,7 +48,7 @@ def die_logged() -> None:
     def dying(_folder: ParquetFolder, _entry: Entry) -> None:
         die()
 
-    ParquetFolder._publish = dying  # type: ignore[assignment, method-assign]
+    ParquetFolder._move = dying  # type: ignore[assignment, method-assign]
 
 
 def die_committed() -> None:

@@ -3,7 +3,7 @@
 import base64
 import datetime as dt
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -23,7 +23,7 @@ from extentflow.engines import spark as engine
 from extentflow.export.lake.iceberg import IcebergTable, catalog_settings
 from extentflow.export.lake.lake_query import LakeBatch, LakeService, LakeTerms
 from extentflow.export.lake.lake_session import as_uri
-from extentflow.export.lake.lake_target import TableState, Target
+from extentflow.export.lake.lake_target import Offsets, TableState, Target
 from extentflow.export.lake.parquet_folder import ParquetFolder
 from extentflow.services.lakes import folder_opener, lake_cluster
 from extentflow.storage.folders import FolderOpener
@@ -207,7 +207,7 @@ class Stale:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._target, name)
 
-    def open(self) -> TableState:
+    def open(self, _topics: Sequence[str], _stated: Offsets | None = None) -> TableState:
         return self._state
 
 

@@ -17,6 +17,8 @@ LAKE = ("lake", "orders", "--to", "/nowhere")
         (["--keys", "cards:secret"], "--keys: a secret is not written down"),
         (["--keys", "${env:ABSENT_KEYS}"], "ABSENT_KEYS"),
         (["--schema", "id"], "--schema "),
+        (["--continue-at", "orders:0:12"], "--continue-at orders:0:12: write offsets as JSON"),
+        (["--continue-at", '{"orders": 12}'], "--continue-at"),
         (
             ["--partition-by", "day,days(seen)"],
             "--partition-by days(seen): transforms need --table",

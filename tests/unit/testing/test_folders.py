@@ -8,6 +8,6 @@ from extentflow.testing.folders import MemoryFolder
 
 
 class TestMemoryFolder(FolderContract):
-    @pytest.fixture
-    def folder(self) -> Folder:
-        return MemoryFolder()
+    @pytest.fixture(params=[False, True], ids=["moves", "moves by copy"])
+    def folder(self, request: pytest.FixtureRequest) -> Folder:
+        return MemoryFolder(moves_by_copy=request.param)

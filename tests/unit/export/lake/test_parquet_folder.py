@@ -1,15 +1,18 @@
 """The log of a folder of Parquet files, and the names of its partitions."""
 
 import datetime as dt
+import os
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
+from tests.support.folder_histories import FolderHistory
 from tests.support.golden import Golden
 
-from extentflow.errors import CorruptRecord, Misconfigured, UnreadableItem
+from extentflow.errors import Conflict, CorruptRecord, Misconfigured, UnreadableItem
 from extentflow.export.lake.lake_rows import DecodedRows
-from extentflow.export.lake.lake_target import TableState
+from extentflow.export.lake.lake_target import Batch, TableState
 from extentflow.export.lake.parquet_folder import (
     COMMIT,
     LOG,
@@ -19,9 +22,12 @@ from extentflow.export.lake.parquet_folder import (
     ParquetFolder,
     _files,
 )
+from extentflow.storage.folders import Folder
 from extentflow.storage.local_folder import LocalFolder
+from extentflow.testing.folders import MemoryFolder
 from extentflow.wiring.targets import open_folder
 
+HISTORIES = int(os.environ.get("HISTORIES", "300"))
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.date32())])
 
 
@@ -38,7 +44,7 @@ def committed(number: int, attempt: str = "other", *files: str) -> Entry:
     )
 
 
-def put(folder: LocalFolder, entry: Entry) -> None:
+def put(folder: Folder, entry: Entry) -> None:
     assert folder.create(f"{LOG}{entry.number:012}.json", entry.to_bytes())
 
 
@@ -61,17 +67,17 @@ def test_a_start_moves_what_is_committed_and_deletes_what_is_not(tmp_path: Path)
     folder.put(f"{STAGED}lost/day=1/c.parquet{SUFFIX}", b"c")
     put(folder, committed(1, "mine", "day=1/a.parquet", "day=1/moved.parquet"))
 
-    state = ParquetFolder(str(tmp_path), open_folder, ("day",)).open()
+    state = ParquetFolder(str(tmp_path), open_folder, ("day",)).open(("t",))
 
-    assert state == TableState(COLUMNS, {"t": {0: 7}}, 2)
+    assert state == TableState(COLUMNS, {"t": {0: 7}}, 3)
     names = [name for name in folder.names("") if not name.startswith(LOG)]
     assert names == ["day=1/a.parquet", "day=1/moved.parquet"]
 
 
 def test_an_older_query_cannot_append_behind_a_start(tmp_path: Path) -> None:
     older = ParquetFolder(str(tmp_path), open_folder, ("day",))
-    state = older.open()
-    ParquetFolder(str(tmp_path), open_folder, ("day",)).open()
+    state = older.open(("t",))
+    ParquetFolder(str(tmp_path), open_folder, ("day",)).open(("t",))
 
     assert not older._append(committed(state.version + 1))
 
@@ -85,10 +91,62 @@ def test_a_repeated_request_finds_its_own_entry(tmp_path: Path) -> None:
 
 
 def test_other_partitions_than_before_are_refused(tmp_path: Path) -> None:
-    ParquetFolder(str(tmp_path), open_folder, ("day",)).open()
+    ParquetFolder(str(tmp_path), open_folder, ("day",)).open(("t",))
 
     with pytest.raises(Misconfigured, match="is partitioned by day"):
-        ParquetFolder(str(tmp_path), open_folder, ("id",)).open()
+        ParquetFolder(str(tmp_path), open_folder, ("id",)).open(("t",))
+
+
+@pytest.mark.parametrize("by_copy", [False, True])
+def test_files_of_a_published_batch_may_be_compacted(by_copy: bool) -> None:  # noqa: FBT001
+    files = MemoryFolder(moves_by_copy=by_copy)
+    target = ParquetFolder("x", lambda _: files)
+    state = target.open(("t",))
+    files.put(f"{STAGED}one/t-0-0-9.parquet{SUFFIX}", b"rows")
+    target.commit({"t-0-0-9.parquet": 10}, Batch({}, {"t": {0: 10}}), state, "one")
+
+    files.move("t-0-0-9.parquet", "compacted.parquet")
+
+    for _ in range(2):
+        assert target.open(("t",)).offsets == {"t": {0: 10}}
+    assert [name for name in files.names() if not name.startswith(LOG)] == ["compacted.parquet"]
+
+
+def test_files_that_were_compacted_too_early_need_a_person(golden: Golden) -> None:
+    """The query was killed before the entry that permits it."""
+    files = MemoryFolder()
+    target = ParquetFolder("x", lambda _: files, ("day",))
+    put(files, committed(1, "one", "day=1/t-0-0-6.parquet"))
+
+    with golden.raises(Conflict, match=r'entry 1.*--continue-at \'{"t":{"0":7}}'):
+        target.open(("t",))
+
+    assert target.open(("t",), {"t": {0: 7}}).offsets == {"t": {0: 7}}
+    with golden.raises(Misconfigured, match="--continue-at"):
+        target.open(("t",), {"t": {0: 7}})
+
+
+def test_files_without_a_log_need_a_person(golden: Golden) -> None:
+    """Another program replaced the folder, and its log."""
+    files = MemoryFolder({"t-0-0-6.parquet": b"", "t-0-7-9.parquet": b"", "other.parquet": b""})
+    target = ParquetFolder("x", lambda _: files)
+
+    with golden.raises(Conflict, match=r'--continue-at \'{"t":{"0":10}}'):
+        target.open(("t",))
+
+    assert target.open(("t",), {"t": {}}).offsets == {"t": {}}
+
+
+@pytest.mark.parametrize("by_copy", [False, True])
+def test_every_history_of_a_folder_is_continued_right(by_copy: bool) -> None:  # noqa: FBT001
+    killed = 0
+
+    for seed in range(HISTORIES):
+        history = FolderHistory(Random(seed), by_copy=by_copy)
+        history.run(30)
+        killed += history.killed
+
+    assert killed > HISTORIES
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from extentflow.export.lake.lake_options import ValueOptions
     from extentflow.export.lake.lake_query import LakeBatch, LakeService
     from extentflow.export.lake.lake_session import LakeAddress
+    from extentflow.export.lake.lake_target import Offsets
     from extentflow.wiring import Runtime
 
 # JSON values in an Arrow batch for Python; columnar ones have about a MiB each.
@@ -155,7 +156,30 @@ class BatchOptions:
         str | None,
         Option(help="Folder of Spark's batch log; may be deleted (default: temporary)."),
     ] = None
+    continue_at: Annotated[
+        str | None,
+        Option(
+            "--continue-at",
+            metavar="OFFSETS",
+            help="Where topics continue if the target's history does not decide it, as"
+            ' {"orders":{"0":120}}.',
+        ),
+    ] = None
     as_json: AsJson = False
+
+    def stated_offsets(self) -> Offsets | None:
+        """Return the offsets of --continue-at. Raises Misconfigured."""
+        from extentflow.export.lake.lake_target import read_offsets
+
+        if self.continue_at is None:
+            return None
+        try:
+            return read_offsets(self.continue_at)
+        except (ValueError, TypeError, AttributeError) as exc:
+            raise Misconfigured(
+                f"--continue-at {self.continue_at}: write offsets as JSON, a number for each"
+                ' partition of each topic, as {"orders":{"0":120}}'
+            ) from exc
 
     def source_options(self, runtime: Runtime) -> dict[str, str]:
         """Return the options of Spark's source. Raises Misconfigured where brokers need some."""
@@ -225,7 +249,7 @@ def lake(
     opener = folder_opener(where.store_settings())
     if found := where.problems(opener):
         raise Misconfigured(found)
-    values = decoding.values()
+    values, stated = decoding.values(), batches.stated_offsets()
     runtime = open_runtime(servers)
     options = batches.source_options(runtime)
     for topic in topics:  # before Spark takes its time to start
@@ -242,6 +266,7 @@ def lake(
             kafka=options,
             values=values,
             most_offsets=batches.max_offsets,
+            continue_at=stated,
             arrow_records=DOCUMENTS if values.schema or values.registry else COLUMNAR_VALUES,
         )
         table = where.open(session, opener)

@@ -16,12 +16,14 @@ class MemoryFolder:
     """Files by their whole names; `prefix` is empty or ends with `/`.
 
     `on_call` is called before and after each call that changes or reads files, with its name and
-    `before` or `after`; what it raises ends the process that calls.
+    `before` or `after`; what it raises ends the process that calls. With `moves_by_copy`, as on S3,
+    a move is two steps, and `on_call` is called between them with `copied`.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     on_call: Callable[[str, str], None] = lambda _name, _when: None
     honours_conditions: bool = True
+    moves_by_copy: bool = False
     prefix: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -61,14 +63,19 @@ class MemoryFolder:
         self.call("put", lambda: self.files.update({self.prefix + name: content}))
 
     def move(self, name: str, target: str) -> None:
-        def move() -> None:
-            content = self.files.pop(self.prefix + name, None)
+        def copy() -> bool:
+            content = self.files.get(self.prefix + name)
             if content is not None:
                 self.files[self.prefix + target] = content
+                if not self.moves_by_copy:
+                    del self.files[self.prefix + name]
             elif self.prefix + target not in self.files:
                 raise ObjectGone(f"{self.uri(target)}: neither the file nor {name} exists")
+            return content is not None and self.moves_by_copy
 
-        self.call("move", move)
+        if self.call("move", copy):
+            self.on_call("move", "copied")
+            self.delete(name)
 
     def delete(self, name: str) -> None:
         self.call("delete", lambda: self.files.pop(self.prefix + name, None))

@@ -3,6 +3,7 @@
     service     the query: micro-batches, their ranges, what happens before and after one
     target      the port: a table that states the offsets up to which it holds topics
     iceberg     its adapter for Iceberg tables
+    history     which offsets of an Iceberg table's snapshots count
     parquet     its adapter for folders of Parquet files
     rows        Kafka records to rows, on executors
     options     how values are decoded: columns, keys, registry

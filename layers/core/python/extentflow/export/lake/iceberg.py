@@ -6,21 +6,25 @@
 
 A batch is one commit, an overwrite that deletes nothing. Iceberg validates it against the snapshot
 that the offsets were read from, also when Iceberg retries it. Rows that another writer added since
-then are a conflict. Then the offsets are read again. If they are those
-of before, another writer added unrelated rows and the batch is committed again; if not, another
-query writes the same topics, and this one ends.
+then are a conflict. Then the offsets are read again. If they are those of before, another writer
+added unrelated rows, and the batch is committed again. If not, this query ends: another one writes
+the same topics, or the table was rolled back or replaced.
 
-The tag `extentflow` refers to the newest of these snapshots, so that expiring snapshots keeps it.
+`snapshot_history` decides which offsets count. The tag `extentflow` refers to the newest of these
+snapshots, so that expiring snapshots keeps it. Ancestors that expired are looked up in the former
+metadata files that the table's metadata lists.
 
 Tests: unit/export/lake/test_lake_target.py, integration/test_lake.py
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 from uuid import uuid4
@@ -38,28 +42,34 @@ from extentflow.export.lake.data_files import DataFile, DataFolder, append
 from extentflow.export.lake.lake_columns import in_spark
 from extentflow.export.lake.lake_rows import RowReader, map_in_arrow, rows_in_arrow
 from extentflow.export.lake.lake_target import (
-    NO_OFFSETS,
     OFFSETS_KEY,
     Batch,
+    Doubt,
     Offsets,
     TableState,
     WriteResult,
     advanced,
     offsets_text,
-    read_offsets,
+)
+from extentflow.export.lake.snapshot_history import (
+    Snapshot,
+    commit_of,
+    newest_statement,
+    read_history,
+    summary_of,
 )
 from extentflow.storage.folders import FolderOpener
 
+log = logging.getLogger(__name__)
+
 TAG: Final = "extentflow"
-# In a summary beside the offsets: which attempt to write a batch committed it.
-COMMIT_KEY: Final = "extentflow.commit"
 ATTEMPTS: Final = 5
 CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _TRANSFORM = re.compile(
     r"(years|months|days|hours)\(([^(),]+)\)|(bucket|truncate)\((\d+),([^(),]+)\)"
 )
-# Commits rows, with the offsets and the name of an attempt, on top of a snapshot.
-_Append: TypeAlias = Callable[[Offsets, int | None, str], None]
+# Commits rows, with a summary, on top of a snapshot.
+_Append: TypeAlias = Callable[[dict[str, str], int | None], None]
 _UNKNOWN = "CommitStateUnknownException"
 _CONFLICTS = ("ValidationException", "CommitFailedException", _UNKNOWN)
 
@@ -129,9 +139,20 @@ class IcebergTable:
         """See `Target`."""
         return f"Iceberg table {self.name}"
 
-    def open(self) -> TableState:
-        """See `Target`."""
-        return self._state() if self._exists() else TableState()
+    def open(self, topics: Sequence[str], stated: Offsets | None = None) -> TableState:
+        """See `Target`; what a person stated becomes a snapshot without rows."""
+        if not self._exists():
+            Doubt().settled(self.where, stated)
+            return TableState()
+        # First, because it adds a version of the metadata, with which the oldest one goes.
+        self._keep_statement()
+        state = self._state()
+        offsets = _doubt(state, topics).settled(self.where, stated)
+        if offsets is None:
+            return state
+        self._state_offsets(state, offsets)
+        self._keep_statement()
+        return self._state()
 
     def grow(self, columns: pa.Schema, state: TableState) -> TableState:
         """See `Target`."""
@@ -153,22 +174,27 @@ class IcebergTable:
         commit, drop = self._prepared(records, reader, state.columns)
         own, is_unknown = uuid4().hex, False
         for attempt in range(ATTEMPTS):
+            ends = _own(advanced(state.offsets, batch.end), batch)
             try:
-                commit(advanced(state.offsets, batch.end), state.version, own)
+                commit(summary_of(state, ends, own), state.version)
             except (PySparkException, Py4JError) as exc:
                 if not any(each in str(exc) for each in _CONFLICTS):
                     raise
                 is_unknown = is_unknown or _UNKNOWN in str(exc)
                 found = self._state()
                 # A commit whose outcome was unknown may be in the table.
-                if self._commit_of(own) is None:
-                    if attempt + 1 == ATTEMPTS or _own(found, batch) != _own(state, batch):
+                if commit_of(self._snapshots(), own) is None:
+                    if attempt + 1 == ATTEMPTS or not _is_alike(found, state, batch):
                         if not is_unknown:  # else the table may refer to the files
                             drop()
                         raise self._conflict(found, state, batch) from exc
-                    state = replace(state, offsets=found.offsets, version=found.version)
+                    state = replace(found, columns=state.columns)
                     continue
-            return WriteResult(self._state(), self._tagged(own))
+            self._keep_statement()
+            behind, snapshot = self._state(), commit_of(self._snapshots(), own)
+            if snapshot is None or _own(behind.offsets, batch) != ends:
+                raise self._conflict(behind, replace(state, offsets=ends), batch)
+            return WriteResult(behind, int(snapshot.summary.get("added-records") or 0))
         raise AssertionError("the last attempt returns or raises")
 
     def _prepared(
@@ -185,37 +211,33 @@ class IcebergTable:
         rows = map_in_arrow(records, rows_in_arrow(reader), kind)
         return partial(self._insert, rows), lambda: None
 
-    def _append(
-        self, files: list[DataFile], offsets: Offsets, version: int | None, own: str
-    ) -> None:
+    def _append(self, files: list[DataFile], summary: dict[str, str], version: int | None) -> None:
         """Commit data files on top of a snapshot, or of none."""
-        summary = {OFFSETS_KEY: offsets_text(offsets), COMMIT_KEY: own}
         append(self.session, self._loaded(), files, version=version, summary=summary)
 
-    def _insert(self, rows: DataFrame, offsets: Offsets, version: int | None, own: str) -> None:
+    def _insert(self, rows: DataFrame, summary: dict[str, str], version: int | None) -> None:
         """Let Spark write rows, and commit them on top of a snapshot, or of none."""
-        writer = (
-            rows.writeTo(self.name)
-            .option(f"snapshot-property.{OFFSETS_KEY}", offsets_text(offsets))
-            .option(f"snapshot-property.{COMMIT_KEY}", own)
-            .option("isolation-level", "serializable")
-        )
+        writer = rows.writeTo(self.name).option("isolation-level", "serializable")
+        for name, value in summary.items():
+            writer = writer.option(f"snapshot-property.{name}", value)
         if version is not None:
             writer = writer.option("validate-from-snapshot-id", str(version))
         # Nothing is overwritten: unlike an append, an overwrite is validated when it commits.
         writer.overwrite(sql.lit(False))  # noqa: FBT003 - a column
 
     def _conflict(self, found: TableState, state: TableState, batch: Batch) -> Conflict:
-        if _own(found, batch) == _own(state, batch):
+        if _is_alike(found, state, batch):
             return Conflict(
                 f"{self.where}: other writers committed {ATTEMPTS} times while a batch was written;"
                 " the next start continues: let them pause, or let this query write smaller"
                 " batches (--max-offsets-per-trigger)"
             )
+        held, before = (_own(one.offsets, batch) for one in (found, state))
         return Conflict(
-            f"{self.where} holds these topics up to {offsets_text(_own(found, batch))} and held"
-            f" them up to {offsets_text(_own(state, batch))}: another query writes them to this"
-            " table; nothing is doubled, end one of the two"
+            f"{self.where} holds these topics up to {offsets_text(held)} and held them up to"
+            f" {offsets_text(before)}: another query writes them to this table, or the table was"
+            " restored or replaced; nothing is doubled. End one of the two queries; the next start"
+            " reads where the table continues"
         )
 
     # -- what the table holds ----------------------------------------------------------------------
@@ -236,51 +258,38 @@ class IcebergTable:
         snapshot = table.currentSnapshot()
         version = None if snapshot is None else int(snapshot.snapshotId())
         columns = to_arrow_schema(self.session.table(self.name).schema)
-        return TableState(in_spark(columns), self._offsets(table), version)
+        history = read_history(TableSnapshots(self.session, table))
+        return TableState(in_spark(columns), history.offsets, version, history.doubts)
 
-    def _offsets(self, table: Any) -> Offsets:  # noqa: ANN401
-        snapshot = self._newest(table)
-        return NO_OFFSETS if snapshot is None else read_offsets(snapshot.summary()[OFFSETS_KEY])
+    def _snapshots(self) -> TableSnapshots:
+        return TableSnapshots(self.session, self._loaded())
 
-    def _newest(self, table: Any) -> Any:  # noqa: ANN401
-        """Return the newest snapshot with offsets, of the table's and its ancestors, or None."""
-        snapshot = table.currentSnapshot()
-        while snapshot is not None:
-            if snapshot.summary().get(OFFSETS_KEY) is not None:
-                return snapshot
-            parent = snapshot.parentId()
-            if parent is None:
-                return None
-            snapshot = table.snapshot(parent)
-        # The ancestor has expired; the tag kept the one with offsets.
-        tag = table.refs().get(TAG)
-        return None if tag is None else table.snapshot(tag.snapshotId())
+    def _state_offsets(self, state: TableState, offsets: Offsets) -> None:
+        """Commit offsets without rows."""
+        empty = self._loaded().newAppend()
+        for name, value in summary_of(state, offsets, uuid4().hex).items():
+            empty.set(name, value)
+        empty.commit()
 
-    def _commit_of(self, own: str) -> Any:  # noqa: ANN401
-        """Return the snapshot that an attempt committed; None: it did not.
+    def _keep_statement(self) -> None:
+        """Let the tag refer to a snapshot that states what is known of all topics.
 
-        Others may be behind it: of queries that write other topics.
+        If another program committed while a batch was written, the batch's snapshot does not: it is
+        repeated without rows.
         """
-        table = self._loaded()
-        snapshot = table.currentSnapshot()
-        while snapshot is not None and snapshot.summary().get(COMMIT_KEY) != own:
-            parent = snapshot.parentId()
-            snapshot = None if parent is None else table.snapshot(parent)
-        return snapshot
-
-    def _tagged(self, own: str) -> int:
-        """Let the tag refer to the snapshot of an attempt; return how many rows it added."""
-        snapshot = self._commit_of(own)
-        if snapshot is None:
-            return 0
-        table = self._loaded()
-        if self._newest(table).snapshotId() != snapshot.snapshotId():
-            # Another query has written other topics behind it, and moves the tag.
-            return int(snapshot.summary().get("added-records") or 0)
-        snapshots = table.manageSnapshots()
-        move = snapshots.createTag if table.refs().get(TAG) is None else snapshots.replaceTag
-        move(TAG, snapshot.snapshotId()).commit()
-        return int(snapshot.summary().get("added-records") or 0)
+        for _ in range(ATTEMPTS):
+            snapshots = self._snapshots()
+            newest = newest_statement(snapshots)
+            if newest is None:
+                return
+            if newest.repeats_others:
+                _tag(snapshots.table, newest.number)
+                return
+            state = self._state()
+            own = newest.stated(OFFSETS_KEY).keys() & state.offsets.keys()
+            if not own:
+                return
+            self._state_offsets(state, {topic: state.offsets[topic] for topic in own})
 
     # -- its columns -------------------------------------------------------------------------------
 
@@ -326,9 +335,108 @@ class IcebergTable:
                 )
 
 
-def _own(state: TableState, batch: Batch) -> Offsets:
-    """Return the offsets of a state of the topics of a batch."""
-    return {topic: state.offsets.get(topic, {}) for topic in batch.end}
+@dataclass(frozen=True, slots=True)
+class TableSnapshots:
+    """The `Snapshots` of a Java table, with those that its former metadata files have."""
+
+    session: SparkSession
+    table: Any
+    _former: dict[int, Snapshot] = field(default_factory=dict)
+    _read: list[str] = field(default_factory=list)
+
+    def current(self) -> Snapshot | None:
+        """See `Snapshots`."""
+        return _snapshot(self.table.currentSnapshot())
+
+    def find(self, number: int) -> Snapshot | None:
+        """See `Snapshots`."""
+        found = _snapshot(self.table.snapshot(number))
+        if found is not None or number in self._former:
+            return found or self._former[number]
+        for _ in self._read_former():
+            if number in self._former:
+                break
+        return self._former.get(number)
+
+    def known(self) -> list[Snapshot]:
+        """See `Snapshots`."""
+        for _ in self._read_former():
+            pass
+        found = self._former | self._listed(self.table.operations().current())
+        return sorted(found.values(), key=lambda one: one.sequence, reverse=True)
+
+    def _read_former(self) -> Iterator[None]:
+        """Read the snapshots of former metadata files, the newest file first, one at a step."""
+        listed = self.table.operations().current().previousFiles()
+        for file in reversed([each.file() for each in listed]):
+            if file in self._read:
+                continue
+            self._read.append(file)
+            try:
+                former = self._parser().read(self.table.io(), file)
+            except Py4JError as exc:
+                if "NotFoundException" not in str(exc):
+                    raise
+                log.info("%s was deleted; its snapshots are unknown", file)
+                continue
+            for number, found in self._listed(former).items():
+                self._former.setdefault(number, found)
+            yield
+
+    def _listed(self, metadata: Any) -> dict[int, Snapshot]:  # noqa: ANN401 - a Java object
+        # As one text, because each snapshot of many would be several calls of Java.
+        listed = json.loads(self._parser().toJson(metadata)).get("snapshots", ())
+        return {
+            one["snapshot-id"]: Snapshot(
+                one["snapshot-id"],
+                one.get("parent-snapshot-id"),
+                one.get("summary", {}),
+                one.get("sequence-number", 0),
+            )
+            for one in listed
+        }
+
+    def _parser(self) -> Any:  # noqa: ANN401 - a Java class
+        jvm: Any = self.session._jvm  # noqa: SLF001 - there is no public way
+        return jvm.org.apache.iceberg.TableMetadataParser
+
+
+def _snapshot(found: Any) -> Snapshot | None:  # noqa: ANN401 - a Java object
+    if found is None:
+        return None
+    return Snapshot(found.snapshotId(), found.parentId(), found.summary(), found.sequenceNumber())
+
+
+def _doubt(state: TableState, topics: Sequence[str]) -> Doubt:
+    upper = {one: ends for one, ends in state.doubts.items() if one in topics}
+    lower: Offsets = {one: {} for one in upper}
+    return Doubt(
+        upper,
+        lower,
+        "it was replaced or restored, or its snapshots expired. A snapshot states the offsets"
+        f" {offsets_text(upper)}, and is not known to be an ancestor of the current snapshot"
+        f" {state.version}, whose known ancestors state {offsets_text(lower)}",
+    )
+
+
+def _tag(table: Any, number: int) -> None:  # noqa: ANN401 - a Java object
+    """Let the tag refer to a snapshot, unless that has expired."""
+    tag = table.refs().get(TAG)
+    if table.snapshot(number) is None or (tag is not None and tag.snapshotId() == number):
+        return
+    changes = table.manageSnapshots()
+    (changes.createTag if tag is None else changes.replaceTag)(TAG, number).commit()
+
+
+def _own(offsets: Offsets, batch: Batch) -> Offsets:
+    """Return the offsets of the topics of a batch."""
+    return {topic: offsets.get(topic, {}) for topic in batch.end}
+
+
+def _is_alike(found: TableState, state: TableState, batch: Batch) -> bool:
+    """Return whether two states hold the same of the topics of a batch."""
+    same = _own(found.offsets, batch) == _own(state.offsets, batch)
+    return same and not found.doubts.keys() & batch.end.keys()
 
 
 def _ddl(columns: pa.Schema) -> str:

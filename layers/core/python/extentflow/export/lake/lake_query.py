@@ -71,7 +71,8 @@ class LakeTerms:
     """The settings of a query; `every_seconds` None: what the topics hold at its start.
 
     `checkpoint` is a URI. `kafka` are options of Spark's Kafka source, beside those set here.
-    `values` states how values are decoded. `most_offsets` bounds a micro-batch.
+    `values` states how values are decoded. `most_offsets` bounds a micro-batch. `continue_at` is
+    where a person states that topics continue whose history in the target does not decide it.
     """
 
     topics: tuple[str, ...]
@@ -80,6 +81,7 @@ class LakeTerms:
     kafka: Mapping[str, str] = field(default_factory=dict)
     values: ValueOptions = field(default_factory=ValueOptions)
     most_offsets: int | None = None
+    continue_at: Offsets | None = None
     arrow_records: int = 16
 
 
@@ -144,8 +146,9 @@ class LakeService:
 
         Raises the first error of a micro-batch; Conflict where another query writes the topics.
         """
+        self._require_known_offsets(self.terms.continue_at or {})
         with target_errors(self.target.where):
-            self._state = self.target.open()
+            self._state = self.target.open(self.terms.topics, self.terms.continue_at)
             if self._state.columns is None:
                 self._create()
         if self._state.columns is not None and self.terms.values.columns is not None:
@@ -155,6 +158,21 @@ class LakeService:
             "spark.sql.execution.arrow.maxRecordsPerBatch", str(self.terms.arrow_records)
         )
         self._follow(self._start(report))
+
+    def _require_known_offsets(self, stated: Offsets) -> None:
+        """Raise Misconfigured for stated offsets that the topics do not have."""
+        for topic, parts in stated.items():
+            if topic not in self.terms.topics:
+                raise Misconfigured(
+                    f"--continue-at: {topic} is none of the topics {', '.join(self.terms.topics)}"
+                )
+            ends = self._cluster.topics.end_offsets(topic) if parts else {}
+            for partition, offset in parts.items():
+                if not 0 <= offset <= ends.get(partition, -1):
+                    raise Misconfigured(
+                        f"--continue-at: topic {topic}[{partition}] has no offset {offset}; its"
+                        f" end is {ends.get(partition, 'not there')}"
+                    )
 
     def _create(self) -> None:
         """Create the table with the columns of the newest values and of --schema, if any."""

@@ -8,14 +8,14 @@ target ──write(…, base=state)──> refused where another query wrote the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from extentflow.errors import Conflict
+from extentflow.errors import Conflict, Misconfigured
 from extentflow.export.lake.lake_rows import RowReader
 
 # Name of topic -> number of partition -> first offset that is not included.
@@ -38,7 +38,9 @@ def offsets_text(offsets: Offsets) -> str:
 def read_offsets(text: str) -> Offsets:
     """Return the offsets that `offsets_text` or Spark's Kafka source wrote."""
     found: dict[str, dict[str, int]] = json.loads(text)
-    return {topic: {int(one): end for one, end in parts.items()} for topic, parts in found.items()}
+    return {
+        topic: {int(one): int(end) for one, end in parts.items()} for topic, parts in found.items()
+    }
 
 
 def advanced(offsets: Offsets, ends: Offsets) -> Offsets:
@@ -88,11 +90,47 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What a target holds; `columns` None: it has none yet. `version` is the target's own."""
+    """What a target holds; `columns` None: it has none yet. `version` is the target's own.
+
+    `doubts` has the topics of which the target may have rows, without a statement that counts.
+    """
 
     columns: pa.Schema | None = None
     offsets: Offsets = field(default_factory=dict)
     version: Any = None
+    doubts: Offsets = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Topics of which a target may have rows: up to `upper`, or only up to `lower`.
+
+    `why` are sentences about both. Without topics, there is no doubt.
+    """
+
+    upper: Offsets = field(default_factory=dict)
+    lower: Offsets = field(default_factory=dict)
+    why: str = ""
+
+    def settled(self, where: str, stated: Offsets | None) -> Offsets | None:
+        """Return what a person stated for these topics; None: nothing is in doubt.
+
+        Raises as `Target.open`.
+        """
+        if self.upper:
+            if stated is None or stated.keys() != self.upper.keys():
+                raise Conflict(
+                    f"{where}: {self.why}. Find out which of these rows it has, and state it once."
+                    f" All of them: --continue-at '{offsets_text(self.upper)}'. None of them:"
+                    f" --continue-at '{offsets_text(self.lower)}'. Some: the offsets behind them"
+                )
+            return stated
+        if stated is not None:
+            raise Misconfigured(
+                f"--continue-at: {where} states itself where its topics continue; leave the option"
+                " out"
+            )
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +154,12 @@ class Target(Protocol):
         """Whether rows pass through Spark's own types."""
         ...
 
-    def open(self) -> TableState:
-        """Repair what a killed query left, and return what the target holds."""
+    def open(self, topics: Sequence[str], stated: Offsets | None = None) -> TableState:
+        """Repair what a killed query left, and return what the target holds.
+
+        Raises Conflict where its history does not decide up to where it holds these topics, unless
+        a person has `stated` it. Raises Misconfigured for a statement that it does not need.
+        """
         ...
 
     def grow(self, columns: pa.Schema, state: TableState) -> TableState:

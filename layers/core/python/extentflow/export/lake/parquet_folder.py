@@ -6,18 +6,24 @@ one object that is created only if its name does not exist, and holds the offset
     task     file ──> _extentflow/staged/ATTEMPT/day=2025-01-01/orders-0-12-40.parquet.staged
     driver   entry 8 (commit): offsets, columns, list of files ── the commit of the batch
     driver   each file ──move──> day=2025-01-01/orders-0-12-40.parquet ── readers see it
-             then batch 9
+    driver   entry 9 (published): same offsets ── the files of entry 8 may be changed by others
+             then batch 10
 
-    start    newest entry is a commit ── move the files that are still staged
-             entry 9 (start): same offsets ── no older query can commit any more
+    start    newest entry is a commit ── move the files that are still staged, entry 9 (published)
+             entry 10 (start): same offsets ── no older query can commit any more
              delete all that is staged
 
 A row is in one file, whose name has the topic, the partition, and the first and the last offset of
 the records in it. A file is readable only behind a commit that lists it. A crash before the commit
 leaves staged files, which the next start deletes. A crash after it leaves files to move, which the
 next start moves before anything else. A move is a copy, then the deletion of the staged object:
-whole objects, so that doing it again changes nothing. Names of staged files end in `.staged`, in a
-folder that begins with `_`: readers of `*.parquet` skip them.
+whole objects, so that doing it again changes nothing, while nobody changes the copy. Behind a later
+entry nothing is moved again, so the file may be compacted or deleted then. Names of staged files
+end in `.staged`, in a folder that begins with `_`: readers of `*.parquet` skip them.
+
+The history of a folder does not decide where it continues if there are files without a log. The
+same holds if the newest entry is a commit, and its files are neither staged nor in place. Then a
+person states where the folder continues.
 
 An older query fails when it commits, because the number of its next entry exists, or has nothing to
 move that is not moved. Entries are never deleted: a number that was free again could be committed
@@ -32,9 +38,10 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
@@ -60,6 +67,7 @@ from extentflow.export.lake.lake_rows import (
 )
 from extentflow.export.lake.lake_target import (
     Batch,
+    Doubt,
     Offsets,
     TableState,
     WriteResult,
@@ -74,12 +82,13 @@ log = logging.getLogger(__name__)
 LOG: Final = "_extentflow/log/"
 STAGED: Final = "_extentflow/staged/"
 SUFFIX: Final = ".staged"
-START, COMMIT = "start", "commit"
+START, COMMIT, PUBLISHED = "start", "commit", "published"
 VERSION: Final = 1
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 # Of a file or folder in the file systems of Linux.
 LONGEST_NAME_BYTES: Final = 255
 PARALLEL_MOVES: Final = 8
+_NAME = re.compile(r"~?(.+)-(\d+)-\d+-(\d+)\.parquet")
 # As Hive escapes names of partitions (FileUtils.java).
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 
@@ -164,7 +173,7 @@ class ParquetFolder:
     def _folder(self) -> Folder:
         return self.opener(self.address)
 
-    def open(self) -> TableState:
+    def open(self, topics: Sequence[str], stated: Offsets | None = None) -> TableState:
         """See `Target`; writes an entry, so that no older query can commit any more."""
         if not self._folder.creates_once():
             log.warning(
@@ -172,24 +181,71 @@ class ParquetFolder:
                 " once, nothing but you prevents it",
                 self.where,
             )
+        entry = self._started(topics, stated)
+        for name in self._folder.names(STAGED):
+            self._folder.delete(name)
+        return TableState(entry.columns, entry.offsets, entry.number)
+
+    def _started(self, topics: Sequence[str], stated: Offsets | None) -> Entry:
+        """Publish the newest commit, and append an entry behind it."""
         while True:
             newest = self._newest()
             self._require_same_partitions(newest)
+            offsets: Offsets = {} if newest is None else newest.offsets
+            doubt = self._unlogged(topics) if newest is None else Doubt()
             if newest is not None and newest.kind == COMMIT:
-                self._publish(newest)
+                gone = self._move(newest)
+                if gone and not self._is_newest(newest):
+                    continue  # another query moved them
+                if gone:
+                    doubt = self._lost(newest, gone)
+                elif not self._append(_published(newest)):
+                    continue
+                else:
+                    newest = _published(newest)
+            settled = doubt.settled(self.where, stated)
             entry = Entry(
                 number=1 if newest is None else newest.number + 1,
                 kind=START,
                 attempt=self.run,
-                offsets={} if newest is None else newest.offsets,
+                offsets={**offsets, **(settled or {})},
                 columns=None if newest is None else newest.columns,
                 partition_by=self.partition_by,
             )
             if self._append(entry):
-                break
-        for name in self._folder.names(STAGED):
-            self._folder.delete(name)
-        return TableState(entry.columns, entry.offsets, entry.number)
+                return entry
+
+    def _unlogged(self, topics: Sequence[str]) -> Doubt:
+        """Return what a folder without a log may hold, by the names of its files."""
+        names = [name for name in self._folder.names() if name.endswith(".parquet")]
+        if not names:
+            return Doubt()
+        found: dict[str, dict[int, int]] = {topic: {} for topic in topics}
+        for name in names:
+            parts = _NAME.fullmatch(name.rpartition("/")[2])
+            if parts and parts[1] in found:
+                ends, partition = found[parts[1]], int(parts[2])
+                ends[partition] = max(ends.get(partition, 0), int(parts[3]) + 1)
+        return Doubt(
+            found,
+            {topic: {} for topic in topics},
+            f"it has Parquet files, such as {names[0]}, and no log in {LOG}, which states nothing"
+            f" then. The names of its files state the offsets {offsets_text(found)}",
+        )
+
+    def _lost(self, commit: Entry, gone: Sequence[str]) -> Doubt:
+        """Return what a commit added whose files are gone."""
+        before = self._entry(commit.number - 1).offsets if commit.number > 1 else {}
+        added = {topic: ends for topic, ends in commit.offsets.items() if before.get(topic) != ends}
+        held = {topic: before.get(topic, {}) for topic in added}
+        return Doubt(
+            added,
+            held,
+            f"{len(gone)} files of entry {commit.number} of its log, such as {gone[0]}, are neither"
+            " staged nor in place. They were compacted or deleted before the log had a later entry."
+            f" The entry states the offsets {offsets_text(added)}, the one"
+            f" before it {offsets_text(held)}",
+        )
 
     def grow(self, columns: pa.Schema, state: TableState) -> TableState:
         """See `Target`; the next commit's entry records the columns."""
@@ -208,8 +264,7 @@ class ParquetFolder:
         self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
     ) -> WriteResult:
         """See `Target`."""
-        number = state.version + 1
-        attempt = f"{self.run}-{number}-{uuid4().hex[:8]}"
+        attempt = f"{self.run}-{state.version + 1}-{uuid4().hex[:8]}"
         staging = Staging(
             address=self.address,
             opener=self.opener,
@@ -218,30 +273,54 @@ class ParquetFolder:
         )
         files = from_arrow_schema(FILES)
         staged = map_in_arrow(records, partial(_stage, reader, staging), files).collect()
+        return self.commit({each.path: each.rows for each in staged}, batch, state, attempt)
+
+    def commit(
+        self, staged: Mapping[str, int], batch: Batch, state: TableState, attempt: str
+    ) -> WriteResult:
+        """Commit the staged files of an attempt, with the rows of each; move them then.
+
+        Raises Conflict where another query started meanwhile.
+        """
         entry = Entry(
-            number=number,
+            number=state.version + 1,
             kind=COMMIT,
             attempt=attempt,
             offsets=advanced(state.offsets, batch.end),
             columns=state.columns,
             partition_by=self.partition_by,
-            files=sorted(each.path for each in staged),
-            rows=sum(each.rows for each in staged),
+            files=sorted(staged),
+            rows=sum(staged.values()),
         )
-        if not self._append(entry):
+        is_committed = self._append(entry)
+        gone = self._move(entry) if is_committed else []
+        if gone and self._is_newest(entry):
             raise Conflict(
-                f"{self.where}: entry {number} of its log exists: another query started to write"
-                " this folder meanwhile; nothing is doubled, end one of the two"
+                f"{self.where}: {gone[0]}, a file of entry {entry.number} of its log, is neither"
+                " staged nor in place: another program deleted it; start again, and state where to"
+                " continue"
             )
-        self._publish(entry)
-        return WriteResult(TableState(state.columns, entry.offsets, number), entry.rows)
+        published = _published(entry)
+        if not is_committed or gone or not self._append(published):
+            raise Conflict(
+                f"{self.where}: another query started to write this folder behind entry"
+                f" {state.version} of its log; nothing is doubled, end one of the two"
+            )
+        return WriteResult(TableState(state.columns, entry.offsets, published.number), entry.rows)
 
     # -- the log -----------------------------------------------------------------------------------
 
     def _newest(self) -> Entry | None:
         name = max(self._folder.names(LOG), default=None)
-        if name is None:
-            return None
+        return None if name is None else self._read(name)
+
+    def _is_newest(self, entry: Entry) -> bool:
+        return max(self._folder.names(LOG)) == _entry_name(entry.number)
+
+    def _entry(self, number: int) -> Entry:
+        return self._read(_entry_name(number))
+
+    def _read(self, name: str) -> Entry:
         try:
             content = self._folder.read(name)
         except ObjectGone as exc:
@@ -251,17 +330,22 @@ class ParquetFolder:
 
     def _append(self, entry: Entry) -> bool:
         """Create an entry; return False where another query has created this number."""
-        return self._folder.create(f"{LOG}{entry.number:012}.json", entry.to_bytes())
+        return self._folder.create(_entry_name(entry.number), entry.to_bytes())
 
-    def _publish(self, entry: Entry) -> None:
-        """Move the files of a commit to where readers find them, unless they are there."""
+    def _move(self, entry: Entry) -> list[str]:
+        """Move the files of a commit to where readers find them; return those that are gone."""
         folder = self._folder
 
-        def move(path: str) -> None:
-            folder.move(f"{STAGED}{entry.attempt}/{path}{SUFFIX}", path)
+        def move(path: str) -> bool:
+            try:
+                folder.move(f"{STAGED}{entry.attempt}/{path}{SUFFIX}", path)
+            except ObjectGone:
+                return False
+            return True
 
         with ThreadPoolExecutor(PARALLEL_MOVES) as pool:
-            list(pool.map(move, entry.files))
+            moved = pool.map(move, entry.files)
+            return [path for path, done in zip(entry.files, moved, strict=True) if not done]
 
     def _require_same_partitions(self, newest: Entry | None) -> None:
         if newest is not None and tuple(newest.partition_by) != tuple(self.partition_by):
@@ -270,6 +354,15 @@ class ParquetFolder:
                 f"--partition-by {','.join(self.partition_by) or '(none)'}: {self.where} is"
                 f" partitioned by {before or 'nothing'}; write it so, or write to another folder"
             )
+
+
+def _published(commit: Entry) -> Entry:
+    """Return the entry that states that the files of a commit are in place."""
+    return replace(commit, number=commit.number + 1, kind=PUBLISHED, files=(), rows=0)
+
+
+def _entry_name(number: int) -> str:
+    return f"{LOG}{number:012}.json"
 
 
 # -- tasks -----------------------------------------------------------------------------------------

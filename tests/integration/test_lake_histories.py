@@ -1,0 +1,135 @@
+"""`extentflow lake` on tables that others replace, restore and write to."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.support.columnar_delivery import make_topics
+from tests.support.delivery import Delivery
+from tests.support.lakes import Lake, Stale, lake_session, rows_of, send
+from tests.support.real_tables import RealTable
+from tests.support.spark import MARKS
+from tests.support.table_histories import ModelTable, TableHistory
+
+from extentflow.errors import Conflict, Misconfigured
+from extentflow.export.lake.iceberg import catalog_settings
+from extentflow.export.lake.lake_session import as_uri
+from extentflow.export.lake.lake_target import offsets_text
+from extentflow_local.stack.stack import Stack
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+pytestmark = MARKS
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with lake_session() as session:
+        yield session
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    return Delivery(stack, s3, bucket, unique)
+
+
+def iceberg_name(spark: SparkSession, home: Path, label: str) -> str:
+    """Return the name of a table in a catalog of its own."""
+    for name, value in catalog_settings(label, as_uri(str(home))).items():
+        spark.conf.set(name, value)
+    return f"{label}.shop.orders"
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("seed", range(4))
+def test_real_tables_behave_as_the_model_of_their_histories(
+    spark: SparkSession, tmp_path: Path, unique: str, seed: int
+) -> None:
+    model = TableHistory(ModelTable(), Random(seed))
+    name = iceberg_name(spark, tmp_path, f"history_{unique}".replace("-", "_"))
+    real = TableHistory(RealTable(spark, name), Random(seed))
+
+    model.run(25)
+    real.run(25)
+
+    assert real.trace == model.trace
+
+
+def test_a_replaced_table_continues_where_a_person_states(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(delivery, spark, "iceberg-workers", tmp_path)
+    send(delivery, "first", rows_of(0, 10))
+    lake.run()
+    held = lake.target.open(()).offsets
+    name = f"lake_{delivery.name}.shop.orders"
+    spark.sql(f"CREATE OR REPLACE TABLE {name} USING iceberg AS SELECT * FROM {name}")  # noqa: S608
+    send(delivery, "second", rows_of(10, 10))
+    lake.checkpoint = "new"
+
+    with pytest.raises(Conflict, match=rf"--continue-at '{re.escape(offsets_text(held))}'"):
+        lake.run()
+    with pytest.raises(Misconfigured, match="has no offset 1000"):
+        lake.run(continue_at={delivery.topic: {0: 1000}})
+    assert lake.run(continue_at=held) == 10
+    with pytest.raises(Misconfigured, match="leave the option out"):
+        lake.run(continue_at=held)
+
+    found = spark.table(name).select("id").collect()
+    assert sorted(row.id for row in found) == [*range(20)]
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("kind", ["iceberg-workers", "iceberg"])
+def test_a_restored_table_gets_its_rows_again(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """Another program appends, and the snapshots expire that state its offsets."""
+    lake = Lake(delivery, spark, kind, tmp_path)
+    send(delivery, "first", rows_of(0, 10))
+    lake.run()
+    target: Any = lake.target
+    restored = target._loaded().currentSnapshot().snapshotId()
+    send(delivery, "second", rows_of(10, 10))
+    lake.run()
+    target._loaded().manageSnapshots().rollbackTo(restored).commit()
+    name = f"lake_{delivery.name}.shop.orders"
+    spark.table(name).where("id = 0").writeTo(name).append()
+    expire = target._loaded().expireSnapshots().retainLast(1)
+    expire.expireOlderThan(2**62).cleanExpiredFiles(False).commit()  # noqa: FBT003 - Java's
+    lake.checkpoint = "new"
+
+    assert lake.run() == 10
+
+    found = spark.table(name).select("id").collect()
+    assert sorted(row.id for row in found) == [0, *range(20)]
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("kind", ["iceberg-workers", "iceberg"])
+def test_queries_of_different_topics_keep_the_offsets_of_each_other(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """One commits offsets without rows while the other writes a batch."""
+    lake = Lake(delivery, spark, kind, tmp_path)
+    own, (other,) = delivery.topic, make_topics(delivery, ["other"])
+    send(delivery, "first", rows_of(0, 10))
+    lake.run()
+    target: Any = lake.target
+    state = target.open((own,))
+    for end in (5, 62):
+        target._state_offsets(target.open((other,)), {other: {0: end}})
+        if end == 5:
+            stale: Any = Stale(target, target.open((own,)))
+    send(delivery, "second", rows_of(10, 10))
+
+    assert lake.run(stale) == 10
+
+    found = target.open((own, other)).offsets
+    assert found[other] == {0: 62}
+    assert sum(found[own].values()) > sum(state.offsets[own].values())
