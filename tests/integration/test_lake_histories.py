@@ -13,7 +13,7 @@ from tests.support.delivery import Delivery
 from tests.support.lakes import Lake, Stale, lake_session, rows_of, send
 from tests.support.real_tables import RealTable
 from tests.support.spark import MARKS
-from tests.support.table_histories import ModelTable, TableHistory
+from tests.support.table_histories import STEPS, ModelTable, TableHistory
 
 from extentflow.errors import Conflict, Misconfigured
 from extentflow.export.lake.iceberg import catalog_settings
