@@ -257,6 +257,13 @@ TRAILING_CSV = Sample(
     [36, 42, 48],
 )
 
+STATED_SEPARATOR_CSV = Sample(
+    "stated-separator",
+    BOM + b'sep=;\r\na;b\r\n1,0;"x\n;"\r\n2;y',
+    [{"a": "1,0", "b": "x\n;"}, {"a": "2", "b": "y"}],
+    [15, 26],
+)
+
 
 def open_with_trailing(options: FormatOptions) -> Format:
     return open_csv(options, CsvOptions(separator="|", trailing_separator=True))
@@ -341,7 +348,7 @@ CASES = [
         [jsonl_sample(name, body) for name, body in JSON_BODIES.items()],
         [jsonl_sample("random", _large_jsonl(3))],
     ),
-    FormatCase("csv", open_without_null, CSV, [LARGE_CSV]),
+    FormatCase("csv", open_without_null, [*CSV, STATED_SEPARATOR_CSV], [LARGE_CSV]),
     FormatCase("csv-inferred", open_inferred, [INFERRED_CSV]),
     FormatCase("csv-trailing", open_with_trailing, [TRAILING_CSV]),
     FormatCase(

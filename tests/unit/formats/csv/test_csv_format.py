@@ -215,6 +215,40 @@ def test_objects_with_the_extension_tsv_are_separated_by_tabs(key: str, columns:
     assert [len(row) for row in result.rows] == [columns]
 
 
+@pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("line", ["sep=;\r\n", "sep=;\n", '"sep=;"\r\n', "SEP=;\n"])
+def test_a_first_line_that_states_the_separator_is_no_header(line: str, charset: str) -> None:
+    body = f'{line}Name;"a;b"\nM,x;"1\n2"\nN;3\n'.encode(charset)
+
+    for cut in range(1, len(body)):
+        assert read(body, cut).rows == [
+            {"Name": "M,x", "a;b": "1\n2"},
+            {"Name": "N", "a;b": "3"},
+        ]
+
+
+def test_a_line_that_states_the_separator_is_skipped_in_every_setting() -> None:
+    schema = {"a": "int64", "b": "string"}
+
+    assert rows(b"sep=;\na|b\n1|2\n", csv_separator="|") == [["1", "2"]]
+    assert rows(b"sep=;\n1;x\n", csv_header=False, csv_schema=schema) == [[1, "x"]]
+    assert rows(b"sep=\t\n1\tx\n", csv_header=False) == [["1", "x"]]
+    assert rows(b"sep=;\r1;x\r", csv_header=False, csv_line_end="cr") == [["1", "x"]]
+    assert rows(b"sep=;") == rows(b"sep=;\n\n") == []
+    assert list(read(b"sep=;x\n1\n").rows[0]) == ["sep=;x"]
+    assert list(read(b"sep=\n1\n").rows[0]) == ["sep="]
+
+
+@pytest.mark.parametrize("line", ["sep=\xa7", "sep=\\"])
+def test_a_stated_separator_that_cannot_be_one_is_refused(line: str) -> None:
+    with pytest.raises(UnsupportedFormat, match="states the separator"):
+        read(f"{line}\na\n1\n".encode(), csv_escape="\\")
+
+
+def test_one_column_without_a_name_keeps_the_empty_name() -> None:
+    assert read(b",b\n1,2\n").rows == [{"": "1", "b": "2"}]
+
+
 def test_an_escaped_character_is_text() -> None:
     lines = (
         "a,b",

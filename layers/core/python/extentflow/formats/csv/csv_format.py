@@ -9,6 +9,8 @@ record  -- empty, or before the first record ------------> no record
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -234,7 +236,8 @@ class CsvOptions:
 
     separator: str | None = key(
         or_word("auto", CHARACTER),
-        r"One ASCII character; `\t` is a tab. `auto`: a tab for objects `.tsv`, else a comma.",
+        r"One ASCII character; `\t` is a tab. `auto`: what a first line such as `sep=;` states,"
+        " else a tab for objects `.tsv`, and a comma for others.",
         name="separator.char",
         shown="auto",
     )
@@ -266,7 +269,8 @@ class CsvOptions:
     header_duplicates: str = key(
         choice({"refuse", "rename"}),
         "For a header that names a column twice, or not at all. `rename`: `a`, `a_2`, `a_3`; a"
-        " column without a name is `c0`, `c1`, … by its place.",
+        " column without a name is `c0`, `c1`, … by its place. `refuse` accepts one column without"
+        " a name, and calls it by the empty text.",
         default="refuse",
         name="header.duplicates",
     )
@@ -307,24 +311,44 @@ class CsvOptions:
         return "\r" if self.line_end == "cr" else None
 
 
-def _of_object(own: CsvOptions, key: str) -> CsvOptions:
-    """Return the options with the separator that `auto` means for an object."""
-    is_tsv = ".tsv" in PurePosixPath(key.lower()).suffixes[-2:]
-    return replace(own, separator=own.separator or ("\t" if is_tsv else ","))
+def _stated_separator(own: CsvOptions, head: ObjectHead) -> str | None:
+    """Return the separator of a first line such as `sep=;`, which Excel reads; None without it."""
+    end = "\r" if own.delimiter else "\r?\n"
+    line = re.match(rf"""(?i:sep=([^\r\n"])|"sep=([^\r\n"])")(?:{end}|\Z)""", head.beginning)
+    return line and (line[1] or line[2])
+
+
+def _of_object(own: CsvOptions, head: ObjectHead) -> CsvOptions:
+    """Return the options with the separator that `auto` means for an object.
+
+    UnsupportedFormat if its first line states one that has another meaning, or is not ASCII.
+    """
+    if own.separator:
+        return own
+    is_tsv = ".tsv" in PurePosixPath(head.version.key.lower()).suffixes[-2:]
+    separator = _stated_separator(own, head) or ("\t" if is_tsv else ",")
+    if not separator.isascii() or separator in (own.quote, own.escape):
+        raise UnsupportedFormat(
+            f"{head.version.uri}: its first line states the separator {separator!r}, which is not"
+            " ASCII, or is csv.quote.char or csv.escape.char; set csv.separator.char to what"
+            " separates its fields"
+        )
+    return replace(own, separator=separator)
 
 
 def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineFormat:
     """Return the format `csv`: one column per field; an empty line is not a record.
 
     Names come from the header, from `schema` (which the header must match), or are c0, c1, ... for
-    the fields of the object's first record. Values are strings, or have the type in `schema`;
+    the fields of the object's first record.
+    A first line such as `sep=;` is skipped. Values are strings, or have the type in `schema`;
     with None, the type in `options.facts`, which `inspect` finds. A record with another number of
     fields, a value that its type cannot represent exactly, a misplaced quote or carriage return, or
     invalid UTF-8 is a bad record. A quoted field of up to `multiline_bytes` may hold line breaks.
     """
 
     def cutter(head: ObjectHead) -> RecordCutter:
-        of = _of_object(own, head.version.key)
+        of = _of_object(own, head)
         characters = (of.separator or ",", of.quote, of.escape)
         syntax = RecordSyntax(*characters, of.multiline_bytes or 0, of.delimiter)
         return RecordCutter(syntax.within(head.charset))
@@ -401,19 +425,19 @@ class _CsvDecoder:
         self._schema = {name: arrow_type(written) for name, written in options.schema or ()}
 
     def reader(self, head: ObjectHead) -> LineReader:
-        uri = head.version.uri
+        uri, own = head.version.uri, _of_object(self._options, head)
         names, begin = list(self._schema), 0
-        if self._options.header or not names:
-            first, behind = self._first_record(head)
-            if self._options.header:
+        above = _stated_separator(own, head) is not None
+        if own.header or not names or above:
+            first, begin, behind = self._first_record(head, own, above)
+            if own.header:
                 names, begin = self._column_names(uri, first), behind
-            else:
+            elif not names:
                 names = [f"c{ordinal}" for ordinal in range(len(first))]
         schema = pa.schema([(name, self._schema.get(name, pa.string())) for name in names])
         inferred = self._options.schema is None
         if inferred:
             schema = self._inferred_schema(uri, names)
-        own = _of_object(self._options, head.version.key)
         return CsvRowReader(uri, own, schema, begin, inferred=inferred)
 
     def _inferred_schema(self, uri: str, names: list[str]) -> pa.Schema:
@@ -425,19 +449,32 @@ class _CsvDecoder:
             )
         return pa.schema(columns)
 
-    def _first_record(self, head: ObjectHead) -> tuple[list[str], int]:
-        # The fields, and the offset of the next line; [] and 0 without a record.
+    def _first_record(
+        self, head: ObjectHead, own: CsvOptions, above: int
+    ) -> tuple[list[str], int, int]:
+        """Return the fields of the first record behind `above` lines, and two offsets.
+
+        They are those behind the lines above, and behind the record. Without a record, or where its
+        fields are not needed, there are no fields.
+        """
+        left, begin = above, 0
         for block in head.lines():
+            taken = min(left, len(block))
+            if taken:
+                left, begin = left - taken, block.stop(taken - 1)
+            if not left and not own.header and self._schema:
+                return [], begin, begin
             lines = np.flatnonzero(block.ends > block.starts)
+            lines = lines[np.searchsorted(lines, taken) :]
             if len(lines):
                 line = int(lines[0])
-                return self._fields(head, block, line), block.stop(line)
+                return self._fields(head, own, block, line), begin, block.stop(line)
             if block.bad:
                 raise CorruptObject(f"{head.version.uri}: {block.bad[0].reason}")
-        return [], 0
+        # Fewer lines than there are above.
+        return [], sys.maxsize if left else begin, sys.maxsize if left else begin
 
-    def _fields(self, head: ObjectHead, block: LineBlock, line: int) -> list[str]:
-        own = _of_object(self._options, head.version.key)
+    def _fields(self, head: ObjectHead, own: CsvOptions, block: LineBlock, line: int) -> list[str]:
         grammar = _grammar(own, null=None)
         problem = invalid_utf8_lines(block).get(line)
         if problem is None:
