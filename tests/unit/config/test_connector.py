@@ -491,6 +491,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
             "csv.header.duplicates": "rename",
             "csv.line.end": "cr",
             "csv.trailing.separator": "true",
+            "csv.header.skip.lines": "2",
         }
         sample = samples.get(name, "|")
         (problem,) = problems({**ORDERS, "input.format": "text", name: sample})
@@ -567,6 +568,20 @@ def test_keys_of_other_systems_are_explained(name: str) -> None:
 
     assert problem.startswith(f"{name}: ")
     assert "did you mean" not in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("csv.skip.lines", "csv.header.skip.lines"),
+        ("skip.header.line.count", "csv.header.skip.lines"),
+        ("csv.comment.char", "csv.comment.prefix"),
+    ],
+)
+def test_names_of_other_products_lead_to_the_key(name: str, key: str) -> None:
+    (problem,) = problems({**ORDERS, name: "1"})
+
+    assert problem == f"{name}: a key of other products; write {key}"
 
 
 # -- aliases ----------------------------------------
@@ -756,6 +771,7 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
         ),
         ({**ORDERS, "csv.quote.char": ","}, "csv.separator.char, csv.quote.char"),
         ({**ORDERS, "csv.escape.char": '"'}, "csv.separator.char, csv.quote.char"),
+        ({**ORDERS, "csv.comment.prefix": '"#'}, "csv.comment.prefix"),
         (
             {**ORDERS, "input.format": "csv", "csv.schema": "a:int64", "message.key": "column:b"},
             "message.key: csv.schema has no column 'b'",

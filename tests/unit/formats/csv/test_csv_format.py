@@ -245,6 +245,47 @@ def test_a_stated_separator_that_cannot_be_one_is_refused(line: str) -> None:
         read(f"{line}\na\n1\n".encode(), csv_escape="\\")
 
 
+@pytest.mark.parametrize("charset", ["utf-8-sig", "utf-16"])
+def test_lines_above_the_header_and_comments_are_no_records(charset: str) -> None:
+    text = (
+        'Title "of;the" ;list\n\n#1\nid;note\n# by;"an author\n1;"x\n#y"\n#\n ;\n'
+        '2;#z\n"#3";"\n"\n# end "'
+    )
+    body = text.encode(charset)
+
+    for cut in range(1, len(body)):
+        assert read(
+            body, cut, csv_separator=";", csv_skip_lines=2, csv_comment="#", window_bytes=3
+        ).rows == [
+            {"id": "1", "note": "x\n#y"},
+            {"id": " ", "note": ""},
+            {"id": "2", "note": "#z"},
+            {"id": "#3", "note": "\n"},
+        ]
+
+
+def test_lines_are_skipped_without_a_header_too() -> None:
+    schema = {"a": "int64", "b": "string"}
+    body = b"#Version: 1.0\n#Fields: a b\n1\tx\n"
+    tabs = {"csv_separator": "\t", "csv_header": False}
+
+    for own in ({"csv_skip_lines": 2}, {"csv_comment": "#"}, {"csv_comment": "#Fields:"}):
+        skipped = {**own, "csv_skip_lines": own.get("csv_skip_lines", 1)}
+        assert rows(body, **tabs, csv_schema=schema, **skipped) == [[1, "x"]]
+        assert rows(body, **tabs, **skipped) == [["1", "x"]]
+    assert rows(body, **tabs, csv_schema=schema, csv_comment="#") == [[1, "x"]]
+
+
+def test_skipped_lines_include_the_one_that_states_the_separator() -> None:
+    assert read(b"sep=;\na;b\n1;2\n", csv_skip_lines=1).rows == [{"a": "1", "b": "2"}]
+    assert rows(b"a\n1\n", csv_skip_lines=3) == []
+
+
+def test_a_skipped_line_that_is_too_long_is_named() -> None:
+    with pytest.raises(CorruptObject, match="longer than the 4 bytes"):
+        read(b"title\na\n1\n", csv_skip_lines=1, max_record_bytes=4)
+
+
 def test_one_column_without_a_name_keeps_the_empty_name() -> None:
     assert read(b",b\n1,2\n").rows == [{"": "1", "b": "2"}]
 

@@ -128,6 +128,13 @@ def _character(text: str) -> str:
     return character
 
 
+def _prefix(text: str) -> str:
+    prefix = text.strip()
+    if not re.fullmatch(r"[!-~]{1,16}", prefix):
+        raise ValueError("write 1 to 16 ASCII characters, without spaces")
+    return prefix
+
+
 _ESCAPE = re.compile(r"\\(?:([nrt0\\])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|(.?))", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 
@@ -313,6 +320,7 @@ SIZE: Kind[int] = Kind(_size, _size_text)
 URL: Kind[str] = Kind(_url)
 SERVERS: Kind[str] = Kind(_servers)
 CHARACTER: Kind[str] = Kind(_character)
+PREFIX: Kind[str] = Kind(_prefix)
 DELIMITER: Kind[str] = Kind(_delimiter, _delimiter_text)
 CHARSET: Kind[str] = Kind(_charset)
 SECRET: Kind[str] = Kind(_secret, secret=True)

@@ -29,13 +29,22 @@ from extentflow.arrays.texts import cast_texts
 from extentflow.config.column_lists import SCHEMA, Schema, arrow_type
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
-from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, choice, or_word
+from extentflow.config.types import (
+    BOOLEAN,
+    CHARACTER,
+    EXACT,
+    PREFIX,
+    SIZE,
+    choice,
+    or_word,
+    whole,
+)
 from extentflow.decoders.text_types import inferred_types, read_types
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.csv.csv_fields import Grammar, MalformedRecord, UnclosedQuote
 from extentflow.formats.csv.csv_records import RecordCutter
-from extentflow.formats.csv.csv_syntax import RecordSyntax
+from extentflow.formats.csv.csv_syntax import RecordSyntax, begin_with
 from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
 from extentflow.formats.lines import BOM, LineBlock, invalid_utf8_lines
 from extentflow.formats.text.line_format import LineFormat, LineReader, make_chunk
@@ -62,7 +71,7 @@ class CsvRowReader:
 
     def __call__(self, block: LineBlock) -> Chunk:
         """Return the block's rows."""
-        records = (block.ends > block.starts) & (block.offsets() >= self._begin)
+        records = _has_record(block, self._options) & (block.offsets() >= self._begin)
         bad = {line: why for line, why in invalid_utf8_lines(block).items() if records[line]}
         records[list(bad)] = False
         irregular = records & _irregular_lines(block, self._options)
@@ -211,6 +220,15 @@ def _read_csv(
     return [column.combine_chunks() for column in table.columns]
 
 
+def _has_record(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
+    """Return the mask of lines that are not empty and no comments."""
+    records: NDArray[np.bool_] = block.ends > block.starts
+    if own.comment is not None:
+        comments = begin_with(block.data, block.starts, own.comment.encode())
+        records[np.searchsorted(block.starts, comments)] = False
+    return records
+
+
 def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
     """Return the mask of lines that only the grammar can decide."""
     data = block.data
@@ -262,6 +280,19 @@ class CsvOptions:
         BOOLEAN,
         "Whether the first record holds names; else `csv.schema`'s, or c0, c1, …",
         default=True,
+    )
+    skip_lines: int = key(
+        whole(0, 10_000),
+        "Lines to skip above the header, or above the first record. Empty lines and a line such as"
+        " `sep=;` count; a record of several lines counts as one.",
+        default=0,
+        name="header.skip.lines",
+    )
+    comment: str | None = key(
+        or_word("none", PREFIX),
+        "What begins a line that is no record, such as `#`, or `none`. Within quotes, it begins"
+        " none.",
+        name="comment.prefix",
     )
     null: str | None = key(
         EXACT, "The unquoted field that means null; by default the empty one.", default=""
@@ -327,10 +358,11 @@ def _of_object(own: CsvOptions, head: ObjectHead) -> CsvOptions:
         return own
     is_tsv = ".tsv" in PurePosixPath(head.version.key.lower()).suffixes[-2:]
     separator = _stated_separator(own, head) or ("\t" if is_tsv else ",")
-    if not separator.isascii() or separator in (own.quote, own.escape):
+    used = (own.quote, own.escape, (own.comment or "")[:1])
+    if not separator.isascii() or separator in used:
         raise UnsupportedFormat(
             f"{head.version.uri}: its first line states the separator {separator!r}, which is not"
-            " ASCII, or is csv.quote.char or csv.escape.char; set csv.separator.char to what"
+            " ASCII, or begins a quote, an escape or a comment; set csv.separator.char to what"
             " separates its fields"
         )
     return replace(own, separator=separator)
@@ -350,7 +382,9 @@ def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineForm
     def cutter(head: ObjectHead) -> RecordCutter:
         of = _of_object(own, head)
         characters = (of.separator or ",", of.quote, of.escape)
-        syntax = RecordSyntax(*characters, of.multiline_bytes or 0, of.delimiter)
+        syntax = RecordSyntax(
+            *characters, of.multiline_bytes or 0, of.delimiter, comment=of.comment
+        )
         return RecordCutter(syntax.within(head.charset))
 
     if own.schema is None:
@@ -401,6 +435,12 @@ def _problems(check: FormatCheck) -> Iterator[str]:
             "csv.separator.char, csv.quote.char and csv.escape.char: two are the same character;"
             " choose different ones (a doubled quote needs no escape character)"
         )
+    sound = check.sound("csv.comment.prefix")
+    if sound and own.comment is not None and own.comment[0] in used:
+        yield (
+            f"csv.comment.prefix={own.comment} begins as a separator, quote or escape does; choose"
+            " a different one"
+        )
     known = {name for name, _ in own.schema or ()}
     unknown = ", ".join(repr(name) for name in check.key_columns if name not in known)
     sound = check.sound("input.format", "csv.schema", "message.key")
@@ -427,7 +467,7 @@ class _CsvDecoder:
     def reader(self, head: ObjectHead) -> LineReader:
         uri, own = head.version.uri, _of_object(self._options, head)
         names, begin = list(self._schema), 0
-        above = _stated_separator(own, head) is not None
+        above = max(own.skip_lines, _stated_separator(own, head) is not None)
         if own.header or not names or above:
             first, begin, behind = self._first_record(head, own, above)
             if own.header:
@@ -464,7 +504,7 @@ class _CsvDecoder:
                 left, begin = left - taken, block.stop(taken - 1)
             if not left and not own.header and self._schema:
                 return [], begin, begin
-            lines = np.flatnonzero(block.ends > block.starts)
+            lines = np.flatnonzero(_has_record(block, own))
             lines = lines[np.searchsorted(lines, taken) :]
             if len(lines):
                 line = int(lines[0])
@@ -495,7 +535,10 @@ class _CsvDecoder:
         if not header:
             return expected
         where = f"{uri}: the header names"
-        advice = "or set csv.header=false if the first line is a record"
+        advice = (
+            "set csv.header.skip.lines if lines stand above the header, csv.header=false if the"
+            " first line is a record"
+        )
         names, wanted = ", ".join(map(repr, header)), ", ".join(map(repr, expected))
         if expected and header != expected:
             raise UnsupportedFormat(
@@ -506,7 +549,7 @@ class _CsvDecoder:
         if repeated := sorted({name for name in header if header.count(name) > 1}):
             names = ", ".join(map(repr, repeated))
             raise UnsupportedFormat(
-                f"{where} {names} more than once; set csv.header.duplicates=rename, {advice}"
+                f"{where} {names} more than once; {advice}, or csv.header.duplicates=rename"
             )
         return header
 
