@@ -55,6 +55,7 @@ _OWN: dict[str, Sequence[dict[str, str]]] = {
         {"csv.schema": "x:float64,y:date,z:string", "csv.header": "false"},
         {"csv.lenient.quotes": "true", "csv.header.duplicates": "rename"},
         {"csv.multiline.max.bytes": "none"},
+        {"csv.quote.char": "none", "csv.separator.char": "\\0", "csv.escape.char": "\\"},
         {"csv.header.skip.lines": "1", "csv.comment.prefix": "#"},
         {"csv.multiline.max.bytes": "16", "csv.line.end": "cr"},
     ),

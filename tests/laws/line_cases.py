@@ -278,12 +278,29 @@ def _commented(sample: Sample, seed: int) -> Sample:
     return replace(sample, body=body + sample.body[at:], locations=places)
 
 
+UNQUOTED_CSV = Sample(
+    "quotes-are-text",
+    b'a\0"b\r\n"\0x"y\n1\\\n2\0"3\\\0\n"\0\\"\n\n\x01\0\x01',
+    [
+        {"a": '"', '"b': 'x"y'},
+        {"a": "1\n2", '"b': '"3\0'},
+        {"a": '"', '"b': '"'},
+        {"a": "\x01", '"b': "\x01"},
+    ],
+    [6, 12, 22, 28],
+)
+
+
 STATED_SEPARATOR_CSV = Sample(
     "stated-separator",
     BOM + b'sep=;\r\na;b\r\n1,0;"x\n;"\r\n2;y',
     [{"a": "1,0", "b": "x\n;"}, {"a": "2", "b": "y"}],
     [15, 26],
 )
+
+
+def open_unquoted(options: FormatOptions) -> Format:
+    return open_csv(options, CsvOptions(separator="\0", quote=None, escape="\\"))
 
 
 def open_with_comments(options: FormatOptions) -> Format:
@@ -380,6 +397,7 @@ CASES = [
     FormatCase("csv", open_without_null, [*CSV, STATED_SEPARATOR_CSV], [LARGE_CSV]),
     FormatCase("csv-comments", open_with_comments, [COMMENTED_CSV]),
     FormatCase("csv-comments-random", open_with_many_comments, [], [_commented(LARGE_CSV, 8)]),
+    FormatCase("csv-unquoted", open_unquoted, [UNQUOTED_CSV]),
     FormatCase("csv-inferred", open_inferred, [INFERRED_CSV]),
     FormatCase("csv-trailing", open_with_trailing, [TRAILING_CSV]),
     FormatCase(

@@ -18,7 +18,7 @@ from extentflow.config.envelope import JsonOptions
 from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.specs import FORMATS, FormatSpec
 from extentflow.config.table import key
-from extentflow.config.types import whole
+from extentflow.config.types import CHARACTER, whole
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.formats.csv.csv_format import CsvOptions
 from extentflow.model import Content, ObjectVersion
@@ -324,7 +324,10 @@ def test_all_problems_are_reported_at_once() -> None:
             "input.format='paruqet': write arrow, avro, bytes, csv, json, jsonl, orc, parquet or"
             " text, or install the package that declares it (entry-point group extentflow.formats)"
         ),
-        "csv.separator.char=';;': write auto or one ASCII character (\\t for a tab), no line break",
+        (
+            "csv.separator.char=';;': write auto or one ASCII character"
+            r" (also \t, \0, \x01, \u0001), no line break"
+        ),
         "extent.bytes='64M': write auto, a number of bytes, 1 or more, or a size such as 64MiB",
         "tasks.max='0': write a whole number, 1 or more",
         "csv.header='yes': write true or false",
@@ -571,6 +574,24 @@ def test_keys_of_other_systems_are_explained(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"\x01", "\x01"),
+        (r"\u0001", "\x01"),
+        (r"\0", "\0"),
+        (r"\t", "\t"),
+        ("\t", "\t"),
+        ("\\", "\\"),
+        (r"\\", "\\"),
+    ],
+)
+def test_a_character_may_be_written_as_an_escape(written: str, meant: str) -> None:
+    assert CHARACTER.read(written) == meant
+    assert CHARACTER.read(CHARACTER.write(meant)) == meant
+    assert "\0" not in CHARACTER.write(meant)
+
+
+@pytest.mark.parametrize(
     ("name", "key"),
     [
         ("csv.skip.lines", "csv.header.skip.lines"),
@@ -706,8 +727,11 @@ def test_an_only_choice_is_not_called_one_of_several(golden: Golden) -> None:
         ("aws.s3.endpoint", "ftp://a", "write http://host:port"),
         ("aws.s3.endpoint", "http://a:99999", "write http://host:port"),
         ("aws.s3.endpoint", "http://me:secret@a", "an address must not contain credentials"),
-        ("csv.quote.char", "", "write one ASCII character"),
-        ("csv.quote.char", "\n", "write one ASCII character"),
+        ("csv.quote.char", "", "write none or one ASCII character"),
+        ("csv.quote.char", "\n", "write none or one ASCII character"),
+        ("csv.separator.char", r"\n", "write auto or one ASCII character"),
+        ("csv.separator.char", r"\x80", "write auto or one ASCII character"),
+        ("csv.separator.char", r"\q", r"write auto or one of the escapes \n \r \t \0 \\ \x1e"),
         ("csv.escape.char", "é", "write none or one ASCII character"),
         ("csv.schema", "a", "write infer, name:type,name:type"),
         ("csv.schema", "a:int64,", "write infer, name:type,name:type"),

@@ -245,6 +245,56 @@ def test_a_stated_separator_that_cannot_be_one_is_refused(line: str) -> None:
         read(f"{line}\na\n1\n".encode(), csv_escape="\\")
 
 
+def test_quotes_are_text_without_a_quote_character() -> None:
+    body = b'id\ttags\n1\t5" pipe\n2\t"open\n3\t"a" b\r\n4\t""\n5\t"x\ry"\n6\t\n"'
+
+    for cut in range(1, len(body)):
+        found = read(body, cut, csv_separator="\t", csv_quote=None, csv_null="", window_bytes=3)
+        tags = ['5" pipe', '"open', '"a" b', '""', None]
+        assert [row["tags"] for row in found.rows] == tags
+        assert [reason for _, _, reason in found.bad] == [
+            "a carriage return in field 2, which is not quoted",
+            "expected 2 fields, got 1",
+        ]
+
+
+def test_without_a_quote_character_an_escape_still_acts() -> None:
+    body = b'a|b\n1\\|x|"y\\\nz\n\\"|\\\\\n'
+
+    for cut in range(1, len(body)):
+        assert read(body, cut, csv_separator="|", csv_quote=None, csv_escape="\\").rows == [
+            {"a": "1|x", "b": '"y\nz'},
+            {"a": '"', "b": "\\"},
+        ]
+
+
+@pytest.mark.parametrize(
+    ("separator", "quote", "escape"),
+    [
+        ("\x01", None, None),
+        ("\x01", '"', "\0"),
+        ("\0", None, None),
+        ("\0", "\x01", "\x02"),
+        ("\0", '"', "\x01"),
+        ("\x1f", "\0", None),
+    ],
+)
+def test_control_characters_separate_quote_and_escape(
+    separator: str, quote: str | None, escape: str | None
+) -> None:
+    other = "\x03\x02" if separator == "\0" and escape is None else "\x04"
+    wrapped = f"{quote}{separator}\n{quote}" if quote else other
+    pair = f"{escape}{separator}" if escape else other
+    body = f"a{separator}b\n1,{separator}{other}\n{wrapped}{separator}{pair}\n".encode()
+
+    result = read(body, 3, csv_separator=separator, csv_quote=quote, csv_escape=escape)
+
+    assert result.rows == [
+        {"a": "1,", "b": other},
+        {"a": wrapped.strip(quote) if quote else other, "b": pair[-1] if escape else other},
+    ]
+
+
 @pytest.mark.parametrize("charset", ["utf-8-sig", "utf-16"])
 def test_lines_above_the_header_and_comments_are_no_records(charset: str) -> None:
     text = (

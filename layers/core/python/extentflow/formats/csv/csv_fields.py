@@ -28,6 +28,8 @@ class UnclosedQuote(MalformedRecord):
 class Grammar:
     """Compiled from one ASCII character each; `null` is the unquoted field that means null.
 
+    `quote` None: a quote is text.
+
     `lenient`: a quote that does not begin a field is text. `stray`: CR or LF, whichever no field
     without quotes holds.
     """
@@ -35,7 +37,7 @@ class Grammar:
     def __init__(
         self,
         separator: str,
-        quote: str,
+        quote: str | None,
         escape: str | None,
         null: str | None,
         *,
@@ -43,11 +45,13 @@ class Grammar:
         stray: str = "\r",
     ) -> None:
         self._quote, self._escape, self._null = quote, escape or "", null
-        separator, quote, escape = map(re.escape, (separator, quote, self._escape))
+        separator, quote, escape = map(re.escape, (separator, quote or "", self._escape))
         pair = f"|{escape}." if escape else ""
         # Possessive quantifiers (++, *+) never backtrack, so a long record costs linear time.
         quoted = f"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{pair})*+){quote}"
-        begin, stops = (f"(?!{quote})", "") if lenient else ("", quote)
+        if not quote:
+            quoted = "(?P<quoted>(?!))"
+        begin, stops = (f"(?!{quote})", "") if lenient and quote else ("", quote)
         plain = f"(?P<plain>{begin}(?:[^{separator}{stops}{escape}{stray}]++{pair})*+)"
         self._quoted = re.compile(quoted, re.DOTALL)
         self._plain = re.compile(plain, re.DOTALL)
@@ -77,7 +81,7 @@ class Grammar:
             at = match.end()
 
     def _first_error(self, record: str, at: int, number: int) -> MalformedRecord:
-        if record.startswith(self._quote, at):
+        if self._quote and record.startswith(self._quote, at):
             if self._quoted.match(record, at):
                 return MalformedRecord(f"text behind the closing quote of field {number}")
             return UnclosedQuote(f"the quote that opens field {number} has no closing one")

@@ -52,7 +52,7 @@ from extentflow.formats.text.object_head import BGZF, ObjectHead
 from extentflow.storage import RangeSource
 
 T = TypeVar("T")
-_LF, _CR = 10, 13
+_LF, _CR, _NUL = 10, 13, "\0"
 
 
 class CsvRowReader:
@@ -183,6 +183,13 @@ def _described(exc: MalformedRecord, own: CsvOptions) -> str:
     return f"{exc} (csv.multiline.max.bytes={limit}), so that the record ends with its line"
 
 
+def _arrow_separator(own: CsvOptions) -> str:
+    """Return the separator for Arrow, which takes no zero; the lines that hold it are irregular."""
+    if own.separator != _NUL:
+        return own.separator or ","
+    return "\x01" if own.quote != "\x01" else "\x02"
+
+
 def _read_csv(
     text: NDArray[np.uint8],
     own: CsvOptions,
@@ -194,17 +201,19 @@ def _read_csv(
     `text` must be valid UTF-8 and contain no escapes.
     """
     names = [str(column) for column in range(columns)]
+    if own.separator == _NUL:
+        text = np.where(text == 0, ord(_arrow_separator(own)), text).astype(np.uint8)
     table = arrow_csv.read_csv(
         pa.BufferReader(pa.py_buffer(text)),
         read_options=arrow_csv.ReadOptions(
             use_threads=False, block_size=len(text) + 1, column_names=names
         ),
         parse_options=arrow_csv.ParseOptions(
-            delimiter=own.separator or ",",
-            quote_char=own.quote,
+            delimiter=_arrow_separator(own),
+            quote_char=own.quote if own.quote not in (None, _NUL) else False,
             double_quote=True,
             escape_char=False,
-            newlines_in_values=True,
+            newlines_in_values=own.quote is not None,
             ignore_empty_lines=True,
             invalid_row_handler=skip,
         ),
@@ -243,6 +252,10 @@ def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
         returns = np.flatnonzero(is_return)
         inside = returns[data[np.minimum(returns + 1, len(data) - 1)] != _LF]
         irregular[block.spans.at(inside)] = True
+    if own.separator == _NUL:
+        irregular[block.spans.at(np.flatnonzero(data == ord(_arrow_separator(own))))] = True
+    if own.quote == _NUL:
+        irregular[block.spans.at(np.flatnonzero(data == 0))] = True
     if own.escape is not None:
         irregular[block.spans.at(np.flatnonzero(data == ord(own.escape)))] = True
     return irregular
@@ -254,14 +267,15 @@ class CsvOptions:
 
     separator: str | None = key(
         or_word("auto", CHARACTER),
-        r"One ASCII character; `\t` is a tab. `auto`: what a first line such as `sep=;` states,"
-        " else a tab for objects `.tsv`, and a comma for others.",
+        r"One ASCII character; `\t` is a tab, and `\x01` the ^A of Hive. `auto`: what a first line"
+        " such as `sep=;` states, else a tab for objects `.tsv`, and a comma for others.",
         name="separator.char",
         shown="auto",
     )
-    quote: str = key(
-        CHARACTER,
-        "One ASCII character; doubled inside a quoted field it stands for itself.",
+    quote: str | None = key(
+        or_word("none", CHARACTER),
+        "One ASCII character; doubled inside a quoted field it stands for itself. `none`: quotes"
+        " are text, and a record is a line.",
         default='"',
         name="quote.char",
     )
@@ -382,11 +396,13 @@ def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineForm
     def cutter(head: ObjectHead) -> RecordCutter:
         of = _of_object(own, head)
         characters = (of.separator or ",", of.quote, of.escape)
-        syntax = RecordSyntax(
-            *characters, of.multiline_bytes or 0, of.delimiter, comment=of.comment
-        )
+        most = of.multiline_bytes if of.quote else None
+        syntax = RecordSyntax(*characters, most or 0, of.delimiter, comment=of.comment)
         return RecordCutter(syntax.within(head.charset))
 
+    if own.separator == _NUL and options.charset is None:
+        # Zeros are no sign of UTF-16 then.
+        options = replace(options, charset="utf-8")
     if own.schema is None:
         return InferringCsv(options, own, cutter)
     return CsvFormat(options, own, cutter)
@@ -428,7 +444,7 @@ class InferringCsv(CsvFormat):
 
 def _problems(check: FormatCheck) -> Iterator[str]:
     own = check.options
-    used = [own.separator or ",", own.quote, *([own.escape] if own.escape else [])]
+    used = [one for one in (own.separator or ",", own.quote, own.escape) if one]
     sound = check.sound("csv.separator.char", "csv.quote.char", "csv.escape.char")
     if sound and len(set(used)) < len(used):
         yield (

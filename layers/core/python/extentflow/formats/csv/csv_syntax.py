@@ -35,6 +35,7 @@ from extentflow.formats.text.charsets import UTF_8, Charset
 _LF, _CR = 10, 13
 NEWLINE = b"\n"
 _NOT_ASCII = 0xFF
+_NO_BYTE = -1
 
 
 class State(Enum):
@@ -62,7 +63,7 @@ class Quotes:
     def __init__(self, content: NDArray[np.uint8], syntax: RecordSyntax, *, final: bool) -> None:
         self._content, self._syntax, self._final = content, syntax, final
         self.ends = np.flatnonzero(content == _LF)
-        self.places = np.flatnonzero(content == ord(syntax.quote))
+        self.places = np.flatnonzero(content == _code(syntax.quote))
         self._escaped = syntax.escaped(content)
         if self._escaped is not None:
             self.ends = self.ends[~self._escaped[self.ends]]
@@ -105,7 +106,7 @@ class Quotes:
 
     def _is_edge(self, content: NDArray[np.uint8]) -> NDArray[np.bool_]:
         edge: NDArray[np.bool_] = content == ord(self._syntax.separator)
-        edge |= content == ord(self._syntax.quote)
+        edge |= content == _code(self._syntax.quote)
         edge |= content == _LF
         return edge
 
@@ -150,6 +151,11 @@ class Quotes:
         return found
 
 
+def _code(quote: str | None) -> int:
+    """Return the byte of a quote; that of no text without one."""
+    return _NO_BYTE if quote is None else ord(quote)
+
+
 def begin_with(content: NDArray[np.uint8], places: Indexes, prefix: bytes) -> Indexes:
     """Return those of the ascending `places` where `prefix` stands in `content`."""
     for at, byte in enumerate(prefix):
@@ -166,7 +172,8 @@ class RecordSyntax:
     """
 
     separator: str
-    quote: str
+    # None: a quote is text, and no field holds line breaks.
+    quote: str | None
     escape: str | None
     multiline_bytes: int
     # None: LF or CR LF.
@@ -227,7 +234,7 @@ class RecordSyntax:
     @cached_property
     def _patterns(self) -> tuple[re.Pattern[bytes], ...]:
         separator, quote, escape = (
-            re.escape(text).encode() for text in (self.separator, self.quote, self.escape or "")
+            re.escape(text or "").encode() for text in (self.separator, self.quote, self.escape)
         )
         pair = rb"|" + escape + rb"." if escape else b""
 
@@ -237,10 +244,11 @@ class RecordSyntax:
                 rb"(?:[^" + stops + escape + rb"]++" + pairs + pair + rb")*+", re.DOTALL
             )
 
-        pairs = rb"|" + quote + quote
+        pairs = rb"|" + quote + quote if quote else b""
         return (
             until(separator + b"\n"),
-            until(quote, pairs),
+            # Not used without a quote.
+            until(quote or b"\n", pairs),
             until(quote + b"\n", pairs),
             until(b"\n"),
         )
@@ -267,7 +275,7 @@ class RecordSyntax:
         object. Otherwise returns the state and byte to continue with when more bytes are there.
         `final`: there are no more.
         """
-        quote, size = ord(self.quote), len(data)
+        quote, size = _code(self.quote), len(data)
         plain, _, long, line = self._patterns
         state = self._begun(data, at, final=final) if state is State.RECORD else state
         while state is not State.RECORD:
@@ -308,7 +316,7 @@ class RecordSyntax:
         _, quoted, _, line = self._patterns
         # The first byte that may be the closing quote.
         to = self._matched(quoted, data, at + 1)
-        there = to < len(data) and data[to] == ord(self.quote) and (to + 1 < len(data) or final)
+        there = to < len(data) and data[to] == _code(self.quote) and (to + 1 < len(data) or final)
         broken = self._matched(line, data, at) < to
         if there and (not broken or to - at <= self.multiline_bytes):
             return State.PLAIN, to + 1
@@ -326,7 +334,7 @@ class RecordSyntax:
         More than `multiline_bytes` ahead, any byte.
         """
         most = min(len(data), at + self.multiline_bytes + 1)
-        if self.quote.encode() not in data[at:most]:
+        if self.quote is None or self.quote.encode() not in data[at:most]:
             return most
         match = self._patterns[1].match(data, at)
         return match.end() if match else at
