@@ -49,6 +49,7 @@ _OWN: dict[str, Sequence[dict[str, str]]] = {
         {"csv.separator.char": "|", "csv.quote.char": "'", "csv.escape.char": "\\"},
         {"csv.escape.char": "\\"},
         {"csv.null": "\\N"},
+        {"csv.escape.char": "\\", "csv.escape.mode": "c"},
         {"csv.schema": "id:int64,name:string,price:decimal(9,2)"},
         {"csv.schema": "a:int8,b:float32,c:bool", "csv.header": "false"},
         {"csv.schema": "id:uint64,seen:timestamp(us,UTC)"},

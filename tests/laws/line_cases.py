@@ -280,12 +280,12 @@ def _commented(sample: Sample, seed: int) -> Sample:
 
 UNQUOTED_CSV = Sample(
     "quotes-are-text",
-    b'a\0"b\r\n"\0x"y\n1\\\n2\0"3\\\0\n"\0\\"\n\n\x01\0\x01',
+    b'a\0"b\r\n"\0x"y\n1\\\n2\0"3\\\0\n"\0\\"\n\n\x01\0\\tb',
     [
         {"a": '"', '"b': 'x"y'},
         {"a": "1\n2", '"b': '"3\0'},
         {"a": '"', '"b': '"'},
-        {"a": "\x01", '"b': "\x01"},
+        {"a": "\x01", '"b': "\tb"},
     ],
     [6, 12, 22, 28],
 )
@@ -300,7 +300,8 @@ STATED_SEPARATOR_CSV = Sample(
 
 
 def open_unquoted(options: FormatOptions) -> Format:
-    return open_csv(options, CsvOptions(separator="\0", quote=None, escape="\\"))
+    own = CsvOptions(separator="\0", quote=None, escape="\\", escape_mode="c")
+    return open_csv(options, own)
 
 
 def open_with_comments(options: FormatOptions) -> Format:

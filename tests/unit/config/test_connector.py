@@ -495,6 +495,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
             "csv.line.end": "cr",
             "csv.trailing.separator": "true",
             "csv.header.skip.lines": "2",
+            "csv.escape.mode": "c",
         }
         sample = samples.get(name, "|")
         (problem,) = problems({**ORDERS, "input.format": "text", name: sample})
@@ -796,6 +797,7 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
         ({**ORDERS, "csv.quote.char": ","}, "csv.separator.char, csv.quote.char"),
         ({**ORDERS, "csv.escape.char": '"'}, "csv.separator.char, csv.quote.char"),
         ({**ORDERS, "csv.comment.prefix": '"#'}, "csv.comment.prefix"),
+        ({**ORDERS, "csv.escape.mode": "c"}, "csv.escape.char"),
         (
             {**ORDERS, "input.format": "csv", "csv.schema": "a:int64", "message.key": "column:b"},
             "message.key: csv.schema has no column 'b'",

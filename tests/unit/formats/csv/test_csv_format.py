@@ -5,7 +5,7 @@ import datetime as dt
 import io
 from dataclasses import replace
 from decimal import Decimal
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, Literal
 
 import pytest
@@ -17,7 +17,7 @@ from tests.support.golden import Golden
 from extentflow.config.column_lists import arrow_type
 from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import FormatOptions
-from extentflow.formats.csv.csv_fields import Grammar, MalformedRecord, UnclosedQuote
+from extentflow.formats.csv.csv_fields import Escape, Grammar, MalformedRecord, UnclosedQuote
 from extentflow.formats.csv.csv_format import CsvOptions, open_csv
 from extentflow.testing.stores import MemorySource
 
@@ -356,6 +356,55 @@ def test_an_escaped_character_is_text() -> None:
         ['"q', "n"],
         ["last", "row"],
     ]
+
+
+def test_escapes_of_databases_have_their_meaning() -> None:
+    body = (
+        b"id\tnote\n1\tline1\\nline2\n2\t\\N\n3\t\n4\tback\\\\nslash\\\\\n5\ta\\\tb\\\nc\\td\n"
+        b'6\t\\Nx\\0\\Z\\.\\b\\f\\v\\r\n7\t"quoted\\""\n8\tNULL\n9\t\\'
+    )
+    found = ["line1\nline2", None, "", "back\\nslash\\", "a\tb\nc\td", "Nx\0\x1a.\b\f\v\r"]
+    own = {"csv_separator": "\t", "csv_escape": "\\", "csv_escape_mode": "c", "csv_null": "NULL"}
+
+    for cut in range(1, len(body), 3):
+        texts = read(body, cut, csv_quote=None, **own)
+        quotes = read(body, cut, csv_lenient_quotes=True, **own)
+
+        assert [row["note"] for row in texts.rows] == [*found, '"quoted""', None]
+        assert [row["note"] for row in quotes.rows][:6] == found
+        assert [reason for _, _, reason in texts.bad] == ["the object's end is escaped"]
+    assert rows(b'a,b\n"\\N","x\\ty\\""\n', csv_escape="\\", csv_escape_mode="c") == [
+        ["N", 'x\ty"']
+    ]
+    assert rows(b"a,b\n,\\N\n", csv_escape="\\", csv_escape_mode="c", csv_null="") == [["", None]]
+
+
+@given(
+    lines=st.lists(
+        st.text(st.sampled_from('a\\nN,"é'), min_size=1, max_size=6), min_size=1, max_size=8
+    ),
+    mode=st.sampled_from(["plain", "c"]),
+    quote=st.sampled_from(['"', None]),
+)
+@settings(max_examples=500, deadline=None)
+def test_escapes_are_read_alike_in_columns_and_one_by_one(
+    lines: list[str], mode: str, quote: str | None
+) -> None:
+    own = CsvOptions(header=False, escape="\\", escape_mode=mode, quote=quote, multiline_bytes=None)
+    fmt = open_csv(FormatOptions(), replace(own, schema=(("a", "string"), ("b", "string"))))
+    body = "\n".join([*lines, "last,row"]).encode()
+    source = MemorySource(body)
+
+    found = decoded(fmt, source, (0, len(body)))
+
+    starts = sorted([*found.locations, *(place for place, _, _ in found.bad)])
+    extent = extent_of(source, 0, len(body))
+    alone = [
+        fmt.decode_record(source, extent, body[start:end].removesuffix(b"\n"), start)
+        for start, end in pairwise([*starts, len(body)])
+    ]
+    assert found.rows == [row for one in alone for row in one.batch.to_pylist()]
+    assert [why for _, _, why in found.bad] == [bad.reason for one in alone for bad in one.bad]
 
 
 def test_no_field_is_null_unless_a_null_is_named() -> None:
@@ -761,7 +810,7 @@ def judged(
     lines: list[str], *, escape: str | None, width: int
 ) -> tuple[list[list[str | None]], list[bytes]]:
     """Return what the grammar makes of lines: rows and bad records."""
-    grammar = Grammar(",", '"', escape, None)
+    grammar = Grammar(",", '"', Escape(escape) if escape else None, ())
     good: list[list[str | None]] = []
     bad: list[bytes] = []
     for line in lines:
@@ -801,7 +850,7 @@ def test_the_fast_path_and_the_grammar_agree_on_any_lines(
 
 
 def test_the_grammar_and_python_agree_on_every_short_line() -> None:
-    grammar = Grammar(",", '"', None, None)
+    grammar = Grammar(",", '"', None, ())
     taken = 0
 
     for line in SHORT_LINES:
@@ -831,7 +880,7 @@ def test_the_fast_path_and_the_grammar_agree_on_every_short_line() -> None:
 @settings(max_examples=300, deadline=None)
 def test_the_grammar_and_python_agree_about_escapes(line: str) -> None:
     assume("\\\r" not in line)  # where Python's reader sometimes misses the line's end
-    grammar = Grammar(",", '"', "\\", None)
+    grammar = Grammar(",", '"', Escape("\\"), ())
 
     try:
         fields = grammar.split(line)

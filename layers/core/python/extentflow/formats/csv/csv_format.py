@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import PurePosixPath
@@ -42,7 +42,13 @@ from extentflow.config.types import (
 from extentflow.decoders.text_types import inferred_types, read_types
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
-from extentflow.formats.csv.csv_fields import Grammar, MalformedRecord, UnclosedQuote
+from extentflow.formats.csv.csv_fields import (
+    C_MEANINGS,
+    Escape,
+    Grammar,
+    MalformedRecord,
+    UnclosedQuote,
+)
 from extentflow.formats.csv.csv_records import RecordCutter
 from extentflow.formats.csv.csv_syntax import RecordSyntax, begin_with
 from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
@@ -64,7 +70,7 @@ class CsvRowReader:
         self._uri = uri
         self._inferred = inferred
         self._options = options
-        self._grammar = _grammar(options, options.null)
+        self._grammar = _grammar(options, options.nulls)
         self._schema = schema
         self._texts = pa.schema([(name, pa.string()) for name in schema.names])
         self._begin = begin
@@ -165,9 +171,9 @@ _INFERRED = (
 )
 
 
-def _grammar(own: CsvOptions, null: str | None) -> Grammar:
+def _grammar(own: CsvOptions, nulls: Collection[str] = ()) -> Grammar:
     stray = "\n" if own.delimiter else "\r"
-    of = (own.separator or ",", own.quote, own.escape, null)
+    of = (own.separator or ",", own.quote, own.escaping, nulls)
     return Grammar(*of, lenient=own.lenient_quotes, stray=stray)
 
 
@@ -198,7 +204,8 @@ def _read_csv(
 ) -> list[pa.StringArray]:
     """Return the columns of `text` as strings; call `skip` for rows with another field count.
 
-    `text` must be valid UTF-8 and contain no escapes.
+    `text` must be valid UTF-8, without escapes in lines with quotes, and of the characters that end
+    fields and lines.
     """
     names = [str(column) for column in range(columns)]
     if own.separator == _NUL:
@@ -221,12 +228,22 @@ def _read_csv(
         convert_options=arrow_csv.ConvertOptions(
             check_utf8=False,
             column_types=dict.fromkeys(names, pa.string()),
-            null_values=[] if own.null is None else [own.null],
-            strings_can_be_null=own.null is not None,
+            null_values=own.nulls,
+            strings_can_be_null=bool(own.nulls),
             quoted_strings_can_be_null=False,
         ),
     )
-    return [column.combine_chunks() for column in table.columns]
+    return [_without_escapes(column.combine_chunks(), own.escaping) for column in table.columns]
+
+
+def _without_escapes(column: pa.StringArray, escape: Escape | None) -> pa.StringArray:
+    if escape is None:
+        return column
+    escaped = pc.fill_null(pc.match_substring(column, escape.character), fill_value=False)
+    if not escaped.true_count:
+        return column
+    texts = [escape.replaced(text) for text in column.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(column, escaped, pa.array(texts, pa.string()))
 
 
 def _has_record(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
@@ -236,6 +253,13 @@ def _has_record(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
         comments = begin_with(block.data, block.starts, own.comment.encode())
         records[np.searchsorted(block.starts, comments)] = False
     return records
+
+
+def _holds(block: LineBlock, character: str) -> NDArray[np.bool_]:
+    """Return the mask of lines that hold a character."""
+    holds = np.zeros(len(block), bool)
+    holds[block.spans.at(np.flatnonzero(block.data == ord(character)))] = True
+    return holds
 
 
 def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
@@ -253,11 +277,17 @@ def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
         inside = returns[data[np.minimum(returns + 1, len(data) - 1)] != _LF]
         irregular[block.spans.at(inside)] = True
     if own.separator == _NUL:
-        irregular[block.spans.at(np.flatnonzero(data == ord(_arrow_separator(own))))] = True
+        irregular |= _holds(block, _arrow_separator(own))
     if own.quote == _NUL:
-        irregular[block.spans.at(np.flatnonzero(data == 0))] = True
+        irregular |= _holds(block, _NUL)
     if own.escape is not None:
-        irregular[block.spans.at(np.flatnonzero(data == ord(own.escape)))] = True
+        escapes = np.flatnonzero(data == ord(own.escape))
+        # Arrow finds the ends of fields and lines where none of these is escaped.
+        ends = [ord(one) for one in (own.separator or ",", own.quote, "\n", "\r") if one]
+        is_end = np.isin(data[np.minimum(escapes + 1, len(data) - 1)], ends)
+        irregular[block.spans.at(escapes[is_end | (escapes == len(data) - 1)])] = True
+        if own.quote is not None:
+            irregular |= _holds(block, own.escape) & _holds(block, own.quote)
     return irregular
 
 
@@ -281,8 +311,17 @@ class CsvOptions:
     )
     escape: str | None = key(
         or_word("none", CHARACTER),
-        "One ASCII character after which the next one is plain text, or `none`.",
+        "One ASCII character after which the next one is plain text, or `none`. See"
+        " `csv.escape.mode` for exports of databases.",
         name="escape.char",
+    )
+    escape_mode: str = key(
+        choice({"plain", "c"}),
+        r"`c`: `\n`, `\t`, `\r`, `\b`, `\f`, `\v`, `\0` and `\Z` are control characters, as in"
+        r" PostgreSQL's COPY, MySQL and Hive. The unquoted field `\N` is null, and an empty one is"
+        r" not. `plain`: `\n` is `n`.",
+        default="plain",
+        name="escape.mode",
     )
     line_end: str = key(
         choice({"lf", "cr"}),
@@ -354,6 +393,20 @@ class CsvOptions:
     def delimiter(self) -> str | None:
         """What ends a line; None: LF or CR LF."""
         return "\r" if self.line_end == "cr" else None
+
+    @property
+    def escaping(self) -> Escape | None:
+        """What an escape makes of the next character; None: there are no escapes."""
+        if self.escape is None:
+            return None
+        return Escape(self.escape, C_MEANINGS if self.escape_mode == "c" else {})
+
+    @property
+    def nulls(self) -> list[str]:
+        """The unquoted fields that mean null."""
+        if self.escape_mode == "c":
+            return [f"{self.escape}N", *([self.null] if self.null else [])]
+        return [] if self.null is None else [self.null]
 
 
 def _stated_separator(own: CsvOptions, head: ObjectHead) -> str | None:
@@ -451,6 +504,8 @@ def _problems(check: FormatCheck) -> Iterator[str]:
             "csv.separator.char, csv.quote.char and csv.escape.char: two are the same character;"
             " choose different ones (a doubled quote needs no escape character)"
         )
+    if own.escape_mode == "c" and own.escape is None and check.sound("csv.escape.char"):
+        yield r"csv.escape.mode=c: set csv.escape.char, to \ for exports of databases"
     sound = check.sound("csv.comment.prefix")
     if sound and own.comment is not None and own.comment[0] in used:
         yield (
@@ -531,7 +586,7 @@ class _CsvDecoder:
         return [], sys.maxsize if left else begin, sys.maxsize if left else begin
 
     def _fields(self, head: ObjectHead, own: CsvOptions, block: LineBlock, line: int) -> list[str]:
-        grammar = _grammar(own, null=None)
+        grammar = _grammar(own)
         problem = invalid_utf8_lines(block).get(line)
         if problem is None:
             try:
