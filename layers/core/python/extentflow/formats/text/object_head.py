@@ -100,6 +100,8 @@ class ObjectHead:
             windows = chain(first, windows)
         self.charset = charset_of(options.charset, head[: magic.HEAD_BYTES], version.uri)
         sample = sample_as_utf8(head[: magic.HEAD_BYTES], options.charset)
+        if not self.charset.ascii:
+            magic.require_signature(version, sample, expected=expected)
         # The first characters of the content, without a byte order mark.
         self.beginning = sample.decode("utf-8", "replace")
         self.syntax = self.charset.syntax(delimiter)
