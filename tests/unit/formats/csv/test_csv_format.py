@@ -331,6 +331,13 @@ def test_skipped_lines_include_the_one_that_states_the_separator() -> None:
     assert rows(b"a\n1\n", csv_skip_lines=3) == []
 
 
+def test_a_quote_in_a_skipped_line_does_not_skip_the_header() -> None:
+    with pytest.raises(CorruptObject, match=r"at byte 2 .* csv\.quote\.char=none"):
+        read(b'x\n"Title\nid,"name"\n1,2\n', csv_skip_lines=2)
+    assert read(b'"Title\nof ""two"""\nid\n1\n', csv_skip_lines=1).rows == [{"id": "1"}]
+    assert read(b'"Title\nid\n1\n', csv_skip_lines=1).rows == [{"id": "1"}]
+
+
 def test_a_skipped_line_that_is_too_long_is_named() -> None:
     with pytest.raises(CorruptObject, match="longer than the 4 bytes"):
         read(b"title\na\n1\n", csv_skip_lines=1, max_record_bytes=4)
@@ -583,7 +590,7 @@ def test_an_unclosed_quote_ends_with_its_line(rest: bytes) -> None:
         assert (location, raw) == (8, b'1,"x')
         assert reason == (
             "the quote that opens field 2 has no closing one (csv.multiline.max.bytes=1048576), so"
-            " that the record ends with its line"
+            " that the record ends with its line; where quotes are text, set csv.quote.char=none"
         )
 
 

@@ -186,7 +186,10 @@ def _described(exc: MalformedRecord, own: CsvOptions) -> str:
     if not isinstance(exc, UnclosedQuote):
         return str(exc)
     limit = "none" if own.multiline_bytes is None else own.multiline_bytes
-    return f"{exc} (csv.multiline.max.bytes={limit}), so that the record ends with its line"
+    return (
+        f"{exc} (csv.multiline.max.bytes={limit}), so that the record ends with its line; where"
+        " quotes are text, set csv.quote.char=none"
+    )
 
 
 def _arrow_separator(own: CsvOptions) -> str:
@@ -572,6 +575,7 @@ class _CsvDecoder:
         for block in head.lines():
             taken = min(left, len(block))
             if taken:
+                _require_ended(head, own, block, taken)
                 left, begin = left - taken, block.stop(taken - 1)
             if not left and not own.header and self._schema:
                 return [], begin, begin
@@ -623,6 +627,18 @@ class _CsvDecoder:
                 f"{where} {names} more than once; {advice}, or csv.header.duplicates=rename"
             )
         return header
+
+
+def _require_ended(head: ObjectHead, own: CsvOptions, block: LineBlock, lines: int) -> None:
+    """Refuse lines above the header whose malformed quotes would skip the header, too."""
+    malformed = np.zeros(0, bool) if block.irregular is None else block.irregular[:lines]
+    for line in np.flatnonzero(malformed).tolist():
+        if (own.delimiter or "\n").encode() in block.raw(line):
+            raise CorruptObject(
+                f"{head.version.uri}: the line above the header at byte {block.location(line)} has"
+                " a quote that is closed in another line; remove it, or set csv.quote.char=none if"
+                " quotes are text"
+            )
 
 
 def _distinct(header: list[str]) -> list[str]:
