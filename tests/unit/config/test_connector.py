@@ -797,7 +797,7 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
         ({**ORDERS, "csv.quote.char": ","}, "csv.separator.char, csv.quote.char"),
         ({**ORDERS, "csv.escape.char": '"'}, "csv.separator.char, csv.quote.char"),
         ({**ORDERS, "csv.comment.prefix": '"#'}, "csv.comment.prefix"),
-        ({**ORDERS, "csv.escape.mode": "c"}, "csv.escape.char"),
+        ({**ORDERS, "csv.escape.mode": "c"}, "csv.escape.mode=c: set csv.escape.char"),
         (
             {**ORDERS, "input.format": "csv", "csv.schema": "a:int64", "message.key": "column:b"},
             "message.key: csv.schema has no column 'b'",
