@@ -18,6 +18,7 @@ from tests.laws.line_cases import (
     JSON_BODIES,
     LARGE_CSV,
     LARGE_TEXT,
+    STATED_SEPARATOR_CSV,
     _packed,
     jsonl_sample,
     open_without_null,
@@ -313,7 +314,7 @@ CASES = [
         "csv-bgzf",
         open_without_null,
         [
-            *(blocked(sample, lambda: 8) for sample in CSV),
+            *(blocked(sample, lambda: 8) for sample in (*CSV, STATED_SEPARATOR_CSV)),
             *(blocked(one, random_sizes(4, 4)) for one in CSV if b'"' in one.body),
         ],
         [blocked(LARGE_CSV, random_sizes(3, 20_000)), blocked(LARGE_CSV, random_sizes(5, 400))],

@@ -257,6 +257,60 @@ TRAILING_CSV = Sample(
     [36, 42, 48],
 )
 
+COMMENTED_CSV = Sample(
+    "comments",
+    b'the;"title"\r\n\n#"\na;b\r\n#,"\n1;"x\n#y"\r\n##"\n2;#\n#,"',
+    [{"a": "1", "b": "x\n#y"}, {"a": "2", "b": "#"}],
+    [26, 40],
+)
+
+
+def _commented(sample: Sample, seed: int) -> Sample:
+    """Return the sample with comments in some places where records begin."""
+    chance = random.Random(seed)
+    body, places, at = b"", [], 0
+    assert sample.locations is not None
+    for place in sample.locations:
+        comment = chance.choice([b"", b"", b"#\n", b'#",\r\n', b'#a,"b\n', b'# "\n#""\n'])
+        body += sample.body[at:place] + comment
+        places.append(len(body))
+        at = place
+    return replace(sample, body=body + sample.body[at:], locations=places)
+
+
+UNQUOTED_CSV = Sample(
+    "quotes-are-text",
+    b'a\0"b\r\n"\0x"y\n1\\\n2\0"3\\\0\n"\0\\"\n\n\x01\0\\tb',
+    [
+        {"a": '"', '"b': 'x"y'},
+        {"a": "1\n2", '"b': '"3\0'},
+        {"a": '"', '"b': '"'},
+        {"a": "\x01", '"b': "\tb"},
+    ],
+    [6, 12, 22, 28],
+)
+
+
+STATED_SEPARATOR_CSV = Sample(
+    "stated-separator",
+    BOM + b'sep=;\r\na;b\r\n1,0;"x\n;"\r\n2;y',
+    [{"a": "1,0", "b": "x\n;"}, {"a": "2", "b": "y"}],
+    [15, 26],
+)
+
+
+def open_unquoted(options: FormatOptions) -> Format:
+    own = CsvOptions(separator="\0", quote=None, escape="\\", escape_mode="c")
+    return open_csv(options, own)
+
+
+def open_with_comments(options: FormatOptions) -> Format:
+    return open_csv(options, CsvOptions(null=None, separator=";", skip_lines=2, comment="#"))
+
+
+def open_with_many_comments(options: FormatOptions) -> Format:
+    return open_csv(options, CsvOptions(null=None, comment="#"))
+
 
 def open_with_trailing(options: FormatOptions) -> Format:
     return open_csv(options, CsvOptions(separator="|", trailing_separator=True))
@@ -341,7 +395,10 @@ CASES = [
         [jsonl_sample(name, body) for name, body in JSON_BODIES.items()],
         [jsonl_sample("random", _large_jsonl(3))],
     ),
-    FormatCase("csv", open_without_null, CSV, [LARGE_CSV]),
+    FormatCase("csv", open_without_null, [*CSV, STATED_SEPARATOR_CSV], [LARGE_CSV]),
+    FormatCase("csv-comments", open_with_comments, [COMMENTED_CSV]),
+    FormatCase("csv-comments-random", open_with_many_comments, [], [_commented(LARGE_CSV, 8)]),
+    FormatCase("csv-unquoted", open_unquoted, [UNQUOTED_CSV]),
     FormatCase("csv-inferred", open_inferred, [INFERRED_CSV]),
     FormatCase("csv-trailing", open_with_trailing, [TRAILING_CSV]),
     FormatCase(

@@ -18,7 +18,7 @@ from extentflow.config.envelope import JsonOptions
 from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.specs import FORMATS, FormatSpec
 from extentflow.config.table import key
-from extentflow.config.types import whole
+from extentflow.config.types import CHARACTER, whole
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.formats.csv.csv_format import CsvOptions
 from extentflow.model import Content, ObjectVersion
@@ -324,7 +324,10 @@ def test_all_problems_are_reported_at_once() -> None:
             "input.format='paruqet': write arrow, avro, bytes, csv, json, jsonl, orc, parquet or"
             " text, or install the package that declares it (entry-point group extentflow.formats)"
         ),
-        "csv.separator.char=';;': write auto or one ASCII character (\\t for a tab), no line break",
+        (
+            "csv.separator.char=';;': write auto or one ASCII character"
+            r" (also \t, \0, \x01, \u0001), no line break"
+        ),
         "extent.bytes='64M': write auto, a number of bytes, 1 or more, or a size such as 64MiB",
         "tasks.max='0': write a whole number, 1 or more",
         "csv.header='yes': write true or false",
@@ -491,6 +494,8 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
             "csv.header.duplicates": "rename",
             "csv.line.end": "cr",
             "csv.trailing.separator": "true",
+            "csv.header.skip.lines": "2",
+            "csv.escape.mode": "c",
         }
         sample = samples.get(name, "|")
         (problem,) = problems({**ORDERS, "input.format": "text", name: sample})
@@ -567,6 +572,38 @@ def test_keys_of_other_systems_are_explained(name: str) -> None:
 
     assert problem.startswith(f"{name}: ")
     assert "did you mean" not in problem
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"\x01", "\x01"),
+        (r"\u0001", "\x01"),
+        (r"\0", "\0"),
+        (r"\t", "\t"),
+        ("\t", "\t"),
+        ("\\", "\\"),
+        (r"\\", "\\"),
+    ],
+)
+def test_a_character_may_be_written_as_an_escape(written: str, meant: str) -> None:
+    assert CHARACTER.read(written) == meant
+    assert CHARACTER.read(CHARACTER.write(meant)) == meant
+    assert "\0" not in CHARACTER.write(meant)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("csv.skip.lines", "csv.header.skip.lines"),
+        ("skip.header.line.count", "csv.header.skip.lines"),
+        ("csv.comment.char", "csv.comment.prefix"),
+    ],
+)
+def test_names_of_other_products_lead_to_the_key(name: str, key: str) -> None:
+    (problem,) = problems({**ORDERS, name: "1"})
+
+    assert problem == f"{name}: a key of other products; write {key}"
 
 
 # -- aliases ----------------------------------------
@@ -691,8 +728,11 @@ def test_an_only_choice_is_not_called_one_of_several(golden: Golden) -> None:
         ("aws.s3.endpoint", "ftp://a", "write http://host:port"),
         ("aws.s3.endpoint", "http://a:99999", "write http://host:port"),
         ("aws.s3.endpoint", "http://me:secret@a", "an address must not contain credentials"),
-        ("csv.quote.char", "", "write one ASCII character"),
-        ("csv.quote.char", "\n", "write one ASCII character"),
+        ("csv.quote.char", "", "write none or one ASCII character"),
+        ("csv.quote.char", "\n", "write none or one ASCII character"),
+        ("csv.separator.char", r"\n", "write auto or one ASCII character"),
+        ("csv.separator.char", r"\x80", "write auto or one ASCII character"),
+        ("csv.separator.char", r"\q", r"write auto or one of the escapes \n \r \t \0 \\ \x1e"),
         ("csv.escape.char", "é", "write none or one ASCII character"),
         ("csv.schema", "a", "write infer, name:type,name:type"),
         ("csv.schema", "a:int64,", "write infer, name:type,name:type"),
@@ -756,6 +796,8 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
         ),
         ({**ORDERS, "csv.quote.char": ","}, "csv.separator.char, csv.quote.char"),
         ({**ORDERS, "csv.escape.char": '"'}, "csv.separator.char, csv.quote.char"),
+        ({**ORDERS, "csv.comment.prefix": '"#'}, "csv.comment.prefix"),
+        ({**ORDERS, "csv.escape.mode": "c"}, "csv.escape.mode=c: set csv.escape.char"),
         (
             {**ORDERS, "input.format": "csv", "csv.schema": "a:int64", "message.key": "column:b"},
             "message.key: csv.schema has no column 'b'",

@@ -57,7 +57,16 @@ def types_of(*texts: str | None) -> str:
         (["1e-999", "1.5"], "string"),
         (["0e-999", "1.5"], "float64"),
         (["9007199254740993.0", "1.55"], "string"),  # 2^53 + 1
-        (["9007199254740992.00", "1.5"], "float64"),
+        (["9007199254740992.00", "1.5"], "string"),
+        # Versions: numbers would not give back the zeros.
+        (["1.10", "1.1", "1.9"], "string"),
+        (["1.10", "1.9"], "string"),
+        (["1.10", "1.11"], "decimal(38,2)"),
+        (["2", "2.0", "2.1"], "string"),
+        (["2", "2.00"], "string"),
+        (["2.0", "2.25"], "float64"),
+        (["2", "2.25", "2.5"], "float64"),
+        (["2.50e3", "1.5"], "float64"),
         (["nan", "1.5"], "string"),
         ([".5", "1.5"], "string"),
         (["0x1F"], "string"),
@@ -121,6 +130,13 @@ def test_of_a_compressed_object_the_first_content_counts(codec: str) -> None:
 def decoded(body: bytes, facts: str, own: CsvOptions = INFER) -> laws.Decoded:
     fmt = open_csv(FormatOptions(facts=facts), own)
     return laws.decoded(fmt, MemorySource(body), (0, len(body)))
+
+
+def test_a_later_zero_that_a_float_would_lose_makes_a_bad_record() -> None:
+    result = decoded(b"version\n1.5\n1.10\n2.0\n", "version:float64")
+
+    assert [row["version"] for row in result.rows] == [1.5, 2.0]
+    assert [location for location, _, _ in result.bad] == [12]
 
 
 def test_a_later_value_that_does_not_fit_is_a_bad_record_that_says_what_to_do(

@@ -7,6 +7,7 @@ import lzma
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -39,9 +40,9 @@ def written(write: str) -> bytes:
         parquet.write_table(TABLE, out)
     elif write == "orc":
         orc.write_table(TABLE, out)
-    elif write == "zip":
+    elif write in ("zip", "xlsx"):
         with zipfile.ZipFile(out, "w") as archive:
-            archive.writestr("a.csv", TEXT)
+            archive.writestr("a.csv" if write == "zip" else "[Content_Types].xml", TEXT)
     else:
         with tarfile.open(fileobj=out, mode="w") as archive:
             archive.addfile(tarfile.TarInfo("a.csv"))
@@ -59,6 +60,8 @@ OBJECTS = {
     "tar": written("tar"),
     "parquet": written("parquet"),
     "orc": written("orc"),
+    "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600),
+    "xlsx": written("xlsx"),
     "arrow": b"ARROW1\0\0" + TEXT,
     "avro": b"Obj\x01\x04\x14avro.codec" + TEXT,
 }
@@ -90,6 +93,38 @@ def test_another_kind_of_object_is_rejected_before_its_first_record(
         decoded(fmt, MemorySource(body), (len(body) // 2, len(body)))
 
     assert SETTINGS.get(name, "") in str(caught.value)
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("html", "<html><body><table><tr><td>id</td></tr></table></body></html>"),
+        ("html", "\r\n  <!DOCTYPE html>\n<html>"),
+        ("html", '<TABLE border="1">\n<tr>'),
+        ("html", "<!-- 503 -->\n<html>"),
+        ("xml", '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>AccessDenied</Code></Error>'),
+    ],
+)
+def test_a_page_of_markup_is_no_csv_and_no_json(name: str, text: str, charset: str) -> None:
+    body = text.encode(charset)
+    options = FormatOptions(charset=charset if charset == "utf-16-le" else None)
+
+    for fmt in (open_csv(options), open_jsonl(options)):
+        with pytest.raises(UnsupportedFormat, match=f"begins as {name} .* says {fmt.name}; "):
+            decoded(fmt, MemorySource(body), (0, len(body)))
+    assert decoded(open_text(options), MemorySource(body), (0, len(body))).rows
+    packed = gzip.compress(body)
+    gzipped = open_csv(replace(options, compression="gzip"))
+    with pytest.raises(UnsupportedFormat, match=name):
+        decoded(gzipped, MemorySource(packed), (0, len(packed)))
+
+
+@pytest.mark.parametrize("header", [b"<TICKER>,<DATE>", b"<tables>,x", b"<,>", b"<xml>,x"])
+def test_names_in_angle_brackets_are_a_header(header: bytes) -> None:
+    body = header + b"\n1,2\n"
+
+    assert len(decoded(open_csv(FormatOptions()), MemorySource(body), (0, len(body))).rows) == 1
 
 
 @pytest.mark.parametrize("name", [name for name, body in OBJECTS.items() if not needs_tail(body)])

@@ -5,7 +5,7 @@ import datetime as dt
 import io
 from dataclasses import replace
 from decimal import Decimal
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, Literal
 
 import pytest
@@ -17,7 +17,7 @@ from tests.support.golden import Golden
 from extentflow.config.column_lists import arrow_type
 from extentflow.errors import CorruptObject, Misconfigured, UnsupportedFormat
 from extentflow.formats import FormatOptions
-from extentflow.formats.csv.csv_fields import Grammar, MalformedRecord, UnclosedQuote
+from extentflow.formats.csv.csv_fields import Escape, Grammar, MalformedRecord, UnclosedQuote
 from extentflow.formats.csv.csv_format import CsvOptions, open_csv
 from extentflow.testing.stores import MemorySource
 
@@ -215,6 +215,138 @@ def test_objects_with_the_extension_tsv_are_separated_by_tabs(key: str, columns:
     assert [len(row) for row in result.rows] == [columns]
 
 
+@pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("line", ["sep=;\r\n", "sep=;\n", '"sep=;"\r\n', "SEP=;\n"])
+def test_a_first_line_that_states_the_separator_is_no_header(line: str, charset: str) -> None:
+    body = f'{line}Name;"a;b"\nM,x;"1\n2"\nN;3\n'.encode(charset)
+
+    for cut in range(1, len(body)):
+        assert read(body, cut).rows == [
+            {"Name": "M,x", "a;b": "1\n2"},
+            {"Name": "N", "a;b": "3"},
+        ]
+
+
+def test_a_line_that_states_the_separator_is_skipped_in_every_setting() -> None:
+    schema = {"a": "int64", "b": "string"}
+
+    assert rows(b"sep=;\na|b\n1|2\n", csv_separator="|") == [["1", "2"]]
+    assert rows(b"sep=;\n1;x\n", csv_header=False, csv_schema=schema) == [[1, "x"]]
+    assert rows(b"sep=\t\n1\tx\n", csv_header=False) == [["1", "x"]]
+    assert rows(b"sep=;\r1;x\r", csv_header=False, csv_line_end="cr") == [["1", "x"]]
+    assert rows(b"sep=;") == rows(b"sep=;\n\n") == []
+    assert list(read(b"sep=;x\n1\n").rows[0]) == ["sep=;x"]
+    assert list(read(b"sep=\n1\n").rows[0]) == ["sep="]
+
+
+@pytest.mark.parametrize("line", ["sep=\xa7", "sep=\\"])
+def test_a_stated_separator_that_cannot_be_one_is_refused(line: str) -> None:
+    with pytest.raises(UnsupportedFormat, match="states the separator"):
+        read(f"{line}\na\n1\n".encode(), csv_escape="\\")
+
+
+def test_quotes_are_text_without_a_quote_character() -> None:
+    body = b'id\ttags\n1\t5" pipe\n2\t"open\n3\t"a" b\r\n4\t""\n5\t"x\ry"\n6\t\n"'
+
+    for cut in range(1, len(body)):
+        found = read(body, cut, csv_separator="\t", csv_quote=None, csv_null="", window_bytes=3)
+        tags = ['5" pipe', '"open', '"a" b', '""', None]
+        assert [row["tags"] for row in found.rows] == tags
+        assert [reason for _, _, reason in found.bad] == [
+            "a carriage return in field 2, which is not quoted",
+            "expected 2 fields, got 1",
+        ]
+
+
+def test_without_a_quote_character_an_escape_still_acts() -> None:
+    body = b'a|b\n1\\|x|"y\\\nz\n\\"|\\\\\n'
+
+    for cut in range(1, len(body)):
+        assert read(body, cut, csv_separator="|", csv_quote=None, csv_escape="\\").rows == [
+            {"a": "1|x", "b": '"y\nz'},
+            {"a": '"', "b": "\\"},
+        ]
+
+
+@pytest.mark.parametrize(
+    ("separator", "quote", "escape"),
+    [
+        ("\x01", None, None),
+        ("\x01", '"', "\0"),
+        ("\0", None, None),
+        ("\0", "\x01", "\x02"),
+        ("\0", '"', "\x01"),
+        ("\x1f", "\0", None),
+    ],
+)
+def test_control_characters_separate_quote_and_escape(
+    separator: str, quote: str | None, escape: str | None
+) -> None:
+    other = "\x03\x02" if separator == "\0" and escape is None else "\x04"
+    wrapped = f"{quote}{separator}\n{quote}" if quote else other
+    pair = f"{escape}{separator}" if escape else other
+    body = f"a{separator}b\n1,{separator}{other}\n{wrapped}{separator}{pair}\n".encode()
+
+    result = read(body, 3, csv_separator=separator, csv_quote=quote, csv_escape=escape)
+
+    assert result.rows == [
+        {"a": "1,", "b": other},
+        {"a": wrapped.strip(quote) if quote else other, "b": pair[-1] if escape else other},
+    ]
+
+
+@pytest.mark.parametrize("charset", ["utf-8-sig", "utf-16"])
+def test_lines_above_the_header_and_comments_are_no_records(charset: str) -> None:
+    text = (
+        'Title "of;the" ;list\n\n#1\nid;note\n# by;"an author\n1;"x\n#y"\n#\n ;\n'
+        '2;#z\n"#3";"\n"\n# end "'
+    )
+    body = text.encode(charset)
+
+    for cut in range(1, len(body)):
+        assert read(
+            body, cut, csv_separator=";", csv_skip_lines=2, csv_comment="#", window_bytes=3
+        ).rows == [
+            {"id": "1", "note": "x\n#y"},
+            {"id": " ", "note": ""},
+            {"id": "2", "note": "#z"},
+            {"id": "#3", "note": "\n"},
+        ]
+
+
+def test_lines_are_skipped_without_a_header_too() -> None:
+    schema = {"a": "int64", "b": "string"}
+    body = b"#Version: 1.0\n#Fields: a b\n1\tx\n"
+    tabs = {"csv_separator": "\t", "csv_header": False}
+
+    for own in ({"csv_skip_lines": 2}, {"csv_comment": "#"}, {"csv_comment": "#Fields:"}):
+        skipped = {**own, "csv_skip_lines": own.get("csv_skip_lines", 1)}
+        assert rows(body, **tabs, csv_schema=schema, **skipped) == [[1, "x"]]
+        assert rows(body, **tabs, **skipped) == [["1", "x"]]
+    assert rows(body, **tabs, csv_schema=schema, csv_comment="#") == [[1, "x"]]
+
+
+def test_skipped_lines_include_the_one_that_states_the_separator() -> None:
+    assert read(b"sep=;\na;b\n1;2\n", csv_skip_lines=1).rows == [{"a": "1", "b": "2"}]
+    assert rows(b"a\n1\n", csv_skip_lines=3) == []
+
+
+def test_a_quote_in_a_skipped_line_does_not_skip_the_header() -> None:
+    with pytest.raises(CorruptObject, match=r"at byte 2 .* csv\.quote\.char=none"):
+        read(b'x\n"Title\nid,"name"\n1,2\n', csv_skip_lines=2)
+    assert read(b'"Title\nof ""two"""\nid\n1\n', csv_skip_lines=1).rows == [{"id": "1"}]
+    assert read(b'"Title\nid\n1\n', csv_skip_lines=1).rows == [{"id": "1"}]
+
+
+def test_a_skipped_line_that_is_too_long_is_named() -> None:
+    with pytest.raises(CorruptObject, match="longer than the 4 bytes"):
+        read(b"title\na\n1\n", csv_skip_lines=1, max_record_bytes=4)
+
+
+def test_one_column_without_a_name_keeps_the_empty_name() -> None:
+    assert read(b",b\n1,2\n").rows == [{"": "1", "b": "2"}]
+
+
 def test_an_escaped_character_is_text() -> None:
     lines = (
         "a,b",
@@ -231,6 +363,55 @@ def test_an_escaped_character_is_text() -> None:
         ['"q', "n"],
         ["last", "row"],
     ]
+
+
+def test_escapes_of_databases_have_their_meaning() -> None:
+    body = (
+        b"id\tnote\n1\tline1\\nline2\n2\t\\N\n3\t\n4\tback\\\\nslash\\\\\n5\ta\\\tb\\\nc\\td\n"
+        b'6\t\\Nx\\0\\Z\\.\\b\\f\\v\\r\n7\t"quoted\\""\n8\tNULL\n9\t\\'
+    )
+    found = ["line1\nline2", None, "", "back\\nslash\\", "a\tb\nc\td", "Nx\0\x1a.\b\f\v\r"]
+    own = {"csv_separator": "\t", "csv_escape": "\\", "csv_escape_mode": "c", "csv_null": "NULL"}
+
+    for cut in range(1, len(body), 3):
+        texts = read(body, cut, csv_quote=None, **own)
+        quotes = read(body, cut, csv_lenient_quotes=True, **own)
+
+        assert [row["note"] for row in texts.rows] == [*found, '"quoted""', None]
+        assert [row["note"] for row in quotes.rows][:6] == found
+        assert [reason for _, _, reason in texts.bad] == ["the object's end is escaped"]
+    assert rows(b'a,b\n"\\N","x\\ty\\""\n', csv_escape="\\", csv_escape_mode="c") == [
+        ["N", 'x\ty"']
+    ]
+    assert rows(b"a,b\n,\\N\n", csv_escape="\\", csv_escape_mode="c", csv_null="") == [["", None]]
+
+
+@given(
+    lines=st.lists(
+        st.text(st.sampled_from('a\\nN,"é'), min_size=1, max_size=6), min_size=1, max_size=8
+    ),
+    mode=st.sampled_from(["plain", "c"]),
+    quote=st.sampled_from(['"', None]),
+)
+@settings(max_examples=500, deadline=None)
+def test_escapes_are_read_alike_in_columns_and_one_by_one(
+    lines: list[str], mode: str, quote: str | None
+) -> None:
+    own = CsvOptions(header=False, escape="\\", escape_mode=mode, quote=quote, multiline_bytes=None)
+    fmt = open_csv(FormatOptions(), replace(own, schema=(("a", "string"), ("b", "string"))))
+    body = "\n".join([*lines, "last,row"]).encode()
+    source = MemorySource(body)
+
+    found = decoded(fmt, source, (0, len(body)))
+
+    starts = sorted([*found.locations, *(place for place, _, _ in found.bad)])
+    extent = extent_of(source, 0, len(body))
+    alone = [
+        fmt.decode_record(source, extent, body[start:end].removesuffix(b"\n"), start)
+        for start, end in pairwise([*starts, len(body)])
+    ]
+    assert found.rows == [row for one in alone for row in one.batch.to_pylist()]
+    assert [why for _, _, why in found.bad] == [bad.reason for one in alone for bad in one.bad]
 
 
 def test_no_field_is_null_unless_a_null_is_named() -> None:
@@ -433,7 +614,7 @@ def test_an_unclosed_quote_ends_with_its_line(rest: bytes) -> None:
         assert (location, raw) == (8, b'1,"x')
         assert reason == (
             "the quote that opens field 2 has no closing one (csv.multiline.max.bytes=1048576), so"
-            " that the record ends with its line"
+            " that the record ends with its line; where quotes are text, set csv.quote.char=none"
         )
 
 
@@ -660,7 +841,7 @@ def judged(
     lines: list[str], *, escape: str | None, width: int
 ) -> tuple[list[list[str | None]], list[bytes]]:
     """Return what the grammar makes of lines: rows and bad records."""
-    grammar = Grammar(",", '"', escape, None)
+    grammar = Grammar(",", '"', Escape(escape) if escape else None, ())
     good: list[list[str | None]] = []
     bad: list[bytes] = []
     for line in lines:
@@ -700,7 +881,7 @@ def test_the_fast_path_and_the_grammar_agree_on_any_lines(
 
 
 def test_the_grammar_and_python_agree_on_every_short_line() -> None:
-    grammar = Grammar(",", '"', None, None)
+    grammar = Grammar(",", '"', None, ())
     taken = 0
 
     for line in SHORT_LINES:
@@ -730,7 +911,7 @@ def test_the_fast_path_and_the_grammar_agree_on_every_short_line() -> None:
 @settings(max_examples=300, deadline=None)
 def test_the_grammar_and_python_agree_about_escapes(line: str) -> None:
     assume("\\\r" not in line)  # where Python's reader sometimes misses the line's end
-    grammar = Grammar(",", '"', "\\", None)
+    grammar = Grammar(",", '"', Escape("\\"), ())
 
     try:
         fields = grammar.split(line)

@@ -22,23 +22,23 @@ from extentflow.testing.stores import MemorySource
 Records = list[tuple[int, bytes]]
 
 
-def one_by_one(body: bytes, limit: int, escape: int = -1) -> Records:
+def one_by_one(body: bytes, limit: int, escape: int = -1, comment: bytes | None = None) -> Records:
     """Return each record with its place, by the table at the top of `csv_syntax`."""
     found: Records = []
     at = 0
     while at < len(body):
-        end = _end_of_record(body, at, limit, escape)
+        begins = "line" if comment and body.startswith(comment, at) else "field"
+        end = _end_of_record(body, at, limit, escape, begins)
         found.append((at, body[at : min(end + 1, len(body))]))
         at = end + 1
     return found
 
 
-def _end_of_record(body: bytes, at: int, limit: int, escape: int) -> int:
-    state = "field"
+def _end_of_record(body: bytes, at: int, limit: int, escape: int, state: str = "field") -> int:
     while at < len(body):
         byte = body[at : at + 1]
         if body[at] == escape:
-            state, at = "quoted" if state == "quoted" else "plain", at + 2
+            state, at = state if state in ("quoted", "line") else "plain", at + 2
             continue
         if byte == b'"' and state == "field" and not _opens(body, at, limit, escape):
             state = "line"
@@ -129,7 +129,30 @@ def test_any_cut_of_any_escapes_yields_the_same_records(
 
 
 @given(
-    body=st.lists(st.sampled_from([b'"', b'""', b",", b"\n", b"a", b"bcd"])).map(b"".join),
+    body=st.lists(
+        st.sampled_from([b'"', b",", b"\n", b"/", b"//", b"\n//", b'//"\n', b"a", b"\\"]),
+        min_size=1,
+    ).map(b"".join),
+    limit=st.sampled_from([0, 3, 1 << 20]),
+    escape=st.sampled_from([None, "\\"]),
+    window=st.integers(2, 20),
+    data=st.data(),
+)
+@settings(max_examples=1000, deadline=None)
+def test_any_cut_of_any_comments_yields_the_same_records(
+    body: bytes, limit: int, escape: str | None, window: int, data: st.DataObject
+) -> None:
+    cuts = data.draw(st.sets(st.integers(1, max(1, len(body) - 1)), max_size=5))
+    kept = sorted(cut for cut in cuts if cut < len(body))
+    syntax = RecordSyntax(",", '"', escape, limit, comment="//")
+
+    found = cut_records(body, kept, syntax, window)
+
+    assert found == one_by_one(body, limit, ord(escape) if escape else -1, b"//")
+
+
+@given(
+    body=st.lists(st.sampled_from([b'"', b'""', b",", b"\n", b"a", b"bcd", b"/"])).map(b"".join),
     final=st.booleans(),
     pieces=st.integers(1, 7),
 )
@@ -138,15 +161,16 @@ def test_any_cut_of_any_escapes_yields_the_same_records(
 def test_following_a_record_in_pieces_finds_its_end(
     body: bytes, pieces: int, *, final: bool
 ) -> None:
-    syntax = RecordSyntax(",", '"', None, 6)
-    state, at, known = State.FIELD, 0, 0
+    syntax = RecordSyntax(",", '"', None, 6, comment="//")
+    state, at, known = State.RECORD, 0, 0
     while state is not State.ENDED and known < len(body):
         known = min(known + pieces, len(body))
         last = final and known == len(body)
         state, at = syntax.follow(body[:known], at, state, final=last)
 
     if state is State.ENDED:
-        assert at == _end_of_record(body, 0, 6, -1)
+        begins = "line" if body.startswith(b"//") else "field"
+        assert at == _end_of_record(body, 0, 6, -1, begins)
     else:
         assert not final or not body
 

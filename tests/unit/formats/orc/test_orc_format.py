@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -142,6 +143,23 @@ def test_other_objects_are_refused(golden: Golden) -> None:
 def test_a_truncated_object_is_corrupt(cut: int, golden: Golden) -> None:
     with golden.raises(CorruptObject):
         plan(FLAT.body[:-cut])
+
+
+@pytest.mark.parametrize("folder", ["delta_0000002_0000002", "delete_delta_0000003_0000003"])
+def test_changes_of_a_transactional_table_are_refused(folder: str, golden: Golden) -> None:
+    change = (
+        "struct<operation:int,originalTransaction:bigint,bucket:int,rowId:bigint,"
+        "currentTransaction:bigint,row:struct<id:int>>"
+    )
+    body = by_pyorc(change, [(2, 1, 0, 0, 3, None)], struct_repr=pyorc.StructRepr.TUPLE)
+    source = MemorySource(body)
+
+    source.version = replace(source.version, key=f"t/{folder}/bucket_00000")
+    with golden.raises(UnsupportedFormat, match="transactional table of Hive"):
+        decoded(Orc(FormatOptions()), source, (0, len(body)))
+    # A compaction applies deletes.
+    source.version = replace(source.version, key="t/base_0000003/bucket_00000")
+    assert decoded(Orc(FormatOptions()), source, (0, len(body))).rows
 
 
 def test_two_columns_of_one_name_are_refused(golden: Golden) -> None:

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 _SHOWN_CHARACTERS = 40
-# What a number that was inferred would lose: leading zeros, signs, and words such as nan.
+# What a number that was inferred would lose: leading zeros, signs, words such as nan, and of floats
+# the last zeros. Without an exponent, 2.0 is how a float is written.
 _LOST_BY_INTEGERS = r"^(\+|-?0[0-9]|-0$)"
 _LOST_BY_DECIMALS = r"^(\+|-?0[0-9]|-0(\.0*)?$)|[nNfF]"
-_LOST_BY_FLOATS = r"^(\+|-?0[0-9])|[nNfF]"
+_LOST_BY_FLOATS = r"^(\+|-?0[0-9])|[nNfF]|\.[0-9]+0$"
 _NOT_ZERO = r"^[^eE]*[1-9]"
 # Every decimal of so many significant digits, and not below the normal range, survives a float64.
 _FLOAT_DIGITS = 15

@@ -32,7 +32,7 @@ MIN_EXTENT_BYTES = 1 << 20
 # Names that hold no data, such as markers and temporary files.
 HIDDEN = ("_", ".")
 # What content shows and nothing reads.
-NOT_READ = ("xz", "legacy lz4", "zip", "tar")
+NOT_READ = ("xz", "legacy lz4", "zip", "tar", "xls", "xlsx")
 
 NOTHING_FOUND = Content()
 

@@ -44,6 +44,17 @@ _FOREIGN = {
             ("schemas.cache.size", "a schema is written once per extent; remove the key"),
         )
     },
+    **{
+        name: f"a key of other products; write {key}"
+        for key, names in {
+            "csv.header.skip.lines": (
+                *("csv.skip.lines", "csv.skip.rows", "csv.skip.header.lines", "csv.header.lines"),
+                *("csv.header.line.count", "skip.header.line.count"),
+            ),
+            "csv.comment.prefix": ("csv.comment", "csv.comment.char", "csv.comment.character"),
+        }.items()
+        for name in names
+    },
     "errors.deadletterqueue.topic.replication.factor": (
         "connectors create no topics; create the topic and remove the key"
     ),

@@ -121,24 +121,36 @@ def _servers(text: str) -> str:
     return ",".join(servers)
 
 
-def _character(text: str) -> str:
-    character = "\t" if text == r"\t" else text
-    if len(character) != 1 or not character.isascii() or character in "\r\n\0":
-        raise ValueError(r"write one ASCII character (\t for a tab), no line break")
-    return character
+def _prefix(text: str) -> str:
+    prefix = text.strip()
+    if not re.fullmatch(r"[!-~]{1,16}", prefix):
+        raise ValueError("write 1 to 16 ASCII characters, without spaces")
+    return prefix
 
 
 _ESCAPE = re.compile(r"\\(?:([nrt0\\])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|(.?))", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 
 
-def _delimiter(text: str) -> str:
-    def unescape(match: re.Match[str]) -> str:
+def _unescaped(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
         if match[4] is not None:
             raise ValueError(r"write one of the escapes \n \r \t \0 \\ \x1e \u2028")
         return _ESCAPES[match[1]] if match[1] else chr(int(match[2] or match[3], 16))
 
-    delimiter = _ESCAPE.sub(unescape, text)
+    return _ESCAPE.sub(character, text)
+
+
+def _character(text: str) -> str:
+    # A backslash alone stands for itself.
+    character = text if len(text) == 1 else _unescaped(text)
+    if len(character) != 1 or not character.isascii() or character in "\r\n":
+        raise ValueError(r"write one ASCII character (also \t, \0, \x01, \u0001), no line break")
+    return character
+
+
+def _delimiter(text: str) -> str:
+    delimiter = _unescaped(text)
     if not 1 <= len(delimiter) <= MAX_DELIMITER_CHARACTERS:
         raise ValueError(f"write 1 to {MAX_DELIMITER_CHARACTERS} characters")
     if any(delimiter.startswith(delimiter[at:]) for at in range(1, len(delimiter))):
@@ -312,7 +324,9 @@ BOOLEAN: Kind[bool] = Kind(_boolean, lambda value: str(value).lower())
 SIZE: Kind[int] = Kind(_size, _size_text)
 URL: Kind[str] = Kind(_url)
 SERVERS: Kind[str] = Kind(_servers)
-CHARACTER: Kind[str] = Kind(_character)
+# No database holds a zero in a text.
+CHARACTER: Kind[str] = Kind(_character, lambda character: character.replace("\0", r"\0"))
+PREFIX: Kind[str] = Kind(_prefix)
 DELIMITER: Kind[str] = Kind(_delimiter, _delimiter_text)
 CHARSET: Kind[str] = Kind(_charset)
 SECRET: Kind[str] = Kind(_secret, secret=True)

@@ -7,12 +7,14 @@ values in the samples without loss; nulls count for none:
     int64              no leading zero, no plus sign, not -0
     decimal(38,0)      the same, beyond 64 bits
     decimal(38,s)      numbers with a point, each with s digits behind it, or without one
-    float64            other numbers that are not rounded by it
+    float64            other numbers that are not rounded by it, and do not end as 1.10 does
     date               2026-01-31
     timestamp(us)      2026-01-31 23:59:59.123456, or with a T; a date is midnight
     timestamp(us,UTC)  the same with Z or an offset
     timestamp(ns)      with up to nine digits of a second; then in UTC
     string             anything else, and columns without a value
+
+Where some whole numbers are written as 2 and some as 2.0, the two texts would be one number.
 
 Strings of JSON climb the part of the ladder that begins with `date`.
 
@@ -30,6 +32,7 @@ import pyarrow.compute as pc
 from extentflow.arrays.texts import is_lossless
 from extentflow.config.column_lists import SCHEMA, arrow_type
 
+_WHOLE, _WHOLE_WITH_POINT = r"^-?[0-9]+$", r"^-?[0-9]+\.0+$"
 _POINT = r"^-?[0-9]+\.[0-9]+$"
 _NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 Ladder: TypeAlias = Sequence[tuple[str, str]]
@@ -83,5 +86,12 @@ def type_of(texts: pa.StringArray, ladder: Ladder = _LADDER) -> str:
         except ValueError:  # more digits than a decimal has
             continue
         if is_lossless(texts, wanted):
-            return written
+            is_number = ladder_type.startswith(("decimal", "float"))
+            return "string" if is_number and _has_versions(texts) else written
     return "string"
+
+
+def _has_versions(texts: pa.StringArray) -> bool:
+    """Whether whole numbers are written with and without a point."""
+    forms = (_WHOLE, _WHOLE_WITH_POINT)
+    return all(pc.any(pc.match_substring_regex(texts, form)).as_py() for form in forms)

@@ -19,11 +19,16 @@ HEAD_BYTES = 264
 SAMPLE_BYTES = 64 << 10
 TAIL_BYTES = 4
 
-Kind: TypeAlias = Literal["compression", "format", "character set", "archive"]
+Kind: TypeAlias = Literal["compression", "format", "character set", "archive", "workbook", "markup"]
 _ADVICE: dict[Kind, str] = {
     "compression": "recompress the object with one of gzip, zstd, bzip2, lz4, snappy, bgzf",
     "format": "this version does not support {name}: convert the object to {formats}",
     "character set": "set character.set={name}",
+    "workbook": "this version reads no workbooks: save its sheets as CSV",
+    "markup": (
+        "where it is the error page of a server, upload what was asked for; input.format=text"
+        " delivers its lines"
+    ),
     "archive": "archives are not supported: unpack it and upload its files",
 }
 
@@ -60,13 +65,20 @@ _PATTERNS: tuple[tuple[Kind, str, bytes], ...] = (
     ("compression", "lz4", rb"\x04\x22\x4d\x18"),
     ("compression", "legacy lz4", rb"\x02\x21\x4c\x18"),
     ("compression", "snappy", rb"\xff\x06\x00\x00sNaPpY"),
+    # Zip, whose first member is one of Excel's.
+    ("workbook", "xlsx", rb"PK\x03\x04.{26}(\[Content_Types\]|_rels/|docProps/|xl/)"),
     ("archive", "zip", rb"PK(\x03\x04|\x05\x06)"),
+    # The container of Excel up to 2003.
+    ("workbook", "xls", rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
     ("archive", "tar", rb".{257}ustar"),
     ("format", "arrow", rb"ARROW1\x00\x00"),
     ("format", "avro", rb"Obj\x01"),
     ("format", "parquet", rb"(PAR[1E]).*\|\1\Z"),
     # The last byte of an ORC file is the length of its postscript, which ends in ORC.
     ("format", "orc", rb"ORC.*\|ORC.\Z"),
+    # A header of CSV may begin with names such as <TICKER>.
+    ("markup", "xml", rb"(\xef\xbb\xbf)?\s*+<\?xml\s"),
+    ("markup", "html", rb"(?i:(\xef\xbb\xbf)?\s*+<(!--|(!doctype|html|head|body|table)[\s>]))"),
     ("character set", "UTF-32LE", rb"\xff\xfe\x00\x00"),
     ("character set", "UTF-32BE", rb"\x00\x00\xfe\xff"),
     ("character set", "UTF-16LE", rb"\xff\xfe"),
@@ -143,6 +155,12 @@ def _described(name: str, compression: str) -> str:
 
 
 def _is_text(seen: Signature, expected: str, compression: str = "none") -> bool:
-    """Whether a byte order mark is what a format of text expects; `charsets` compares it."""
-    text = FORMATS.get(expected).compressible if expected in FORMATS.names() else True
+    """Whether a format of text reads what was seen.
+
+    `charsets` compares a byte order mark. Markup is read only where records have no columns.
+    """
+    known = FORMATS.get(expected) if expected in FORMATS.names() else None
+    if seen.kind == "markup":
+        return compression == "none" and (known is None or not known.has_columns)
+    text = known is None or known.compressible
     return seen.kind == "character set" and compression == "none" and text

@@ -13,7 +13,11 @@ Tests: unit/formats/csv/test_csv_format.py
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
+# What databases write for characters that end fields and lines, or are not text.
+C_MEANINGS = {**dict(zip("0bfnrtv", "\0\b\f\n\r\t\v", strict=True)), "Z": "\x1a"}
 _STRAYS = {"\r": "a carriage return", "\n": "a line feed"}
 
 
@@ -25,8 +29,28 @@ class UnclosedQuote(MalformedRecord):
     """A quote that opens a field has no closing one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Escape:
+    """A character, and what it makes of the next one; of others than `meanings`, themselves."""
+
+    character: str
+    meanings: Mapping[str, str] = field(default_factory=dict)
+
+    def replaced(self, text: str) -> str:
+        """Return the text that an unquoted field stands for."""
+        pairs = re.compile(f"{re.escape(self.character)}.", re.DOTALL)
+        return pairs.sub(self.meant, text)
+
+    def meant(self, pair: re.Match[str]) -> str:
+        """Return what a pair stands for: an escaped character, or a doubled quote."""
+        second = pair[0][1]
+        return self.meanings.get(second, second) if pair[0][0] == self.character else second
+
+
 class Grammar:
-    """Compiled from one ASCII character each; `null` is the unquoted field that means null.
+    """Compiled from one ASCII character each; `nulls` are the unquoted fields that mean null.
+
+    `quote` None: a quote is text.
 
     `lenient`: a quote that does not begin a field is text. `stray`: CR or LF, whichever no field
     without quotes holds.
@@ -35,25 +59,28 @@ class Grammar:
     def __init__(
         self,
         separator: str,
-        quote: str,
-        escape: str | None,
-        null: str | None,
+        quote: str | None,
+        escape: Escape | None,
+        nulls: Collection[str],
         *,
         lenient: bool = False,
         stray: str = "\r",
     ) -> None:
-        self._quote, self._escape, self._null = quote, escape or "", null
-        separator, quote, escape = map(re.escape, (separator, quote, self._escape))
-        pair = f"|{escape}." if escape else ""
+        self._quote, self._nulls = quote, nulls
+        self._escape = escape or Escape("")
+        parts = (separator, quote or "", self._escape.character)
+        separator, quote, acting = map(re.escape, parts)
+        pair = f"|{acting}." if acting else ""
         # Possessive quantifiers (++, *+) never backtrack, so a long record costs linear time.
-        quoted = f"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{pair})*+){quote}"
-        begin, stops = (f"(?!{quote})", "") if lenient else ("", quote)
-        plain = f"(?P<plain>{begin}(?:[^{separator}{stops}{escape}{stray}]++{pair})*+)"
+        quoted = f"{quote}(?P<quoted>(?:[^{quote}{acting}]++|{quote}{quote}{pair})*+){quote}"
+        if not quote:
+            quoted = "(?P<quoted>(?!))"
+        begin, stops = (f"(?!{quote})", "") if lenient and quote else ("", quote)
+        plain = f"(?P<plain>{begin}(?:[^{separator}{stops}{acting}{stray}]++{pair})*+)"
         self._quoted = re.compile(quoted, re.DOTALL)
         self._plain = re.compile(plain, re.DOTALL)
         self._field = re.compile(f"(?:{quoted}|{plain})(?P<end>{separator}|\\Z)", re.DOTALL)
         self._pairs = re.compile(f"{quote}{quote}{pair}", re.DOTALL)
-        self._escapes = re.compile(f"{escape}." if escape else r"(?!)", re.DOTALL)
 
     def split(self, record: str) -> list[str | None]:
         """Return the fields, None for null, or raise MalformedRecord."""
@@ -64,26 +91,27 @@ class Grammar:
             if match is None:
                 raise self._first_error(record, at, len(fields) + 1)
             quoted, plain = match["quoted"], match["plain"]
-            # A pair (a doubled quote, an escaped character) stands for its second character.
             if plain is None:
-                fields.append(self._pairs.sub(lambda pair: pair[0][1], quoted))
+                fields.append(self._pairs.sub(self._escape.meant, quoted))
             # Only an unquoted field can be null: "" is the empty text.
-            elif plain == self._null:
+            elif plain in self._nulls:
                 fields.append(None)
+            elif self._escape.character:
+                fields.append(self._escape.replaced(plain))
             else:
-                fields.append(self._escapes.sub(lambda pair: pair[0][1], plain))
+                fields.append(plain)
             if not match["end"]:
                 return fields
             at = match.end()
 
     def _first_error(self, record: str, at: int, number: int) -> MalformedRecord:
-        if record.startswith(self._quote, at):
+        if self._quote and record.startswith(self._quote, at):
             if self._quoted.match(record, at):
                 return MalformedRecord(f"text behind the closing quote of field {number}")
             return UnclosedQuote(f"the quote that opens field {number} has no closing one")
         plain = self._plain.match(record, at)
         stop = record[plain.end()] if plain else ""
-        if stop == self._escape:
+        if stop and stop == self._escape.character:
             return MalformedRecord("the object's end is escaped")
         what = _STRAYS.get(stop, "a quote")
         return MalformedRecord(f"{what} in field {number}, which is not quoted")

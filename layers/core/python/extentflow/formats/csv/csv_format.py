@@ -9,7 +9,9 @@ record  -- empty, or before the first record ------------> no record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import PurePosixPath
@@ -27,13 +29,28 @@ from extentflow.arrays.texts import cast_texts
 from extentflow.config.column_lists import SCHEMA, Schema, arrow_type
 from extentflow.config.specs import OF_COLUMNS, FormatCheck
 from extentflow.config.table import key
-from extentflow.config.types import BOOLEAN, CHARACTER, EXACT, SIZE, choice, or_word
+from extentflow.config.types import (
+    BOOLEAN,
+    CHARACTER,
+    EXACT,
+    PREFIX,
+    SIZE,
+    choice,
+    or_word,
+    whole,
+)
 from extentflow.decoders.text_types import inferred_types, read_types
 from extentflow.errors import CorruptObject, UnsupportedFormat
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
-from extentflow.formats.csv.csv_fields import Grammar, MalformedRecord, UnclosedQuote
+from extentflow.formats.csv.csv_fields import (
+    C_MEANINGS,
+    Escape,
+    Grammar,
+    MalformedRecord,
+    UnclosedQuote,
+)
 from extentflow.formats.csv.csv_records import RecordCutter
-from extentflow.formats.csv.csv_syntax import RecordSyntax
+from extentflow.formats.csv.csv_syntax import RecordSyntax, begin_with
 from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
 from extentflow.formats.lines import BOM, LineBlock, invalid_utf8_lines
 from extentflow.formats.text.line_format import LineFormat, LineReader, make_chunk
@@ -41,7 +58,7 @@ from extentflow.formats.text.object_head import BGZF, ObjectHead
 from extentflow.storage import RangeSource
 
 T = TypeVar("T")
-_LF, _CR = 10, 13
+_LF, _CR, _NUL = 10, 13, "\0"
 
 
 class CsvRowReader:
@@ -53,14 +70,14 @@ class CsvRowReader:
         self._uri = uri
         self._inferred = inferred
         self._options = options
-        self._grammar = _grammar(options, options.null)
+        self._grammar = _grammar(options, options.nulls)
         self._schema = schema
         self._texts = pa.schema([(name, pa.string()) for name in schema.names])
         self._begin = begin
 
     def __call__(self, block: LineBlock) -> Chunk:
         """Return the block's rows."""
-        records = (block.ends > block.starts) & (block.offsets() >= self._begin)
+        records = _has_record(block, self._options) & (block.offsets() >= self._begin)
         bad = {line: why for line, why in invalid_utf8_lines(block).items() if records[line]}
         records[list(bad)] = False
         irregular = records & _irregular_lines(block, self._options)
@@ -154,9 +171,9 @@ _INFERRED = (
 )
 
 
-def _grammar(own: CsvOptions, null: str | None) -> Grammar:
+def _grammar(own: CsvOptions, nulls: Collection[str] = ()) -> Grammar:
     stray = "\n" if own.delimiter else "\r"
-    of = (own.separator or ",", own.quote, own.escape, null)
+    of = (own.separator or ",", own.quote, own.escaping, nulls)
     return Grammar(*of, lenient=own.lenient_quotes, stray=stray)
 
 
@@ -169,7 +186,17 @@ def _described(exc: MalformedRecord, own: CsvOptions) -> str:
     if not isinstance(exc, UnclosedQuote):
         return str(exc)
     limit = "none" if own.multiline_bytes is None else own.multiline_bytes
-    return f"{exc} (csv.multiline.max.bytes={limit}), so that the record ends with its line"
+    return (
+        f"{exc} (csv.multiline.max.bytes={limit}), so that the record ends with its line; where"
+        " quotes are text, set csv.quote.char=none"
+    )
+
+
+def _arrow_separator(own: CsvOptions) -> str:
+    """Return the separator for Arrow, which takes no zero; the lines that hold it are irregular."""
+    if own.separator != _NUL:
+        return own.separator or ","
+    return "\x01" if own.quote != "\x01" else "\x02"
 
 
 def _read_csv(
@@ -180,24 +207,27 @@ def _read_csv(
 ) -> list[pa.StringArray]:
     """Return the columns of `text` as strings; call `skip` for rows with another field count.
 
-    `text` must be valid UTF-8 and contain no escapes.
+    `text` must be valid UTF-8, without escapes in lines with quotes, and of the characters that end
+    fields and lines.
     """
     names = [str(column) for column in range(columns)]
     end = _CR if own.delimiter else _LF
     if text[-1] != end:
         # At the end of its input, Arrow takes an empty field behind a quoted one for quoted.
         text = np.append(text, np.uint8(end))
+    if own.separator == _NUL:
+        text = np.where(text == 0, ord(_arrow_separator(own)), text).astype(np.uint8)
     table = arrow_csv.read_csv(
         pa.BufferReader(pa.py_buffer(text)),
         read_options=arrow_csv.ReadOptions(
             use_threads=False, block_size=len(text) + 1, column_names=names
         ),
         parse_options=arrow_csv.ParseOptions(
-            delimiter=own.separator or ",",
-            quote_char=own.quote,
+            delimiter=_arrow_separator(own),
+            quote_char=own.quote if own.quote not in (None, _NUL) else False,
             double_quote=True,
             escape_char=False,
-            newlines_in_values=True,
+            newlines_in_values=own.quote is not None,
             ignore_empty_lines=True,
             invalid_row_handler=skip,
         ),
@@ -205,12 +235,38 @@ def _read_csv(
         convert_options=arrow_csv.ConvertOptions(
             check_utf8=False,
             column_types=dict.fromkeys(names, pa.string()),
-            null_values=[] if own.null is None else [own.null],
-            strings_can_be_null=own.null is not None,
+            null_values=own.nulls,
+            strings_can_be_null=bool(own.nulls),
             quoted_strings_can_be_null=False,
         ),
     )
-    return [column.combine_chunks() for column in table.columns]
+    return [_without_escapes(column.combine_chunks(), own.escaping) for column in table.columns]
+
+
+def _without_escapes(column: pa.StringArray, escape: Escape | None) -> pa.StringArray:
+    if escape is None:
+        return column
+    escaped = pc.fill_null(pc.match_substring(column, escape.character), fill_value=False)
+    if not escaped.true_count:
+        return column
+    texts = [escape.replaced(text) for text in column.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(column, escaped, pa.array(texts, pa.string()))
+
+
+def _has_record(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
+    """Return the mask of lines that are not empty and no comments."""
+    records: NDArray[np.bool_] = block.ends > block.starts
+    if own.comment is not None:
+        comments = begin_with(block.data, block.starts, own.comment.encode())
+        records[np.searchsorted(block.starts, comments)] = False
+    return records
+
+
+def _holds(block: LineBlock, character: str) -> NDArray[np.bool_]:
+    """Return the mask of lines that hold a character."""
+    holds = np.zeros(len(block), bool)
+    holds[block.spans.at(np.flatnonzero(block.data == ord(character)))] = True
+    return holds
 
 
 def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
@@ -227,8 +283,18 @@ def _irregular_lines(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
         returns = np.flatnonzero(is_return)
         inside = returns[data[np.minimum(returns + 1, len(data) - 1)] != _LF]
         irregular[block.spans.at(inside)] = True
+    if own.separator == _NUL:
+        irregular |= _holds(block, _arrow_separator(own))
+    if own.quote == _NUL:
+        irregular |= _holds(block, _NUL)
     if own.escape is not None:
-        irregular[block.spans.at(np.flatnonzero(data == ord(own.escape)))] = True
+        escapes = np.flatnonzero(data == ord(own.escape))
+        # Arrow finds the ends of fields and lines where none of these is escaped.
+        ends = [ord(one) for one in (own.separator or ",", own.quote, "\n", "\r") if one]
+        is_end = np.isin(data[np.minimum(escapes + 1, len(data) - 1)], ends)
+        irregular[block.spans.at(escapes[is_end | (escapes == len(data) - 1)])] = True
+        if own.quote is not None:
+            irregular |= _holds(block, own.escape) & _holds(block, own.quote)
     return irregular
 
 
@@ -238,20 +304,31 @@ class CsvOptions:
 
     separator: str | None = key(
         or_word("auto", CHARACTER),
-        r"One ASCII character; `\t` is a tab. `auto`: a tab for objects `.tsv`, else a comma.",
+        r"One ASCII character; `\t` is a tab, and `\x01` the ^A of Hive. `auto`: what a first line"
+        " such as `sep=;` states, else a tab for objects `.tsv`, and a comma for others.",
         name="separator.char",
         shown="auto",
     )
-    quote: str = key(
-        CHARACTER,
-        "One ASCII character; doubled inside a quoted field it stands for itself.",
+    quote: str | None = key(
+        or_word("none", CHARACTER),
+        "One ASCII character; doubled inside a quoted field it stands for itself. `none`: quotes"
+        " are text, and a record is a line.",
         default='"',
         name="quote.char",
     )
     escape: str | None = key(
         or_word("none", CHARACTER),
-        "One ASCII character after which the next one is plain text, or `none`.",
+        "One ASCII character after which the next one is plain text, or `none`. See"
+        " `csv.escape.mode` for exports of databases.",
         name="escape.char",
+    )
+    escape_mode: str = key(
+        choice({"plain", "c"}),
+        r"`c`: `\n`, `\t`, `\r`, `\b`, `\f`, `\v`, `\0` and `\Z` are control characters, as in"
+        r" PostgreSQL's COPY, MySQL and Hive. The unquoted field `\N` is null, and an empty one is"
+        r" not. `plain`: `\n` is `n`.",
+        default="plain",
+        name="escape.mode",
     )
     line_end: str = key(
         choice({"lf", "cr"}),
@@ -264,13 +341,27 @@ class CsvOptions:
         "Whether the first record holds names; else `csv.schema`'s, or c0, c1, …",
         default=True,
     )
+    skip_lines: int = key(
+        whole(0, 10_000),
+        "Lines to skip above the header, or above the first record. Empty lines and a line such as"
+        " `sep=;` count; a record of several lines counts as one.",
+        default=0,
+        name="header.skip.lines",
+    )
+    comment: str | None = key(
+        or_word("none", PREFIX),
+        "What begins a line that is no record, such as `#`, or `none`. Within quotes, it begins"
+        " none.",
+        name="comment.prefix",
+    )
     null: str | None = key(
         EXACT, "The unquoted field that means null; by default the empty one.", default=""
     )
     header_duplicates: str = key(
         choice({"refuse", "rename"}),
         "For a header that names a column twice, or not at all. `rename`: `a`, `a_2`, `a_3`; a"
-        " column without a name is `c0`, `c1`, … by its place.",
+        " column without a name is `c0`, `c1`, … by its place. `refuse` accepts one column without"
+        " a name, and calls it by the empty text.",
         default="refuse",
         name="header.duplicates",
     )
@@ -310,29 +401,68 @@ class CsvOptions:
         """What ends a line; None: LF or CR LF."""
         return "\r" if self.line_end == "cr" else None
 
+    @property
+    def escaping(self) -> Escape | None:
+        """What an escape makes of the next character; None: there are no escapes."""
+        if self.escape is None:
+            return None
+        return Escape(self.escape, C_MEANINGS if self.escape_mode == "c" else {})
 
-def _of_object(own: CsvOptions, key: str) -> CsvOptions:
-    """Return the options with the separator that `auto` means for an object."""
-    is_tsv = ".tsv" in PurePosixPath(key.lower()).suffixes[-2:]
-    return replace(own, separator=own.separator or ("\t" if is_tsv else ","))
+    @property
+    def nulls(self) -> list[str]:
+        """The unquoted fields that mean null."""
+        if self.escape_mode == "c":
+            return [f"{self.escape}N", *([self.null] if self.null else [])]
+        return [] if self.null is None else [self.null]
+
+
+def _stated_separator(own: CsvOptions, head: ObjectHead) -> str | None:
+    """Return the separator of a first line such as `sep=;`, which Excel reads; None without it."""
+    end = "\r" if own.delimiter else "\r?\n"
+    line = re.match(rf"""(?i:sep=([^\r\n"])|"sep=([^\r\n"])")(?:{end}|\Z)""", head.beginning)
+    return line and (line[1] or line[2])
+
+
+def _of_object(own: CsvOptions, head: ObjectHead) -> CsvOptions:
+    """Return the options with the separator that `auto` means for an object.
+
+    UnsupportedFormat if its first line states one that has another meaning, or is not ASCII.
+    """
+    if own.separator:
+        return own
+    is_tsv = ".tsv" in PurePosixPath(head.version.key.lower()).suffixes[-2:]
+    separator = _stated_separator(own, head) or ("\t" if is_tsv else ",")
+    used = (own.quote, own.escape, (own.comment or "")[:1])
+    if not separator.isascii() or separator in used:
+        raise UnsupportedFormat(
+            f"{head.version.uri}: its first line states the separator {separator!r}, which is not"
+            " ASCII, or begins a quote, an escape or a comment; set csv.separator.char to what"
+            " separates its fields"
+        )
+    return replace(own, separator=separator)
 
 
 def open_csv(options: FormatOptions, own: CsvOptions = CsvOptions()) -> LineFormat:
     """Return the format `csv`: one column per field; an empty line is not a record.
 
     Names come from the header, from `schema` (which the header must match), or are c0, c1, ... for
-    the fields of the object's first record. Values are strings, or have the type in `schema`;
+    the fields of the object's first record.
+    A first line such as `sep=;` is skipped. Values are strings, or have the type in `schema`;
     with None, the type in `options.facts`, which `inspect` finds. A record with another number of
     fields, a value that its type cannot represent exactly, a misplaced quote or carriage return, or
     invalid UTF-8 is a bad record. A quoted field of up to `multiline_bytes` may hold line breaks.
     """
 
     def cutter(head: ObjectHead) -> RecordCutter:
-        of = _of_object(own, head.version.key)
+        of = _of_object(own, head)
         characters = (of.separator or ",", of.quote, of.escape)
-        syntax = RecordSyntax(*characters, of.multiline_bytes or 0, of.delimiter)
+        most = of.multiline_bytes if of.quote else None
+        syntax = RecordSyntax(*characters, most or 0, of.delimiter, comment=of.comment)
         return RecordCutter(syntax.within(head.charset))
 
+    if own.separator == _NUL and options.charset is None:
+        # Zeros are no sign of UTF-16 then.
+        options = replace(options, charset="utf-8")
     if own.schema is None:
         return InferringCsv(options, own, cutter)
     return CsvFormat(options, own, cutter)
@@ -374,12 +504,20 @@ class InferringCsv(CsvFormat):
 
 def _problems(check: FormatCheck) -> Iterator[str]:
     own = check.options
-    used = [own.separator or ",", own.quote, *([own.escape] if own.escape else [])]
+    used = [one for one in (own.separator or ",", own.quote, own.escape) if one]
     sound = check.sound("csv.separator.char", "csv.quote.char", "csv.escape.char")
     if sound and len(set(used)) < len(used):
         yield (
             "csv.separator.char, csv.quote.char and csv.escape.char: two are the same character;"
             " choose different ones (a doubled quote needs no escape character)"
+        )
+    if own.escape_mode == "c" and own.escape is None and check.sound("csv.escape.char"):
+        yield r"csv.escape.mode=c: set csv.escape.char, to \ for exports of databases"
+    sound = check.sound("csv.comment.prefix")
+    if sound and own.comment is not None and own.comment[0] in used:
+        yield (
+            f"csv.comment.prefix={own.comment} begins as a separator, quote or escape does; choose"
+            " a different one"
         )
     known = {name for name, _ in own.schema or ()}
     unknown = ", ".join(repr(name) for name in check.key_columns if name not in known)
@@ -405,19 +543,19 @@ class _CsvDecoder:
         self._schema = {name: arrow_type(written) for name, written in options.schema or ()}
 
     def reader(self, head: ObjectHead) -> LineReader:
-        uri = head.version.uri
+        uri, own = head.version.uri, _of_object(self._options, head)
         names, begin = list(self._schema), 0
-        if self._options.header or not names:
-            first, behind = self._first_record(head)
-            if self._options.header:
+        above = max(own.skip_lines, _stated_separator(own, head) is not None)
+        if own.header or not names or above:
+            first, begin, behind = self._first_record(head, own, above)
+            if own.header:
                 names, begin = self._column_names(uri, first), behind
-            else:
+            elif not names:
                 names = [f"c{ordinal}" for ordinal in range(len(first))]
         schema = pa.schema([(name, self._schema.get(name, pa.string())) for name in names])
         inferred = self._options.schema is None
         if inferred:
             schema = self._inferred_schema(uri, names)
-        own = _of_object(self._options, head.version.key)
         return CsvRowReader(uri, own, schema, begin, inferred=inferred)
 
     def _inferred_schema(self, uri: str, names: list[str]) -> pa.Schema:
@@ -429,20 +567,34 @@ class _CsvDecoder:
             )
         return pa.schema(columns)
 
-    def _first_record(self, head: ObjectHead) -> tuple[list[str], int]:
-        # The fields, and the offset of the next line; [] and 0 without a record.
+    def _first_record(
+        self, head: ObjectHead, own: CsvOptions, above: int
+    ) -> tuple[list[str], int, int]:
+        """Return the fields of the first record behind `above` lines, and two offsets.
+
+        They are those behind the lines above, and behind the record. Without a record, or where its
+        fields are not needed, there are no fields.
+        """
+        left, begin = above, 0
         for block in head.lines():
-            lines = np.flatnonzero(block.ends > block.starts)
+            taken = min(left, len(block))
+            if taken:
+                _require_ended(head, own, block, taken)
+                left, begin = left - taken, block.stop(taken - 1)
+            if not left and not own.header and self._schema:
+                return [], begin, begin
+            lines = np.flatnonzero(_has_record(block, own))
+            lines = lines[np.searchsorted(lines, taken) :]
             if len(lines):
                 line = int(lines[0])
-                return self._fields(head, block, line), block.stop(line)
+                return self._fields(head, own, block, line), begin, block.stop(line)
             if block.bad:
                 raise CorruptObject(f"{head.version.uri}: {block.bad[0].reason}")
-        return [], 0
+        # Fewer lines than there are above.
+        return [], sys.maxsize if left else begin, sys.maxsize if left else begin
 
-    def _fields(self, head: ObjectHead, block: LineBlock, line: int) -> list[str]:
-        own = _of_object(self._options, head.version.key)
-        grammar = _grammar(own, null=None)
+    def _fields(self, head: ObjectHead, own: CsvOptions, block: LineBlock, line: int) -> list[str]:
+        grammar = _grammar(own)
         problem = invalid_utf8_lines(block).get(line)
         if problem is None:
             try:
@@ -462,7 +614,10 @@ class _CsvDecoder:
         if not header:
             return expected
         where = f"{uri}: the header names"
-        advice = "or set csv.header=false if the first line is a record"
+        advice = (
+            "set csv.header.skip.lines if lines stand above the header, csv.header=false if the"
+            " first line is a record"
+        )
         names, wanted = ", ".join(map(repr, header)), ", ".join(map(repr, expected))
         if expected and header != expected:
             raise UnsupportedFormat(
@@ -473,9 +628,21 @@ class _CsvDecoder:
         if repeated := sorted({name for name in header if header.count(name) > 1}):
             names = ", ".join(map(repr, repeated))
             raise UnsupportedFormat(
-                f"{where} {names} more than once; set csv.header.duplicates=rename, {advice}"
+                f"{where} {names} more than once; {advice}, or csv.header.duplicates=rename"
             )
         return header
+
+
+def _require_ended(head: ObjectHead, own: CsvOptions, block: LineBlock, lines: int) -> None:
+    """Refuse lines above the header whose malformed quotes would skip the header, too."""
+    malformed = np.zeros(0, bool) if block.irregular is None else block.irregular[:lines]
+    for line in np.flatnonzero(malformed).tolist():
+        if (own.delimiter or "\n").encode() in block.raw(line):
+            raise CorruptObject(
+                f"{head.version.uri}: the line above the header at byte {block.location(line)} has"
+                " a quote that is closed in another line; remove it, or set csv.quote.char=none if"
+                " quotes are text"
+            )
 
 
 def _distinct(header: list[str]) -> list[str]:

@@ -165,7 +165,7 @@ class _PendingBytes:
     def _drop_long(self, mark: int) -> None:
         """Drop the bytes of the pending record if it is too long, wherever it ends."""
         rest, unit = b"".join(self._pieces), self._syntax.unit
-        state, at = self._followed(rest, mark, State.FIELD, final=False)
+        state, at = self._followed(rest, mark, State.RECORD, final=False)
         if self._syntax.least_end(self._syntax.text(rest), at // unit, state) * unit > self._limit:
             self._state = state
             self._keep(rest, at)

@@ -8,6 +8,8 @@
 
 Every byte has a next state, so a malformed record ends like any other one.
 
+A record that begins with the prefix of comments has no quotes, and ends with its line.
+
 One rule is added: some quotes open nothing, and their record ends with its line. These are quotes
 without a closing one before the object's end. So are quotes of a field with a line break that has
 no closing quote within `multiline_bytes`.
@@ -33,15 +35,18 @@ from extentflow.formats.text.charsets import UTF_8, Charset
 _LF, _CR = 10, 13
 NEWLINE = b"\n"
 _NOT_ASCII = 0xFF
+_NO_BYTE = -1
 
 
 class State(Enum):
     """Where a record continues.
 
-    LONG is a quoted field without a line break that is too long to hold one, LINE the rest of the
-    line of a quote that opens nothing.
+    RECORD is its start, where a comment may begin, and FIELD the start of a field. LONG is a quoted
+    field without a line break that is too long to hold one. LINE is the rest of a comment, or of
+    the line of a quote that opens nothing.
     """
 
+    RECORD = auto()
     FIELD = auto()
     PLAIN = auto()
     LONG = auto()
@@ -58,7 +63,7 @@ class Quotes:
     def __init__(self, content: NDArray[np.uint8], syntax: RecordSyntax, *, final: bool) -> None:
         self._content, self._syntax, self._final = content, syntax, final
         self.ends = np.flatnonzero(content == _LF)
-        self.places = np.flatnonzero(content == ord(syntax.quote))
+        self.places = np.flatnonzero(content == _code(syntax.quote))
         self._escaped = syntax.escaped(content)
         if self._escaped is not None:
             self.ends = self.ends[~self._escaped[self.ends]]
@@ -78,6 +83,8 @@ class Quotes:
             2 * np.flatnonzero(~self._may_open(opening)) + first,
             2 * np.flatnonzero(~self._may_close(closing)) + first + 1,
         ]
+        if self._syntax.comment:
+            found.append(self._in_comments(first))
         unclosed = len(opening) > len(closing)
         within = not self._is_odd.all() if first else self._is_odd.any()
         may_be_long = within and len(self._content) > self._syntax.multiline_bytes
@@ -86,9 +93,20 @@ class Quotes:
         wrong: Indexes = np.unique(np.concatenate(found)) if any(map(len, found)) else found[0]
         return wrong
 
+    def _in_comments(self, first: int) -> Indexes:
+        """Return the ordinals of the first quotes of comments."""
+        starts = self.record_ends(first) + 1
+        # The buffer begins with a record, in which no quote precedes.
+        starts = np.concatenate((np.zeros(1 - first, np.int64), starts))
+        starts = begin_with(self._content, starts, (self._syntax.comment or "").encode())
+        quotes = np.searchsorted(self.places, starts)
+        behind = np.append(self.ends, len(self._content))[np.searchsorted(self.ends, starts)]
+        found: Indexes = quotes[np.append(self.places, len(self._content))[quotes] < behind]
+        return found
+
     def _is_edge(self, content: NDArray[np.uint8]) -> NDArray[np.bool_]:
         edge: NDArray[np.bool_] = content == ord(self._syntax.separator)
-        edge |= content == ord(self._syntax.quote)
+        edge |= content == _code(self._syntax.quote)
         edge |= content == _LF
         return edge
 
@@ -133,6 +151,19 @@ class Quotes:
         return found
 
 
+def _code(quote: str | None) -> int:
+    """Return the byte of a quote; that of no text without one."""
+    return _NO_BYTE if quote is None else ord(quote)
+
+
+def begin_with(content: NDArray[np.uint8], places: Indexes, prefix: bytes) -> Indexes:
+    """Return those of the ascending `places` where `prefix` stands in `content`."""
+    for at, byte in enumerate(prefix):
+        places = places[: np.searchsorted(places, len(content) - at)]
+        places = places[content[places + at] == byte]
+    return places
+
+
 @dataclass(frozen=True)
 class RecordSyntax:
     """The ASCII characters of a dialect, and the longest quoted field that may hold line breaks.
@@ -141,12 +172,15 @@ class RecordSyntax:
     """
 
     separator: str
-    quote: str
+    # None: a quote is text, and no field holds line breaks.
+    quote: str | None
     escape: str | None
     multiline_bytes: int
     # None: LF or CR LF.
     line_end: str | None = None
     charset: Charset = UTF_8
+    # What begins a comment.
+    comment: str | None = None
 
     def within(self, charset: Charset) -> RecordSyntax:
         """Return the dialect in another character set; Misconfigured if it is ambiguous there."""
@@ -200,7 +234,7 @@ class RecordSyntax:
     @cached_property
     def _patterns(self) -> tuple[re.Pattern[bytes], ...]:
         separator, quote, escape = (
-            re.escape(text).encode() for text in (self.separator, self.quote, self.escape or "")
+            re.escape(text or "").encode() for text in (self.separator, self.quote, self.escape)
         )
         pair = rb"|" + escape + rb"." if escape else b""
 
@@ -210,10 +244,11 @@ class RecordSyntax:
                 rb"(?:[^" + stops + escape + rb"]++" + pairs + pair + rb")*+", re.DOTALL
             )
 
-        pairs = rb"|" + quote + quote
+        pairs = rb"|" + quote + quote if quote else b""
         return (
             until(separator + b"\n"),
-            until(quote, pairs),
+            # Not used without a quote.
+            until(quote or b"\n", pairs),
             until(quote + b"\n", pairs),
             until(b"\n"),
         )
@@ -234,15 +269,16 @@ class RecordSyntax:
         return mask[:-1]
 
     def follow(self, data: bytes, at: int, state: State, *, final: bool) -> tuple[State, int]:
-        """Follow one record from byte `at` of `data`, a field's start in the state FIELD.
+        """Follow one record from byte `at` of `data`: its start in the state RECORD.
 
         Returns ENDED and the place of its LF, which is the length of `data` if it ends with the
         object. Otherwise returns the state and byte to continue with when more bytes are there.
         `final`: there are no more.
         """
-        quote, size = ord(self.quote), len(data)
+        quote, size = _code(self.quote), len(data)
         plain, _, long, line = self._patterns
-        while True:
+        state = self._begun(data, at, final=final) if state is State.RECORD else state
+        while state is not State.RECORD:
             if state is State.FIELD:
                 if at == size and not final:
                     return state, at
@@ -265,13 +301,22 @@ class RecordSyntax:
                 return State.ENDED, size
             else:
                 return state, to
+        return state, at
+
+    def _begun(self, data: bytes, at: int, *, final: bool) -> State:
+        """Return LINE for a comment at `at`, else FIELD; RECORD if that is unknown yet."""
+        prefix = (self.comment or "").encode()
+        begin = data[at : at + len(prefix)]
+        if begin != prefix:
+            return State.FIELD if final or not prefix.startswith(begin) else State.RECORD
+        return State.LINE if prefix else State.FIELD
 
     def _quoted(self, data: bytes, at: int, *, final: bool) -> tuple[State, int]:
         """Return the state behind the quote at `at` and its field; FIELD if that is unknown yet."""
         _, quoted, _, line = self._patterns
         # The first byte that may be the closing quote.
         to = self._matched(quoted, data, at + 1)
-        there = to < len(data) and data[to] == ord(self.quote) and (to + 1 < len(data) or final)
+        there = to < len(data) and data[to] == _code(self.quote) and (to + 1 < len(data) or final)
         broken = self._matched(line, data, at) < to
         if there and (not broken or to - at <= self.multiline_bytes):
             return State.PLAIN, to + 1
@@ -289,14 +334,15 @@ class RecordSyntax:
         More than `multiline_bytes` ahead, any byte.
         """
         most = min(len(data), at + self.multiline_bytes + 1)
-        if self.quote.encode() not in data[at:most]:
+        if self.quote is None or self.quote.encode() not in data[at:most]:
             return most
         match = self._patterns[1].match(data, at)
         return match.end() if match else at
 
     def least_end(self, data: bytes, at: int, state: State) -> int:
         """Return where the record that `follow` has left at `at` ends at the earliest."""
-        return self._matched(self._patterns[3], data, at) if state is State.FIELD else at
+        unread = state in (State.RECORD, State.FIELD)
+        return self._matched(self._patterns[3], data, at) if unread else at
 
     @staticmethod
     def _matched(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
@@ -345,7 +391,7 @@ class RecordSyntax:
             good = ends[first][low : int(np.searchsorted(ends[first], place))]
             found.append(good)
             begin = int(good[-1]) + 1 if len(good) else at
-            state, end = self.follow(data, begin, State.FIELD, final=final)
+            state, end = self.follow(data, begin, State.RECORD, final=final)
             if state is not State.ENDED:
                 break
             found.append(np.array([end]))

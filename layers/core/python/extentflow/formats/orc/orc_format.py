@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from pathlib import PurePosixPath
 from typing import Literal
 
 import pyarrow as pa
@@ -61,6 +62,8 @@ TAIL_BYTES = 64 << 10
 LARGEST_HELD_BYTES = 64 << 20
 # Arrow takes a number of rows, however wide they are: few at a time, joined to larger batches.
 SCAN_ROWS = 1024
+# The columns that Hive writes for transactional tables; the last one holds the table's own.
+_CHANGES = ("operation", "originalTransaction", "bucket", "rowId", "currentTransaction", "row")
 _ERRORS = (pa.ArrowException, OSError, ValueError)
 
 # Numbers of fields in ORC's protocol buffers (orc_proto.proto).
@@ -174,6 +177,7 @@ def read_tail(source: RangeSource) -> Tail:
         _require_struct(version, footer)
         schema = reader.schema
         _require_columns(version, schema)
+        _require_rows(version, schema)
         stripes = tuple(_stripes(version, footer))
     except pa.ArrowNotImplementedError as exc:
         raise UnsupportedType(f"{version.uri}: {one_line(exc)}; remove that column") from exc
@@ -204,6 +208,19 @@ def _require_not_encrypted(version: ObjectVersion, footer: Fields) -> None:
     if messages_of(footer, _ENCRYPTION):
         raise UnsupportedFormat(
             f"{version.uri} has encrypted columns; decrypt it with its writer's tools first"
+        )
+
+
+def _require_rows(version: ObjectVersion, schema: pa.Schema) -> None:
+    """Refuse changes of a transactional table of Hive: deletes, and rows that may be deleted.
+
+    A compaction leaves none of them in a folder `base_<n>`.
+    """
+    is_base = PurePosixPath(version.key).parent.name.startswith("base_")
+    if tuple(schema.names) == _CHANGES and not is_base:
+        raise UnsupportedFormat(
+            f"{version.uri} holds changes of a transactional table of Hive (ACID), and deletes are"
+            " no records; export the table, or compact it and deliver its last folder base_*"
         )
 
 

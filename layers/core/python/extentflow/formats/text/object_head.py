@@ -29,7 +29,12 @@ from extentflow.formats.lines import (
     until_end,
     whole_delimiters,
 )
-from extentflow.formats.text.charsets import charset_of, decoded_windows, to_utf8
+from extentflow.formats.text.charsets import (
+    charset_of,
+    decoded_windows,
+    sample_as_utf8,
+    to_utf8,
+)
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import tail
@@ -94,6 +99,11 @@ class ObjectHead:
             magic.require_content_signature(version, head, expected=expected, compression=named)
             windows = chain(first, windows)
         self.charset = charset_of(options.charset, head[: magic.HEAD_BYTES], version.uri)
+        sample = sample_as_utf8(head[: magic.HEAD_BYTES], options.charset)
+        if not self.charset.ascii:
+            magic.require_signature(version, sample, expected=expected)
+        # The first characters of the content, without a byte order mark.
+        self.beginning = sample.decode("utf-8", "replace")
         self.syntax = self.charset.syntax(delimiter)
         if compression == BGZF and (self.charset.unit > 1 or self.charset.stateful):
             raise UnsupportedFormat(
