@@ -985,7 +985,7 @@ def test_an_object_whose_types_cannot_be_found_is_a_failed_job_with_the_reason(l
 
     (job,) = report.jobs
     assert job.state == JobState.FAILED
-    assert "set csv.header.duplicates=rename" in job.reason
+    assert "csv.header.duplicates=rename" in job.reason
 
 
 _CHANCE = random.Random(1)
