@@ -141,7 +141,7 @@ bench-record: setup ## Record the results of `bench` and `bench-smoke`, and writ
 	@$(BIN)/python -m bench.report --record --suite $(SUITE)
 
 docs: setup ## Write the generated references
-	@$(BIN)/python -m extentflow.config docs/configuration.md
+	@$(BIN)/python -m extentflow.config docs/configuration.md docs/migrate.md
 
 lock: setup ## Pin the requirements again, with hashes
 	@$(BIN)/uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv

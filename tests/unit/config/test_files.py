@@ -468,7 +468,7 @@ def test_the_reference_page_is_not_stale() -> None:
 
 
 def test_the_command_writes_the_reference_page(tmp_path: Path) -> None:
-    path = tmp_path / "page.md"
+    path = tmp_path / "configuration.md"
 
     code = main([str(path)])
 

@@ -15,12 +15,17 @@ _USER_INFORMATION = re.compile(
 _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?:pass|pwd|secret)[^=&\s]*=)[^&\s]*", re.IGNORECASE)
 _HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTALL)
 
+# How alike a name must be that messages suggest: a wrong suggestion is worse than none.
+SHORT_NAME, SHORT_CUTOFF, LONG_CUTOFF = 8, 0.6, 0.75
+
 
 def nearest(
     name: str, names: Iterable[str], otherwise: str = "docs/configuration.md lists the keys"
 ) -> str:
     """Return `did you mean NAME?`, or where to look when nothing is near."""
-    found = get_close_matches(name, list(names), n=1, cutoff=0.5)
+    # In a short name, two letters in the wrong order are a third of it.
+    cutoff = SHORT_CUTOFF if len(name) < SHORT_NAME else LONG_CUTOFF
+    found = get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f"did you mean {found[0]}?" if found else otherwise
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from extentflow.config import foreign_keys
 from extentflow.config.connector_keys import CONVERTER_PARTS
 from extentflow.config.kafka_properties import (
     CLIENT_PROPERTIES,
@@ -252,11 +253,16 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page to the path in `arguments`; return the exit code."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.stderr.write("usage: python -m extentflow.config docs/configuration.md\n")
+    """Write each page in `arguments`, which its file name chooses; return the exit code."""
+    pages = {"configuration.md": page, "migrate.md": foreign_keys.page}
+    paths = [Path(argument) for argument in arguments]
+    if not paths or any(path.name not in pages for path in paths):
+        sys.stderr.write(
+            "usage: python -m extentflow.config docs/configuration.md docs/migrate.md\n"
+        )
         return 2
-    Path(arguments[0]).write_text(page(), encoding="utf-8")
+    for path in paths:
+        path.write_text(pages[path.name](), encoding="utf-8")
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.connector_keys import CONVERTER, CONVERTER_PARTS, LOCAL_FILE
 from extentflow.config.connector_rules import broken_rules
+from extentflow.config.foreign_keys import ForeignKeys
 from extentflow.config.specs import (
     CONVERTERS,
     FORMATS,
@@ -24,41 +25,8 @@ from extentflow.config.specs import (
 )
 from extentflow.config.steps import Step, read_steps
 from extentflow.config.table import Key, KeyCondition, ParsedKeys, Table, declared
-from extentflow.config.worker import TABLE as SETTINGS
-from extentflow.config.worker import variable
 from extentflow.errors import Misconfigured
 from extentflow.wording import either
-
-_FOREIGN = {
-    **{
-        key.name: f"a setting of commands and workers: set {variable(key.name)}, and remove the key"
-        for key in SETTINGS
-    },
-    "connector.class": "names a class of Kafka Connect, which extentflow does not use; remove it",
-    "topics": "a key of Connect's sinks; a connector writes to one topic: write topic",
-    **{
-        f"{part}{name}": why
-        for part in CONVERTER_PARTS.values()
-        for name, why in (
-            ("replace.null.with.default", "columns have no defaults, nulls stay; remove the key"),
-            ("schemas.cache.size", "a schema is written once per extent; remove the key"),
-        )
-    },
-    **{
-        name: f"a key of other products; write {key}"
-        for key, names in {
-            "csv.header.skip.lines": (
-                *("csv.skip.lines", "csv.skip.rows", "csv.skip.header.lines", "csv.header.lines"),
-                *("csv.header.line.count", "skip.header.line.count"),
-            ),
-            "csv.comment.prefix": ("csv.comment", "csv.comment.char", "csv.comment.character"),
-        }.items()
-        for name in names
-    },
-    "errors.deadletterqueue.topic.replication.factor": (
-        "connectors create no topics; create the topic and remove the key"
-    ),
-}
 
 
 def connector_table(config: Mapping[str, str] | None = None) -> Table:
@@ -82,7 +50,7 @@ def connector_table(config: Mapping[str, str] | None = None) -> Table:
         own = list(declared(spec.options, part=f"{name}.", section=section, only=(only,)))
         rows += own
         section = "" if own else section
-    return Table(tuple(rows), _FOREIGN)
+    return Table(tuple(rows), ForeignKeys())
 
 
 def _formats_of(config: Mapping[str, str]) -> Iterator[tuple[str, FormatSpec]]:
