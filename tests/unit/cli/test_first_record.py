@@ -515,7 +515,7 @@ def test_a_missing_topic_is_created_where_the_brokers_would_do_so(
     ("words", "said"),
     [
         ([], "give --topic TOPIC, and the command makes a connector of the address"),
-        ([IN, *TOPIC, "-c", "orders"], "give --topic TOPIC, and the command makes"),
+        ([IN, *TOPIC, "-c", "orders"], "leave one of them out"),
         ([*TOPIC], "which objects? give an address"),
         ([IN, "-c", "c", "--set", "message.key=object"], "--set and --save go with --topic"),
         ([IN, "-c", "c", "--save"], "--set and --save go with --topic"),

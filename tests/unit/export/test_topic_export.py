@@ -1,6 +1,7 @@
 """Topics that are written into files: every record once, wherever a process ends."""
 
 import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -367,6 +368,17 @@ def test_a_topic_that_was_created_again_with_as_many_records_is_an_error(
         export(source, target)
 
     assert files_in(target) == before
+
+
+def test_a_target_without_files_takes_a_topic_that_was_created_again() -> None:
+    source, target = three_partitions(), MemoryFolder()
+    export(ListedSource({one: [] for one in source.records}), target)
+    source.id = "another"
+
+    export(source, target)
+
+    assert json.loads(target.read("orders/.topic"))["id"] == "another"
+    assert len(list(names(target))) > 0
 
 
 @pytest.mark.parametrize("content", [b"?", b"[]", b'{"id":"one"}', b'{"id":"one","first":[0]}'])

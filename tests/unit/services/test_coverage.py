@@ -111,8 +111,10 @@ def test_where_values_choose_the_topics_nothing_counts_and_a_line_says_so() -> N
     assert "s3://shop/in/a.csv" in line
 
 
-def test_a_connector_of_another_server_has_other_objects() -> None:
-    scene = Scene({"aws.s3.endpoint": "http://minio:9000"})
+@pytest.mark.parametrize("revisions", [[{}], [{}, {"aws.s3.endpoint": "", "topic": "orders"}]])
+def test_a_revision_of_another_server_has_other_objects(revisions: list[dict[str, str]]) -> None:
+    elsewhere = {"aws.s3.endpoint": "http://minio:9000"}
+    scene = Scene(elsewhere, *({**OTHER} for _ in revisions[1:]))
     scene.job(1)
 
     assert scene.covering() == []

@@ -224,7 +224,11 @@ def run(
     """
     from extentflow.services.composition import open_orders
 
-    if (source.connector is None) == (source.topic is None):
+    if source.connector is not None and source.topic is not None:
+        raise Misconfigured(
+            "--topic makes a connector, and --connector names a stored one: leave one of them out"
+        )
+    if source.connector is None and source.topic is None:
         raise Misconfigured(
             "give --topic TOPIC, and the command makes a connector of the address, or --connector"
             " NAME, of `extentflow connectors list`; `extentflow run --help` shows the usage"

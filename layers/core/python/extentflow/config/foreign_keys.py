@@ -207,8 +207,8 @@ name and meaning are not in these tables: those of S3, converters, transforms, `
 `tasks.max` and others of [configuration.md](configuration.md).
 
 Two things differ in kind. There is no cluster: `extentflow run`, `stream` or functions deliver, and
-`status`, `replay` and `pause` do what Connect's REST API does. The ledger does not know what another
-connector delivered, so that a first run delivers every object below the address.
+`status`, `replay` and `pause` do what Connect's REST API does. The ledger does not know what other
+connectors delivered, so that a first run delivers every object below the address.
 """
 
 

@@ -45,9 +45,13 @@ class ExportedTopic:
         first = {int(one): int(offset) for one, offset in found["first"].items()}
         return cls(str(found["id"]), first)
 
+    def is_of_another(self, now: str) -> bool:
+        """Return whether the topic whose id is `now` is known to be another one."""
+        return bool(self.id and now and self.id != now)
+
     def require(self, topic: str, now: str, where: str) -> None:
         """Raise Misconfigured where the topic, whose id is `now`, is another one."""
-        if self.id and now and self.id != now:
+        if self.is_of_another(now):
             raise Misconfigured(
                 f"{created_again(topic, self.id, now)}; {where} holds records of the topic before,"
                 " which has other records at the same offsets; choose another target"

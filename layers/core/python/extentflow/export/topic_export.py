@@ -17,7 +17,7 @@ from extentflow.errors import (
     PositionGone,
     SinkUnavailable,
 )
-from extentflow.export.exported_topic import ExportedTopic, read_note, write_note
+from extentflow.export.exported_topic import NOTE, ExportedTopic, read_note, write_note
 from extentflow.export.partition_files import (
     ExportedFile,
     ExportOptions,
@@ -165,6 +165,11 @@ class TopicExport:
         folder = self.target.below(self.topic)
         folder.clean()
         found = read_note(folder)
+        # Nothing was written of a former topic, for example because its values were rows.
+        is_empty = all(name == NOTE for name in folder.names())
+        if found is not None and is_empty and found.is_of_another(self.identify()):
+            folder.delete(NOTE)
+            found = None
         if found is None:
             is_begun = any(one.offset or one.claim for one in positions.values())
             firsts = {one: 0 if is_begun else low for one, (low, _) in bounds.items()}

@@ -75,7 +75,8 @@ class Coverage:
             )
         except Misconfigured:  # another release stored it, or a topic is no name
             return False
-        if not ours & theirs:
+        # An earlier revision may have read a bucket of that name on another server.
+        if not ours & theirs or not meet(self.config, other):
             return False
         if self.config.value_topics or other.value_topics:
             if job.connector not in self._unclear:

@@ -195,8 +195,8 @@ class Orders:
             if (listed := ledger.connectors.get(other.name)) is not None:
                 yield (
                     f"connector {other.name} reads {described_source(listed.config)} into the same"
-                    " topic, and delivers what this command delivers a second time;"
-                    f" `extentflow run ADDRESS -c {other.name}` delivers with that one"
+                    " topic: a later run of that one delivers again what this command delivers;"
+                    f" `extentflow run ADDRESS -c {other.name}` delivers with it instead"
                 )
             # One that is not listed delivers nothing by itself.
             elif save and next(iter(ledger.jobs.list(version.name)), None) is not None:

@@ -167,12 +167,14 @@ class Selections:
         now = {version.key: version for version in versions}
         if not now:
             return
-        done = islice(self.ledger.jobs.list(config.name, JobState.DONE), SEARCHED_JOBS)
+        done = list(islice(self.ledger.jobs.list(config.name, JobState.DONE), SEARCHED_JOBS))
+        # Of an object with a job of its current version, that job is reported.
+        delivered = {job.version.key for job in done if job.version == now.get(job.version.key)}
         changed = {
             job.version.key: job
-            for job in done
+            for job in reversed(done)  # the newest one counts
             if (current := now.get(job.version.key))
-            and job.version != current
+            and job.version.key not in delivered
             and job.version.bucket == current.bucket
         }
         if changed:

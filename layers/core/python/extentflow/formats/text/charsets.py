@@ -147,7 +147,10 @@ def sample_as_utf8(sample: bytes, configured: str | None) -> bytes:
         seen = magic.recognise(head)
         codec = seen.name if seen is not None else _unmarked(head) or _resembled(head) or "utf-8"
     # Not final: a character that the sample cuts off counts for none.
-    text = codecs.getincrementaldecoder(codec)(_MARK_INVALID).decode(sample)
+    try:
+        text = codecs.getincrementaldecoder(codec)(_MARK_INVALID).decode(sample)
+    except UnicodeError:  # an escape sequence without an end, which the lines' decoder reports
+        text = sample.decode("ascii", "replace")
     return text.removeprefix("\ufeff").encode("utf-8", "surrogatepass")
 
 
