@@ -5,9 +5,11 @@ from collections.abc import Mapping
 import pytest
 from tests.support.memory_runtime import MemoryRuntime
 
+from extentflow.jobs.run import JobReport
 from extentflow.model import Job, JobState, ObjectVersion, Plan, job_id
 from extentflow.services.addressed import make_connector
 from extentflow.services.coverage import Coverage
+from extentflow.services.run_notes import describe_other_connectors
 
 OTHER = {"name": "other", "topic": "orders", "aws.s3.bucket.name": "shop", "aws.s3.prefix": "in/"}
 TO_EU = {
@@ -118,3 +120,22 @@ def test_a_revision_of_another_server_has_other_objects(revisions: list[dict[str
     scene.job(1)
 
     assert scene.covering() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "end"),
+    [
+        ({}, "no second one is begun"),
+        ({"after.completion": "delete"}, "begun, and after.completion=delete is not applied"),
+    ],
+)
+def test_what_another_connectors_job_leaves_undone_is_said(
+    settings: dict[str, str], end: str
+) -> None:
+    config = make_connector(["s3://shop/in/"], "orders", settings).config
+    job = JobReport("j", "s3://shop/in/a", "other", "DONE", "", 1, 1, 0, 2, 0, 10)
+
+    (line,) = describe_other_connectors(config, [job])
+
+    assert "connector other" in line
+    assert line.endswith(end)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from extentflow.config.connector import ConnectorConfig
-from extentflow.config.connector_keys import LOCAL_FILE
+from extentflow.config.connector_keys import LOCAL_FILE, NONE
 from extentflow.jobs.addresses import KeyScope
 from extentflow.jobs.run import JobReport
 from extentflow.kafka.topic_admin import TopicFacts
@@ -113,10 +113,12 @@ def describe_older(older: Sequence[JobReport], latest: int) -> str:
 def describe_other_connectors(config: ConnectorConfig, jobs: Sequence[JobReport]) -> Iterator[str]:
     """Describe the jobs of a run that other connectors of its topic began."""
     others = Counter(job.connector for job in jobs if job.connector != config.name)
+    action = f"after.completion={config.after_completion}"
+    without = "" if config.after_completion == NONE else f", and {action} is not applied"
     for name, count in others.items():
         yield (
             f"job of connector {name}, which delivers into the same topic: {count:,} of"
-            f" {counted(len(jobs), 'object')}; no second one is begun"
+            f" {counted(len(jobs), 'object')}; no second one is begun{without}"
         )
 
 
