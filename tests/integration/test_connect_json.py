@@ -49,6 +49,16 @@ class Connect:
         return _value(found.schema(), found.value()), bytes(again)
 
 
+def _items(found: Any) -> list[Any]:  # noqa: ANN401 - Java
+    """Return the items of a Java collection.
+
+    By index: Python's iteration ends with an exception of Java, which PySpark, once imported by a
+    test before these, takes for one of Spark.
+    """
+    array = found.toArray()
+    return [array[place] for place in range(len(array))]
+
+
 def _value(schema: Any, value: Any) -> Any:  # noqa: ANN401, PLR0911 - Java; a case per type
     """Return a value of Connect as `tests.support.connect_json` has it."""
     if value is None:
@@ -63,11 +73,11 @@ def _value(schema: Any, value: Any) -> Any:  # noqa: ANN401, PLR0911 - Java; a c
         return Milliseconds(value.getTime())
     match kind:
         case "struct":
-            return {f.name(): _value(f.schema(), value.get(f)) for f in schema.fields()}
+            return {f.name(): _value(f.schema(), value.get(f)) for f in _items(schema.fields())}
         case "array":
-            return [_value(schema.valueSchema(), item) for item in value]
+            return [_value(schema.valueSchema(), item) for item in _items(value)]
         case "map":
-            entries = [(entry.getKey(), entry.getValue()) for entry in value.entrySet()]
+            entries = [(entry.getKey(), entry.getValue()) for entry in _items(value.entrySet())]
             keys, values = schema.keySchema(), schema.valueSchema()
             return {str(_value(keys, key)): _value(values, item) for key, item in entries}
         case "float32":
