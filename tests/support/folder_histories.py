@@ -1,7 +1,7 @@
 """Random histories of a folder of Parquet files that queries write and other programs compact.
 
-Files hold the offsets of their rows as JSON. A query ends at any call of its folder; another one
-starts while it writes, and each goes on in any order.
+Files hold the offsets of their rows as JSON. A query ends at any call of its folder. Another query
+starts while it writes, and the calls of both are made in any order.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def found_java() -> Path:
 
 
 def write(folder: Path) -> None:
-    """Write the home and the archive, anew; that takes half a minute."""
+    """Replace the home and the archive; writing them takes half a minute."""
     shutil.rmtree(folder, ignore_errors=True)
     programs = folder / "home" / "bin"
     programs.mkdir(parents=True)

@@ -17,9 +17,10 @@ A row is in one file, whose name has the topic, the partition, and the first and
 the records in it. A file is readable only behind a commit that lists it. A crash before the commit
 leaves staged files, which the next start deletes. A crash after it leaves files to move, which the
 next start moves before anything else. A move is a copy, then the deletion of the staged object:
-whole objects, so that doing it again changes nothing, while nobody changes the copy. Behind a later
-entry nothing is moved again, so the file may be compacted or deleted then. Names of staged files
-end in `.staged`, in a folder that begins with `_`: readers of `*.parquet` skip them.
+whole objects, so that a repeated move changes nothing, unless another program changed the copy
+meanwhile. Behind a later entry no file is moved again, so that it may be compacted or deleted then.
+Names of staged files end in `.staged`, in a folder that begins with `_`: readers of `*.parquet`
+skip them.
 
 The history of a folder does not decide where it continues if there are files without a log. The
 same holds if the newest entry is a commit, and its files are neither staged nor in place. Then a
