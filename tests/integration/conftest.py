@@ -10,6 +10,8 @@ bootstrap_servers   of the stack's broker          make_topic   creates a topic,
 s3, bucket, versioned_bucket, prefix               a client, two buckets, a test's own prefix
 dynamodb, table_name                               a client, a unique name
 s3_proxy, dynamodb_proxy                           fault proxies before the two
+delivery            objects, connectors and topics of one test; modules may have their own
+lake                a target of `extentflow lake`, of the kind that is the parameter
 deliver             prepares a delivery that takes its time
 spark_cluster       a standalone Spark cluster of this test, two workers with one core each
 ground              what event paths stand on, with the synthesised template; see eventpath
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
+    from pyspark.sql import SparkSession
+    from tests.support.lakes import Lake
 
 MakeTopic = Callable[..., str]
 Deliver = Callable[..., Delivery]
@@ -148,6 +152,22 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture
 def unique() -> str:
     return uuid.uuid4().hex[:12]
+
+
+@pytest.fixture
+def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
+    """Objects, connectors and topics of one test."""
+    return Delivery(stack, s3, bucket, unique)
+
+
+@pytest.fixture
+def lake(
+    request: pytest.FixtureRequest, delivery: Delivery, spark: "SparkSession", tmp_path: Path
+) -> "Lake":
+    """A target of the kind that is the parameter; the module has the session."""
+    from tests.support.lakes import Lake  # noqa: PLC0415 - PySpark, which few modules need
+
+    return Lake(delivery, spark, request.param, tmp_path)
 
 
 @pytest.fixture

@@ -24,19 +24,13 @@ from tests.support.real import Crash, at, crash, run_here, take_over, worker
 from extentflow.columnar.schemas import identity
 from extentflow.converters import open_converter
 from extentflow.testing.broker import java_partition
-from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 ROWS = 1_000
 PARTITIONS = 3
 NONE: Mapping[str, str] = {}
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 def ids_of(values: Sequence[Value]) -> Counter[int]:

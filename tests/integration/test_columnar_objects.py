@@ -26,17 +26,11 @@ from extentflow.formats.parquet.parquet_format import Parquet
 from extentflow.jobs.run import RunReport
 from extentflow.model import Extent
 from extentflow.services.composition import open_dead_letters
-from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 AS_PARQUET = {"columnar.encoding": "parquet"}
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 def create(delivery: Delivery, name: str, limit: int, partitions: int = 1) -> str:

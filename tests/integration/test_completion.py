@@ -9,17 +9,11 @@ from tests.support.eventpath import Ending, Ground
 from tests.support.waiting import eventually
 
 from extentflow.kafka import JOBS_TOPIC
-from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 LINES = numbered_lines("line ", 5_000)
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 def keys(s3: "S3Client", bucket: str, prefix: str) -> list[str]:

@@ -14,20 +14,14 @@ from tests.support.waiting import AWAITED_SECONDS
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord, Sink, SlotProgress
 from extentflow.kafka.broker import KafkaBroker, KafkaFence
 from extentflow.services.composition import open_dead_letters
-from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 ROWS = [f"{'x' if number % 3 else ''}{number},n{number}" for number in range(60)]
 WRONG = "id:int64,name:string"
 RIGHT = "id:string,name:string"
 BAD = [row for row in ROWS if row.startswith("x")]
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 class Killed(BaseException):

@@ -44,11 +44,6 @@ ENGINES = ("inline", "spark")
 LINES = numbered_lines("line ", 20_000)
 
 
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
-
-
 # -- what is delivered, and what is true of it ----------------------------------------------------
 
 

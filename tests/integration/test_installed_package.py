@@ -21,7 +21,7 @@ from extentflow.kafka.reading import read_committed
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -245,11 +245,6 @@ def test_the_first_command_delivers_with_nothing_configured(
     assert (first["records_this_run"], second["records_this_run"]) == (2, 0)
     assert [job["delivered_before"] for job in second["jobs"]] == [True]
     assert [path.name for path in tmp_path.rglob("ledger.db")] == ["ledger.db"]
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 @pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.variant)])

@@ -52,18 +52,6 @@ def jars() -> str:
     return library("spark-lake")
 
 
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
-
-
-@pytest.fixture
-def lake(
-    request: pytest.FixtureRequest, delivery: Delivery, spark: SparkSession, tmp_path: Path
-) -> Lake:
-    return Lake(delivery, spark, request.param, tmp_path)
-
-
 def completed(delivery: Delivery, *words: str) -> "subprocess.CompletedProcess[str]":
     """Run a module of Python to its end."""
     return subprocess.run(

@@ -19,10 +19,9 @@ from extentflow.errors import Conflict, Misconfigured
 from extentflow.export.lake.iceberg import catalog_settings
 from extentflow.export.lake.lake_session import as_uri
 from extentflow.export.lake.lake_target import offsets_text
-from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 pytestmark = MARKS
 
@@ -31,11 +30,6 @@ pytestmark = MARKS
 def spark() -> Iterator[SparkSession]:
     with lake_session() as session:
         yield session
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 def iceberg_name(spark: SparkSession, home: Path, label: str) -> str:

@@ -48,7 +48,7 @@ from extentflow.wiring.value_access import ProcessAccess
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 pytestmark = MARKS
 
@@ -57,18 +57,6 @@ pytestmark = MARKS
 def spark() -> Iterator[SparkSession]:
     with lake_session() as session:
         yield session
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
-
-
-@pytest.fixture
-def lake(
-    request: pytest.FixtureRequest, delivery: Delivery, spark: SparkSession, tmp_path: Path
-) -> Lake:
-    return Lake(delivery, spark, request.param, tmp_path)
 
 
 DOCUMENTS = [

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 LINES = numbered_lines("line ", 10_000)
 
 
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
-
-
 def planned(delivery: Delivery, **config: str) -> list[Extent]:
     """Put the lines, store the connector, plan the job; return its extents."""
     delivery.put("lines.txt", joined(LINES))

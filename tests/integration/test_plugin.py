@@ -13,10 +13,9 @@ from tests.support.eventpath import Feed, Ground
 from tests.support.plugin import build_wheel, install_in_layer
 
 from extentflow.model import JobState
-from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 ROWS = 2_000
 # The transform of the package drops the pairs without a value.
@@ -29,11 +28,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packages")
     install_in_layer(build_wheel(tmp_path_factory.mktemp("wheel")), folder)
     return folder
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 @dataclass(frozen=True)

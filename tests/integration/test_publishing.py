@@ -15,18 +15,12 @@ from extentflow.jobs.publishers import KafkaJobEvents
 from extentflow.kafka import JOBS_TOPIC
 from extentflow.model import Job, JobState
 from extentflow.wiring.functions import open_job_events, publish_pending
-from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 LINES = numbered_lines("line ", 20_000)
 BAD_JSON = b'{"n": 1}\nnot json\n'
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 def published_events(delivery: Delivery) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ from extentflow.model import JobState
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 ROWS = 200
 MAPS = {"counts", "numbered"}
@@ -222,11 +222,6 @@ def client(registry: Stack) -> Iterator[SchemaRegistryClient]:
 def proxy(registry: Stack) -> Iterator[FaultProxy]:
     with FaultProxy(registry.endpoint("registry")) as opened:
         yield opened
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 def converters(value: str, key: str, url: str) -> dict[str, str]:

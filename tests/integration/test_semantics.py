@@ -37,15 +37,10 @@ from extentflow.testing.broker import java_partition
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 LINES = numbered_lines("line ", 5_000)
 TOLERANT = {"errors.tolerance": "all"}
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 @pytest.fixture

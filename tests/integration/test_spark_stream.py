@@ -31,7 +31,6 @@ from extentflow.wiring.functions import queue
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
 pytestmark = [
@@ -54,11 +53,6 @@ def spark(queues: Stack) -> Iterator[SparkSession]:
         session = SparkSession(engine.local_context(2))
         yield session
         session.stop()
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from tests.support.delivery import Delivery
 from tests.support.real import run_here
 
 from extentflow.cli import app, run_command_line
-from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 INCOMPLETE = 1
 
@@ -55,11 +54,6 @@ class CommandLine:
         ended = self("count", *words, "--json")
         assert ended.out, ended.err
         return {**json.loads(ended.out), "code": ended.code}
-
-
-@pytest.fixture
-def delivery(stack: Stack, s3: "S3Client", bucket: str, unique: str) -> Delivery:
-    return Delivery(stack, s3, bucket, unique)
 
 
 @pytest.fixture
