@@ -1,14 +1,17 @@
 """Tags, copies and deletions of pinned objects on a real S3 server."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.faultproxy import Delay, FaultProxy, Request
 
-from extentflow.errors import NotOffered, ObjectChanged, ObjectGone
+from extentflow.errors import NotOffered, ObjectChanged, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion
 from extentflow.storage import StoreOptions
 from extentflow.storage.s3 import S3Store
+from extentflow.storage.s3.changes import MOST_TAGGINGS
 from extentflow_local.stack.stack import Stack
 
 if TYPE_CHECKING:
@@ -98,6 +101,32 @@ def test_a_tag_goes_to_the_pinned_version_and_keeps_the_others(
 
     assert store.tags(version) == {"team": "a", "delivered": "yes"}
     assert store.tags(store.head(versioned_bucket, key)) == {}
+
+
+@pytest.mark.parametrize("removals", [1, MOST_TAGGINGS])
+def test_a_tag_that_another_program_removes_is_set_again(
+    s3: "S3Client", s3_proxy: FaultProxy, versioned_bucket: str, prefix: str, removals: int
+) -> None:
+    key = f"{prefix}key"
+    s3.put_object(Bucket=versioned_bucket, Key=key, Body=b"x")
+
+    def replaces_all_tags(request: Request) -> bool:
+        """Replace the tags before the store reads back its own: each read behind the first."""
+        if request.method == "GET" and "tagging" in request.target:
+            others = {"TagSet": [{"Key": "other", "Value": "program"}]}
+            s3.put_object_tagging(Bucket=versioned_bucket, Key=key, Tagging=others)
+            return True
+        return False
+
+    with closing(S3Store(StoreOptions(endpoint=s3_proxy.endpoint))) as store:
+        version = store.head(versioned_bucket, key)
+        s3_proxy.inject(Delay(0), when=replaces_all_tags, times=removals + 1)
+        if removals < MOST_TAGGINGS:
+            store.tag(version, "delivered", "yes")
+            assert store.tags(version) == {"other": "program", "delivered": "yes"}
+        else:
+            with pytest.raises(StoreUnavailable, match="another program removed the tag"):
+                store.tag(version, "delivered", "yes")
 
 
 def test_an_object_without_versions_is_not_tagged(
