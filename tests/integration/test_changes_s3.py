@@ -113,8 +113,11 @@ def test_a_tag_that_another_program_removes_is_set_again(
     def replaces_all_tags(request: Request) -> bool:
         """Replace the tags before the store reads back its own: each read behind the first."""
         if request.method == "GET" and "tagging" in request.target:
-            others = {"TagSet": [{"Key": "other", "Value": "program"}]}
-            s3.put_object_tagging(Bucket=versioned_bucket, Key=key, Tagging=others)
+            s3.put_object_tagging(
+                Bucket=versioned_bucket,
+                Key=key,
+                Tagging={"TagSet": [{"Key": "other", "Value": "program"}]},
+            )
             return True
         return False
 

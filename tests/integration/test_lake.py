@@ -82,7 +82,8 @@ def test_several_batches_continue_in_one_checkpoint(lake: Lake) -> None:
     assert lake.rows() == expected(rows_of(0))
 
 
-@pytest.mark.parametrize("lake", ["iceberg-workers", variant("parquet")], indirect=True)
+@pytest.mark.variant
+@pytest.mark.parametrize("lake", ["iceberg-workers", "parquet"], indirect=True)
 def test_late_columns_are_added_and_older_rows_have_nulls(lake: Lake) -> None:
     late = rows_of(ROWS).append_column("extra", pa.array(["late"] * ROWS))
     send(lake.delivery, "first", rows_of(0))
@@ -162,6 +163,7 @@ def test_other_writers_of_an_iceberg_table_only_delay_a_batch(
     assert lake.rows() == expected(rows_of(0, 20), rows_of(0, 1))
 
 
+@pytest.mark.variant
 def test_spark_reads_what_workers_wrote_by_the_ids_of_columns(
     delivery: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -274,6 +276,7 @@ def test_expired_snapshots_keep_the_one_with_offsets(
     assert lake.run() == 0
 
 
+@pytest.mark.variant
 @iceberg_first
 def test_the_first_record_gives_the_columns_where_a_topic_was_empty(
     lake: Lake, monkeypatch: pytest.MonkeyPatch

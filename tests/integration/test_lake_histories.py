@@ -23,7 +23,7 @@ from extentflow.export.lake.lake_target import offsets_text
 if TYPE_CHECKING:
     pass
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.variant]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,6 @@ def iceberg_name(spark: SparkSession, home: Path, label: str) -> str:
     return f"{label}.shop.orders"
 
 
-@pytest.mark.variant
 @pytest.mark.parametrize("seed", [0, 442, 1156])  # these draw doubts
 def test_real_tables_behave_as_the_model_of_their_histories(
     spark: SparkSession, tmp_path: Path, unique: str, seed: int
@@ -79,7 +78,6 @@ def test_a_replaced_table_continues_where_a_person_states(
     assert sorted(row.id for row in found) == [*range(20)]
 
 
-@pytest.mark.variant
 @pytest.mark.parametrize("kind", ["iceberg-workers", "iceberg"])
 def test_a_restored_table_gets_its_rows_again(
     delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str
@@ -105,7 +103,6 @@ def test_a_restored_table_gets_its_rows_again(
     assert sorted(row.id for row in found) == [0, *range(20)]
 
 
-@pytest.mark.variant
 @pytest.mark.parametrize("kind", ["iceberg-workers", "iceberg"])
 def test_queries_of_different_topics_keep_the_offsets_of_each_other(
     delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str

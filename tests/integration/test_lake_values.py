@@ -50,7 +50,7 @@ from extentflow_local.stack.stack import Stack
 if TYPE_CHECKING:
     pass
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.variant]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,6 @@ def test_encrypted_columns_are_written_with_keys(lake: Lake, cards: pa.Table) ->
     assert lake.rows() == expected(cards, rows_of(500, 10))
 
 
-@pytest.mark.variant
 @parquet_first
 def test_columns_that_are_not_asked_for_need_no_key(lake: Lake, cards: pa.Table) -> None:
     some = ("id", "day", "price")
@@ -155,7 +154,6 @@ def test_values_of_a_registry_have_the_columns_of_their_schema(
     assert lake.rows() == expected(first, late)
 
 
-@pytest.mark.variant
 @iceberg_first
 def test_a_registered_column_that_the_table_cannot_hold_is_refused(
     lake: Lake, registry: Stack
@@ -222,7 +220,6 @@ def test_old_and_new_values_of_a_topic_are_all_rows(
     assert lake.rows() == few_rows(0, 41).to_pylist()
 
 
-@pytest.mark.variant
 def test_a_column_group_is_a_table_of_its_own(
     delivery: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
