@@ -59,9 +59,9 @@ PRODUCERS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "avro, then arrow": (AVRO, ARROW),
 }
 # Of what tests of one consumer or command cover, too.
-variant = partial(pytest.param, marks=pytest.mark.variant)
-ALONE = tuple(map(variant, ("json", "parquet", "arrow", "groups", "encrypted")))
-MIXED = (variant("json, then parquet"), "json, then arrow")
+pytestmark = pytest.mark.variant
+ALONE = ("json", "parquet", "arrow", "groups", "encrypted")
+MIXED = ("json, then parquet", "json, then arrow")
 OLD = [*range(ROWS // 2)]
 NEW = [*range(ROWS // 2, ROWS)]
 ALL = [*range(ROWS)]
@@ -185,7 +185,7 @@ def ids_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
 @pytest.mark.parametrize(
     "name",
     [
-        *map(variant, ("json", "parquet", "arrow", "groups", "encrypted")),
+        *ALONE,
         *MIXED,
         "avro, then arrow",
     ],
@@ -222,7 +222,7 @@ def as_json(value: bytes, _: object) -> Any:  # noqa: ANN401
     return json.loads(value)
 
 
-@pytest.mark.parametrize("name", ["parquet", variant("arrow"), "groups", variant("encrypted")])
+@pytest.mark.parametrize("name", ["parquet", "arrow", "groups", "encrypted"])
 def test_deserialisers_of_rows_refuse_every_columnar_value(producers: Producers, name: str) -> None:
     produced = producers(name)
     registered = AvroDeserializer(SchemaRegistryClient({"url": produced.registry.url}))
@@ -234,7 +234,7 @@ def test_deserialisers_of_rows_refuse_every_columnar_value(producers: Producers,
             assert errors
 
 
-@pytest.mark.parametrize("name", [variant("json"), *MIXED])
+@pytest.mark.parametrize("name", ["json", *MIXED])
 def test_a_json_deserialiser_reads_the_rows_of_json_and_no_others(
     producers: Producers, name: str
 ) -> None:
@@ -299,7 +299,7 @@ def test_tail_and_count_read_every_row(producers: Producers, line: CommandLine, 
         assert json.loads(report)["rows"] == ROWS
 
 
-@pytest.mark.parametrize("name", [variant("parquet"), "groups"])
+@pytest.mark.parametrize("name", ["parquet", "groups"])
 def test_export_writes_every_row(
     producers: Producers, line: CommandLine, tmp_path: Path, name: str
 ) -> None:
@@ -314,7 +314,7 @@ def test_export_writes_every_row(
             assert ids_of(pq.read_table(tmp_path / topic).to_pylist()) == ALL
 
 
-@pytest.mark.parametrize("name", [variant("json"), *MIXED])
+@pytest.mark.parametrize("name", ["json", *MIXED])
 def test_export_refuses_rows_with_their_place(
     producers: Producers, line: CommandLine, tmp_path: Path, name: str
 ) -> None:
@@ -328,7 +328,6 @@ def test_export_refuses_rows_with_their_place(
     assert not [*tmp_path.glob("*/*/*.parquet")]
 
 
-@pytest.mark.variant
 def test_other_programs_take_rows_of_a_registry_for_bytes(
     producers: Producers, line: CommandLine, tmp_path: Path
 ) -> None:

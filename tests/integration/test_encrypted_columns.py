@@ -26,6 +26,8 @@ from extentflow_local.stack.stack import Stack
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+pytestmark = pytest.mark.variant
+
 COUNT = 900
 SECRET = base64.b64encode(b"a master key, 16"[:16]).decode()
 KEYS = f"cards: {SECRET}"
@@ -104,7 +106,7 @@ def test_row_groups_are_not_passed_through_in_plain_text(delivery: Delivery) -> 
 
 @pytest.mark.parametrize(
     "keys",
-    [None, pytest.param(f"other: {SECRET}", marks=pytest.mark.variant)],
+    [None, f"other: {SECRET}"],
     ids=["none", "other"],
 )
 def test_without_the_keys_the_place_and_the_way_out_are_named(
@@ -121,7 +123,6 @@ def test_without_the_keys_the_place_and_the_way_out_are_named(
     assert SECRET not in message
 
 
-@pytest.mark.variant
 def test_each_group_encrypts_its_columns(delivery: Delivery) -> None:
     base = f"grouped-{delivery.name}"
     topics = [_create(delivery, f"{base}.{name}") for name in ("cards", "rest")]

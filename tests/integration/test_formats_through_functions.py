@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 NAMES = ("AWS_ENDPOINT_URL_GLUE", "AWS_ENDPOINT_URL_SECRETS_MANAGER")
 WAYS = [
-    "functions",
-    pytest.param("inline", marks=pytest.mark.variant),
+    "inline",
+    pytest.param("functions", marks=pytest.mark.variant),
     pytest.param("spark", marks=[pytest.mark.variant, *MARKS]),
 ]
 

@@ -23,6 +23,8 @@ from extentflow_local.stack.stack import Stack
 if TYPE_CHECKING:
     pass
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = tuple(PYPROJECT["tool"]["setuptools"]["dynamic"]["optional-dependencies"])
@@ -206,7 +208,6 @@ def test_the_command_and_the_module_are_one_program(environment: Environment) ->
     assert environment.run("python", "-m", "extentflow", "--version") == version
 
 
-@pytest.mark.long
 def test_every_command_of_the_wheel_shows_its_help(environment: Environment) -> None:
     assert "Usage: extentflow" in environment.run("extentflow", "--help")
 
@@ -216,7 +217,6 @@ def test_every_command_of_the_wheel_shows_its_help(environment: Environment) -> 
     assert set(shown.values()) == {0}
 
 
-@pytest.mark.long
 def test_the_wheel_does_not_hold_the_local_stack(environment: Environment) -> None:
     (packages,) = environment.folder.glob("lib/python*/site-packages")
 
@@ -248,7 +248,6 @@ def test_the_first_command_delivers_with_nothing_configured(
 
 
 @pytest.mark.parametrize("engine", ["inline", pytest.param("spark", marks=pytest.mark.variant)])
-@pytest.mark.long
 def test_the_wheel_delivers_an_object(
     environment: Environment, extras: tuple[str, ...], engine: str, delivery: Delivery
 ) -> None:
