@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -80,9 +81,13 @@ def test_a_signal_stops_a_run_and_the_next_one_continues_at_once(
 
 
 def java(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The JVMs that a process has started."""
-    children = psutil.Process(process.pid).children(recursive=True)
-    return [child for child in children if "java" in child.name()]
+    """The JVMs that a process has started; the launcher's may end while this looks."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "java" in child.name():
+                found.append(child)
+    return found
 
 
 @pytest.mark.variant

@@ -3,16 +3,25 @@
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark import SparkContext
 from tests.support.local_engine import RecordingListener
 from tests.support.workers import RUN, extent, gives_back
 
 from extentflow import errors
 from extentflow.engines import Task, WorkerSpec
-from extentflow.engines.spark import SparkEngine, last_cause, spark_task, typed_error
+from extentflow.engines.spark import (
+    JvmEnded,
+    SparkEngine,
+    last_cause,
+    local_context,
+    spark_task,
+    typed_error,
+)
 from extentflow.errors import (
     CorruptRecord,
     ExtentflowError,
@@ -152,3 +161,61 @@ def test_a_defect_has_no_typed_error() -> None:
 
 def test_the_note_of_an_error_is_not_its_cause() -> None:
     assert last_cause(report_of(Fenced("lost"))) == f"{errors.__name__}.Fenced: lost"
+
+
+@pytest.fixture
+def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Start Spark by a script in place of its own; return the file of what the script writes."""
+
+    def write(script: str) -> Path:
+        program, starts = tmp_path / "bin" / "spark-submit", tmp_path / "starts"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho start >> {starts}\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+        for name in ("_active_spark_context", "_gateway", "_jvm"):
+            monkeypatch.setattr(SparkContext, name, None)
+        return starts
+
+    return write
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize(
+    ("script", "how"),
+    [
+        ("kill -9 $$", "by signal 9"),
+        ("kill -15 $$", "by signal 15"),
+        ("exit 137", "by signal 9"),  # what the script says of a launcher that was killed
+        ("exit 143", "by signal 15"),
+    ],
+)
+def test_a_jvm_that_is_killed_while_it_starts_is_retryable(
+    starting: Callable[[str], Path], script: str, how: str, *, filtered: bool
+) -> None:
+    starts = starting(script)
+
+    with pytest.raises(JvmEnded, match=f"{how} while it started"):
+        local_context(1, filtered=filtered)
+
+    assert starts.read_text().count("start") == 1
+
+
+def test_a_jvm_that_cannot_start_is_a_wrong_setting(starting: Callable[[str], Path]) -> None:
+    starts = starting("echo no java >&2; exit 1")
+
+    with pytest.raises(Misconfigured, match="JAVA_HOME"):
+        local_context(2)
+
+    assert starts.read_text().count("start") == 2
+
+
+def test_a_script_of_the_start_that_is_killed_starts_again(
+    starting: Callable[[str], Path],
+) -> None:
+    starts = starting('test $(wc -l < "$(dirname $0)/../starts") -gt 1 && kill -9 $$; exit 1')
+
+    with pytest.raises(JvmEnded, match="signal 9"):  # of the second start
+        local_context(1)
+
+    assert starts.read_text().count("start") == 2

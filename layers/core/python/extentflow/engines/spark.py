@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -199,26 +200,46 @@ def silence_query_logs(sc: SparkContext) -> None:
 def context(
     master: str | None, settings: dict[str, str], *, filtered: bool = False
 ) -> SparkContext:
-    """Return the running context, or a new one; `master` None: spark-submit chooses it."""
+    """Return the running context, or a new one; `master` None: spark-submit chooses it.
+
+    Raises JvmEnded where the JVM was killed, and Misconfigured where it does not start.
+    """
     conf = SparkConf().setAppName("extentflow").setAll(list(settings.items()))
     if master is not None:
         conf = conf.setMaster(master)
+    try:
+        return _started_context(conf, filtered=filtered)
+    except (Py4JError, PySparkException, OSError) as exc:
+        code = _start_code(exc)
+        ended = _ended_jvm(code, "while it started") if code and _signal_of(code) else jvm_end()
+        if ended:
+            _forget_context()
+            raise ended from exc
+        where = master or "the master given to spark-submit"
+        _, _, java = str(exc).partition("\n: ")  # py4j puts Java's message before its stack trace
+        cause = (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__
+        check = "check the address, and that its master runs and can be reached from here"
+        if where.startswith("local"):
+            check = "check JAVA_HOME and the settings of Spark; its output is above"
+        raise Misconfigured(f"Spark does not start on {where}: {cause}; {check}") from exc
+
+
+def _started_context(conf: SparkConf, *, filtered: bool, again: bool = False) -> SparkContext:
+    """Start a JVM; a second one where the first ended with an exit code before it answered.
+
+    Because a script of the start that is killed ends with 1, as it does for a wrong setting.
+    """
     try:
         with _defer_interrupt():
             if filtered and SparkContext._gateway is None:  # noqa: SLF001 - there is no public way
                 return _filtered_context(conf)
             return SparkContext.getOrCreate(conf)
-    except (Py4JError, PySparkException, OSError) as exc:
-        where = master or "the master given to spark-submit"
-        if ended := jvm_end():
-            _forget_context()
-            raise ended from exc
-        _, _, java = str(exc).partition("\n: ")  # py4j puts Java's message before its stack trace
-        cause = (java or str(exc)).strip().partition("\n")[0] or type(exc).__name__
-        raise Misconfigured(
-            f"Spark does not start on {where}: {cause}; check the address, and that its "
-            "master runs and can be reached from here"
-        ) from exc
+    except PySparkException as exc:
+        code = _start_code(exc)
+        if again or code is None or _signal_of(code):
+            raise
+        log.warning("Spark's JVM ended with exit code %d while it started; starting another", code)
+    return _started_context(conf, filtered=filtered, again=True)
 
 
 def _filtered_context(conf: SparkConf) -> SparkContext:
@@ -279,14 +300,37 @@ def jvm_end() -> JvmEnded | None:
         log.debug("the JVM does not answer: %s", exc)
     else:
         return None
-    how = ""
+    code = None
     if (process := getattr(gateway, "proc", None)) is not None:  # None under spark-submit
         with suppress(subprocess.TimeoutExpired):
             code = process.wait(LINGER_SECONDS)
-            how = f" by signal {-code}" if code < 0 else f" with exit code {code}"
-    return JvmEnded(
-        f"Spark's JVM ended{how}; committed records stay, and the same command continues the work"
-    )
+    return _ended_jvm(code)
+
+
+def _start_code(exc: Exception) -> int | None:
+    """Return the exit code of a JVM that ended before it answered, else None."""
+    for frame, _ in traceback.walk_tb(exc.__traceback__):
+        process = frame.f_locals.get("proc")  # PySpark keeps it to itself until then
+        if isinstance(process, subprocess.Popen):
+            if process.stdin is not None:
+                process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(LINGER_SECONDS)
+    return None
+
+
+def _signal_of(code: int) -> int:
+    """Return the signal that ended a process, 0 for none; shells and JVMs report 128 + signal."""
+    return -code if code < 0 else max(0, code - 128)
+
+
+def _ended_jvm(code: int | None, when: str = "") -> JvmEnded:
+    how = ""
+    if code is not None:
+        number = _signal_of(code)
+        how = f"by signal {number}" if number else f"with exit code {code}"
+    words = " ".join(filter(None, ("Spark's JVM ended", how, when)))
+    return JvmEnded(f"{words}; committed records stay, and the same command continues the work")
 
 
 def _forget_context() -> None:
