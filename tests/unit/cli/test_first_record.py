@@ -27,6 +27,13 @@ from extentflow.wiring.redeliveries import open_redelivery
 
 IN = f"s3://{BUCKET}/c/"
 TOPIC = ("--topic", "orders")
+FILTER = {
+    "transforms.f.type": "org.apache.kafka.connect.transforms.Filter",
+    "transforms.f.predicate": "p",
+    "predicates": "p",
+    "predicates.p.type": "Condition",
+    "predicates.p.condition": "user = 1",
+}
 
 
 @dataclass
@@ -579,3 +586,37 @@ def test_a_replay_of_what_a_command_made_advises_that_command(
     golden(said)
     assert "`run ADDRESS --topic`" in said
     assert "run -c" not in said
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "settings"),
+    [
+        (
+            "c/a.jsonl",
+            b'{"user":1}\n',
+            {
+                "transforms": "m",
+                "transforms.m.type": "org.apache.kafka.connect.transforms.MaskField$Value",
+                "transforms.m.fields": "user",
+            },
+        ),
+        ("c/a.json", b'[{"user":1}]', {"transforms": "f", **FILTER}),
+        ("c/a.csv", b"id\n1\n", {"select": "user"}),
+        ("c/a.csv", b"id\n1\n", {"message.key": "column:user"}),
+        ("c/a.csv", b"id\n1\n", {"headers": "who=column:user"}),
+        ("c/a.csv", b"id\n1\n", {"transforms": "f", **FILTER}),
+    ],
+)
+def test_a_column_that_no_object_has_is_an_error_before_a_job_and_a_topic(
+    line: Line, key: str, body: bytes, settings: dict[str, str], golden: Golden
+) -> None:
+    line.runtime.memory_store.put(BUCKET, key, body)
+    words = [word for name, text in settings.items() for word in ("--set", f"{name}={text}")]
+
+    code = line.run(IN, "--topic", "missing", "--create-topic", "partitions=1", *words)
+
+    assert code == 2, line.said
+    assert "user" in line.said
+    golden(line.said)
+    assert list(line.runtime.ledger.jobs.list()) == []
+    assert line.runtime.broker.missing_topics(["missing"])

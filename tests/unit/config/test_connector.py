@@ -826,7 +826,7 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
         ),
         (
             {**JSON_LINES, "select": "a,b"},
-            "select names several members of jsonl; the value is one: name it; jsonl.schema ",
+            "select names several members of jsonl; the value is one: name it; for columns",
         ),
         (
             {**ORDERS, "aws.s3.prefix": "in/", "object.key": "out/a.csv"},

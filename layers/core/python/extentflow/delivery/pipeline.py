@@ -70,7 +70,7 @@ class Pipeline:
     lets the sink choose. `chain` opens the transforms of one extent; None: there are none. They
     begin with the key of the columns `key_columns`, the value of `select` (empty: all) and the
     topic `source_topic`; `fixed_key` makes the key where no columns are chosen for it. `attributes`
-    are made of the decoded columns.
+    are made of the decoded columns. `columns_from` says how records of this format get columns.
     """
 
     source: RangeSource
@@ -88,6 +88,7 @@ class Pipeline:
     columns: ColumnValues | None = None
     acceptance: Acceptance | None = None
     rejected: Mapping[int, str] = field(default_factory=dict)
+    columns_from: str = ""
 
     @property
     def resumable(self) -> bool:
@@ -290,7 +291,7 @@ class _Conversion(ABC):
         if chain is not None:
             # No rows pass through the chain first, so that it shows the columns that it makes.
             nothing = Chunk(first.slice(0, 0), 0, ())
-            with _located(extent, _STEPS):
+            with _located(extent, _STEPS, pipeline.columns_from):
                 rows = chain(_rows(pipeline, extent, nothing, attributes))
             schema, key_schema = rows.values.schema, rows.values.schema
             if rows.keys is not None:
@@ -546,12 +547,12 @@ def _create_converter(
 
 
 @contextmanager
-def _located(extent: Extent, part: str) -> Iterator[None]:
+def _located(extent: Extent, part: str, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except (UnsupportedType, IncompatibleSchema, RegistryUnavailable) as exc:
         where = f"{extent.uri}: {part} of connector {extent.connector}"
-        raise type(exc)(f"{where}: {exc}") from exc
+        raise type(exc)(f"{where}: {exc}{remedy}") from exc
 
 
 def _convert_rows(

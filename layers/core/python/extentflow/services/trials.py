@@ -19,7 +19,6 @@ from extentflow.errors import (
     UnsupportedType,
     contain_defects,
 )
-from extentflow.formats import SchemaFormat
 from extentflow.jobs.planner import Planner
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.kafka.topic_limits import TopicLimits
@@ -77,12 +76,13 @@ class Trials:
     def check_columns(
         self, config: ConnectorConfig, revision: int, versions: Sequence[ObjectVersion]
     ) -> None:
-        """Raise Misconfigured where columnar values of no object can be made.
+        """Raise Misconfigured where no object has the columns that the connector names or encodes.
 
         Only of a few objects: of many, those that can be delivered are, and the run reports others.
         Topics need not exist.
         """
-        if not config.columnar or len(versions) > CHECKED_OBJECTS:
+        named = config.steps or config.select or config.extracted_columns
+        if not (config.columnar or named) or len(versions) > CHECKED_OBJECTS:
             return
         problems: list[str] = []
         for version in versions:
@@ -90,7 +90,7 @@ class Trials:
             try:
                 job, extents = self.planner.dry_run(request)
                 for extent in extents[:1]:
-                    self._check_stated(PinnedExtent(config, revision, extent, job.content))
+                    self._check_opens(PinnedExtent(config, revision, extent, job.content))
             except (UnsupportedType, IncompatibleSchema) as exc:
                 problems.append(str(exc))
             except ExtentflowError:  # the run reports it
@@ -99,14 +99,10 @@ class Trials:
                 return
         raise Misconfigured(problems)
 
-    def _check_stated(self, at: PinnedExtent) -> None:
-        """Raise what delivery of an extent would raise for the columns that its object states.
-
-        Formats that do not state their columns are not read.
-        """
+    def _check_opens(self, at: PinnedExtent) -> None:
+        """Raise what delivery of an extent would for its columns; bad records are no error."""
         with contain_defects(at.extent.uri):
             made = self.previews.open(
                 at, partitions=lambda _topic: UNLIMITED, settle=self.schemas().check
             )
-            if isinstance(made.format, SchemaFormat):
-                made.first_bad(at.extent, lambda _records: ())
+            made.first_bad(at.extent, lambda _records: ())

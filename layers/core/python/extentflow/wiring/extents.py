@@ -213,6 +213,7 @@ def pipeline(
         fixed_key=options.fixed_key(config, version),
         attributes=options.attributes(config, partial(partitions, written), store, version),
         columns=options.columns(config, limit_bytes, partitions, settle, look_up),
+        columns_from=config.spec_of(extent.format).remedy,
     )
 
 

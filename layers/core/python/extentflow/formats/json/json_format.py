@@ -359,5 +359,5 @@ JSON = FormatSpec(
     raw=True,
     problems=partial(schema_problems, "json"),
     under=with_columns,
-    remedy="; json.schema makes columns",
+    remedy="; for columns, set input.format=json and json.schema=infer, or name them",
 )

@@ -120,7 +120,7 @@ JSONL = FormatSpec(
     raw=True,
     problems=_problems,
     under=with_columns,
-    remedy="; jsonl.schema makes columns",
+    remedy="; for columns, set input.format=jsonl and jsonl.schema=infer, or name them",
 )
 
 
