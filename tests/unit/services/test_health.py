@@ -220,7 +220,9 @@ class Topics(MemoryBroker):
         (name,) = names
         limit = 200 if "narrow" in name else 1 << 20
         limits = TopicLimits.of(name, {"retention.ms": "604800000", **DEFAULT_CONFIG})
-        return [TopicFacts(name, 8, limit, compacted="compacted" in name, stated=limits)]
+        diskless = "diskless" in name
+        compacted = "compacted" in name
+        return [TopicFacts(name, 8, limit, compacted=compacted, stated=limits, diskless=diskless)]
 
 
 def of_topics(**changes: object) -> list[Finding]:
@@ -261,6 +263,8 @@ def test_a_topic_that_depends_on_the_object_is_left_to_the_run() -> None:
             "warning",
             "Kafka keeps only the last record of each key",
         ),
+        ({"topic": "diskless"}, "warning", "set delivery.guarantee=at_least_once"),
+        ({"topic": "diskless", "delivery_guarantee": "at_least_once"}, "ok", "8 partitions"),
     ],
 )
 def test_a_topic_that_would_reject_or_lose_records_is_reported(

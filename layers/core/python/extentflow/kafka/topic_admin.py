@@ -40,17 +40,23 @@ SILENCE_SECONDS = 2.0  # a shorter delay is not worth a warning
 SHOWN_TOPICS = 5
 NO_ID = str(Uuid(0, 0))  # of a topic, where brokers have none
 DEFAULT_MESSAGE_BYTES = 1_048_588  # of Kafka's brokers
+# A topic's setting in Inkless, and its former name.
+DISKLESS = ("diskless.enable", "inkless.enable")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """One topic as the cluster describes it. `max_message_bytes` limits a *batch* of records."""
+    """One topic as the cluster describes it. `max_message_bytes` limits a *batch* of records.
+
+    `diskless`: it states to keep records in an object store (KIP-1150).
+    """
 
     name: str
     partitions: int
     max_message_bytes: int
     compacted: bool = False
     stated: TopicLimits | None = None
+    diskless: bool = False
 
     @property
     def limits(self) -> TopicLimits:
@@ -212,7 +218,14 @@ class Admin:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         config = self._send(lambda seconds: self._describe(resource, seconds))
         limits, most = TopicLimits.of(name, config), int(config["max.message.bytes"])
-        return TopicFacts(name, partitions, most, compacted=limits.needs_keys, stated=limits)
+        return TopicFacts(
+            name,
+            partitions,
+            most,
+            compacted=limits.needs_keys,
+            stated=limits,
+            diskless=any(config.get(key) == "true" for key in DISKLESS),
+        )
 
     def end_offsets(self, name: str) -> dict[int, int]:
         """Return the end offset of each partition of a topic, as `Broker.end_offsets`."""

@@ -22,6 +22,7 @@ from extentflow.jobs.addresses import KeyScope
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.jobs.preflight import dead_letters_refused, records_refused
 from extentflow.kafka import Fence, ProducerSettings, SlotProgress
+from extentflow.kafka.broker_errors import REFUSED_REMEDY
 from extentflow.kafka.native import explain
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.ledger import ConnectorState, Ledger
@@ -229,20 +230,17 @@ class TopicChecks:
         """Yield findings about a connector's topics whose names do not depend on the object."""
         fixed = None if "{" in config.topic else config.routed(config.topic)
         for name in config.written_topics(fixed):
-            refused = partial(records_refused, config)
-            stamps = config.message_timestamp is not None
-            yield self._topic("topic", name, refused, stamps=stamps)
+            yield self._topic("topic", name, config, partial(records_refused, config))
         queue = config.dead_letter_topic
         if queue is not None:
-            yield self._topic("dead letter topic", queue, dead_letters_refused)
+            yield self._topic("dead letter topic", queue, config, dead_letters_refused)
 
     def _topic(
         self,
         check: str,
         name: str,
+        config: ConnectorConfig,
         why: Callable[[TopicFacts], str | None],
-        *,
-        stamps: bool = False,
     ) -> Finding:
         try:
             facts = self.topic(name)
@@ -252,8 +250,11 @@ class TopicChecks:
             return problem_of(check, exc)
         limit = format_bytes(facts.max_message_bytes)
         fact = f"{name}: {facts.partitions} partitions, records up to {limit}"
-        if stamps:
+        if check == "topic" and config.message_timestamp is not None:
             fact = "; ".join((fact, *facts.limits.describe_times()))
+        if facts.diskless and config.exactly_once:
+            fact = f"{fact}; diskless: unless its brokers let it join transactions, none is sent"
+            return _usable(check, fact, REFUSED_REMEDY)
         if not facts.compacted:
             return _usable(check, fact)
         remedy = (
