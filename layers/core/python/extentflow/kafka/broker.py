@@ -139,6 +139,10 @@ class KafkaBroker:
         """Return the configuration of one broker. Raises as `topics`."""
         return self._request(Admin.broker_config)
 
+    def share_groups(self) -> Mapping[str, str]:
+        """Return the isolation level of each share group, by its name. Raises as `topics`."""
+        return self._request(Admin.share_groups)
+
     def proof(self) -> str:
         """Resolve secrets and sign a token, as every client does; describe what brokers are shown.
 

@@ -24,7 +24,7 @@ from extentflow.jobs.preflight import dead_letters_refused, records_refused
 from extentflow.kafka import Fence, ProducerSettings, SlotProgress
 from extentflow.kafka.broker_errors import REFUSED_REMEDY
 from extentflow.kafka.native import explain
-from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.kafka.topic_admin import ISOLATION, TopicFacts
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import ObjectVersion
 from extentflow.queue import Queue
@@ -41,6 +41,8 @@ from extentflow.wiring.options import (
 from extentflow.wording import format_bytes
 
 CLOCK_SKEW_SECONDS = 5.0
+READ_COMMITTED = "read_committed"
+SHOWN_GROUPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,9 @@ class CheckedCluster(Protocol):
     def config(self) -> Mapping[str, str]:
         """Return the configuration of one broker."""
 
+    def share_groups(self) -> Mapping[str, str]:
+        """Return the isolation level of each share group, by its name."""
+
     def fence(self, identity: str, client: ProducerSettings) -> Fence:
         """Fence the previous producer of `identity`."""
 
@@ -143,6 +148,7 @@ class ClusterChecks:
         yield _check("progress topic", self._progress_topic)
         yield _check("transactions", self._transaction)
         yield self.verification()
+        yield from self.share_groups()
         wanted = self.settings.sink_enqueue == ARRAYS
         yield Finding("exactly-once records", "ok", explain(wanted=wanted))
 
@@ -171,6 +177,38 @@ class ClusterChecks:
             )
         remedy = f"set transaction.partition.verification.enable=true on the brokers; {ended}"
         return _usable(check, f"off: {hanging}", remedy)
+
+    def share_groups(self) -> Iterator[Finding]:
+        """Yield a finding if there are share groups; those of Kafka 4.2 read uncommitted records.
+
+        The level is a setting of the group: no consumer states it.
+        """
+        check = "share groups"
+        try:
+            levels = self.broker().share_groups()
+        except ExtentflowError as exc:
+            need = "and Describe and DescribeConfigs on the groups; only this check needs that"
+            yield _unread(check, exc, need)
+            return
+        uncommitted = [name for name, level in levels.items() if level != READ_COMMITTED]
+        if not levels:
+            return
+        if not uncommitted:
+            yield _usable(check, f"{len(levels)}, which read committed records only")
+            return
+        more = (
+            f" and {len(uncommitted) - SHOWN_GROUPS} more"
+            if len(uncommitted) > SHOWN_GROUPS
+            else ""
+        )
+        fact = f"{', '.join(uncommitted[:SHOWN_GROUPS])}{more} read records of aborted transactions"
+        servers = self.settings.bootstrap_servers
+        remedy = (
+            f"`kafka-configs.sh --bootstrap-server {servers} --alter --entity-type groups"
+            f" --entity-name {uncommitted[0]} --add-config {ISOLATION}={READ_COMMITTED}`, and so"
+            " for each share group that reads what extentflow delivers"
+        )
+        yield _usable(check, fact, remedy)
 
     def slots(self) -> Finding:
         """Count the slots in use, and the expired ones with an unfinished extent."""
