@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.contracts.sink import SinkContract
 from tests.integration import test_semantics as semantics
 from tests.integration import test_topic_positions as positions
@@ -146,13 +147,10 @@ def test_reading_continues_at_an_object(objects: Reading) -> None:
 
 
 def test_share_groups_have_their_isolation_level(
-    releases: dict[str, Stack],
-    release: str,
-    bootstrap_servers: str,
-    make_topic: MakeTopic,
-    unique: str,
+    releases: dict[str, Stack], release: str, make_topic: MakeTopic, unique: str
 ) -> None:
-    broker = KafkaBroker({"bootstrap.servers": bootstrap_servers})
+    servers = releases[release].endpoint("kafka")
+    broker = KafkaBroker({"bootstrap.servers": servers})
     if release == OLDEST:
         assert broker.share_groups() == {}
         return

@@ -296,7 +296,7 @@ class Admin:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 groups = self._client.list_groups(timeout=seconds)
             # Describing a classic group, as Connect's, states its protocol.
-            return [one.id for one in groups if one.id not in others and not one.protocol_type]
+            return [str(one.id) for one in groups if one.id not in others and not one.protocol_type]
 
         def level(name: str) -> str:
             resource = ConfigResource(ConfigResource.Type.GROUP, name)
