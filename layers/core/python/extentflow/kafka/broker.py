@@ -218,6 +218,16 @@ class KafkaBroker:
         """Return the first offset of each partition, as `Broker.first_offsets`."""
         return self._request(lambda admin: admin.first_offsets(topic))
 
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the id of each topic; empty where brokers have none. Raises as `end_offsets`."""
+
+        def ask(admin: Admin) -> Mapping[str, str]:
+            for name in names:
+                admin.partitions_to_read(name)  # names what is missing, with what is similar
+            return admin.topic_ids(names)
+
+        return self._request(ask)
+
     def open_admin(self) -> Admin:
         """Return a client for many requests, with the secrets of now; to be closed.
 
