@@ -73,7 +73,9 @@ class Snapshot:
     @property
     def ids(self) -> TopicIds:
         """The ids of the topics whose offsets the summary has; earlier releases stated none."""
-        found: dict[str, str] = json.loads(self.summary.get(IDS_KEY, "{}"))
+        # A map of Java knows no default.
+        text = self.summary.get(IDS_KEY)
+        found: dict[str, str] = {} if text is None else json.loads(text)
         return found
 
     @property
