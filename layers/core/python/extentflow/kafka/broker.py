@@ -207,7 +207,8 @@ class KafkaBroker:
             try:
                 step()
             except TransactionsRefused as exc:
-                log.warning("slots are leased in the ledger only: %s", exc)
+                why, _, _ = str(exc).partition("; ")  # the rest names this way as the remedy
+                log.warning("slots are leased in the ledger only: %s", why)
                 self._refused = True
 
     def end_offsets(self, topic: str) -> Mapping[int, int]:
