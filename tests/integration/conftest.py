@@ -324,6 +324,7 @@ LONGEST_FIRST = (
     "test_spark_stream_cluster.py",
     "test_lake.py",
     "test_lake_values.py",
+    "test_broker_versions.py",
     "test_columnar.py",
     "test_semantics.py",
     "test_chaos.py",

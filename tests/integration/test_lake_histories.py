@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.support.columnar_delivery import make_topics
+from tests.support.columnar_topics import Topics, columnar
+from tests.support.columnar_topics import rows_of as columnar_rows
 from tests.support.delivery import Delivery
 from tests.support.lakes import Lake, Stale, lake_session, rows_of, send
 from tests.support.real_tables import RealTable
@@ -101,6 +105,40 @@ def test_a_restored_table_gets_its_rows_again(
 
     found = spark.table(name).select("id").collect()
     assert sorted(row.id for row in found) == [0, *range(20)]
+
+
+@pytest.mark.parametrize("kind", ["iceberg-workers", "parquet"])
+def test_a_topic_that_was_created_again_with_as_many_records_is_refused(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    lake = Lake(delivery, spark, kind, tmp_path)
+    topics = Topics(delivery.settings.bootstrap_servers)
+    topics.create_again(delivery.topic)  # with one partition
+    topics.write({delivery.topic: [columnar(numbered(0, 10))]})
+    assert lake.run() == 10
+    before = topics.id_of(delivery.topic)
+    topics.create_again(delivery.topic)
+    topics.write({delivery.topic: [columnar(numbered(10, 20))]})
+    after = topics.id_of(delivery.topic)
+
+    for checkpoint in ("checkpoint", "new"):
+        lake.checkpoint = checkpoint
+        said = re.escape(f"{before}, and is {after} now")
+        with pytest.raises(Conflict, match=f"{said}.*--continue-at"):
+            lake.run()
+    if kind == "parquet":
+        with pytest.raises(Conflict, match="another folder"):
+            lake.run(continue_at={delivery.topic: {}})
+        return
+    assert lake.run(continue_at={delivery.topic: {}}) == 10
+    assert lake.run() == 0
+    assert [row["id"] for row in lake.rows()] == [*range(20)]
+
+
+def numbered(start: int, end: int) -> pa.RecordBatch:
+    """Return rows with the column by which folders are partitioned."""
+    day = pa.array([date(2024, 2, 28)] * (end - start), pa.date32())
+    return columnar_rows(start, end).append_column("day", day)
 
 
 @pytest.mark.parametrize("kind", ["iceberg-workers", "iceberg"])

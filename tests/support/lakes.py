@@ -23,7 +23,7 @@ from extentflow.engines import spark as engine
 from extentflow.export.lake.iceberg import IcebergTable, catalog_settings
 from extentflow.export.lake.lake_query import LakeBatch, LakeService, LakeTerms
 from extentflow.export.lake.lake_session import as_uri
-from extentflow.export.lake.lake_target import Offsets, TableState, Target
+from extentflow.export.lake.lake_target import NO_IDS, Offsets, TableState, Target, TopicIds
 from extentflow.export.lake.parquet_folder import ParquetFolder
 from extentflow.services.lakes import folder_opener, lake_cluster
 from extentflow.storage.folders import FolderOpener
@@ -207,7 +207,9 @@ class Stale:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._target, name)
 
-    def open(self, _topics: Sequence[str], _stated: Offsets | None = None) -> TableState:
+    def open(
+        self, _topics: Sequence[str], _stated: Offsets | None = None, _ids: TopicIds = NO_IDS
+    ) -> TableState:
         return self._state
 
 

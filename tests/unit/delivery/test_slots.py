@@ -23,12 +23,13 @@ from extentflow.errors import (
     LedgerUnavailable,
     Misconfigured,
     SinkUnavailable,
+    TransactionsRefused,
 )
 from extentflow.kafka import ProducerSettings, Records, SlotProgress
 from extentflow.ledger import Claim, SlotItem
 from extentflow.model import ExtentState, JobState
 from extentflow.retry import Clock
-from extentflow.testing.broker import MemoryBroker
+from extentflow.testing.broker import MemoryBroker, MemoryFence
 from extentflow.testing.ledger import MemoryLedger
 
 # -- acquiring ------------------------------------------------------------------------------------
@@ -964,6 +965,30 @@ def test_sweeping_continues_after_a_slot_that_another_worker_leased() -> None:
 
     assert [slot.number for slot in swept] == [1]
     assert scene.slot(0).owner == "faster"
+
+
+class WithoutTransactions(MemoryBroker):
+    """A cluster that refuses transactions."""
+
+    def fence(self, identity: str, client: ProducerSettings) -> MemoryFence:
+        if client.exactly_once:
+            raise TransactionsRefused(f"slot {identity}: the brokers refuse transactions")
+        return super().fence(identity, client)
+
+
+def test_an_extent_of_at_least_once_is_recovered_on_a_cluster_without_transactions() -> None:
+    scene, broker = Scene(), WithoutTransactions()
+    extent = scene.extent()
+    client = ProducerSettings(exactly_once=False)
+    scene.of("dead", ONE, broker=broker).claim(extent, client)
+    scene.outlast_the_lease()
+
+    swept = list(scene.of("sweeper", ONE, broker=broker).recover_expired())
+
+    assert [slot.owner for slot in swept] == ["dead"]
+    assert scene.ledger.extents.get(extent.job, 0).claim is None
+    with pytest.raises(TransactionsRefused):
+        scene.of("sweeper", ONE, broker=broker).claim(extent, CLIENT)
 
 
 def test_a_sweep_that_was_cut_short_is_finished_by_the_next_one() -> None:

@@ -22,6 +22,8 @@ BLOCKING = {
     "list_topics": (1, "timeout"),
     "committed": (1, "timeout"),
     "consume": (1, "timeout"),
+    "list_consumer_groups": (0, "request_timeout"),
+    "list_groups": (1, "timeout"),
     "describe_configs": (1, "request_timeout"),
     "create_topics": (1, "request_timeout"),
     "list_offsets": (1, "request_timeout"),

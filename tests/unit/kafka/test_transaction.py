@@ -184,10 +184,14 @@ def test_what_failed_before_an_abort_does_not_count_after_it() -> None:
     client.check_deliveries()
 
 
+def no_reason(_seconds: float) -> None:
+    """Why brokers name no coordinator: they do not say."""
+
+
 def test_fencing_is_resumed_until_the_broker_answers() -> None:
     producer = ScriptedProducer(init_transactions=[TIMED_OUT, TIMED_OUT, None])
 
-    initialise(producer.client(), timeouts())
+    initialise(producer.client(), timeouts(), no_reason)
 
     assert producer.calls == ["init_transactions", "poll"] * 2 + ["init_transactions"]
 
@@ -198,7 +202,7 @@ def test_fencing_gives_up_in_time_and_says_what_was_heard(golden: Golden) -> Non
     producer.settings["error_cb"](error("_TRANSPORT").args[0])
 
     with golden.raises(SinkUnavailable, match="_TRANSPORT"):
-        initialise(client, timeouts(3))
+        initialise(client, timeouts(3), no_reason)
 
 
 ALERT = "Receive failed: error:0A: SSL routines::tls alert: SSL alert number 46"
@@ -221,7 +225,7 @@ def test_rejected_credentials_end_the_fencing_at_once(rejection: str) -> None:
         producer.settings["error_cb"](REJECTIONS[rejection](name))
 
     with pytest.raises(Misconfigured, match=r"kafka-1:9093.*check"):
-        initialise(client, timeouts())
+        initialise(client, timeouts(), no_reason)
 
     assert producer.calls.count("init_transactions") == 1
 
@@ -242,7 +246,7 @@ def test_one_broker_that_rejects_the_credentials_does_not_end_the_fencing(
         if others == "refuse connections" and name != "kafka-1:9093":
             report(KafkaError(KafkaError._TRANSPORT, f"ssl://{name}/2: Connection refused"))
 
-    initialise(client, timeouts())
+    initialise(client, timeouts(), no_reason)
 
     assert producer.calls.count("init_transactions") == 4
 
@@ -253,7 +257,7 @@ def test_an_outage_names_the_broker_that_rejects_the_certificate(golden: Golden)
     producer.settings["error_cb"](REJECTIONS["certificate"]("kafka-2:9092"))
 
     with golden.raises(SinkUnavailable, match="ssl://kafka-2:9092.*number 46"):
-        initialise(client, timeouts(3))
+        initialise(client, timeouts(3), no_reason)
 
 
 def test_a_transaction_that_a_signal_tore_is_never_committed() -> None:
@@ -491,7 +495,7 @@ def test_the_client_repeats_the_end_of_a_transaction_and_that_is_noticed(
         return producers[0]
 
     client = ProducerHandle(settings, "slot test", make=make)
-    initialise(client, Timeouts())
+    initialise(client, Timeouts(), no_reason)
     library = ctypes.CDLL(str(Library().path))
     library.rd_kafka_handle_mock_cluster.restype = ctypes.c_void_p
     cluster = ctypes.c_void_p(

@@ -28,6 +28,30 @@ from extentflow.wiring import Runtime
 DAY = 24 * 3600.0
 
 
+Levels = Mapping[str, str] | ExtentflowError
+
+
+class Shared(MemoryBroker):
+    """A cluster with share groups of these isolation levels, or one that does not say so."""
+
+    def __init__(self, levels: Levels) -> None:
+        super().__init__({"records": 1})
+        self._levels = levels
+
+    def share_groups(self) -> Mapping[str, str]:
+        if isinstance(self._levels, ExtentflowError):
+            raise self._levels
+        return self._levels
+
+
+def shared(levels: Levels) -> list[tuple[str, str]]:
+    """Return verdicts and facts of doctor about share groups."""
+    runtime = Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1"))
+    runtime.__dict__.update(broker=Shared(levels))
+    found = open_health(runtime).cluster.share_groups()
+    return [(one.verdict, f"{one.fact}; {one.remedy}") for one in found]
+
+
 class Configured(MemoryBroker):
     """A cluster whose brokers return their configuration, or refuse to."""
 
@@ -110,6 +134,26 @@ def test_brokers_whose_configuration_is_hidden_may_verify_transactions_or_not() 
 
     assert (found.verdict, found.fact) == ("warning", "not allowed")
     assert "DescribeConfigs" in found.remedy
+
+
+def test_share_groups_that_read_aborted_records_are_named_with_the_command(golden: Golden) -> None:
+    ((verdict, text),) = shared({"a": "read_committed", "b": "read_uncommitted", "c": "other"})
+
+    golden(text)
+    assert verdict == "warning"
+    assert text.startswith("b, c read records of aborted transactions")
+    assert "--entity-name b --add-config share.isolation.level=read_committed" in text
+
+
+def test_share_groups_that_read_committed_records_need_nothing() -> None:
+    assert shared({}) == []
+    assert [verdict for verdict, _ in shared({"a": "read_committed"})] == ["ok"]
+
+
+def test_share_groups_that_may_not_be_read_are_a_warning() -> None:
+    ((verdict, text),) = shared(Misconfigured("not allowed"))
+
+    assert (verdict, text.startswith("not allowed; allow DescribeConfigs")) == ("warning", True)
 
 
 @pytest.mark.parametrize("check", [ClusterChecks.verification, ClusterChecks.retention])
@@ -220,7 +264,9 @@ class Topics(MemoryBroker):
         (name,) = names
         limit = 200 if "narrow" in name else 1 << 20
         limits = TopicLimits.of(name, {"retention.ms": "604800000", **DEFAULT_CONFIG})
-        return [TopicFacts(name, 8, limit, compacted="compacted" in name, stated=limits)]
+        diskless = "diskless" in name
+        compacted = "compacted" in name
+        return [TopicFacts(name, 8, limit, compacted=compacted, stated=limits, diskless=diskless)]
 
 
 def of_topics(**changes: object) -> list[Finding]:
@@ -261,6 +307,8 @@ def test_a_topic_that_depends_on_the_object_is_left_to_the_run() -> None:
             "warning",
             "Kafka keeps only the last record of each key",
         ),
+        ({"topic": "diskless"}, "warning", "set delivery.guarantee=at_least_once"),
+        ({"topic": "diskless", "delivery_guarantee": "at_least_once"}, "ok", "8 partitions"),
     ],
 )
 def test_a_topic_that_would_reject_or_lose_records_is_reported(

@@ -16,7 +16,7 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │     UnreadableItem  TooManyBadRecords  PositionGone
     ├── CorruptRecord   one record is bad; `errors.tolerance` decides
     └── Misconfigured   settings or environment; every problem at once
-          TooManyExtents
+          TooManyExtents  TransactionsRefused
 """
 
 import errno
@@ -202,6 +202,10 @@ class Misconfigured(ExtentflowError):  # noqa: N818
             problems.splitlines() if isinstance(problems, str) else problems
         )
         super().__init__("\n".join(self.problems))
+
+
+class TransactionsRefused(Misconfigured):
+    """The cluster, or a topic, takes no transactions, which exactly once needs."""
 
 
 class TooManyExtents(Misconfigured):

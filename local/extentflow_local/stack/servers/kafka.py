@@ -60,7 +60,7 @@ class Kafka:
 
     A node of a cluster of several has the `cluster` id and the `controllers` of all, as
     `id@host:port:directory id,...`. A `quick` node takes less CPU, but delivers fewer records per
-    second at full load.
+    second at full load. `component` is the release.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +68,7 @@ class Kafka:
     controllers: str = ""
     heap: str = "512m"
     quick: bool = False
+    component: str = "kafka"
     name: str = "kafka"
     title: str = "Kafka"
     port_names: tuple[str, ...] = ("kafka", "controller")
@@ -82,7 +83,11 @@ class Kafka:
         logging = directory / "log4j2.properties"
         logging.write_text(_LOGGING, encoding="utf-8")
         java = java_command(toolbox, heap=self.heap, directory=directory, quick=self.quick)
-        java += [f"-Dlog4j2.configurationFile={logging}", "-cp", f"{toolbox.library('kafka')}/*"]
+        java += [
+            f"-Dlog4j2.configurationFile={logging}",
+            "-cp",
+            f"{toolbox.library(self.component)}/*",
+        ]
         if not (directory / "data" / "meta.properties").exists():
             quorum = ["--initial-controllers", self.controllers] if self.controllers else ALONE
             _format(java, server, directory, cluster=self.cluster or new_id(), quorum=quorum)

@@ -6,7 +6,14 @@ from tests.support.golden import Golden
 
 from extentflow.errors import Conflict
 from extentflow.export.lake.iceberg import split_partitions
-from extentflow.export.lake.lake_target import Batch, advanced, offsets_text, read_offsets
+from extentflow.export.lake.lake_target import (
+    Batch,
+    Doubt,
+    TableState,
+    advanced,
+    offsets_text,
+    read_offsets,
+)
 
 BATCH = Batch({"t": {0: 10, 1: 0}}, {"t": {0: 20, 1: 5, 2: 3}})
 
@@ -22,6 +29,20 @@ def test_advancing_keeps_other_topics_and_partitions() -> None:
     held = {"a": {0: 1}, "t": {0: 1, 1: 2}}
 
     assert advanced(held, {"t": {0: 9}}) == {"a": {0: 1}, "t": {0: 9, 1: 2}}
+
+
+def test_a_topic_with_another_id_is_in_doubt_until_a_person_decides(golden: Golden) -> None:
+    state = TableState(None, {"a": {0: 7}, "b": {0: 1}}, ids={"a": "A", "b": "B"})
+    doubt = Doubt.of_ids(state, {"a": "A2", "b": "B"})
+
+    with golden.raises(Conflict, match=r"its id was A, and is A2 now.*--continue-at '{\"a\":{}}'"):
+        doubt.settled("table x", None)
+
+    assert doubt.settled("table x", {"a": {}}) == {"a": {}}
+    for now in ({"a": "A", "b": "B"}, {"a": ""}, {"c": "C"}):
+        assert Doubt.of_ids(state, now) == Doubt()
+    other = Doubt({"c": {0: 1}}, {"c": {}}, "why")
+    assert doubt.joined(other).upper == {"a": {0: 7}, "c": {0: 1}}
 
 
 def test_a_batch_that_the_target_lacks_is_written() -> None:

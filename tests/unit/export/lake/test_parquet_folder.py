@@ -1,7 +1,9 @@
 """The log of a folder of Parquet files, and the names of its partitions."""
 
 import datetime as dt
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -16,6 +18,7 @@ from extentflow.export.lake.lake_target import Batch, TableState
 from extentflow.export.lake.parquet_folder import (
     COMMIT,
     LOG,
+    PUBLISHED,
     STAGED,
     SUFFIX,
     Entry,
@@ -124,6 +127,34 @@ def test_files_that_were_compacted_too_early_need_a_person(golden: Golden) -> No
     assert target.open(("t",), {"t": {0: 7}}).offsets == {"t": {0: 7}}
     with golden.raises(Misconfigured, match="--continue-at"):
         target.open(("t",), {"t": {0: 7}})
+
+
+def test_a_topic_that_was_created_again_is_refused_by_its_id(golden: Golden) -> None:
+    files = MemoryFolder()
+    target = ParquetFolder("x", lambda _: files, ("day",))
+    put(files, replace(committed(1), kind=PUBLISHED, ids={"t": "A"}))
+
+    with golden.raises(Conflict, match=r'A, and is B now.*--continue-at \'{"t":{"0":7}}'):
+        target.open(("t",), None, {"t": "B"})
+    for less in ({}, {0: 6}):
+        with pytest.raises(Conflict, match="another folder"):
+            target.open(("t",), {"t": less}, {"t": "B"})
+
+    state = target.open(("t",), {"t": {0: 7}}, {"t": "B"})
+    assert (state.offsets, state.ids) == ({"t": {0: 7}}, {"t": "B"})
+    assert target.open(("t",), None, {"t": "B"}).offsets == {"t": {0: 7}}
+
+
+def test_a_folder_of_an_earlier_release_takes_the_id_that_its_topic_has() -> None:
+    files = MemoryFolder()
+    target = ParquetFolder("x", lambda _: files, ("day",))
+    document = json.loads(replace(committed(1), kind=PUBLISHED).to_bytes())
+    del document["topic_ids"]
+    files.create(f"{LOG}{1:012}.json", json.dumps(document).encode())
+
+    assert target.open(("t",), None, {"t": "A"}).ids == {"t": "A"}
+    # Brokers that have no ids prove nothing, and the one that is known stays.
+    assert target.open(("t",), None, {"t": ""}).ids == {"t": "A"}
 
 
 def test_files_without_a_log_need_a_person(golden: Golden) -> None:

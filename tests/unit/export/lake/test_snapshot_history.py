@@ -12,11 +12,12 @@ from extentflow.export.lake.snapshot_history import read_history, summary_of
 HISTORIES = int(os.environ.get("HISTORIES", "300"))
 
 
-def written(table: ModelTable, topic: str, end: int, *, rows: int = 10) -> int:
+def written(table: ModelTable, topic: str, end: int, *, rows: int = 10, topic_id: str = "") -> int:
     """Commit rows of a topic, as a query does, and tag them; return the snapshot's number."""
     found, current = read_history(table), table.current()
     version = None if current is None else current.number
-    state = TableState(None, found.offsets, version, found.doubts)
+    state = TableState(None, found.offsets, version, found.doubts, found.ids)
+    state = state.of_topics({topic: topic_id})
     added = [(topic, at) for at in range(end - rows, end)]
     assert table.commit(added, summary_of(state, {topic: {0: end}}, "x"), version) == "done"
     behind = table.current()
@@ -60,6 +61,26 @@ def test_a_replaced_table_is_in_doubt_unless_it_is_empty(with_rows: bool) -> Non
 
     found = read_history(table)
     assert (found.offsets, found.doubts) == ({}, {"a": {0: 20}} if with_rows else {})
+
+
+def test_the_id_of_a_topic_is_that_of_the_statement_that_counts() -> None:
+    table = ModelTable()
+    first = written(table, "a", 10, topic_id="A1")
+    written(table, "b", 5, rows=5, topic_id="B1")
+    assert read_history(table).ids == {"a": "A1", "b": "B1"}
+
+    written(table, "a", 20, topic_id="A2")
+    assert read_history(table).ids == {"a": "A2", "b": "B1"}
+
+    table.return_to(first)
+    assert read_history(table).ids == {"a": "A1"}
+
+
+def test_a_statement_of_an_earlier_release_has_no_id() -> None:
+    table = ModelTable()
+    written(table, "a", 10)
+
+    assert (read_history(table).offsets, read_history(table).ids) == ({"a": {0: 10}}, {})
 
 
 def test_a_doubt_stays_when_another_query_commits() -> None:

@@ -36,7 +36,7 @@ from extentflow.delivery.memory import peak_rss_bytes
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.rejections import Rejections
 from extentflow.delivery.resume import PointLog
-from extentflow.delivery.slots import Busy, Closed, Final, Slots
+from extentflow.delivery.slots import FENCING, Busy, Closed, Final, Slots
 from extentflow.errors import (
     BatchTooLarge,
     CorruptRecord,
@@ -184,12 +184,12 @@ def run_extent(extent: Extent, context: DeliveryContext, *, message: str = "") -
 def fail_extent(extent: Extent, context: DeliveryContext, error: str) -> Receipt:
     """Fail an extent for a reason outside its data (a defect of ours, a poison task).
 
-    Claims it first, so that what its previous owner committed is settled and kept. The producer has
-    default settings, because nothing is sent and a wrong setting must not prevent the failure.
+    Claims it first, so that what its previous owner committed is settled and kept. The producer
+    only fences: nothing is sent, and a wrong setting must not prevent the failure.
     """
     context.slots.drop()
     call = _Call(extent, context)
-    claim = context.slots.claim(extent, ProducerSettings())
+    claim = context.slots.claim(extent, FENCING)
     if isinstance(claim, Claim):
         return call.close_job(_ClaimedExtent(claim, call).fail(error))
     return call.unclaimed(claim)

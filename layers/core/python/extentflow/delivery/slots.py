@@ -59,6 +59,9 @@ MAX_GRACE_SECONDS = 15.0
 CLAIM_ROUNDS = 100
 # As connectors write it; `at_least_once` is no default.
 GUARANTEE, AT_LEAST_ONCE = "delivery.guarantee", "at_least_once"
+# Of a producer that only fences. The extent that was left may be delivered at least once, on a
+# cluster without transactions.
+FENCING = ProducerSettings(exactly_once=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,7 +545,7 @@ class Slots:
             # An owner without an extent has no open transaction and can claim nothing under its
             # old epoch: the new lease alone ends its ownership.
             if before.working is not None:
-                self._take_over(lease, before, ProducerSettings()).close()
+                self._take_over(lease, before, FENCING).close()
         except Fenced as exc:
             log.info("slot %d was taken by another worker: %s", slot.number, exc)
             return False

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from extentflow.errors import Conflict, Misconfigured, ObjectGone
-from extentflow.kafka.reading import created_again
+from extentflow.kafka.reading import created_again, is_another
 from extentflow.storage.folders import Folder
 
 NOTE: Final = ".topic"
@@ -47,7 +47,7 @@ class ExportedTopic:
 
     def is_of_another(self, now: str) -> bool:
         """Return whether the topic whose id is `now` is known to be another one."""
-        return bool(self.id and now and self.id != now)
+        return is_another(self.id, now)
 
     def require(self, topic: str, now: str, where: str) -> None:
         """Raise Misconfigured where the topic, whose id is `now`, is another one."""

@@ -1,6 +1,7 @@
 """KafkaBroker: the `Broker` and `Fence` ports on a Kafka cluster."""
 
 import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, TransactionsRefused
 from extentflow.kafka import (
     JOBS_TOPIC,
     PROGRESS_TOPIC,
@@ -38,9 +39,12 @@ from extentflow.kafka.topic_admin import ONE_PARTITION, Admin, NewTopics, TopicF
 from extentflow.kafka.transaction import (
     RetryBackoff,
     Transactions,
+    coordinator_error,
     initialise,
     read_progress,
 )
+
+log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -92,6 +96,7 @@ class KafkaBroker:
         self._sign = sign
         self._find_library = find_library
         self._backoff = RetryBackoff()
+        self._refused = False
 
     @functools.cached_property
     def cluster(self) -> str:
@@ -134,6 +139,10 @@ class KafkaBroker:
         """Return the configuration of one broker. Raises as `topics`."""
         return self._request(Admin.broker_config)
 
+    def share_groups(self) -> Mapping[str, str]:
+        """Return the isolation level of each share group, by its name. Raises as `topics`."""
+        return self._request(Admin.share_groups)
+
     def proof(self) -> str:
         """Resolve secrets and sign a token, as every client does; describe what brokers are shown.
 
@@ -153,7 +162,8 @@ class KafkaBroker:
             settings |= self._backoff.settings(settings)
             owner = self._client(settings, subject)
             # Also for at least once: the epoch of the transactional id fences the previous owner.
-            initialise(owner, self._timeouts)
+            ask = functools.partial(coordinator_error, settings)
+            self._fencing(client, lambda: initialise(owner, self._timeouts, ask))
             arrays, free = self._arrays, spreads(settings)
             transactions = Transactions(
                 owner,
@@ -174,14 +184,32 @@ class KafkaBroker:
                 make = functools.partial(self._client, plain, subject)
                 return FlushingSink(make, self._timeouts, client)
 
+            def mark(progress: SlotProgress) -> None:
+                self._fencing(client, lambda: transactions.commit(progress))
+
             return KafkaFence(
                 owner,
-                transactions,
+                mark,
                 lambda: read_progress(reading, identity, self._timeouts),
                 open_sink,
             )
 
         return self._with_secrets(client, fence)
+
+    def _fencing(self, client: ProducerSettings, step: Callable[[], None]) -> None:
+        """Take a step of fencing; at least once does without where brokers refuse transactions.
+
+        There the ledger has the only position, and Kafka holds nothing that a fence protects.
+        """
+        if client.exactly_once:
+            step()
+        elif not self._refused:
+            try:
+                step()
+            except TransactionsRefused as exc:
+                why, _, _ = str(exc).partition("; ")  # the rest names this way as the remedy
+                log.warning("slots are leased in the ledger only: %s", why)
+                self._refused = True
 
     def end_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the end offset of each partition, as `Broker.end_offsets`."""
@@ -190,6 +218,16 @@ class KafkaBroker:
     def first_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the first offset of each partition, as `Broker.first_offsets`."""
         return self._request(lambda admin: admin.first_offsets(topic))
+
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the id of each topic; empty where brokers have none. Raises as `end_offsets`."""
+
+        def ask(admin: Admin) -> Mapping[str, str]:
+            for name in names:
+                admin.partitions_to_read(name)  # names what is missing, with what is similar
+            return admin.topic_ids(names)
+
+        return self._request(ask)
 
     def open_admin(self) -> Admin:
         """Return a client for many requests, with the secrets of now; to be closed.
@@ -329,7 +367,7 @@ class KafkaFence:
     """`Fence` of `owner`, the producer that fenced its predecessors."""
 
     owner: ProducerHandle
-    transactions: Transactions
+    commit_marker: Callable[[SlotProgress], None]
     read_progress: Callable[[], SlotProgress | None]
     open_sink: Callable[[], Sink]
     opened: bool = False
@@ -338,7 +376,7 @@ class KafkaFence:
         return self.read_progress()
 
     def mark(self, progress: SlotProgress) -> None:
-        self.transactions.commit(progress)
+        self.commit_marker(progress)
 
     def open(self) -> Sink:
         self.opened = True

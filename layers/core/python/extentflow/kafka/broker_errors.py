@@ -7,14 +7,23 @@
     owner      the producer: another one took over    the slot is acquired again
     outage     nothing that lasts                     the extent is tried again
 
-`docs/broker-errors.md` shows this table.
+`docs/broker-errors.md` shows this table. The codes of REFUSED mean something else in an answer to a
+producer with a transactional id.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["CODES", "ELSEWHERE", "ErrorCode", "Scope", "scope_of"]
+__all__ = [
+    "CODES",
+    "ELSEWHERE",
+    "REFUSED",
+    "REFUSED_REMEDY",
+    "ErrorCode",
+    "Scope",
+    "scope_of",
+]
 
 
 class Scope(StrEnum):
@@ -150,6 +159,22 @@ UNKNOWN_MEMBER_ID UNKNOWN_SUBSCRIPTION_ID UNRELEASED_INSTANCE_ID UNSUPPORTED_ASS
 UNSUPPORTED_ENDPOINT_TYPE VOTER_NOT_FOUND
 """
 ELSEWHERE = frozenset(_ELSEWHERE.split())
+
+# How clusters and topics without transactions answer a producer with a transactional id: at its
+# start, when it adds partitions or offsets, or to its records (Inkless answers INVALID_REQUEST).
+REFUSED = frozenset(
+    {
+        "INVALID_REQUEST",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+        "UNSUPPORTED_VERSION",
+        "_UNSUPPORTED_FEATURE",
+    }
+)
+REFUSED_REMEDY = (
+    "exactly once needs transactions, which diskless topics lack; name another topic or cluster,"
+    " or set delivery.guarantee=at_least_once, with"
+    " headers=uri=uri,version=version,etag=etag,location=location to recognise repeated records"
+)
 
 _UNNAMED = ErrorCode(Scope.OUTAGE)
 

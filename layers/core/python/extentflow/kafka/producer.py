@@ -22,8 +22,9 @@ from extentflow.errors import (
     Misconfigured,
     RecordsRejected,
     SinkUnavailable,
+    TransactionsRefused,
 )
-from extentflow.kafka.broker_errors import Scope, scope_of
+from extentflow.kafka.broker_errors import REFUSED, REFUSED_REMEDY, Scope, scope_of
 
 LOG = logging.getLogger("extentflow.kafka")
 LOG.addHandler(logging.NullHandler())
@@ -50,7 +51,8 @@ class ProducerHandle:
         self.failed: KafkaError | None = None
         # An abort purges records; librdkafka itself fails a commit that lacks records.
         purged = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
-        self._harmless = purged if "transactional.id" in settings else ()
+        self._transactional = "transactional.id" in settings
+        self._harmless = purged if self._transactional else ()
         self._process = os.getpid()
         self._ended: ExtentflowError | None = None
         callbacks = {
@@ -81,8 +83,8 @@ class ProducerHandle:
             yield producer
         except KafkaException as exc:
             cause = self._cause(error_of(exc), producer)
-            self._end(translate(cause, self.subject))
-            raise translate(cause, self.subject) from without_frames(exc)
+            self._end(self.translated(cause))
+            raise self.translated(cause) from without_frames(exc)
         except ExtentflowError as exc:
             self._end(type(exc)(str(exc)))
             raise
@@ -90,7 +92,16 @@ class ProducerHandle:
     def check_deliveries(self) -> None:
         """Raise when a delivery failed."""
         if self.failed is not None:
-            raise translate(self.failed, self.subject)
+            raise self.translated(self.failed)
+
+    def translated(self, error: KafkaError) -> ExtentflowError:
+        """Return the extentflow error for `error`, as `translate`, or TransactionsRefused."""
+        if self._transactional and error.name() in REFUSED:
+            return TransactionsRefused(
+                f"{self.subject}: the brokers refuse transactions: {error.str()} ({error.name()});"
+                f" {REFUSED_REMEDY}"
+            )
+        return translate(error, self.subject)
 
     def hint(self) -> str:
         """Return the last error that librdkafka reported about a broker, for a message."""

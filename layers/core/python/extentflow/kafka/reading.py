@@ -153,6 +153,11 @@ def _before_ends(
             yield record
 
 
+def is_another(before: str, now: str) -> bool:
+    """Return whether two ids, which are empty where they are unknown, are of different topics."""
+    return bool(before and now and before != now)
+
+
 def created_again(topic: str, before: str, now: str) -> str:
     """Return the words for a topic that has another id (KIP-516) than it had before."""
     return f"topic {topic} was created again: its id was {before}, and is {now} now"

@@ -1,6 +1,7 @@
 """What a cluster reports about itself and its topics; creates extentflow's own topics."""
 
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
@@ -40,17 +41,24 @@ SILENCE_SECONDS = 2.0  # a shorter delay is not worth a warning
 SHOWN_TOPICS = 5
 NO_ID = str(Uuid(0, 0))  # of a topic, where brokers have none
 DEFAULT_MESSAGE_BYTES = 1_048_588  # of Kafka's brokers
+ISOLATION = "share.isolation.level"  # of a share group
+# A topic's setting in Inkless, and its former name.
+DISKLESS = ("diskless.enable", "inkless.enable")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """One topic as the cluster describes it. `max_message_bytes` limits a *batch* of records."""
+    """One topic as the cluster describes it. `max_message_bytes` limits a *batch* of records.
+
+    `diskless`: it states to keep records in an object store (KIP-1150).
+    """
 
     name: str
     partitions: int
     max_message_bytes: int
     compacted: bool = False
     stated: TopicLimits | None = None
+    diskless: bool = False
 
     @property
     def limits(self) -> TopicLimits:
@@ -212,7 +220,14 @@ class Admin:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         config = self._send(lambda seconds: self._describe(resource, seconds))
         limits, most = TopicLimits.of(name, config), int(config["max.message.bytes"])
-        return TopicFacts(name, partitions, most, compacted=limits.needs_keys, stated=limits)
+        return TopicFacts(
+            name,
+            partitions,
+            most,
+            compacted=limits.needs_keys,
+            stated=limits,
+            diskless=any(config.get(key) == "true" for key in DISKLESS),
+        )
 
     def end_offsets(self, name: str) -> dict[int, int]:
         """Return the end offset of each partition of a topic, as `Broker.end_offsets`."""
@@ -264,6 +279,32 @@ class Admin:
             return {(at.topic, at.partition): one.result().offset for at, one in found.items()}
 
         return self._send(request)
+
+    def share_groups(self) -> dict[str, str]:
+        """Return the isolation level of each share group (KIP-932), by its name.
+
+        Streams groups (KIP-1071) are among them, because no request of this client has their type.
+        """
+
+        def listed(seconds: float) -> list[str]:
+            known = self._client.list_consumer_groups(request_timeout=seconds).result()
+            if known.errors:
+                raise known.errors[0]
+            others = {one.group_id for one in known.valid}
+            with warnings.catch_warnings():
+                # The request that replaces it leaves out groups of types that librdkafka lacks.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                groups = self._client.list_groups(timeout=seconds)
+            # Describing a classic group, as Connect's, states its protocol.
+            return [str(one.id) for one in groups if one.id not in others and not one.protocol_type]
+
+        def level(name: str) -> str:
+            resource = ConfigResource(ConfigResource.Type.GROUP, name)
+            found = self._send(lambda seconds: self._describe(resource, seconds))
+            return found.get(ISOLATION, "")
+
+        levels = {name: level(name) for name in sorted(self._send(listed))}
+        return {name: found for name, found in levels.items() if found}
 
     def broker_config(self) -> dict[str, str]:
         """Return the configuration of one broker; all of a cluster agree on what is read here."""

@@ -19,17 +19,21 @@ equal log lines are left out for 30 s). But librdkafka 2.x repeats one no sooner
 """
 
 import functools
+import math
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from extentflow.background import BackgroundCall
 from extentflow.errors import ExtentflowError, ProducerSpent, ProgressUnknown, SinkUnavailable
 from extentflow.kafka import PROGRESS_TOPIC, SlotProgress
+from extentflow.kafka.broker_errors import REFUSED
 from extentflow.kafka.producer import (
     LOG,
     ProducerHandle,
@@ -45,6 +49,9 @@ from extentflow.kafka.topic_admin import Admin, MetadataRequests
 # when a broker pauses at that moment.
 HANG_SECONDS = 12.0
 ABANDON_SECONDS = 0.5
+# A coordinator that was just found is not connected yet, and librdkafka reports that it lacks
+# requests (`_UNSUPPORTED_FEATURE`).
+CONNECTED_SECONDS = 5.0
 PARTITION = 0  # of the progress topic
 # librdkafka varies the pause before a repeated request by 20 % (RD_KAFKA_RETRY_JITTER_PERCENT).
 SHORTEST_BACKOFF = 0.8
@@ -77,25 +84,36 @@ class RetryBackoff:
             self.raised_ms = max(self.raised_ms, min(used_ms * SLOW_FACTOR, LONGEST_BACKOFF_MS))
 
 
-def initialise(client: ProducerHandle, timeouts: Timeouts) -> None:
+def initialise(
+    client: ProducerHandle,
+    timeouts: Timeouts,
+    coordinator_error: Callable[[float], KafkaError | None],
+) -> None:
     """Fence the previous producer of the client's transactional id and abort what it left open.
 
+    `coordinator_error` is asked once, after a first attempt without an answer.
+
     Raises SinkUnavailable where no transaction coordinator answered within `fence_seconds`, and
-    Misconfigured where settings, credentials or permissions cannot work. One broker of several that
-    rejects the credentials proves nothing about them.
+    Misconfigured where settings, credentials or permissions cannot work: TransactionsRefused where
+    the brokers take no transactions. One broker of several that rejects the credentials proves
+    nothing about them.
     """
     with client.calling() as producer:
-        for seconds in timeouts.attempts(timeouts.fence_seconds):
+        for attempt, seconds in enumerate(timeouts.attempts(timeouts.fence_seconds)):
             try:
                 producer.init_transactions(seconds)
             except KafkaException as exc:
-                if not resumable(error_of(exc)):
+                # librdkafka repeats what brokers refuse, and returns the refusal as resumable.
+                if not resumable(error_of(exc)) or error_of(exc).name() in REFUSED:
                     raise
                 # Serves the error callback: rejected credentials are reported only there.
                 producer.poll(0)
                 rejection = client.rejections.proven()
                 if rejection is not None and not _is_accepted(producer, seconds):
                     raise translate(rejection, client.subject) from exc
+                refusal = None if attempt else coordinator_error(seconds)
+                if refusal is not None and refusal.name() in REFUSED:
+                    raise client.translated(refusal) from exc
             else:
                 return
         raise SinkUnavailable(
@@ -111,6 +129,37 @@ def _is_accepted(producer: Producer, seconds: float) -> bool:
     except KafkaException:
         return False
     return True
+
+
+_COORDINATOR_ERROR = re.compile(r"Failed to find transaction coordinator: (\w+): (.*)")
+
+
+class _CoordinatorLog:
+    """The logger of a client that keeps why it found no transaction coordinator."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+
+    def log(self, _level: int, text: str, *parts: object) -> None:
+        """Keep the last reason. librdkafka states it in its debug log only, by the code's name."""
+        line = text % parts
+        if (found := _COORDINATOR_ERROR.search(line)) and hasattr(KafkaError, found[1]):
+            self.error = KafkaError(getattr(KafkaError, found[1]), found[0])
+
+
+def coordinator_error(settings: Mapping[str, Any], seconds: float) -> KafkaError | None:
+    """Return why brokers name no coordinator of transactions; None: they do, or do not answer.
+
+    Asks with a producer of its own for at most `seconds`. It fences no other one, because its
+    transactional id is new.
+    """
+    reasons = _CoordinatorLog()
+    asking = {"transactional.id": f"extentflow.probe-{uuid4().hex}", "debug": "eos"}
+    producer = Producer({**settings, **asking, "logger": reasons})
+    with suppress(KafkaException):
+        producer.init_transactions(seconds)
+    producer.poll(0)  # logs wait for it
+    return reasons.error
 
 
 class Transactions:
@@ -166,7 +215,10 @@ class Transactions:
             # Offsets go into every transaction, also one without records: an empty commit succeeds
             # even on a fenced producer.
             self._committing = True
-            self._resume(lambda seconds: self._send_offset(producer, offset, seconds))
+            self._resume(
+                lambda seconds: self._send_offset(producer, offset, seconds),
+                refused_after=CONNECTED_SECONDS,
+            )
             began = self._timeouts.retry.clock.monotonic()
             self._flush(producer)
             # After a timeout the outcome is unknown: repeat the commit, never abort.
@@ -227,8 +279,17 @@ class Transactions:
         if not quickly:
             self._repeated = seconds
 
-    def _resume(self, call: Callable[[float], None], *, began: float | None = None) -> None:
-        """Repeat the call until it returns; `began`: when its `commit_seconds` did."""
+    def _resume(
+        self,
+        call: Callable[[float], None],
+        *,
+        began: float | None = None,
+        refused_after: float = math.inf,
+    ) -> None:
+        """Repeat the call until it returns; `began`: when its `commit_seconds` did.
+
+        A refusal is final after `refused_after` seconds.
+        """
         seconds, monotonic = self._timeouts.commit_seconds, self._timeouts.retry.clock.monotonic
         started = monotonic()
         left = seconds if began is None else seconds - (started - began)
@@ -237,7 +298,8 @@ class Transactions:
                 call(remaining)
             except KafkaException as exc:
                 last = error_of(exc)
-                if not resumable(last):
+                is_refused = last.name() in REFUSED and monotonic() - started >= refused_after
+                if is_refused or not resumable(last):
                     raise
             else:
                 if (took := monotonic() - started) >= self._repeats_after_seconds:

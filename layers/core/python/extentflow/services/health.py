@@ -22,8 +22,9 @@ from extentflow.jobs.addresses import KeyScope
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.jobs.preflight import dead_letters_refused, records_refused
 from extentflow.kafka import Fence, ProducerSettings, SlotProgress
+from extentflow.kafka.broker_errors import REFUSED_REMEDY
 from extentflow.kafka.native import explain
-from extentflow.kafka.topic_admin import TopicFacts
+from extentflow.kafka.topic_admin import ISOLATION, TopicFacts
 from extentflow.ledger import ConnectorState, Ledger
 from extentflow.model import ObjectVersion
 from extentflow.queue import Queue
@@ -40,6 +41,8 @@ from extentflow.wiring.options import (
 from extentflow.wording import format_bytes
 
 CLOCK_SKEW_SECONDS = 5.0
+READ_COMMITTED = "read_committed"
+SHOWN_GROUPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,9 @@ class CheckedCluster(Protocol):
     def config(self) -> Mapping[str, str]:
         """Return the configuration of one broker."""
 
+    def share_groups(self) -> Mapping[str, str]:
+        """Return the isolation level of each share group, by its name."""
+
     def fence(self, identity: str, client: ProducerSettings) -> Fence:
         """Fence the previous producer of `identity`."""
 
@@ -142,6 +148,7 @@ class ClusterChecks:
         yield _check("progress topic", self._progress_topic)
         yield _check("transactions", self._transaction)
         yield self.verification()
+        yield from self.share_groups()
         wanted = self.settings.sink_enqueue == ARRAYS
         yield Finding("exactly-once records", "ok", explain(wanted=wanted))
 
@@ -170,6 +177,38 @@ class ClusterChecks:
             )
         remedy = f"set transaction.partition.verification.enable=true on the brokers; {ended}"
         return _usable(check, f"off: {hanging}", remedy)
+
+    def share_groups(self) -> Iterator[Finding]:
+        """Yield a finding if there are share groups; those of Kafka 4.2 read uncommitted records.
+
+        The level is a setting of the group: no consumer states it.
+        """
+        check = "share groups"
+        try:
+            levels = self.broker().share_groups()
+        except ExtentflowError as exc:
+            need = "and Describe and DescribeConfigs on the groups; only this check needs that"
+            yield _unread(check, exc, need)
+            return
+        uncommitted = [name for name, level in levels.items() if level != READ_COMMITTED]
+        if not levels:
+            return
+        if not uncommitted:
+            yield _usable(check, f"{len(levels)}, which read committed records only")
+            return
+        more = (
+            f" and {len(uncommitted) - SHOWN_GROUPS} more"
+            if len(uncommitted) > SHOWN_GROUPS
+            else ""
+        )
+        fact = f"{', '.join(uncommitted[:SHOWN_GROUPS])}{more} read records of aborted transactions"
+        servers = self.settings.bootstrap_servers
+        remedy = (
+            f"`kafka-configs.sh --bootstrap-server {servers} --alter --entity-type groups"
+            f" --entity-name {uncommitted[0]} --add-config {ISOLATION}={READ_COMMITTED}`, and so"
+            " for each share group that reads what extentflow delivers"
+        )
+        yield _usable(check, fact, remedy)
 
     def slots(self) -> Finding:
         """Count the slots in use, and the expired ones with an unfinished extent."""
@@ -229,20 +268,17 @@ class TopicChecks:
         """Yield findings about a connector's topics whose names do not depend on the object."""
         fixed = None if "{" in config.topic else config.routed(config.topic)
         for name in config.written_topics(fixed):
-            refused = partial(records_refused, config)
-            stamps = config.message_timestamp is not None
-            yield self._topic("topic", name, refused, stamps=stamps)
+            yield self._topic("topic", name, config, partial(records_refused, config))
         queue = config.dead_letter_topic
         if queue is not None:
-            yield self._topic("dead letter topic", queue, dead_letters_refused)
+            yield self._topic("dead letter topic", queue, config, dead_letters_refused)
 
     def _topic(
         self,
         check: str,
         name: str,
+        config: ConnectorConfig,
         why: Callable[[TopicFacts], str | None],
-        *,
-        stamps: bool = False,
     ) -> Finding:
         try:
             facts = self.topic(name)
@@ -252,8 +288,11 @@ class TopicChecks:
             return problem_of(check, exc)
         limit = format_bytes(facts.max_message_bytes)
         fact = f"{name}: {facts.partitions} partitions, records up to {limit}"
-        if stamps:
+        if check == "topic" and config.message_timestamp is not None:
             fact = "; ".join((fact, *facts.limits.describe_times()))
+        if facts.diskless and config.exactly_once:
+            fact = f"{fact}; diskless: unless its brokers let it join transactions, none is sent"
+            return _usable(check, fact, REFUSED_REMEDY)
         if not facts.compacted:
             return _usable(check, fact)
         remedy = (

@@ -42,11 +42,13 @@ from extentflow.export.lake.data_files import DataFile, DataFolder, append
 from extentflow.export.lake.lake_columns import in_spark
 from extentflow.export.lake.lake_rows import RowReader, map_in_arrow, rows_in_arrow
 from extentflow.export.lake.lake_target import (
+    NO_IDS,
     OFFSETS_KEY,
     Batch,
     Doubt,
     Offsets,
     TableState,
+    TopicIds,
     WriteResult,
     advanced,
     offsets_text,
@@ -139,20 +141,23 @@ class IcebergTable:
         """See `Target`."""
         return f"Iceberg table {self.name}"
 
-    def open(self, topics: Sequence[str], stated: Offsets | None = None) -> TableState:
+    def open(
+        self, topics: Sequence[str], stated: Offsets | None = None, ids: TopicIds = NO_IDS
+    ) -> TableState:
         """See `Target`; what a person stated becomes a snapshot without rows."""
         if not self._exists():
             Doubt().settled(self.where, stated)
-            return TableState()
+            return TableState().of_topics(ids)
         # First, because it adds a version of the metadata, with which the oldest one goes.
         self._keep_statement()
         state = self._state()
-        offsets = _doubt(state, topics).settled(self.where, stated)
+        doubt = _doubt(state, topics).joined(Doubt.of_ids(state, ids))
+        offsets = doubt.settled(self.where, stated)
         if offsets is None:
-            return state
-        self._state_offsets(state, offsets)
+            return state.of_topics(ids)
+        self._state_offsets(state.of_topics(ids), offsets)
         self._keep_statement()
-        return self._state()
+        return self._state().of_topics(ids)
 
     def grow(self, columns: pa.Schema, state: TableState) -> TableState:
         """See `Target`."""
@@ -160,7 +165,7 @@ class IcebergTable:
             self._create(columns)
         else:
             self._alter(state.columns, columns)
-        return self._state()
+        return self._state().of_topics(state.ids)
 
     def write(
         self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
@@ -188,12 +193,13 @@ class IcebergTable:
                         if not is_unknown:  # else the table may refer to the files
                             drop()
                         raise self._conflict(found, state, batch) from exc
-                    state = replace(found, columns=state.columns)
+                    state = replace(found, columns=state.columns).of_topics(state.ids)
                     continue
             self._keep_statement()
             behind, snapshot = self._state(), commit_of(self._snapshots(), own)
             if snapshot is None or _own(behind.offsets, batch) != ends:
                 raise self._conflict(behind, replace(state, offsets=ends), batch)
+            behind = behind.of_topics(state.ids)
             return WriteResult(behind, int(snapshot.summary.get("added-records") or 0))
         raise AssertionError("the last attempt returns or raises")
 
@@ -259,7 +265,7 @@ class IcebergTable:
         version = None if snapshot is None else int(snapshot.snapshotId())
         columns = to_arrow_schema(self.session.table(self.name).schema)
         history = read_history(TableSnapshots(self.session, table))
-        return TableState(in_spark(columns), history.offsets, version, history.doubts)
+        return TableState(in_spark(columns), history.offsets, version, history.doubts, history.ids)
 
     def _snapshots(self) -> TableSnapshots:
         return TableSnapshots(self.session, self._loaded())

@@ -96,6 +96,10 @@ class ReadableTopics(Protocol):
         """Return the end of each partition."""
         ...
 
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the id of each topic, empty where brokers have none."""
+        ...
+
     def read_from(
         self, topic: str, begin: Mapping[int, int], *, end: Mapping[int, int], group: str
     ) -> Iterator[list[ConsumedRecord]]:
@@ -147,8 +151,9 @@ class LakeService:
         Raises the first error of a micro-batch; Conflict where another query writes the topics.
         """
         self._require_known_offsets(self.terms.continue_at or {})
+        ids = self._cluster.topics.topic_ids(self.terms.topics)
         with target_errors(self.target.where):
-            self._state = self.target.open(self.terms.topics, self.terms.continue_at)
+            self._state = self.target.open(self.terms.topics, self.terms.continue_at, ids)
             if self._state.columns is None:
                 self._create()
         if self._state.columns is not None and self.terms.values.columns is not None:

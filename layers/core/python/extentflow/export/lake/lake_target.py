@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -17,10 +17,14 @@ from pyspark.sql import DataFrame
 
 from extentflow.errors import Conflict, Misconfigured
 from extentflow.export.lake.lake_rows import RowReader
+from extentflow.kafka.reading import created_again, is_another
 
 # Name of topic -> number of partition -> first offset that is not included.
 Offsets = Mapping[str, Mapping[int, int]]
 NO_OFFSETS: Final[Offsets] = {}
+# Name of topic -> its id, which another topic of the same name does not have.
+TopicIds = Mapping[str, str]
+NO_IDS: Final[TopicIds] = {}
 # In the summary of an Iceberg snapshot, and as a member of a manifest.
 OFFSETS_KEY: Final = "extentflow.offsets"
 EARLIEST: Final = -2  # as Spark's startingOffsets have it
@@ -93,12 +97,23 @@ class TableState:
     """What a target holds; `columns` None: it has none yet. `version` is the target's own.
 
     `doubts` has the topics of which the target may have rows, without a statement that counts.
+    `ids` are those of the topics of `offsets`, and of those that the query writes, where known.
     """
 
     columns: pa.Schema | None = None
     offsets: Offsets = field(default_factory=dict)
     version: Any = None
     doubts: Offsets = field(default_factory=dict)
+    ids: TopicIds = field(default_factory=dict)
+
+    def of_topics(self, now: TopicIds) -> TableState:
+        """Return the state with the ids that topics have now; others keep theirs."""
+        return replace(self, ids={**self.ids, **known(now)})
+
+
+def known(ids: TopicIds) -> TopicIds:
+    """Return the ids that are not empty: brokers before Kafka 2.8 have none."""
+    return {topic: one for topic, one in ids.items() if one}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +126,35 @@ class Doubt:
     upper: Offsets = field(default_factory=dict)
     lower: Offsets = field(default_factory=dict)
     why: str = ""
+
+    @classmethod
+    def of_ids(cls, state: TableState, now: TopicIds) -> Doubt:
+        """Return which topics of `state` are others now, by their ids."""
+        again = {
+            topic: created_again(topic, state.ids[topic], now[topic])
+            for topic in now.keys() & state.ids.keys() & state.offsets.keys()
+            if is_another(state.ids[topic], now[topic])
+        }
+        if not again:
+            return cls()
+        upper = {topic: state.offsets[topic] for topic in sorted(again)}
+        lower: Offsets = {topic: {} for topic in upper}
+        return cls(
+            upper,
+            lower,
+            f"{', '.join(again[topic] for topic in upper)}. It has rows of the topic before, up to"
+            f" {offsets_text(upper)}, and there may be other records at these offsets now",
+        )
+
+    def joined(self, other: Doubt) -> Doubt:
+        """Return both doubts as one."""
+        if not (self.upper and other.upper):
+            return self if self.upper else other
+        return Doubt(
+            {**other.upper, **self.upper},
+            {**other.lower, **self.lower},
+            f"{self.why}. And {other.why}",
+        )
 
     def settled(self, where: str, stated: Offsets | None) -> Offsets | None:
         """Return what a person stated for these topics; None: nothing is in doubt.
@@ -154,11 +198,16 @@ class Target(Protocol):
         """Whether rows pass through Spark's own types."""
         ...
 
-    def open(self, topics: Sequence[str], stated: Offsets | None = None) -> TableState:
+    def open(
+        self, topics: Sequence[str], stated: Offsets | None = None, ids: TopicIds = NO_IDS
+    ) -> TableState:
         """Repair what a killed query left, and return what the target holds.
 
-        Raises Conflict where its history does not decide up to where it holds these topics, unless
-        a person has `stated` it. Raises Misconfigured for a statement that it does not need.
+        `ids` are those that the topics have now.
+
+        Raises Conflict where its history does not decide up to where it holds these topics, or one
+        of them was created again, unless a person has `stated` it. Raises Misconfigured for a
+        statement that it does not need.
         """
         ...
 

@@ -67,10 +67,12 @@ from extentflow.export.lake.lake_rows import (
     map_in_arrow,
 )
 from extentflow.export.lake.lake_target import (
+    NO_IDS,
     Batch,
     Doubt,
     Offsets,
     TableState,
+    TopicIds,
     WriteResult,
     advanced,
     offsets_text,
@@ -96,7 +98,10 @@ _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An entry of the log: `files` are paths below the folder, of a COMMIT."""
+    """An entry of the log: `files` are paths below the folder, of a COMMIT.
+
+    `ids` are those that the topics of `offsets` had then; earlier releases stated none.
+    """
 
     number: int
     kind: str
@@ -106,6 +111,7 @@ class Entry:
     partition_by: Sequence[str]
     files: Sequence[str] = ()
     rows: int = 0
+    ids: TopicIds = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the entry as JSON."""
@@ -121,6 +127,7 @@ class Entry:
             "partition_by": list(self.partition_by),
             "files": list(self.files),
             "rows": self.rows,
+            "topic_ids": dict(self.ids),
         }
         return json.dumps(document, indent=1).encode()
 
@@ -147,6 +154,7 @@ class Entry:
                 partition_by=tuple(found["partition_by"]),
                 files=tuple(found["files"]),
                 rows=found["rows"],
+                ids=dict(found.get("topic_ids", {})),
             )
         except (ValueError, KeyError, TypeError, pa.ArrowException) as exc:
             raise UnreadableItem(
@@ -174,7 +182,9 @@ class ParquetFolder:
     def _folder(self) -> Folder:
         return self.opener(self.address)
 
-    def open(self, topics: Sequence[str], stated: Offsets | None = None) -> TableState:
+    def open(
+        self, topics: Sequence[str], stated: Offsets | None = None, ids: TopicIds = NO_IDS
+    ) -> TableState:
         """See `Target`; writes an entry, so that no older query can commit any more."""
         if not self._folder.creates_once():
             log.warning(
@@ -182,12 +192,12 @@ class ParquetFolder:
                 " once, nothing but you prevents it",
                 self.where,
             )
-        entry = self._started(topics, stated)
+        entry = self._started(topics, stated, ids)
         for name in self._folder.names(STAGED):
             self._folder.delete(name)
-        return TableState(entry.columns, entry.offsets, entry.number)
+        return TableState(entry.columns, entry.offsets, entry.number, ids=entry.ids)
 
-    def _started(self, topics: Sequence[str], stated: Offsets | None) -> Entry:
+    def _started(self, topics: Sequence[str], stated: Offsets | None, ids: TopicIds) -> Entry:
         """Publish the newest commit, and append an entry behind it."""
         while True:
             newest = self._newest()
@@ -204,7 +214,10 @@ class ParquetFolder:
                     continue
                 else:
                     newest = _published(newest)
-            settled = doubt.settled(self.where, stated)
+            held = TableState(offsets=offsets, ids={} if newest is None else newest.ids)
+            again = Doubt.of_ids(held, ids)
+            self._require_new_names(again, stated)
+            settled = doubt.joined(again).settled(self.where, stated)
             entry = Entry(
                 number=1 if newest is None else newest.number + 1,
                 kind=START,
@@ -212,9 +225,23 @@ class ParquetFolder:
                 offsets={**offsets, **(settled or {})},
                 columns=None if newest is None else newest.columns,
                 partition_by=self.partition_by,
+                ids=held.of_topics(ids).ids,
             )
             if self._append(entry):
                 return entry
+
+    def _require_new_names(self, again: Doubt, stated: Offsets | None) -> None:
+        """Raise Conflict where files of topics that were created again would replace others."""
+        ends = [
+            (topic, one, end) for topic, parts in again.upper.items() for one, end in parts.items()
+        ]
+        said = stated or {}
+        if any(said.get(topic, {}).get(one, 0) < end for topic, one, end in ends):
+            raise Conflict(
+                f"{self.where}: {again.why}. If they are the same records, state it once:"
+                f" --continue-at '{offsets_text(again.upper)}'. If not, write the topic to another"
+                " folder, because offsets name the files"
+            )
 
     def _unlogged(self, topics: Sequence[str]) -> Doubt:
         """Return what a folder without a log may hold, by the names of its files."""
@@ -259,7 +286,7 @@ class ParquetFolder:
             _require_nameable(columns.field(name))
         if len(set(self.partition_by)) == len(columns):
             raise Misconfigured("--partition-by: names all columns; files would have none left")
-        return TableState(columns, state.offsets, state.version)
+        return replace(state, columns=columns)
 
     def write(
         self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
@@ -292,6 +319,7 @@ class ParquetFolder:
             partition_by=self.partition_by,
             files=sorted(staged),
             rows=sum(staged.values()),
+            ids=state.ids,
         )
         is_committed = self._append(entry)
         gone = self._move(entry) if is_committed else []
@@ -307,7 +335,8 @@ class ParquetFolder:
                 f"{self.where}: another query started to write this folder behind entry"
                 f" {state.version} of its log; nothing is doubled, end one of the two"
             )
-        return WriteResult(TableState(state.columns, entry.offsets, published.number), entry.rows)
+        behind = replace(state, offsets=entry.offsets, version=published.number)
+        return WriteResult(behind, entry.rows)
 
     # -- the log -----------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ A topic that may have rows is in doubt: a person states where it continues.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -29,6 +30,7 @@ from extentflow.export.lake.lake_target import (
     OFFSETS_KEY,
     Offsets,
     TableState,
+    TopicIds,
     offsets_text,
     read_offsets,
 )
@@ -39,6 +41,7 @@ COMMIT_KEY: Final = "extentflow.commit"
 BASE_KEY: Final = "extentflow.base"
 OTHERS_KEY: Final = "extentflow.other-offsets"
 DOUBTS_KEY: Final = "extentflow.doubted-offsets"
+IDS_KEY: Final = "extentflow.topic-ids"
 _NONE: Final = "none"
 # Of Iceberg (SnapshotSummary.java).
 _ROWS: Final = "total-records"
@@ -66,6 +69,14 @@ class Snapshot:
         """Return the offsets below a key of the summary."""
         text = self.summary.get(key)
         return {} if text is None else read_offsets(text)
+
+    @property
+    def ids(self) -> TopicIds:
+        """The ids of the topics whose offsets the summary has; earlier releases stated none."""
+        # A map of Java knows no default.
+        text = self.summary.get(IDS_KEY)
+        found: dict[str, str] = {} if text is None else json.loads(text)
+        return found
 
     @property
     def is_grounded(self) -> bool:
@@ -102,16 +113,20 @@ class Snapshots(Protocol):
 class SnapshotHistory:
     """What the current snapshot states: the offsets of topics, and those that are in doubt.
 
-    `doubts` has offsets that a snapshot states which may be no ancestor.
+    `doubts` has offsets that a snapshot states which may be no ancestor. `ids` has the ids that
+    topics had when their offsets were stated.
     """
 
     offsets: dict[str, Mapping[int, int]] = field(default_factory=dict)
     doubts: dict[str, Mapping[int, int]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
 
-    def _add(self, offsets: Offsets, doubts: Offsets) -> None:
+    def _add(self, offsets: Offsets, doubts: Offsets, ids: TopicIds) -> None:
         for topic, ends in offsets.items():
-            if topic not in self.doubts:
-                self.offsets.setdefault(topic, ends)
+            if topic not in self.doubts and topic not in self.offsets:
+                self.offsets[topic] = ends
+                if topic in ids:
+                    self.ids[topic] = ids[topic]
         for topic, ends in doubts.items():
             if topic not in self.offsets:
                 self.doubts.setdefault(topic, ends)
@@ -135,15 +150,16 @@ def read_history(snapshots: Snapshots) -> SnapshotHistory:
         copied = _copied(snapshots, last)
         # Rows of an unknown batch may be in the table, too.
         counts = counts and copied is not None and last.is_grounded
-        history._add({}, copied or {})  # noqa: SLF001 - of this module
+        history._add({}, copied or {}, {})  # noqa: SLF001 - of this module
         stated = [last.stated(OFFSETS_KEY)]
         doubts: Offsets = {}
         if last.repeats_others:
             stated.append(last.stated(OTHERS_KEY))
             doubts = last.stated(DOUBTS_KEY)
         for offsets in stated:
-            history._add(*((offsets, {}) if counts else ({}, offsets)))  # noqa: SLF001
-        history._add({}, doubts)  # noqa: SLF001
+            both = (offsets, {}) if counts else ({}, offsets)
+            history._add(*both, last.ids)  # noqa: SLF001
+        history._add({}, doubts, {})  # noqa: SLF001
         if last.repeats_others:
             return history
     if last is None or last.is_begin:
@@ -152,7 +168,7 @@ def read_history(snapshots: Snapshots) -> SnapshotHistory:
         if other.number in passed:
             continue
         claims = {**other.stated(DOUBTS_KEY), **other.stated(OTHERS_KEY)}
-        history._add({}, {**claims, **other.stated(OFFSETS_KEY)})  # noqa: SLF001
+        history._add({}, {**claims, **other.stated(OFFSETS_KEY)}, {})  # noqa: SLF001
     return history
 
 
@@ -160,12 +176,14 @@ def summary_of(state: TableState, own: Offsets, attempt: str) -> dict[str, str]:
     """Return the summary of a commit of the topics of `own`, whose writer read `state`."""
     others = {topic: ends for topic, ends in state.offsets.items() if topic not in own}
     doubts = {topic: ends for topic, ends in state.doubts.items() if topic not in own}
+    ids = {topic: one for topic, one in state.ids.items() if topic in own or topic in others}
     return {
         OFFSETS_KEY: offsets_text(own),
         COMMIT_KEY: attempt,
         BASE_KEY: _base_text(state.version),
         **({OTHERS_KEY: offsets_text(others)} if others else {}),
         **({DOUBTS_KEY: offsets_text(doubts)} if doubts else {}),
+        **({IDS_KEY: json.dumps(ids, separators=(",", ":"), sort_keys=True)} if ids else {}),
     }
 
 
