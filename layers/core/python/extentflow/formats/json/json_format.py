@@ -5,8 +5,7 @@
                         {"a":2}    {"a": 2} ]
 
 A record is a document: its bytes as they are, or columns of its members. An object is one extent,
-because only its start tells what is within a string. Quotes, escapes and depths are found by numpy,
-a MiB at a time.
+because only its start tells what is within a string.
 """
 
 from __future__ import annotations
@@ -23,8 +22,16 @@ from extentflow.arrays.spans import Indexes
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
 from extentflow.errors import Conflict, CorruptObject, Misconfigured
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, magic
+from extentflow.formats import Chunk, FormatOptions, FormatSpec, magic
 from extentflow.formats.compressed.compression import CODECS, decompress
+from extentflow.formats.json.document_scanner import (
+    ARRAY_END,
+    BLANKS,
+    COMMA,
+    OBJECT_END,
+    Pieces,
+    Scanner,
+)
 from extentflow.formats.json.json_options import (
     DocumentDecoder,
     DocumentOptions,
@@ -41,14 +48,6 @@ from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
 _SLICE_BYTES = 1 << 20
-_QUOTE, _BACKSLASH, _COMMA, _CLOSES_LATER = 34, 92, 44, 2
-_ARRAY, _ARRAY_END, _OBJECT_END = ord("["), ord("]"), ord("}")
-_IS_EVENT = np.isin(np.arange(256), list(b'"[]{},'))
-_DEPTH = np.zeros(256, np.int64)
-_DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
-_IS_BLANK = np.isin(np.arange(256), list(b" \t\r\n"))
-# Longer runs of backslashes or whitespace are counted in another way.
-_SHORT_RUN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,82 +161,6 @@ def _from_position(block: LineBlock, position: int) -> LineBlock | None:
     return replace(rest, bad=bad)
 
 
-class _Scanner:
-    """Finds where documents and elements end; the state is that behind the bytes seen so far."""
-
-    def __init__(self, *, elements: bool) -> None:
-        self._elements = elements
-        self._escaped = False
-        self._outer = 0
-        self.in_string = False
-        self.depth = 0
-
-    @property
-    def in_array(self) -> bool:
-        """Whether the last document begun is an array of records."""
-        return self._elements and self._outer == _ARRAY
-
-    def cuts(self, data: NDArray[np.uint8]) -> tuple[Indexes, NDArray[np.uint8]]:
-        """Return the places of the characters that end something at the top, and these.
-
-        Raises ValueError, with the place, for a bracket that closes nothing.
-        """
-        events = np.flatnonzero(_IS_EVENT[data])
-        chars = data[events]
-        is_quote = chars == _QUOTE
-        is_quote[is_quote] = ~self._escaped_quotes(data, events[is_quote])
-        strings = (np.cumsum(is_quote) + self.in_string) & 1
-        self._escaped = self._ends_escaped(data)
-        if not len(events):
-            return events, chars
-        self.in_string = bool(strings[-1])
-        outside = (strings == 0) & (chars != _QUOTE)
-        places, chars = events[outside], chars[outside]
-        if not len(places):
-            return places, chars
-        steps = _DEPTH[chars]
-        depths = np.cumsum(steps) + self.depth
-        opened = np.maximum.accumulate(
-            np.where((steps > 0) & (depths == 1), np.arange(len(places)), -1)
-        )
-        outer = np.where(opened >= 0, chars[opened], self._outer)
-        closes = (steps < 0) & (depths == 0)
-        wrong = (depths < 0) | (closes & (chars != outer + _CLOSES_LATER))
-        if wrong.any():
-            raise ValueError(int(places[np.argmax(wrong)]))
-        self.depth, self._outer = int(depths[-1]), int(outer[-1])
-        if self._elements:
-            closes |= (outer == _ARRAY) & (depths == 1) & ((chars == _ARRAY) | (chars == _COMMA))
-            # An inner array that opens has another depth; one that closes at 1 is no cut.
-        return places[closes], chars[closes]
-
-    def _escaped_quotes(self, data: NDArray[np.uint8], quotes: Indexes) -> NDArray[np.bool_]:
-        """Return which quotes follow an odd number of backslashes."""
-        escaped = np.zeros(len(quotes), bool)
-        alive, at = np.arange(len(quotes)), quotes - 1
-        for _ in range(_SHORT_RUN):
-            before = at < 0
-            escaped[alive[before]] ^= self._escaped
-            going = ~before
-            going[going] = data[at[going]] == _BACKSLASH
-            alive, at = alive[going], at[going] - 1
-            if not len(alive):
-                return escaped
-            escaped[alive] ^= True
-        places = np.where(data == _BACKSLASH, -1, np.arange(len(data)))
-        last = np.maximum.accumulate(places)[np.maximum(quotes - 1, 0)]
-        last[quotes == 0] = -1
-        odd = (quotes - 1 - last) % 2 == 1
-        return np.asarray(np.where(last < 0, odd ^ self._escaped, odd), bool)
-
-    def _ends_escaped(self, data: NDArray[np.uint8]) -> bool:
-        if data[-1] != _BACKSLASH:
-            return False
-        others = np.flatnonzero(data != _BACKSLASH)
-        run = len(data) - 1 - int(others[-1]) if len(others) else len(data)
-        return bool(run % 2) ^ (self._escaped and not len(others))
-
-
 class _Cutter:
     """Turns content into blocks of documents, of which the last one may not have ended yet."""
 
@@ -245,7 +168,7 @@ class _Cutter:
         self._uri = uri
         self._elements = elements
         self._max_bytes = max_bytes
-        self._scanner = _Scanner(elements=elements)
+        self._scanner = Scanner(elements=elements)
         self._pieces: list[bytes] = []
         self._size = 0
         self._start = 0
@@ -272,7 +195,7 @@ class _Cutter:
             window = window[stop:]
         if not self._size:  # blanks before a document are none of it
             blanks = len(window)
-            window = window.lstrip(b" \t\r\n")
+            window = window.lstrip(BLANKS)
             self._start += blanks - len(window)
         self._size += len(window)
         self._pieces.append(window)
@@ -290,65 +213,24 @@ class _Cutter:
         if self._size:
             end = np.array([len(rest)])
             lost = self._size - len(rest)
-            yield self._block(rest, lost, end, np.array([_OBJECT_END], np.uint8), shift=0)
+            yield self._block(rest, lost, end, np.array([OBJECT_END], np.uint8), shift=0)
 
     def _block(
         self, data: bytes, lost: int, cuts: Indexes, chars: NDArray[np.uint8], shift: int = 1
     ) -> LineBlock:
-        content = np.frombuffer(data, np.uint8)
-        offset = self._start + lost
         before = np.concatenate(([self._before], chars[:-1]))
         # A closing bracket belongs to its document, unless the array is no record.
-        whole = (chars == _OBJECT_END) | ((chars == _ARRAY_END) & (not self._elements))
+        whole = (chars == OBJECT_END) | ((chars == ARRAY_END) & (not self._elements))
         stops = cuts + shift
-        starts = np.concatenate((np.zeros(1, np.int64), stops[:-1]))
-        ends = np.where(whole, stops, cuts)
-        starts, ends = _trimmed(content, starts, ends)
-        empty = starts >= ends
-        missing = empty & ((chars == _COMMA) | ((chars == _ARRAY_END) & (before == _COMMA)))
-        too_long = ends - starts > self._max_bytes
-        begins = offset + starts
-        if lost:  # the beginning of the first one was dropped, because it is too long
-            too_long[0], missing[0], begins[0] = True, False, self._start
-        reasons = (
-            (missing, "an element of the array is missing"),
-            (too_long, f"longer than the {self._max_bytes} bytes that are allowed for one record"),
-        )
-        bad = [
-            BadRecord(None, int(begins[line]), why)
-            for lines, why in reasons
-            for line in np.flatnonzero(lines).tolist()
-        ]
-        kept = ~(empty | too_long)
-        return LineBlock(
-            offset,
-            content,
-            starts[kept],
-            ends[kept],
-            stops[kept],
-            offset + len(data),
-            tuple(sorted(bad, key=lambda one: one.location)),
-        )
-
-
-def _trimmed(content: NDArray[np.uint8], starts: Indexes, ends: Indexes) -> tuple[Indexes, Indexes]:
-    """Return the slices without the whitespace around them."""
-    starts, ends = starts.copy(), ends.copy()
-    for edges, step, place in ((starts, 1, 0), (ends, -1, -1)):
-        going = np.flatnonzero(starts < ends)
-        for _ in range(_SHORT_RUN):
-            going = going[_IS_BLANK[content[edges[going] + place]]]
-            edges[going] += step
-            going = going[starts[going] < ends[going]]
-            if not len(going):
-                break
-        for line in going.tolist():
-            text = content[starts[line] : ends[line]].tobytes()
-            if step > 0:
-                starts[line] = ends[line] - len(text.lstrip(b" \t\r\n"))
-            else:
-                ends[line] = starts[line] + len(text.rstrip(b" \t\r\n"))
-    return starts, ends
+        return Pieces(
+            offset=self._start + lost,
+            content=np.frombuffer(data, np.uint8),
+            starts=np.concatenate((np.zeros(1, np.int64), stops[:-1])),
+            ends=np.where(whole, stops, cuts),
+            stops=stops,
+            gaps=(chars == COMMA) | ((chars == ARRAY_END) & (before == COMMA)),
+            lost=self._start if lost else None,
+        ).block(self._max_bytes)
 
 
 JSON = FormatSpec(
