@@ -31,6 +31,7 @@ STRINGS = [r'{"a": "}]\"{"}', r'{"b\\": "\\\\"}', r'{"c": "\\\"[,"}', '{"Ã©": "ð
 BACKSLASHES = ['{"a":"' + "\\\\" * 40 + '"}', '"' + "\\\\" * 21 + '\\""']
 PRETTY = json.dumps({"a": [1, {"b": "c, d"}], "e": {}}, indent=2)
 LONG = '{"a":"' + "x" * 30 + '"}'
+PAGE = '{"n": {"items": [9]}, "data": {"x": "[", "items": [%s], "y": [0]}}'
 SMALL = [
     sample("one", '{"a": 1}', '{"a": 1}'),
     sample("concatenated", '{"a":1}{"a":2} \n\t {"a":3}\n', '{"a":1}', '{"a":2}', '{"a":3}'),
@@ -88,7 +89,36 @@ COLUMNS = Sample(
 )
 
 
+RECORDS_PATH = JsonOptions(records_path=("data", "items"))
+TEXTS = [r'{"a": "}]\"{"}', '{"items": [7]}', "[1, [2]]", '"]"', "null", LONG]
+NESTED = [
+    sample("document", '{"items": 3, "data": {"items": [' + " ,\n".join(TEXTS) + "]}}", *TEXTS),
+    sample("pages", PAGE % 1 + PAGE % 2 + "\n" + '{"data":{"items":null}}' + PAGE % 3, *"123"),
+    sample("array", f"[{PAGE % 1}, {PAGE % 2}] {PAGE % 3}", *"123"),
+    sample(
+        "bad",
+        PAGE % 1 + '{"data":{}}' + PAGE % "nul,,2" + "[7,]",
+        *"12",
+        bad=(65, 127, 131, 147, 149),
+    ),
+]  # fmt: skip
+
+
+def _nested(seed: int) -> Sample:
+    chance = random.Random(seed)
+    body, records = "", []
+    for size in (0, 1, 900, 3):
+        page = [
+            json.dumps({"n": chance.random(), "items": ["]"]}, indent=chance.choice([None, 1]))
+            for _ in range(size)
+        ]
+        body += PAGE % ", ".join(page)
+        records += page
+    return sample("pages", body, *records)
+
+
 CASES = [
+    FormatCase("json-nested", partial(open_json, own=RECORDS_PATH), NESTED, [_nested(1)]),
     FormatCase("json-columns", open_columns, [COLUMNS]),
     FormatCase("json", open_json, SMALL, [_large(1, array=False), _large(2, array=True)]),
     FormatCase(

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extentflow.arrays.spans import Indexes
+from extentflow.errors import CorruptObject
 from extentflow.formats import BadRecord
 from extentflow.formats.lines import LineBlock
 
 COMMA, ARRAY, ARRAY_END, OBJECT, OBJECT_END = b",[]{}"
 BLANKS = b" \t\r\n"
+MISSING_ELEMENT = "an element of the array is missing"
 _QUOTE, _BACKSLASH, _CLOSES_LATER = 34, 92, 2
 _IS_EVENT = np.isin(np.arange(256), list(b'"[]{},'))
 _DEPTH = np.zeros(256, np.int64)
@@ -64,7 +66,7 @@ class Pieces:
         if self.lost is not None:
             too_long[0], missing[0], begins[0] = True, False, self.lost
         reasons = (
-            (missing, "an element of the array is missing"),
+            (missing, MISSING_ELEMENT),
             (too_long, f"longer than the {max_bytes} bytes that are allowed for one record"),
         )
         bad = [
@@ -180,3 +182,19 @@ def _trimmed(content: NDArray[np.uint8], starts: Indexes, ends: Indexes) -> tupl
             else:
                 ends[line] = starts[line] + len(text.rstrip(b" \t\r\n"))
     return starts, ends
+
+
+def closes_nothing(uri: str, place: int) -> CorruptObject:
+    """Return the error for a bracket at byte `place` that closes nothing."""
+    return CorruptObject(
+        f"{uri}: the bracket at byte {place} closes nothing that is open; repair the object, or"
+        " read lines with input.format=jsonl"
+    )
+
+
+def has_no_end(uri: str, start: int) -> CorruptObject:
+    """Return the error for content that ends within what begins at byte `start`."""
+    return CorruptObject(
+        f"{uri}: the document or element at byte {start} has no end: the object is truncated, or a"
+        " quote or bracket is missing; repair the object"
+    )

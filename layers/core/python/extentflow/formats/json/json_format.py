@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from extentflow.arrays.spans import Indexes
+from extentflow.config.column_lists import MEMBER_PATH
+from extentflow.config.specs import FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
-from extentflow.errors import Conflict, CorruptObject, Misconfigured
+from extentflow.errors import Conflict, Misconfigured
 from extentflow.formats import Chunk, FormatOptions, FormatSpec, magic
 from extentflow.formats.compressed.compression import CODECS, decompress
 from extentflow.formats.json.document_scanner import (
@@ -31,6 +32,8 @@ from extentflow.formats.json.document_scanner import (
     OBJECT_END,
     Pieces,
     Scanner,
+    closes_nothing,
+    has_no_end,
 )
 from extentflow.formats.json.json_options import (
     DocumentDecoder,
@@ -41,6 +44,7 @@ from extentflow.formats.json.json_options import (
     with_columns,
 )
 from extentflow.formats.json.jsonl_format import JsonlOptions, JsonReader, json_reader
+from extentflow.formats.json.nested_arrays import NestedCutter
 from extentflow.formats.lines import BOM, LineBlock, no_lines, one_record, stream_windows
 from extentflow.formats.text.charsets import UTF_8, Charset, decoded_windows
 from extentflow.formats.text.object_head import ObjectHead
@@ -58,6 +62,13 @@ class JsonOptions(DocumentOptions):
         BOOLEAN,
         "true: the elements of an array at the top are the records. false: the whole array is one.",
         default=True,
+    )
+    records_path: tuple[str, ...] = key(
+        MEMBER_PATH,
+        "The path to an array within each document, whose elements are the records: `Records`,"
+        ' `data.items`, `data."a.b"`. Needs `input.format`.',
+        default=(),
+        shown="none",
     )
 
 
@@ -98,7 +109,12 @@ class JsonDocuments:
         """Yield the documents from `position` on; what precedes it is only scanned."""
         if (extent.start, extent.end) != (0, source.version.size):
             raise Conflict(f"{extent.uri}: an object of JSON documents has one extent")
-        cutter = _Cutter(extent.uri, self._elements, self._options.max_record_bytes)
+        most = self._options.max_record_bytes
+        cutter = (
+            NestedCutter(extent.uri, self._own.records_path, most)
+            if self._own.records_path
+            else _Cutter(extent.uri, self._elements, most)
+        )
         charset = ObjectHead(source, "json", self._options).charset
         for window in self._windows(source, extent.uri, charset):
             for start in range(0, len(window), _SLICE_BYTES):
@@ -180,10 +196,7 @@ class _Cutter:
         try:
             cuts, chars = self._scanner.cuts(np.frombuffer(window, np.uint8))
         except ValueError as exc:
-            raise CorruptObject(
-                f"{self._uri}: the bracket at byte {at + exc.args[0]} closes nothing that is open;"
-                " repair the object, or read lines with input.format=jsonl"
-            ) from exc
+            raise closes_nothing(self._uri, at + exc.args[0]) from exc
         if len(cuts):
             stop = int(cuts[-1]) + 1
             dropped = self._size > self._max_bytes
@@ -205,10 +218,7 @@ class _Cutter:
     def end(self) -> Iterator[LineBlock]:
         """Yield what follows the last document. CorruptObject if a document has no end."""
         if self._scanner.depth or self._scanner.in_string:
-            raise CorruptObject(
-                f"{self._uri}: the document or element at byte {self._start} has no end: the object"
-                " is truncated, or a quote or bracket is missing; repair the object"
-            )
+            raise has_no_end(self._uri, self._start)
         rest = b"".join(self._pieces)
         if self._size:
             end = np.array([len(rest)])
@@ -233,13 +243,29 @@ class _Cutter:
         ).block(self._max_bytes)
 
 
+def _problems(check: FormatCheck) -> Iterator[str]:
+    yield from schema_problems("json", check)
+    if not check.sound("json.records.path", "json.elements") or not check.options.records_path:
+        return
+    if not check.options.elements:
+        yield (
+            "json.elements=false delivers whole documents, and json.records.path their records;"
+            " remove one of the two"
+        )
+    if check.sound("input.format") and not check.chosen:
+        yield (
+            "json.records.path needs input.format=json: a document in one line would be delivered"
+            " whole, as jsonl"
+        )
+
+
 JSON = FormatSpec(
     open=open_json,
     options=JsonOptions,
     extensions=("json",),
     converters=("json", "string", "bytes"),
     raw=True,
-    problems=partial(schema_problems, "json"),
+    problems=_problems,
     under=with_columns,
     remedy="; json.schema makes columns",
 )
