@@ -44,7 +44,7 @@ from extentflow.formats.json.json_options import (
     with_columns,
 )
 from extentflow.formats.json.jsonl_format import JsonlOptions, JsonReader, json_reader
-from extentflow.formats.json.nested_arrays import NestedCutter
+from extentflow.formats.json.nested_arrays import NestedCutter, array_within
 from extentflow.formats.lines import BOM, LineBlock, no_lines, one_record, stream_windows
 from extentflow.formats.text.charsets import UTF_8, Charset, decoded_windows
 from extentflow.formats.text.object_head import ObjectHead
@@ -128,6 +128,11 @@ class JsonDocuments:
         """Return the chunk of one document in UTF-8; see `formats.RecordFormat`."""
         del source, extent
         return self._reader.read(one_record(raw, location))
+
+    def how_to_divide(self, record: bytes) -> str:
+        """Return the path to an array within a document; see `formats.DividingFormat`."""
+        path = "" if self._own.records_path else array_within(record)
+        return path and f"set json.records.path={path}: each element becomes a record"
 
     def _chunks(
         self, blocks: Iterator[LineBlock], position: int, charset: Charset

@@ -30,6 +30,7 @@ from extentflow.formats.json.json_options import (
     to_sample,
     with_columns,
 )
+from extentflow.formats.json.nested_arrays import array_within
 from extentflow.formats.lines import LineBlock, invalid_utf8_lines
 from extentflow.formats.text.line_format import LineFormat, LineReader, lines_except, make_chunk
 from extentflow.formats.text.object_head import ObjectHead
@@ -50,7 +51,7 @@ class JsonlOptions(DocumentOptions):
     )
 
 
-def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> LineFormat:
+def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> JsonLines:
     """Return the format `jsonl`: `value` (binary), then one string column per `options.columns`.
 
     With `own.schema`, columns of these names and types instead; None: those in `options.facts`.
@@ -66,8 +67,8 @@ def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> Li
     if own.schema is None:
         return InferringLines(options, own)
     if own.schema:
-        return LineFormat("jsonl", options, DocumentDecoder("jsonl", options, own))
-    return LineFormat("jsonl", options, json_reader(options, own))
+        return JsonLines("jsonl", options, DocumentDecoder("jsonl", options, own))
+    return JsonLines("jsonl", options, json_reader(options, own))
 
 
 def json_reader(options: FormatOptions, own: JsonlOptions) -> JsonReader:
@@ -82,7 +83,18 @@ def json_reader(options: FormatOptions, own: JsonlOptions) -> JsonReader:
     return JsonReader(options.columns, own)
 
 
-class InferringLines(LineFormat):
+class JsonLines(LineFormat):
+    """The format `jsonl`."""
+
+    def how_to_divide(self, record: bytes) -> str:
+        """Return the path to an array within a line; see `formats.DividingFormat`."""
+        path = array_within(record)
+        if not path:
+            return ""
+        return f"set input.format=json and json.records.path={path}: each element becomes a record"
+
+
+class InferringLines(JsonLines):
     """The format `jsonl` with columns that `inspect` finds at planning."""
 
     def __init__(self, options: FormatOptions, own: JsonlOptions) -> None:

@@ -42,6 +42,7 @@ _KEY = "json.records.path"
 _MEMBER = re.compile(rb'[ \t\r\n]*("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 # No object of the document is open.
 _NO_LEVEL = -1
+_SEARCHED_LEVELS = 4
 
 
 class NestedCutter:
@@ -358,6 +359,26 @@ class _Document:
         self.problem = self.problem or (
             f"{_KEY}={self._shown}: {name} is {what}, not {wanted}; {_WAY_OUT}"
         )
+
+
+def array_within(text: bytes) -> str:
+    """Return the path to the array with the most elements within an object; empty: it has none."""
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return ""
+    found = max(_arrays(document, (), _SEARCHED_LEVELS), default=(0, ()))
+    return written_path(found[1])
+
+
+def _arrays(
+    value: object, path: tuple[str, ...], levels: int
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    if isinstance(value, list) and len(value) > 1:
+        yield len(value), path
+    elif isinstance(value, dict) and levels:
+        for name, member in value.items():
+            yield from _arrays(member, (*path, name), levels - 1)
 
 
 _WAY_OUT = f"correct {_KEY}, or let errors.tolerance=all pass over such documents"
