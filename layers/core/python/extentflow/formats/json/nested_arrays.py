@@ -346,7 +346,7 @@ class _Document:
 
     def _enter(self) -> bool:
         try:
-            orjson.loads(b"%b[]%b" % (self._text, b"}" * len(self._path)))
+            orjson.loads(self._text + b"[]" + b"}" * len(self._path))
         except orjson.JSONDecodeError as exc:
             self.problem = f"not one JSON value: {exc}"
             return False
@@ -381,7 +381,7 @@ def _arrays(
             yield from _arrays(member, (*path, name), levels - 1)
 
 
-_WAY_OUT = f"correct {_KEY}, or let errors.tolerance=all pass over such documents"
+_WAY_OUT = f"correct {_KEY}, or pass over such documents with errors.tolerance=all"
 
 
 def _is_name(written: bytes, name: str) -> bool:
