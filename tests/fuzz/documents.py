@@ -25,8 +25,8 @@ def _object(random: Random) -> bytes:
     join = random.choice(("", "\n", " \r\n\t", ",", "\n,\n"))
     text = join.join(documents)
     text = f"[{text}]" if random.random() < 0.4 else text
-    name = random.choice(("json", "json", "json-whole-arrays", "json-nested"))
-    if name == "json-nested":
+    name = random.choice(("json", "json", "json-whole-arrays", "json-nested", "json-around"))
+    if name in ("json-nested", "json-around"):
         pages = (PAGE % ",".join(documents[at:]) for at in range(len(documents) + 1))
         text = "\n".join((*pages, text)) if random.random() < 0.8 else text
     body = text.encode("utf-8", "surrogatepass")

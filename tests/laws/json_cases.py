@@ -104,6 +104,33 @@ NESTED = [
 ]  # fmt: skip
 
 
+AROUND = JsonOptions(records_path=("data", "items"), records_around=("n", "data.x"))
+AROUND_ELEMENTS = '{"a": 1}, {}, 7, { } , {"a":nul}, {"n": 2}, {"b": {"n": "\\u0041"}}'
+AROUND_BODY = (
+    PAGE % AROUND_ELEMENTS + '{"data":{"items":[1]}}' + (PAGE % '{"c": 3}').replace("[9]", "[8]")
+)
+AROUND_STARTS = [
+    AROUND_BODY.index(one)
+    for one in ('{"a": 1', "{}", "{ }", '{"b"', '{"c"', "7", '{"a":nul', '{"n": 2', '{"data":{')
+]
+AROUND_PAGES = Sample(
+    "pages",
+    AROUND_BODY.encode(),
+    [
+        {"value": one}
+        for one in (
+            b'{"n":{"items":[9]},"data.x":"[","a": 1}',
+            b'{"n":{"items":[9]},"data.x":"["}',
+            b'{"n":{"items":[9]},"data.x":"[" }',
+            b'{"n":{"items":[9]},"data.x":"[","b": {"n": "\\u0041"}}',
+            b'{"n":{"items":[8]},"data.x":"[","c": 3}',
+        )
+    ],
+    AROUND_STARTS[:5],
+    AROUND_STARTS[5:],
+)
+
+
 def _nested(seed: int) -> Sample:
     chance = random.Random(seed)
     body, records = "", []
@@ -118,6 +145,7 @@ def _nested(seed: int) -> Sample:
 
 
 CASES = [
+    FormatCase("json-around", partial(open_json, own=AROUND), [AROUND_PAGES]),
     FormatCase("json-nested", partial(open_json, own=RECORDS_PATH), NESTED, [_nested(1)]),
     FormatCase("json-columns", open_columns, [COLUMNS]),
     FormatCase("json", open_json, SMALL, [_large(1, array=False), _large(2, array=True)]),

@@ -516,6 +516,7 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         "parquet.page.index",
         "record.max.bytes",
         "json.elements",
+        "json.records.around",
         "json.records.path",
         "json.schema",
         "json.unknown.members",
@@ -821,6 +822,16 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
         ),
         ({**ORDERS, "json.schema": "infer"}, "json.schema needs input.format=json"),
         ({**ORDERS, "json.records.path": "a"}, "json.records.path needs input.format=json"),
+        ({**ORDERS, "json.records.around": "a"}, "json.records.around needs json.records.path"),
+        (
+            {
+                **ORDERS,
+                "input.format": "json",
+                "json.records.path": "data.items",
+                "json.records.around": "n,data",
+            },
+            "json.records.around: 'data' holds the records; write members beside them",
+        ),
         (
             {**ORDERS, "input.format": "json", "json.records.path": "a", "json.elements": "false"},
             "json.elements=false delivers whole documents, and json.records.path their records",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extentflow.arrays.spans import Indexes
-from extentflow.config.column_lists import MEMBER_PATH
+from extentflow.config.column_lists import MEMBER_PATH, NAMES
 from extentflow.config.specs import FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
@@ -44,6 +44,7 @@ from extentflow.formats.json.json_options import (
     with_columns,
 )
 from extentflow.formats.json.jsonl_format import JsonlOptions, JsonReader, json_reader
+from extentflow.formats.json.members_around import parts, with_members
 from extentflow.formats.json.nested_arrays import NestedCutter, array_within
 from extentflow.formats.lines import BOM, LineBlock, no_lines, one_record, stream_windows
 from extentflow.formats.text.charsets import UTF_8, Charset, decoded_windows
@@ -67,6 +68,13 @@ class JsonOptions(DocumentOptions):
         MEMBER_PATH,
         "The path to an array within each document, whose elements are the records: `Records`,"
         ' `data.items`, `data."a.b"`. Needs `input.format`.',
+        default=(),
+        shown="none",
+    )
+    records_around: tuple[str, ...] = key(
+        NAMES,
+        "Members of a document that are added to each of its records: `account,meta.id`. They must"
+        " stand before the array of `json.records.path`.",
         default=(),
         shown="none",
     )
@@ -110,17 +118,18 @@ class JsonDocuments:
         if (extent.start, extent.end) != (0, source.version.size):
             raise Conflict(f"{extent.uri}: an object of JSON documents has one extent")
         most = self._options.max_record_bytes
+        own = self._own
         cutter = (
-            NestedCutter(extent.uri, self._own.records_path, most)
-            if self._own.records_path
+            NestedCutter(extent.uri, own.records_path, most, own.records_around)
+            if own.records_path
             else _Cutter(extent.uri, self._elements, most)
         )
         charset = ObjectHead(source, "json", self._options).charset
         for window in self._windows(source, extent.uri, charset):
             for start in range(0, len(window), _SLICE_BYTES):
                 blocks = cutter.blocks(window[start : start + _SLICE_BYTES])
-                yield from self._chunks(blocks, position, charset)
-        yield from self._chunks(cutter.end(), position, charset)
+                yield from self._chunks(cutter, blocks, position, charset)
+        yield from self._chunks(cutter, cutter.end(), position, charset)
 
     def decode_record(
         self, source: RangeSource, extent: Extent, raw: bytes, location: int
@@ -135,16 +144,23 @@ class JsonDocuments:
         return path and f"set json.records.path={path}: each element becomes a record"
 
     def _chunks(
-        self, blocks: Iterator[LineBlock], position: int, charset: Charset
+        self,
+        cutter: NestedCutter | _Cutter,
+        blocks: Iterator[LineBlock],
+        position: int,
+        charset: Charset,
     ) -> Iterator[Chunk]:
+        around, rows = self._own.records_around, self._options.batch_rows
         for found in blocks:
             block = found if charset == UTF_8 else replace(found, charset=charset.codec)
             if block.next_position <= position:
                 continue
-            for part in block.parts(self._options.batch_rows):
+            arrays = cutter.arrays if around and isinstance(cutter, NestedCutter) else ()
+            for part in parts(block, arrays, rows) if arrays else block.parts(rows):
                 rest = _from_position(part, position) if position else part
                 if rest is not None:
-                    yield self._reader.read(rest)
+                    whole = with_members(rest, arrays, around) if arrays else rest
+                    yield self._reader.read(whole)
 
     def _windows(self, source: RangeSource, uri: str, charset: Charset) -> Iterator[bytes]:
         """Yield the content as UTF-8; a byte order mark becomes blanks."""
@@ -250,7 +266,18 @@ class _Cutter:
 
 def _problems(check: FormatCheck) -> Iterator[str]:
     yield from schema_problems("json", check)
-    if not check.sound("json.records.path", "json.elements") or not check.options.records_path:
+    if not check.sound("json.records.path", "json.records.around", "json.elements"):
+        return
+    path, around = check.options.records_path, check.options.records_around
+    if around and not path:
+        yield "json.records.around needs json.records.path; set both or none"
+    within = {".".join(path[:count]) for count in range(1, len(path) + 1)}
+    if whole := sorted(within & {*around}):
+        yield (
+            f"json.records.around: {whole[0]!r} holds the records; write members beside them, as in"
+            " json.records.path=data.items with json.records.around=data.total"
+        )
+    if not path:
         return
     if not check.options.elements:
         yield (

@@ -7,7 +7,6 @@ lone surrogates, numbers beyond the range of a double (1e999), nesting deeper th
 from __future__ import annotations
 
 import operator
-import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from extentflow.formats.json.json_options import (
     to_sample,
     with_columns,
 )
+from extentflow.formats.json.member_texts import follow, member_path, source_text
 from extentflow.formats.json.nested_arrays import array_within
 from extentflow.formats.lines import LineBlock, invalid_utf8_lines
 from extentflow.formats.text.line_format import LineFormat, LineReader, lines_except, make_chunk
@@ -37,7 +37,6 @@ from extentflow.formats.text.object_head import ObjectHead
 from extentflow.storage import RangeSource
 
 _VALUE = "value"
-_WORD = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,31 +207,13 @@ def _read_members(
             for name, column in zip(names, columns, strict=True):
                 column.append(_text(members[name], text, [name]))
             continue
-        paths = [_path(members, name) for name in names]
+        paths = [member_path(members, name) for name in names]
         if missing := [name for name, path in zip(names, paths, strict=True) if not path]:
             reasons[row] = _missing_members_reason(missing)
             continue
         for path, column in zip(paths, columns, strict=True):
-            column.append(_text(_follow(members, path), text, path))
+            column.append(_text(follow(members, path), text, path))
     return [pa.array(column, pa.string()) for column in columns], reasons
-
-
-def _path(members: Any, name: str) -> list[str]:  # noqa: ANN401
-    """Return the names from the document to a member: `a.b` is `b` in `a`, unless it is a name."""
-    if name in members:
-        return [name]
-    path = name.split(".")
-    for part in path:
-        if not isinstance(members, dict) or part not in members:
-            return []
-        members = members[part]
-    return path
-
-
-def _follow(members: Any, path: Sequence[str]) -> Any:  # noqa: ANN401
-    for part in path:
-        members = members[part]
-    return members
 
 
 def _text(value: Any, line: bytes, path: Sequence[str]) -> str | None:  # noqa: ANN401
@@ -241,10 +222,7 @@ def _text(value: Any, line: bytes, path: Sequence[str]) -> str | None:  # noqa: 
     if type(value) is int and value:  # not -0, which is read as 0
         return str(value)
     # As written: a float may have lost digits, and 1.10 would become 1.1.
-    found = line.decode()
-    for name in path:
-        found = _source_text(found, name)
-    return found
+    return source_text(line.decode(), path)
 
 
 def _missing_members_reason(names: Sequence[str]) -> str:
@@ -256,20 +234,3 @@ def _missing_members_reason(names: Sequence[str]) -> str:
         f"there {found}, which select, message.key, headers, message.timestamp or"
         f" message.partition names; correct it, or write {nulls} where a record has none"
     )
-
-
-def _source_text(document: str, name: str) -> str:
-    """Return the text of a member of a valid JSON object; the last one if repeated."""
-    found = ""
-    depth = 0
-    words: list[str] = []
-    # A comma at depth 1, or the end of the object, ends a member: its name, a colon, its value.
-    for word in _WORD.findall(document):
-        depth += (word in ("{", "[")) - (word in ("}", "]"))
-        if depth == 0 or (depth == 1 and word == ","):
-            if words and orjson.loads(words[0]) == name:
-                found = "".join(words[2:])
-            words = []
-        elif depth > 1 or word != "{":
-            words.append(word)
-    return found

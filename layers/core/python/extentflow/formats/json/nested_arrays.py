@@ -36,6 +36,7 @@ from extentflow.formats.json.document_scanner import (
     closes_nothing,
     has_no_end,
 )
+from extentflow.formats.json.members_around import members_text
 from extentflow.formats.lines import LineBlock, no_lines
 
 _KEY = "json.records.path"
@@ -48,7 +49,10 @@ _SEARCHED_LEVELS = 4
 class NestedCutter:
     """Turns content into blocks of elements; the last document and element may not have ended."""
 
-    def __init__(self, uri: str, path: Sequence[str], max_bytes: int) -> None:
+    def __init__(
+        self, uri: str, path: Sequence[str], max_bytes: int, around: Sequence[str] = ()
+    ) -> None:
+        """`around`: the members of documents of which `arrays` has the text for each array."""
         self._uri = uri
         self._path = path
         self._max_bytes = max_bytes
@@ -56,7 +60,9 @@ class NestedCutter:
         self._read = 0  # content before the window
         self._base = 0  # 1 within an array of documents at the top
         self._is_behind_comma = False
-        self._document = _Document(path, max_bytes)
+        self.arrays: list[tuple[int, bytes]] = []  # of the last window, with where they begin
+        self._around = around
+        self._document = _Document(path, max_bytes, around)
         self._taken = 0  # where the part of the window begins that the document does not have
         self._in_array = False
         self._element = 0  # where an element begins in the window
@@ -72,6 +78,7 @@ class NestedCutter:
             place = found.structure.places[np.argmax(found.structure.depths < 0)]
             raise closes_nothing(self._uri, self._read + int(place))
         self._taken = self._element = at = 0
+        del self.arrays[:-1]
         while at < len(found.structure.places):
             at = self._cut(found, at) if self._in_array else self._follow(window, found, at)
         if not self._in_array:
@@ -156,6 +163,7 @@ class NestedCutter:
     def _enter(self, window: bytes, place: int) -> None:
         self._take(window, place + 1)
         self._in_array, self._element, self._before = True, place + 1, ARRAY
+        self.arrays.append((self._read + place, self._document.members))
 
     def _take(self, window: bytes, stop: int) -> None:
         self._document.take(window[self._taken : stop], self._read + self._taken)
@@ -172,7 +180,7 @@ class NestedCutter:
         document.finish()
         if document.problem and document.entered:
             raise self._corrupt()
-        self._document = _Document(self._path, self._max_bytes)
+        self._document = _Document(self._path, self._max_bytes, self._around)
         if not document.problem or document.start is None:
             return None
         return BadRecord(None, document.start, document.problem)
@@ -227,8 +235,10 @@ class _Document:
     `level` names of the path are open. `problem`: why its records cannot be found.
     """
 
-    def __init__(self, path: Sequence[str], max_bytes: int) -> None:
+    def __init__(self, path: Sequence[str], max_bytes: int, around: Sequence[str]) -> None:
         self._path = path
+        self._around = around
+        self.members = b""
         self._max_bytes = max_bytes
         self._text = bytearray()
         self._member: int | None = None  # where one begins; None: its value is dealt with
@@ -345,10 +355,16 @@ class _Document:
         return False
 
     def _enter(self) -> bool:
+        text = bytes(self._text + b"[]" + b"}" * len(self._path))
         try:
-            orjson.loads(self._text + b"[]" + b"}" * len(self._path))
+            orjson.loads(text)
         except orjson.JSONDecodeError as exc:
             self.problem = f"not one JSON value: {exc}"
+            return False
+        try:
+            self.members = members_text(self._around, text) if self._around else b""
+        except ValueError as exc:
+            self.problem = str(exc)
             return False
         self.entered = True
         return True
