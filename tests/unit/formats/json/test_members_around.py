@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.laws.laws import Decoded, chunks, decoded, extent_of
 
 from extentflow.config.column_lists import JSON_SCHEMA
-from extentflow.formats import FormatOptions
+from extentflow.formats import FormatOptions, InspectingFormat
 from extentflow.formats.json.json_format import JsonOptions, open_json
 from extentflow.testing.stores import MemorySource
 
@@ -97,6 +97,25 @@ def test_members_are_columns_with_a_schema_and_keys_without() -> None:
 
     assert read(body, typed).rows == [{"n": "x", "a": 1}, {"n": "x", "a": 2}]
     assert [row["n"] for row in read(body, columns=("n",)).rows] == ["x", "x"]
+
+
+def test_planning_infers_columns_of_members_and_elements() -> None:
+    body = b'{"n": "x", "items": [{"a": 1}, {"a": 2}], "late": [1]}'
+    own = JsonOptions(schema=None, records_path=("items",), records_around=("n",))
+    fmt = open_json(FormatOptions(), own)
+    assert isinstance(fmt, InspectingFormat)
+
+    facts = fmt.inspect(MemorySource(body))
+
+    assert facts == "n:string,a:int64"
+    assert read(body, own, facts=facts).rows == [{"n": "x", "a": 1}, {"n": "x", "a": 2}]
+
+
+def test_elements_are_not_divided_further() -> None:
+    element = b'{"items": [1, 2, 3]}'
+
+    assert open_json(FormatOptions(), OWN).how_to_divide(element) == ""
+    assert "json.records.path=items:" in open_json(FormatOptions()).how_to_divide(element)
 
 
 @given(

@@ -261,11 +261,11 @@ def test_a_large_array_takes_constant_memory() -> None:
     "unit", [b'{"Records":[1]}', b'[{"Records":[]}]', b"[]", b"{},", b'{"Records":[{}', b'"x",']
 )
 def test_hostile_content_ends_in_time(unit: bytes) -> None:
-    body = unit * (2 * MIB // len(unit))
+    body = unit * (MIB // 2 // len(unit))
     began = time.process_time()
     try:
-        read(body, max_record_bytes=MIB // 2)
+        read(body, max_record_bytes=MIB // 8)
     except CorruptObject as exc:
         assert "memory/object" in str(exc)  # noqa: PT017
 
-    assert time.process_time() - began < 20
+    assert time.process_time() - began < 10

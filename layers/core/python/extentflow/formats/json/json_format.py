@@ -4,7 +4,8 @@
     {"a": 2}              1}       {"a": 1},          or, within an array at the top, at its commas
                         {"a":2}    {"a": 2} ]
 
-A record is a document: its bytes as they are, or columns of its members. An object is one extent,
+A record is a document: its bytes as they are, or columns of its members. With `json.records.path`
+it is an element of an array within documents, which `nested_arrays` cuts. An object is one extent,
 because only its start tells what is within a string.
 """
 
