@@ -95,6 +95,7 @@ def test_a_path_leads_through_objects(window_bytes: int) -> None:
     [
         (b'{"error": "throttled"}', "the document has no such member"),
         (b'{"data": {"Items": [1]}}', "the document has no such member"),
+        (b'{"d": {"Items": [1, 2]}}', "no such member, but an array at d.Items; correct"),
         (b'{"data": null}', "data is null, not an object"),
         (b'{"data": [1]}', "data is an array, not an object"),
         (b'{"data": {"items": {"a": 1}}}', "data.items is an object, not an array"),

@@ -310,6 +310,8 @@ class _Document:
             return
         if not (self.problem or self.entered or self._is_null):
             what = "has no such member" if isinstance(value, dict) else "is no object"
+            if other := _longest_array(value):
+                what += f", but an array at {other}"
             self.problem = f"{_KEY}={self._shown}: the document {what}; {_WAY_OUT}"
 
     @property
@@ -383,8 +385,12 @@ def array_within(text: bytes) -> str:
         document = orjson.loads(text)
     except orjson.JSONDecodeError:
         return ""
-    found = max(_arrays(document, (), _SEARCHED_LEVELS), default=(0, ()))
-    return written_path(found[1])
+    return _longest_array(document) if isinstance(document, dict) else ""
+
+
+def _longest_array(value: object) -> str:
+    _, path = max(_arrays(value, (), _SEARCHED_LEVELS), default=(0, ()))
+    return written_path(path)
 
 
 def _arrays(
