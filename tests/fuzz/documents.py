@@ -8,6 +8,7 @@ from tests.fuzz.mutations import any_value, change_document, pack, write_json
 from tests.fuzz.objects import Cases, outcome_of, sizes
 from tests.fuzz.targets import Target
 from tests.laws import json_cases
+from tests.laws.json_cases import PAGE
 
 _CASES = Cases.of(json_cases.CASES)
 _DOCUMENT = {"id": 1, "a": [1.10, {"b": None}], "c": {"d": 'x "y" \\'}, "e": True}
@@ -24,8 +25,11 @@ def _object(random: Random) -> bytes:
     join = random.choice(("", "\n", " \r\n\t", ",", "\n,\n"))
     text = join.join(documents)
     text = f"[{text}]" if random.random() < 0.4 else text
+    name = random.choice(("json", "json", "json-whole-arrays", "json-nested", "json-around"))
+    if name in ("json-nested", "json-around"):
+        pages = (PAGE % ",".join(documents[at:]) for at in range(len(documents) + 1))
+        text = "\n".join((*pages, text)) if random.random() < 0.8 else text
     body = text.encode("utf-8", "surrogatepass")
-    name = random.choice(("json", "json", "json-whole-arrays"))
     return pack({"case": name, "converter": "bytes", **sizes(random, body)}, body)
 
 

@@ -31,6 +31,7 @@ STRINGS = [r'{"a": "}]\"{"}', r'{"b\\": "\\\\"}', r'{"c": "\\\"[,"}', '{"Ã©": "ð
 BACKSLASHES = ['{"a":"' + "\\\\" * 40 + '"}', '"' + "\\\\" * 21 + '\\""']
 PRETTY = json.dumps({"a": [1, {"b": "c, d"}], "e": {}}, indent=2)
 LONG = '{"a":"' + "x" * 30 + '"}'
+PAGE = '{"n": {"items": [9]}, "data": {"x": "[", "items": [%s], "y": [0]}}'
 SMALL = [
     sample("one", '{"a": 1}', '{"a": 1}'),
     sample("concatenated", '{"a":1}{"a":2} \n\t {"a":3}\n', '{"a":1}', '{"a":2}', '{"a":3}'),
@@ -88,7 +89,64 @@ COLUMNS = Sample(
 )
 
 
+RECORDS_PATH = JsonOptions(records_path=("data", "items"))
+TEXTS = [r'{"a": "}]\"{"}', '{"items": [7]}', "[1, [2]]", '"]"', "null", LONG]
+NESTED = [
+    sample("document", '{"items": 3, "data": {"items": [' + " ,\n".join(TEXTS) + "]}}", *TEXTS),
+    sample("pages", PAGE % 1 + PAGE % 2 + "\n" + '{"data":{"items":null}}' + PAGE % 3, *"123"),
+    sample("array", f"[{PAGE % 1}, {PAGE % 2}] {PAGE % 3}", *"123"),
+    sample(
+        "bad",
+        PAGE % 1 + '{"data":{}}' + PAGE % "nul,,2" + "[7,]",
+        *"12",
+        bad=(65, 127, 131, 147, 149),
+    ),
+]  # fmt: skip
+
+
+AROUND = JsonOptions(records_path=("data", "items"), records_around=("n", "data.x"))
+AROUND_ELEMENTS = '{"a": 1}, {}, 7, { } , {"a":nul}, {"n": 2}, {"b": {"n": "\\u0041"}}'
+AROUND_BODY = (
+    PAGE % AROUND_ELEMENTS + '{"data":{"items":[1]}}' + (PAGE % '{"c": 3}').replace("[9]", "[8]")
+)
+AROUND_STARTS = [
+    AROUND_BODY.index(one)
+    for one in ('{"a": 1', "{}", "{ }", '{"b"', '{"c"', "7", '{"a":nul', '{"n": 2', '{"data":{')
+]
+AROUND_PAGES = Sample(
+    "pages",
+    AROUND_BODY.encode(),
+    [
+        {"value": one}
+        for one in (
+            b'{"n":{"items":[9]},"data.x":"[","a": 1}',
+            b'{"n":{"items":[9]},"data.x":"["}',
+            b'{"n":{"items":[9]},"data.x":"[" }',
+            b'{"n":{"items":[9]},"data.x":"[","b": {"n": "\\u0041"}}',
+            b'{"n":{"items":[8]},"data.x":"[","c": 3}',
+        )
+    ],
+    AROUND_STARTS[:5],
+    AROUND_STARTS[5:],
+)
+
+
+def _nested(seed: int) -> Sample:
+    chance = random.Random(seed)
+    body, records = "", []
+    for size in (0, 1, 900, 3):
+        page = [
+            json.dumps({"n": chance.random(), "items": ["]"]}, indent=chance.choice([None, 1]))
+            for _ in range(size)
+        ]
+        body += PAGE % ", ".join(page)
+        records += page
+    return sample("pages", body, *records)
+
+
 CASES = [
+    FormatCase("json-around", partial(open_json, own=AROUND), [AROUND_PAGES]),
+    FormatCase("json-nested", partial(open_json, own=RECORDS_PATH), NESTED, [_nested(1)]),
     FormatCase("json-columns", open_columns, [COLUMNS]),
     FormatCase("json", open_json, SMALL, [_large(1, array=False), _large(2, array=True)]),
     FormatCase(

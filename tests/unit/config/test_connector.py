@@ -12,7 +12,7 @@ from tests.support.golden import Golden
 
 from extentflow import plugins
 from extentflow.config import specs
-from extentflow.config.column_lists import MessageKey, arrow_type, written_type
+from extentflow.config.column_lists import MEMBER_PATH, MessageKey, arrow_type, written_type
 from extentflow.config.connector import SPLIT_COMPRESSIONS, ConnectorConfig
 from extentflow.config.envelope import JsonOptions
 from extentflow.config.parsing import connector_table, parse, to_map
@@ -516,6 +516,8 @@ def test_trap_t23_every_key_that_applies_conditionally_is_in_that_test() -> None
         "parquet.page.index",
         "record.max.bytes",
         "json.elements",
+        "json.records.around",
+        "json.records.path",
         "json.schema",
         "json.unknown.members",
         "jsonl.schema",
@@ -819,6 +821,21 @@ def test_a_literal_secret_is_rejected_and_never_shown(name: str, text: str) -> N
             "jsonl.unknown.members needs jsonl.schema",
         ),
         ({**ORDERS, "json.schema": "infer"}, "json.schema needs input.format=json"),
+        ({**ORDERS, "json.records.path": "a"}, "json.records.path needs input.format=json"),
+        ({**ORDERS, "json.records.around": "a"}, "json.records.around needs json.records.path"),
+        (
+            {
+                **ORDERS,
+                "input.format": "json",
+                "json.records.path": "data.items",
+                "json.records.around": "n,data",
+            },
+            "json.records.around: 'data' holds the records; write members beside them",
+        ),
+        (
+            {**ORDERS, "input.format": "json", "json.records.path": "a", "json.elements": "false"},
+            "json.elements=false delivers whole documents, and json.records.path their records",
+        ),
         ({**ORDERS, "jsonl.schema": "a:json"}, "jsonl.schema needs input.format=jsonl"),
         (
             {**JSON_LINES, **with_needed("value.converter", "avro")},
@@ -1239,6 +1256,30 @@ def test_column_names_may_hold_anything_in_quotes() -> None:
         ('a:b,"c"', "int64"),
         ("net price (EUR)", "decimal(9,2)"),
     )
+
+
+@pytest.mark.parametrize("wrong", [".", "a.", "a..b", '"a', '"a"b', "$."])
+def test_a_path_of_members_has_no_empty_names(wrong: str) -> None:
+    (found,) = problems({**ORDERS, "input.format": "json", "json.records.path": wrong})
+
+    assert "write names with dots between them, as in data.items" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "written"),
+    [
+        ("Records", ("Records",), "Records"),
+        ("$.data.items", ("data", "items"), "data.items"),
+        ('"a.b"."c""d".""', ("a.b", 'c"d', ""), '"a.b"."c""d".""'),
+        ("$ref.net price", ("$ref", "net price"), "$ref.net price"),
+    ],
+)
+def test_paths_of_members_are_names_with_dots(
+    text: str, path: tuple[str, ...], written: str
+) -> None:
+    assert MEMBER_PATH.read(text) == path
+    assert MEMBER_PATH.write(path) == written
+    assert MEMBER_PATH.read(written) == path
 
 
 # -- round trips ----------------------------------------

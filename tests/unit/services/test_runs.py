@@ -576,6 +576,18 @@ FILTERED = {
             "bytes is too large for the topic: max.message.bytes of topic records is 1000000",
         ),
         (
+            "a.jsonl",
+            b'{"n": [1, 2], "data": {"items": [' + b"1, " * 400_000 + b"1]}}",
+            {},
+            "1000000; raise it, or set input.format=json and json.records.path=data.items: each",
+        ),
+        (
+            "a.json",
+            b'{"data":\n {"items": [' + b"1, " * 400_000 + b"1]}}",
+            {},
+            "1000000; raise it, or set json.records.path=data.items: each element becomes a record",
+        ),
+        (
             "a.csv",
             b"id,t\n2,2030-01-01T00:00:00Z\n",
             {"message__timestamp": "column:t"},

@@ -6,12 +6,14 @@ These keys hold such lists:
     json.schema   id:int64, tags:list<string>, at:struct<x:float64,"a, b":date>, x:map<string,json>
     message.key   none | object | column:id | column:id,"a, b" | path:$.a.b | template:${key}-{id}
     headers       file=key,kind=column:kind,site="text:north, 1"
+    records.path  Records | data.items | data."a.b"         of json
     include       id,"a, b"                                 of transforms; fields, renames, spec too
 
 Tests: unit/config/test_connector.py
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -280,6 +282,30 @@ def _read_renames(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((old, m["new"] or m["new_quoted"].replace('""', '"')) for old, m in found)
 
 
+_PATH_NAME = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|(?P<plain>[^".]+)')
+
+
+def _read_path(text: str) -> tuple[str, ...]:
+    names, at, text = [], 0, text.strip().removeprefix("$.")
+    while match := _PATH_NAME.match(text, at):
+        quoted = match["quoted"]
+        names.append(match["plain"] if quoted is None else quoted.replace('""', '"'))
+        if match.end() == len(text):
+            return tuple(names)
+        if text[match.end()] != ".":
+            break
+        at = match.end() + 1
+    raise ValueError('write names with dots between them, as in data.items or data."a.b"')
+
+
+def written_path(names: Sequence[str]) -> str:
+    """Return a path of members as configurations write it."""
+    plain = _PATH_NAME.fullmatch
+    return ".".join(
+        name if (found := plain(name)) and found["plain"] else _in_quotes(name) for name in names
+    )
+
+
 _HEADER = re.compile(
     r'\s*(?P<name>[^"=,:\s]+)\s*=\s*(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<bare>[^",]*?))\s*(?:,|$)'
 )
@@ -357,3 +383,4 @@ JSON_SCHEMA: Kind[Schema] = Kind(_read_json_schema, SCHEMA.write)
 MESSAGE_KEY: Kind[MessageKey] = Kind(_read_key, _write_key)
 # Connect's name of a type beside ours.
 CASTS: Kind[Schema] = Kind(lambda text: _read_schema(_BOOLEAN.sub(r"\1bool", text)), SCHEMA.write)
+MEMBER_PATH: Kind[tuple[str, ...]] = Kind(_read_path, written_path)

@@ -169,6 +169,9 @@ PRODUCTS = (
             "fs.": f"a key of FilePulse: {_LISTING}",
             "tasks.file.status.": _STATE,
             "tasks.reader.": "write input.format",
+            "filters.": (
+                "a filter of FilePulse: write transforms, and json.records.path for explode.array"
+            ),
         },
     ),
     Product(

@@ -27,7 +27,7 @@ class ConvertedChunk:
     is its location plus `position_shift`. `filtered` rows were
     dropped by transforms or excluded by the format. Where there are any, `decoded` has the
     locations of all rows that were decoded, those of dropped ones included. `topics` has the topic
-    of each record; None: that of `records`.
+    of each record; None: that of `records`. `how_to_divide` as in `formats.DividingFormat`.
     """
 
     records: Records
@@ -39,6 +39,7 @@ class ConvertedChunk:
     decoded: Sequence[int] = ()
     topics: pa.StringArray | None = None
     cuts: Cuts | None = None
+    how_to_divide: Callable[[bytes], str] | None = None
 
     @property
     def rows(self) -> int:
@@ -69,12 +70,19 @@ class ConvertedChunk:
                 BadRecord(
                     values[one.index].as_py(),
                     int(locations[one.index]),
-                    one.reason,
+                    self._reason(one),
                     payload=True,
                 )
                 for one in rejected
             ),
         ]
+
+    def _reason(self, rejected: RejectedRecord) -> str:
+        value = self.records.values[rejected.index].as_py()
+        if self.how_to_divide is None or value is None:
+            return rejected.reason
+        divided = self.how_to_divide(value)
+        return f"{rejected.reason}, or {divided}" if divided else rejected.reason
 
     @property
     def units(self) -> int:

@@ -36,6 +36,7 @@ from extentflow.errors import (
 from extentflow.formats import (
     BadRecord,
     Chunk,
+    DividingFormat,
     Format,
     RecordFormat,
     ResumableFormat,
@@ -241,6 +242,9 @@ class Pipeline:
             decoded=chunk.locations if filtered else (),
             topics=made.topics,
             cuts=made.cuts,
+            how_to_divide=self.format.how_to_divide
+            if isinstance(self.format, DividingFormat)
+            else None,
         )
 
 

@@ -279,6 +279,18 @@ class RecordFormat(Protocol):
 
 
 @runtime_checkable
+class DividingFormat(Protocol):
+    """A Format that other options would divide into smaller records."""
+
+    def how_to_divide(self, record: bytes) -> str:
+        """Return the options that would divide a record which is too large; empty: there are none.
+
+        Called for few records, so that it may parse them.
+        """
+        ...
+
+
+@runtime_checkable
 class InspectingFormat(Protocol):
     """A Format that reads an object at planning to decide how all its extents are decoded."""
 

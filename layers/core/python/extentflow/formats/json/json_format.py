@@ -4,27 +4,38 @@
     {"a": 2}              1}       {"a": 1},          or, within an array at the top, at its commas
                         {"a":2}    {"a": 2} ]
 
-A record is a document: its bytes as they are, or columns of its members. An object is one extent,
-because only its start tells what is within a string. Quotes, escapes and depths are found by numpy,
-a MiB at a time.
+A record is a document: its bytes as they are, or columns of its members. With `json.records.path`
+it is an element of an array within documents, which `nested_arrays` cuts. An object is one extent,
+because only its start tells what is within a string.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from extentflow.arrays.spans import Indexes
+from extentflow.config.column_lists import MEMBER_PATH, NAMES
+from extentflow.config.specs import FormatCheck
 from extentflow.config.table import key
 from extentflow.config.types import BOOLEAN
-from extentflow.errors import Conflict, CorruptObject, Misconfigured
-from extentflow.formats import BadRecord, Chunk, FormatOptions, FormatSpec, magic
+from extentflow.errors import Conflict, Misconfigured
+from extentflow.formats import Chunk, FormatOptions, FormatSpec, magic
 from extentflow.formats.compressed.compression import CODECS, decompress
+from extentflow.formats.json.document_scanner import (
+    ARRAY_END,
+    BLANKS,
+    COMMA,
+    OBJECT_END,
+    Pieces,
+    Scanner,
+    closes_nothing,
+    has_no_end,
+)
 from extentflow.formats.json.json_options import (
     DocumentDecoder,
     DocumentOptions,
@@ -34,6 +45,8 @@ from extentflow.formats.json.json_options import (
     with_columns,
 )
 from extentflow.formats.json.jsonl_format import JsonlOptions, JsonReader, json_reader
+from extentflow.formats.json.members_around import parts, with_members
+from extentflow.formats.json.nested_arrays import NestedCutter, array_within
 from extentflow.formats.lines import BOM, LineBlock, no_lines, one_record, stream_windows
 from extentflow.formats.text.charsets import UTF_8, Charset, decoded_windows
 from extentflow.formats.text.object_head import ObjectHead
@@ -41,14 +54,6 @@ from extentflow.model import Extent
 from extentflow.storage import RangeSource
 
 _SLICE_BYTES = 1 << 20
-_QUOTE, _BACKSLASH, _COMMA, _CLOSES_LATER = 34, 92, 44, 2
-_ARRAY, _ARRAY_END, _OBJECT_END = ord("["), ord("]"), ord("}")
-_IS_EVENT = np.isin(np.arange(256), list(b'"[]{},'))
-_DEPTH = np.zeros(256, np.int64)
-_DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
-_IS_BLANK = np.isin(np.arange(256), list(b" \t\r\n"))
-# Longer runs of backslashes or whitespace are counted in another way.
-_SHORT_RUN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,20 @@ class JsonOptions(DocumentOptions):
         BOOLEAN,
         "true: the elements of an array at the top are the records. false: the whole array is one.",
         default=True,
+    )
+    records_path: tuple[str, ...] = key(
+        MEMBER_PATH,
+        "The path to an array within each document, whose elements are the records: `Records`,"
+        ' `data.items`, `data."a.b"`. Needs `input.format`.',
+        default=(),
+        shown="none",
+    )
+    records_around: tuple[str, ...] = key(
+        NAMES,
+        "Members of a document that are added to each of its records: `account,meta.id`. They must"
+        " stand before the array of `json.records.path`.",
+        default=(),
+        shown="none",
     )
 
 
@@ -99,13 +118,19 @@ class JsonDocuments:
         """Yield the documents from `position` on; what precedes it is only scanned."""
         if (extent.start, extent.end) != (0, source.version.size):
             raise Conflict(f"{extent.uri}: an object of JSON documents has one extent")
-        cutter = _Cutter(extent.uri, self._elements, self._options.max_record_bytes)
+        most = self._options.max_record_bytes
+        own = self._own
+        cutter = (
+            NestedCutter(extent.uri, own.records_path, most, own.records_around)
+            if own.records_path
+            else _Cutter(extent.uri, self._elements, most)
+        )
         charset = ObjectHead(source, "json", self._options).charset
         for window in self._windows(source, extent.uri, charset):
             for start in range(0, len(window), _SLICE_BYTES):
                 blocks = cutter.blocks(window[start : start + _SLICE_BYTES])
-                yield from self._chunks(blocks, position, charset)
-        yield from self._chunks(cutter.end(), position, charset)
+                yield from self._chunks(cutter, blocks, position, charset)
+        yield from self._chunks(cutter, cutter.end(), position, charset)
 
     def decode_record(
         self, source: RangeSource, extent: Extent, raw: bytes, location: int
@@ -114,17 +139,29 @@ class JsonDocuments:
         del source, extent
         return self._reader.read(one_record(raw, location))
 
+    def how_to_divide(self, record: bytes) -> str:
+        """Return the path to an array within a document; see `formats.DividingFormat`."""
+        path = "" if self._own.records_path else array_within(record)
+        return path and f"set json.records.path={path}: each element becomes a record"
+
     def _chunks(
-        self, blocks: Iterator[LineBlock], position: int, charset: Charset
+        self,
+        cutter: NestedCutter | _Cutter,
+        blocks: Iterator[LineBlock],
+        position: int,
+        charset: Charset,
     ) -> Iterator[Chunk]:
+        around, rows = self._own.records_around, self._options.batch_rows
         for found in blocks:
             block = found if charset == UTF_8 else replace(found, charset=charset.codec)
             if block.next_position <= position:
                 continue
-            for part in block.parts(self._options.batch_rows):
+            arrays = cutter.arrays if around and isinstance(cutter, NestedCutter) else ()
+            for part in parts(block, arrays, rows) if arrays else block.parts(rows):
                 rest = _from_position(part, position) if position else part
                 if rest is not None:
-                    yield self._reader.read(rest)
+                    whole = with_members(rest, arrays, around) if arrays else rest
+                    yield self._reader.read(whole)
 
     def _windows(self, source: RangeSource, uri: str, charset: Charset) -> Iterator[bytes]:
         """Yield the content as UTF-8; a byte order mark becomes blanks."""
@@ -162,82 +199,6 @@ def _from_position(block: LineBlock, position: int) -> LineBlock | None:
     return replace(rest, bad=bad)
 
 
-class _Scanner:
-    """Finds where documents and elements end; the state is that behind the bytes seen so far."""
-
-    def __init__(self, *, elements: bool) -> None:
-        self._elements = elements
-        self._escaped = False
-        self._outer = 0
-        self.in_string = False
-        self.depth = 0
-
-    @property
-    def in_array(self) -> bool:
-        """Whether the last document begun is an array of records."""
-        return self._elements and self._outer == _ARRAY
-
-    def cuts(self, data: NDArray[np.uint8]) -> tuple[Indexes, NDArray[np.uint8]]:
-        """Return the places of the characters that end something at the top, and these.
-
-        Raises ValueError, with the place, for a bracket that closes nothing.
-        """
-        events = np.flatnonzero(_IS_EVENT[data])
-        chars = data[events]
-        is_quote = chars == _QUOTE
-        is_quote[is_quote] = ~self._escaped_quotes(data, events[is_quote])
-        strings = (np.cumsum(is_quote) + self.in_string) & 1
-        self._escaped = self._ends_escaped(data)
-        if not len(events):
-            return events, chars
-        self.in_string = bool(strings[-1])
-        outside = (strings == 0) & (chars != _QUOTE)
-        places, chars = events[outside], chars[outside]
-        if not len(places):
-            return places, chars
-        steps = _DEPTH[chars]
-        depths = np.cumsum(steps) + self.depth
-        opened = np.maximum.accumulate(
-            np.where((steps > 0) & (depths == 1), np.arange(len(places)), -1)
-        )
-        outer = np.where(opened >= 0, chars[opened], self._outer)
-        closes = (steps < 0) & (depths == 0)
-        wrong = (depths < 0) | (closes & (chars != outer + _CLOSES_LATER))
-        if wrong.any():
-            raise ValueError(int(places[np.argmax(wrong)]))
-        self.depth, self._outer = int(depths[-1]), int(outer[-1])
-        if self._elements:
-            closes |= (outer == _ARRAY) & (depths == 1) & ((chars == _ARRAY) | (chars == _COMMA))
-            # An inner array that opens has another depth; one that closes at 1 is no cut.
-        return places[closes], chars[closes]
-
-    def _escaped_quotes(self, data: NDArray[np.uint8], quotes: Indexes) -> NDArray[np.bool_]:
-        """Return which quotes follow an odd number of backslashes."""
-        escaped = np.zeros(len(quotes), bool)
-        alive, at = np.arange(len(quotes)), quotes - 1
-        for _ in range(_SHORT_RUN):
-            before = at < 0
-            escaped[alive[before]] ^= self._escaped
-            going = ~before
-            going[going] = data[at[going]] == _BACKSLASH
-            alive, at = alive[going], at[going] - 1
-            if not len(alive):
-                return escaped
-            escaped[alive] ^= True
-        places = np.where(data == _BACKSLASH, -1, np.arange(len(data)))
-        last = np.maximum.accumulate(places)[np.maximum(quotes - 1, 0)]
-        last[quotes == 0] = -1
-        odd = (quotes - 1 - last) % 2 == 1
-        return np.asarray(np.where(last < 0, odd ^ self._escaped, odd), bool)
-
-    def _ends_escaped(self, data: NDArray[np.uint8]) -> bool:
-        if data[-1] != _BACKSLASH:
-            return False
-        others = np.flatnonzero(data != _BACKSLASH)
-        run = len(data) - 1 - int(others[-1]) if len(others) else len(data)
-        return bool(run % 2) ^ (self._escaped and not len(others))
-
-
 class _Cutter:
     """Turns content into blocks of documents, of which the last one may not have ended yet."""
 
@@ -245,7 +206,7 @@ class _Cutter:
         self._uri = uri
         self._elements = elements
         self._max_bytes = max_bytes
-        self._scanner = _Scanner(elements=elements)
+        self._scanner = Scanner(elements=elements)
         self._pieces: list[bytes] = []
         self._size = 0
         self._start = 0
@@ -257,10 +218,7 @@ class _Cutter:
         try:
             cuts, chars = self._scanner.cuts(np.frombuffer(window, np.uint8))
         except ValueError as exc:
-            raise CorruptObject(
-                f"{self._uri}: the bracket at byte {at + exc.args[0]} closes nothing that is open;"
-                " repair the object, or read lines with input.format=jsonl"
-            ) from exc
+            raise closes_nothing(self._uri, at + exc.args[0]) from exc
         if len(cuts):
             stop = int(cuts[-1]) + 1
             dropped = self._size > self._max_bytes
@@ -272,7 +230,7 @@ class _Cutter:
             window = window[stop:]
         if not self._size:  # blanks before a document are none of it
             blanks = len(window)
-            window = window.lstrip(b" \t\r\n")
+            window = window.lstrip(BLANKS)
             self._start += blanks - len(window)
         self._size += len(window)
         self._pieces.append(window)
@@ -282,73 +240,56 @@ class _Cutter:
     def end(self) -> Iterator[LineBlock]:
         """Yield what follows the last document. CorruptObject if a document has no end."""
         if self._scanner.depth or self._scanner.in_string:
-            raise CorruptObject(
-                f"{self._uri}: the document or element at byte {self._start} has no end: the object"
-                " is truncated, or a quote or bracket is missing; repair the object"
-            )
+            raise has_no_end(self._uri, self._start)
         rest = b"".join(self._pieces)
         if self._size:
             end = np.array([len(rest)])
             lost = self._size - len(rest)
-            yield self._block(rest, lost, end, np.array([_OBJECT_END], np.uint8), shift=0)
+            yield self._block(rest, lost, end, np.array([OBJECT_END], np.uint8), shift=0)
 
     def _block(
         self, data: bytes, lost: int, cuts: Indexes, chars: NDArray[np.uint8], shift: int = 1
     ) -> LineBlock:
-        content = np.frombuffer(data, np.uint8)
-        offset = self._start + lost
         before = np.concatenate(([self._before], chars[:-1]))
         # A closing bracket belongs to its document, unless the array is no record.
-        whole = (chars == _OBJECT_END) | ((chars == _ARRAY_END) & (not self._elements))
+        whole = (chars == OBJECT_END) | ((chars == ARRAY_END) & (not self._elements))
         stops = cuts + shift
-        starts = np.concatenate((np.zeros(1, np.int64), stops[:-1]))
-        ends = np.where(whole, stops, cuts)
-        starts, ends = _trimmed(content, starts, ends)
-        empty = starts >= ends
-        missing = empty & ((chars == _COMMA) | ((chars == _ARRAY_END) & (before == _COMMA)))
-        too_long = ends - starts > self._max_bytes
-        begins = offset + starts
-        if lost:  # the beginning of the first one was dropped, because it is too long
-            too_long[0], missing[0], begins[0] = True, False, self._start
-        reasons = (
-            (missing, "an element of the array is missing"),
-            (too_long, f"longer than the {self._max_bytes} bytes that are allowed for one record"),
-        )
-        bad = [
-            BadRecord(None, int(begins[line]), why)
-            for lines, why in reasons
-            for line in np.flatnonzero(lines).tolist()
-        ]
-        kept = ~(empty | too_long)
-        return LineBlock(
-            offset,
-            content,
-            starts[kept],
-            ends[kept],
-            stops[kept],
-            offset + len(data),
-            tuple(sorted(bad, key=lambda one: one.location)),
-        )
+        return Pieces(
+            offset=self._start + lost,
+            content=np.frombuffer(data, np.uint8),
+            starts=np.concatenate((np.zeros(1, np.int64), stops[:-1])),
+            ends=np.where(whole, stops, cuts),
+            stops=stops,
+            gaps=(chars == COMMA) | ((chars == ARRAY_END) & (before == COMMA)),
+            lost=self._start if lost else None,
+        ).block(self._max_bytes)
 
 
-def _trimmed(content: NDArray[np.uint8], starts: Indexes, ends: Indexes) -> tuple[Indexes, Indexes]:
-    """Return the slices without the whitespace around them."""
-    starts, ends = starts.copy(), ends.copy()
-    for edges, step, place in ((starts, 1, 0), (ends, -1, -1)):
-        going = np.flatnonzero(starts < ends)
-        for _ in range(_SHORT_RUN):
-            going = going[_IS_BLANK[content[edges[going] + place]]]
-            edges[going] += step
-            going = going[starts[going] < ends[going]]
-            if not len(going):
-                break
-        for line in going.tolist():
-            text = content[starts[line] : ends[line]].tobytes()
-            if step > 0:
-                starts[line] = ends[line] - len(text.lstrip(b" \t\r\n"))
-            else:
-                ends[line] = starts[line] + len(text.rstrip(b" \t\r\n"))
-    return starts, ends
+def _problems(check: FormatCheck) -> Iterator[str]:
+    yield from schema_problems("json", check)
+    if not check.sound("json.records.path", "json.records.around", "json.elements"):
+        return
+    path, around = check.options.records_path, check.options.records_around
+    if around and not path:
+        yield "json.records.around needs json.records.path; set both or none"
+    within = {".".join(path[:count]) for count in range(1, len(path) + 1)}
+    if whole := sorted(within & {*around}):
+        yield (
+            f"json.records.around: {whole[0]!r} holds the records; write members beside them, as in"
+            " json.records.path=data.items with json.records.around=data.total"
+        )
+    if not path:
+        return
+    if not check.options.elements:
+        yield (
+            "json.elements=false delivers whole documents, and json.records.path their records;"
+            " remove one of the two"
+        )
+    if check.sound("input.format") and not check.chosen:
+        yield (
+            "json.records.path needs input.format=json: a document in one line would be delivered"
+            " whole, as jsonl"
+        )
 
 
 JSON = FormatSpec(
@@ -357,7 +298,7 @@ JSON = FormatSpec(
     extensions=("json",),
     converters=("json", "string", "bytes"),
     raw=True,
-    problems=partial(schema_problems, "json"),
+    problems=_problems,
     under=with_columns,
     remedy="; for columns, set input.format=json and json.schema=infer, or name them",
 )

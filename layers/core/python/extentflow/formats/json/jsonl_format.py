@@ -7,7 +7,6 @@ lone surrogates, numbers beyond the range of a double (1e999), nesting deeper th
 from __future__ import annotations
 
 import operator
-import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,13 +29,14 @@ from extentflow.formats.json.json_options import (
     to_sample,
     with_columns,
 )
+from extentflow.formats.json.member_texts import follow, member_path, source_text
+from extentflow.formats.json.nested_arrays import array_within
 from extentflow.formats.lines import LineBlock, invalid_utf8_lines
 from extentflow.formats.text.line_format import LineFormat, LineReader, lines_except, make_chunk
 from extentflow.formats.text.object_head import ObjectHead
 from extentflow.storage import RangeSource
 
 _VALUE = "value"
-_WORD = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class JsonlOptions(DocumentOptions):
     )
 
 
-def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> LineFormat:
+def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> JsonLines:
     """Return the format `jsonl`: `value` (binary), then one string column per `options.columns`.
 
     With `own.schema`, columns of these names and types instead; None: those in `options.facts`.
@@ -66,8 +66,8 @@ def open_jsonl(options: FormatOptions, own: JsonlOptions = JsonlOptions()) -> Li
     if own.schema is None:
         return InferringLines(options, own)
     if own.schema:
-        return LineFormat("jsonl", options, DocumentDecoder("jsonl", options, own))
-    return LineFormat("jsonl", options, json_reader(options, own))
+        return JsonLines("jsonl", options, DocumentDecoder("jsonl", options, own))
+    return JsonLines("jsonl", options, json_reader(options, own))
 
 
 def json_reader(options: FormatOptions, own: JsonlOptions) -> JsonReader:
@@ -82,7 +82,18 @@ def json_reader(options: FormatOptions, own: JsonlOptions) -> JsonReader:
     return JsonReader(options.columns, own)
 
 
-class InferringLines(LineFormat):
+class JsonLines(LineFormat):
+    """The format `jsonl`."""
+
+    def how_to_divide(self, record: bytes) -> str:
+        """Return the path to an array within a line; see `formats.DividingFormat`."""
+        path = array_within(record)
+        if not path:
+            return ""
+        return f"set input.format=json and json.records.path={path}: each element becomes a record"
+
+
+class InferringLines(JsonLines):
     """The format `jsonl` with columns that `inspect` finds at planning."""
 
     def __init__(self, options: FormatOptions, own: JsonlOptions) -> None:
@@ -196,31 +207,13 @@ def _read_members(
             for name, column in zip(names, columns, strict=True):
                 column.append(_text(members[name], text, [name]))
             continue
-        paths = [_path(members, name) for name in names]
+        paths = [member_path(members, name) for name in names]
         if missing := [name for name, path in zip(names, paths, strict=True) if not path]:
             reasons[row] = _missing_members_reason(missing)
             continue
         for path, column in zip(paths, columns, strict=True):
-            column.append(_text(_follow(members, path), text, path))
+            column.append(_text(follow(members, path), text, path))
     return [pa.array(column, pa.string()) for column in columns], reasons
-
-
-def _path(members: Any, name: str) -> list[str]:  # noqa: ANN401
-    """Return the names from the document to a member: `a.b` is `b` in `a`, unless it is a name."""
-    if name in members:
-        return [name]
-    path = name.split(".")
-    for part in path:
-        if not isinstance(members, dict) or part not in members:
-            return []
-        members = members[part]
-    return path
-
-
-def _follow(members: Any, path: Sequence[str]) -> Any:  # noqa: ANN401
-    for part in path:
-        members = members[part]
-    return members
 
 
 def _text(value: Any, line: bytes, path: Sequence[str]) -> str | None:  # noqa: ANN401
@@ -229,10 +222,7 @@ def _text(value: Any, line: bytes, path: Sequence[str]) -> str | None:  # noqa: 
     if type(value) is int and value:  # not -0, which is read as 0
         return str(value)
     # As written: a float may have lost digits, and 1.10 would become 1.1.
-    found = line.decode()
-    for name in path:
-        found = _source_text(found, name)
-    return found
+    return source_text(line.decode(), path)
 
 
 def _missing_members_reason(names: Sequence[str]) -> str:
@@ -244,20 +234,3 @@ def _missing_members_reason(names: Sequence[str]) -> str:
         f"there {found}, which select, message.key, headers, message.timestamp or"
         f" message.partition names; correct it, or write {nulls} where a record has none"
     )
-
-
-def _source_text(document: str, name: str) -> str:
-    """Return the text of a member of a valid JSON object; the last one if repeated."""
-    found = ""
-    depth = 0
-    words: list[str] = []
-    # A comma at depth 1, or the end of the object, ends a member: its name, a colon, its value.
-    for word in _WORD.findall(document):
-        depth += (word in ("{", "[")) - (word in ("}", "]"))
-        if depth == 0 or (depth == 1 and word == ","):
-            if words and orjson.loads(words[0]) == name:
-                found = "".join(words[2:])
-            words = []
-        elif depth > 1 or word != "{":
-            words.append(word)
-    return found
