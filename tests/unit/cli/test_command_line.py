@@ -76,7 +76,7 @@ def test_missing_brokers_are_reported_with_the_local_stack_as_a_way_out(capsys: 
     "error",
     [
         Misconfigured("bootstrap.servers: missing; write the Kafka brokers"),
-        SinkUnavailable("broker localhost:9092 unavailable"),
+        SinkUnavailable("localhost:9092: Connect to ipv4#127.0.0.1:9092: Connection refused"),
     ],
 )
 def test_the_local_stack_is_named_with_the_checkout_where_it_is_not_installed(
@@ -92,6 +92,14 @@ def test_the_local_stack_is_named_with_the_checkout_where_it_is_not_installed(
     assert "checkout" not in here
     golden(elsewhere)
     assert "`make setup`" in elsewhere
+
+
+def test_a_server_that_answers_does_not_lack_the_local_stack(capsys: Capture) -> None:
+    error = SinkUnavailable("Kafka at 127.0.0.1:9092: ssl://127.0.0.1: SSL handshake failed")
+
+    assert run_command_line(raising(error), ["go"]) == 1
+
+    assert "note:" not in capsys.readouterr().err
 
 
 def test_an_unexpected_error_is_one_line_that_names_debug(capsys: Capture, golden: Golden) -> None:

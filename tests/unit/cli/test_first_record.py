@@ -620,3 +620,25 @@ def test_a_column_that_no_object_has_is_an_error_before_a_job_and_a_topic(
     golden(line.said)
     assert list(line.runtime.ledger.jobs.list()) == []
     assert line.runtime.broker.missing_topics(["missing"])
+
+
+def test_after_the_correction_of_a_setting_one_advice_says_how_to_try_again(
+    line: Line, golden: Golden
+) -> None:
+    line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id\n1\nx\n")
+    schema = ("--set", "csv.schema=id:int64")
+    corrected = ("--set", "csv.schema=id:string")
+    assert line.run(IN, *TOPIC, *schema) == 1
+    assert "was not tried again" not in line.said
+
+    code = line.run(IN, *TOPIC, *corrected)
+
+    assert code == 1
+    assert line.delivered == []
+    golden(line.said)
+    assert "was not tried again" in line.said
+    assert line.said.count("--failed") == 1
+    assert "twice" not in line.said
+
+    assert line.run(IN, *TOPIC, *corrected, "--failed") == 0
+    assert line.delivered == [b'{"id":"1"}', b'{"id":"x"}']

@@ -41,6 +41,8 @@ INIT = "`extentflow init` creates it"
 # The commands of the application take it over.
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+# What clients of Kafka, PostgreSQL and AWS say, in lower case, where no server has the port.
+NOT_LISTENING = ("connection refused", "could not connect to the endpoint")
 
 app = typer.Typer(
     name="extentflow",
@@ -135,8 +137,14 @@ def _reported(exc: Exception) -> int:
 
         if elsewhere := other_ledger():
             output.note(elsewhere)
-    if isinstance(exc, Retryable) and any(host in str(exc) for host in LOOPBACK):
+    if isinstance(exc, Retryable) and any(map(_lacks_local_server, problems)):
         output.note(
             f"that server is on this machine; {starting_local_stack()} starts the local stack"
         )
     return NOTHING_STARTED if isinstance(exc, (Misconfigured, Permanent)) else INCOMPLETE
+
+
+def _lacks_local_server(problem: str) -> bool:
+    """Return whether nothing listens at an address of this machine; a server may also refuse."""
+    said = problem.lower()
+    return any(host in said for host in LOOPBACK) and any(one in said for one in NOT_LISTENING)

@@ -169,6 +169,8 @@ def _own_problem(job: JobReport, *, stopped: bool, counts: bool) -> str:
         what = "interrupted" if stopped else "not finished"
         return "; ".join(filter(None, (f"{job.uri}: {what}: {done}", cause)))
     ended = f"job {job.job} is {job.state}"
+    if job.untried:
+        ended += " since an earlier run, and was not tried again"
     if counts and job.extents and job.state != JobState.SUPERSEDED:
         ended += f", {done}"
     return f"{where}{cause}; {ended}" if cause else f"{where}{ended}"
@@ -217,6 +219,12 @@ def _by_connector(
 
 
 def _after_failure(failed: Sequence[JobReport], given: _CommandParts) -> Iterator[str]:
+    if all(job.untried for job in failed):
+        yield (
+            f"{_only_failed(failed[0].connector, given)} delivers what failed before, under the"
+            " settings of now (--dry-run shows it first)"
+        )
+        return
     run = f"extentflow run -c {failed[0].connector}"
     same = given.command or f"`{run}{given.engine_option}`"
     only = _only_failed(failed[0].connector, given)

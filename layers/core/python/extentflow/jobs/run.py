@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 # Ranges, offsets, slots: what differs between extents that fail for one cause.
 NUMBER = re.compile(r"\d+")
+UNTRIED = (JobState.FAILED, JobState.CANCELLED)
 WAVE_EXTENTS = 4_096  # few enough for any driver's memory
 
 Step: TypeAlias = Callable[[str, int], object]
@@ -50,7 +51,8 @@ class JobReport:
     `reason` is why it ended, or which connector is paused or stopped.
     `records`, `bad` and `filtered` count what is committed, that of unfinished extents included;
     their sum is what was read. `revision` is the connector's that the job pins.
-    `delivered_before`: the job was DONE before this run.
+    `delivered_before`: the job was DONE before this run. `untried`: it was FAILED or CANCELLED
+    before, and this run left it so.
     `earlier`: the object was replaced or deleted since an earlier run left its job open.
     """
 
@@ -68,6 +70,7 @@ class JobReport:
     filtered: int = 0
     revision: int = 0
     delivered_before: bool = False
+    untried: bool = False
     earlier: bool = False
 
     @property
@@ -330,7 +333,7 @@ class JobRunner:
         self, jobs: Sequence[Job], ended: Sequence[Job], broken: ExtentflowError | None
     ) -> tuple[JobReport, ...] | None:
         """Return the jobs' reports; None where the ledger is unavailable after a broken run."""
-        before = {job.id for job in jobs if job.state is JobState.DONE}
+        before = {job.id: job.state for job in jobs}
         states = self._states()  # an empty cache: the current states
         try:
             current = [self.ledger.jobs.get(job.id) or job if broken else job for job in ended]
@@ -339,7 +342,8 @@ class JobRunner:
                 replace(
                     report_of(job, found.progress),
                     reason=(job.state.open and states.skip_reason(job.connector)) or found.cause,
-                    delivered_before=job.id in before,
+                    delivered_before=before[job.id] is JobState.DONE,
+                    untried=job.state is before[job.id] and job.state in UNTRIED,
                 )
                 for job, found in facts
             )

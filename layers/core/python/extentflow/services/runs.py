@@ -250,9 +250,10 @@ class Runs:
             pinned = {(job.connector, job.revision) for job in jobs} - {own}
             changed = {one for one in pinned if not self.selections.is_alike(config, *one)}
             yield from run_notes.describe_other_connectors(config, jobs)
-            if count := sum((job.connector, job.revision) in changed for job in jobs):
+            alike = [job for job in jobs if (job.connector, job.revision) in changed]
+            # What follows a failure is said with it.
+            if count := sum(not job.untried for job in alike):
                 yield run_notes.describe_other_settings(count, len(jobs))
-        # What follows a failure is said with it.
         elif older := [
             job for job in jobs if job.revision != order.revision and job.state not in ENDED
         ]:
