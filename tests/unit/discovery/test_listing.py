@@ -13,13 +13,15 @@ from tests.support.queued import Queued
 from tests.support.reconciled import BUCKET, Reconciled
 
 from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector_keys import LOCAL_FILE
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import AdmissionResult
 from extentflow.discovery.listing import ListedPrefix, ListingScan
 from extentflow.discovery.report import Report
 from extentflow.errors import AccessDenied, Misconfigured, Permanent, StoreUnavailable
+from extentflow.jobs import contents
 from extentflow.ledger import ConnectorState
-from extentflow.model import JobState, ObjectVersion
+from extentflow.model import Job, JobState, ObjectVersion, Plan, job_id
 from extentflow.storage import Page
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
@@ -414,15 +416,38 @@ def test_a_size_that_changes_under_the_same_etag_is_a_change() -> None:
     assert sums == [0, 0, 1]
 
 
+def test_a_file_that_was_touched_since_its_job_is_found_until_its_content_is_known() -> None:
+    version = ObjectVersion("/data", "a.csv", None, "1-2-3", 3, 5)
+    ledger, received = MemoryLedger(), list[Arrival]()
+    ledger.jobs.register(
+        Job(job_id("c", version), "c", 1, version, "csv", "cluster", plan=Plan(target_bytes=1))
+    )
+
+    def receive(arrival: Arrival) -> AdmissionResult:
+        received.append(arrival)
+        return AdmissionResult()
+
+    def scan(look: ObjectVersion) -> int:
+        config = ConnectorConfig(name="c", topic="t", directory="/data", endpoint_type=LOCAL_FILE)
+        store = Fixed([look], "/data")
+        list(ListingScan(ledger, receive, lambda: False, 0.0).scan(ListedPrefix(config, store)))
+        return len(received)
+
+    touched = replace(version, modified=6)
+    assert [scan(version), scan(touched)] == [0, 1]
+    contents.remember(ledger.notes, "c", touched, "digest", version.etag)
+    assert scan(touched) == 1
+
+
 class Fixed(MemoryStore):
     """A store that lists the given objects in one page."""
 
-    def __init__(self, versions: Iterable[ObjectVersion]) -> None:
+    def __init__(self, versions: Iterable[ObjectVersion], bucket: str = BUCKET) -> None:
         super().__init__()
-        self._listed = tuple(versions)
+        self._listed, self._bucket = tuple(versions), bucket
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        assert (bucket, prefix, token) == (BUCKET, "", None)
+        assert (bucket, prefix, token) == (self._bucket, "", None)
         yield Page(self._listed)
 
 

@@ -1,8 +1,8 @@
 """What a file system states of a ledger's file."""
 
+import ctypes
 import struct
 import time
-from ctypes import Array, c_char
 from pathlib import Path
 
 import pytest
@@ -86,9 +86,9 @@ class MacOs:
         self.answer = struct.pack("=64xII16s", flags, 0, kind)
         setattr(self, name, self.fill)
 
-    def fill(self, path: bytes, found: "Array[c_char]") -> int:
+    def fill(self, path: bytes, found: "ctypes.Array[ctypes.c_char]") -> int:
         assert path == b"/Volumes/x"
-        found[: len(self.answer)] = self.answer
+        ctypes.memmove(found, self.answer, len(self.answer))
         return 0
 
 

@@ -176,6 +176,7 @@ class Selections:
             if (current := now.get(job.version.key))
             and job.version.key not in delivered
             and job.version.bucket == current.bucket
+            and not self.planner.is_copy(job, current)
         }
         if changed:
             self.control.notify(run_notes.describe_changed(config, changed.values()))

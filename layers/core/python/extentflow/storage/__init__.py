@@ -17,12 +17,16 @@ from extentflow.model import ObjectVersion
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One key of a listing, with the ETag and size that the listing contains."""
+    """One key of a listing, with the ETag and size that the listing contains.
+
+    `modified` as in `ObjectVersion`.
+    """
 
     bucket: str
     key: str
     etag: str
     size: int
+    modified: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

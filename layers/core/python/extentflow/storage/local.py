@@ -4,8 +4,9 @@
     key       a normalised relative path below it
     pin       inode, modification time and size, compared before and after every read
 
-A file that is rewritten in place, to the same size and within one tick of the kernel's clock (a few
-milliseconds), keeps its pin: this change cannot be detected.
+`modified` of a version is the ctime, in nanoseconds: `extentflow.jobs.contents` compares digests
+where it differs. A file that is rewritten in place, to the same size and within one tick of the
+kernel's clock (a few milliseconds), keeps both: this change cannot be detected.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class LocalStore:
         def head() -> ObjectVersion:
             self.counters.count(requests=1)
             with _translate_errors(where), _opened(bucket, key, where) as (_, found):
-                return ObjectVersion(bucket, key, None, _pin(found), found.st_size)
+                return ObjectVersion(
+                    bucket, key, None, _pin(found), found.st_size, found.st_ctime_ns
+                )
 
         return self._retry.call(head)
 
@@ -118,7 +121,9 @@ class LocalStore:
 
     def _page(self, found: Iterator[ListedObject]) -> tuple[ObjectVersion, ...]:
         return tuple(
-            ObjectVersion(listed.bucket, listed.key, None, listed.etag, listed.size)
+            ObjectVersion(
+                listed.bucket, listed.key, None, listed.etag, listed.size, listed.modified
+            )
             for listed in islice(found, self._page_keys)
         )
 
@@ -132,7 +137,11 @@ class LocalStore:
             while more and len(body) < end - start:
                 more = self._pread(file, end - start - len(body), start + len(body))
                 body += more
-            _check_pin(version, os.fstat(file), where)
+            after = os.fstat(file)
+            _check_pin(version, after, where)
+            if after.st_ctime_ns != found.st_ctime_ns:
+                # Its time may have been set back; a mode or a link may have changed as well.
+                raise StoreUnavailable(f"{where} was changed while it was read")
         self.counters.count(body_bytes=len(body))
         ranges.check_length(version, start, end, body=body, source="the file system")
         return body
@@ -223,7 +232,7 @@ def _walk(
             if prefix.startswith(f"{key}/") or key.startswith(prefix):
                 yield from _walk(bucket, root, f"{key}/", prefix, after)
         elif found is not None and stat.S_ISREG(found.st_mode) and key.startswith(prefix):
-            yield ListedObject(bucket, key, _pin(found), found.st_size)
+            yield ListedObject(bucket, key, _pin(found), found.st_size, found.st_ctime_ns)
 
 
 def _sort_key(entry: os.DirEntry[str]) -> bytes:
