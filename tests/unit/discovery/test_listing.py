@@ -4,6 +4,7 @@ import tracemalloc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,8 @@ from extentflow.errors import AccessDenied, Misconfigured, Permanent, StoreUnava
 from extentflow.jobs import contents
 from extentflow.ledger import ConnectorState
 from extentflow.model import Job, JobState, ObjectVersion, Plan, job_id
-from extentflow.storage import Page
+from extentflow.storage import Page, StoreOptions
+from extentflow.storage.local import LocalStore
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -437,6 +439,24 @@ def test_a_file_that_was_touched_since_its_job_is_found_until_its_content_is_kno
     assert [scan(version), scan(touched)] == [0, 1]
     contents.remember(ledger.notes, "c", touched, "digest", version.etag)
     assert scan(touched) == 1
+
+
+def test_a_link_to_a_listed_file_does_not_arrive(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "b.csv").write_bytes(b"1")
+    (tmp_path / "in" / "a.csv").symlink_to("b.csv")
+    (tmp_path / "in" / "c.csv").hardlink_to(tmp_path / "in" / "b.csv")
+    received = list[str]()
+
+    def receive(arrival: Arrival) -> AdmissionResult:
+        received.append(arrival.key)
+        return AdmissionResult()
+
+    config = ConnectorConfig(name="c", topic="t", directory=str(tmp_path), endpoint_type=LOCAL_FILE)
+    listed = ListedPrefix(config, LocalStore(StoreOptions(), page_keys=1))
+    list(ListingScan(MemoryLedger(), receive, lambda: False, 0.0).scan(listed))
+
+    assert received == ["in/b.csv"]
 
 
 class Fixed(MemoryStore):

@@ -24,7 +24,7 @@ from extentflow.jobs.planner import in_pages
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import ObjectVersion, job_id
-from extentflow.storage import ObjectStore
+from extentflow.storage import FileNames, ObjectStore
 
 BATCH_KEYS = 100
 KEEP_SECONDS = 14 * 86_400.0
@@ -93,10 +93,21 @@ class ListingScan:
             token = None
         if self.late():
             return
+        names = FileNames(
+            lambda key: config.matches(config.bucket, key) and not hidden(key, config.listed_prefix)
+        )
         try:
             for page in listed_prefix.store.pages(config.bucket, config.listed_prefix, token=token):
                 problems = 0
-                for step in self._page(listed_prefix, page.versions):
+                listed = [
+                    one
+                    for one in page.versions
+                    if not (
+                        listed_prefix.is_data(one)
+                        and names.is_another(one.key, page.links.get(one.key))
+                    )
+                ]
+                for step in self._page(listed_prefix, listed):
                     problems += step.problems
                     yield step
                 if self.late() and not problems:

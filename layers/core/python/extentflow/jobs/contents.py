@@ -106,12 +106,10 @@ def digest_of(version: ObjectVersion, source: Callable[[], RangeSource]) -> str:
 def warn_unknown(job: Job) -> None:
     """Say that a file counts as delivered, although its content may be another."""
     log.warning(
-        "%s was changed since job %s pinned it, with its size and modification time; whether the"
-        " content changed is not known, as no digest is stored (files above %d MiB have none); it"
-        " counts as delivered, and `extentflow run --again` delivers it",
+        "%s was touched since job %s pinned it, and counts as delivered: size and time are"
+        " the same, and no digest is stored. `extentflow run --again` delivers it",
         job.version.uri,
         job.id,
-        MAX_DIGEST_BYTES >> 20,
     )
 
 
