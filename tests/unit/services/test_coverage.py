@@ -1,10 +1,12 @@
 """Which jobs of other connectors deliver an object to the same topics: what their revisions say."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import MemoryRuntime
 
 from extentflow.jobs.run import JobReport
@@ -13,6 +15,8 @@ from extentflow.model import Job, JobState, ObjectVersion, Plan, job_id
 from extentflow.services.addressed import make_connector
 from extentflow.services.coverage import Coverage
 from extentflow.services.run_notes import describe_other_connectors
+from extentflow.storage import StoreOptions
+from extentflow.storage.local import LocalStore
 
 OTHER = {"name": "other", "topic": "orders", "aws.s3.bucket.name": "shop", "aws.s3.prefix": "in/"}
 TO_EU = {
@@ -148,6 +152,34 @@ def test_each_connector_fills_its_topic_with_its_own_name_of_a_file(
     coverage = Coverage(config, runtime.ledger, runtime.connectors, runtime.planner())
 
     found = list(coverage.jobs(ObjectVersion(config.bucket, "a.csv", None, "e", 10)))
+
+    assert [one.id for one in found] == [job.id] * covered
+
+
+@pytest.mark.parametrize(("body", "covered"), [(b"id\n1\n", True), (b"id\n2\n", False)])
+def test_a_copy_of_what_another_connector_delivered_counts_by_its_content(
+    tmp_path: Path, body: bytes, *, covered: bool
+) -> None:
+    path = tmp_path / "in" / "a.csv"
+    path.parent.mkdir()
+    path.write_bytes(b"id\n1\n")
+    runtime = MemoryRuntime()
+    runtime.reads = store = LocalStore(StoreOptions())
+    settings = {"name": "other", "topic": TOPIC, "endpoint.type": "localfile"}
+    runtime.memory.connectors.put("other", {**settings, "directory": str(tmp_path)})
+    other = runtime.connectors.revision("other", 1)
+    version, planner = store.head(str(tmp_path), "in/a.csv"), runtime.planner()
+    job = planner.plan(planner.admit(runtime.requests.make(other, 1, version, 1)))
+    runtime.run(job, 0)
+    assert runtime.memory.jobs.close(job.id).state is JobState.DONE
+    copy = tmp_path / "copy"
+    copy.write_bytes(body)
+    shutil.copystat(path, copy)
+    copy.rename(path)
+    config = make_connector([f"{tmp_path}/in/"], TOPIC, {}).config
+    coverage = Coverage(config, runtime.ledger, runtime.connectors, planner)
+
+    found = list(coverage.jobs(store.head(config.bucket, "a.csv")))
 
     assert [one.id for one in found] == [job.id] * covered
 

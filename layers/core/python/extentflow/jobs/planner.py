@@ -244,6 +244,14 @@ class Planner:
             return request
         return replace(request, version=as_delivered)
 
+    def as_delivered(self, connector: str, version: ObjectVersion) -> ObjectVersion:
+        """Return a file as a connector's jobs have it, where it is a copy of what they read."""
+        known = contents.recall(self.ledger.notes, connector, version) if is_file(version) else None
+        if known is None or known.delivered == version.etag:
+            return version
+        job = self.newest_of(connector, replace(version, etag=known.delivered))
+        return job.version if job is not None and self.is_copy(job, version) else version
+
     def is_copy(self, job: Job, version: ObjectVersion) -> bool:
         """Return whether a file has the content of another one in its place, which a job read."""
         if not is_file(version) or job.version.etag == version.etag:

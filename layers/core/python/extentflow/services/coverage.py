@@ -44,7 +44,8 @@ class Coverage:
         seen = ((other.name, seen_by(other, version)) for other in self.others())
         names = dict.fromkeys((name, found) for name, found in seen if found is not None)
         for name, found in names:
-            newest_first = self.planner.generations(name, found)[::-1]
+            delivered = self.planner.as_delivered(name, found)
+            newest_first = self.planner.generations(name, delivered)[::-1]
             if not newest_first:
                 continue
 
