@@ -4,6 +4,7 @@ import tracemalloc
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +14,17 @@ from tests.support.queued import Queued
 from tests.support.reconciled import BUCKET, Reconciled
 
 from extentflow.config.connector import ConnectorConfig
+from extentflow.config.connector_keys import LOCAL_FILE
 from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import AdmissionResult
 from extentflow.discovery.listing import ListedPrefix, ListingScan
 from extentflow.discovery.report import Report
 from extentflow.errors import AccessDenied, Misconfigured, Permanent, StoreUnavailable
+from extentflow.jobs import contents
 from extentflow.ledger import ConnectorState
-from extentflow.model import JobState, ObjectVersion
-from extentflow.storage import Page
+from extentflow.model import Job, JobState, ObjectVersion, Plan, job_id
+from extentflow.storage import Page, StoreOptions
+from extentflow.storage.local import LocalStore
 from extentflow.testing.ledger import MemoryLedger
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
@@ -414,15 +418,56 @@ def test_a_size_that_changes_under_the_same_etag_is_a_change() -> None:
     assert sums == [0, 0, 1]
 
 
+def test_a_file_that_was_touched_since_its_job_is_found_until_its_content_is_known() -> None:
+    version = ObjectVersion("/data", "a.csv", None, "1-2-3", 3, 5)
+    ledger, received = MemoryLedger(), list[Arrival]()
+    ledger.jobs.register(
+        Job(job_id("c", version), "c", 1, version, "csv", "cluster", plan=Plan(target_bytes=1))
+    )
+
+    def receive(arrival: Arrival) -> AdmissionResult:
+        received.append(arrival)
+        return AdmissionResult()
+
+    def scan(look: ObjectVersion) -> int:
+        config = ConnectorConfig(name="c", topic="t", directory="/data", endpoint_type=LOCAL_FILE)
+        store = Fixed([look], "/data")
+        list(ListingScan(ledger, receive, lambda: False, 0.0).scan(ListedPrefix(config, store)))
+        return len(received)
+
+    touched = replace(version, modified=6)
+    assert [scan(version), scan(touched)] == [0, 1]
+    contents.remember(ledger.notes, "c", touched, "digest", version.etag)
+    assert scan(touched) == 1
+
+
+def test_a_link_to_a_listed_file_does_not_arrive(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "b.csv").write_bytes(b"1")
+    (tmp_path / "in" / "a.csv").symlink_to("b.csv")
+    (tmp_path / "in" / "c.csv").hardlink_to(tmp_path / "in" / "b.csv")
+    received = list[str]()
+
+    def receive(arrival: Arrival) -> AdmissionResult:
+        received.append(arrival.key)
+        return AdmissionResult()
+
+    config = ConnectorConfig(name="c", topic="t", directory=str(tmp_path), endpoint_type=LOCAL_FILE)
+    listed = ListedPrefix(config, LocalStore(StoreOptions(), page_keys=1))
+    list(ListingScan(MemoryLedger(), receive, lambda: False, 0.0).scan(listed))
+
+    assert received == ["in/b.csv"]
+
+
 class Fixed(MemoryStore):
     """A store that lists the given objects in one page."""
 
-    def __init__(self, versions: Iterable[ObjectVersion]) -> None:
+    def __init__(self, versions: Iterable[ObjectVersion], bucket: str = BUCKET) -> None:
         super().__init__()
-        self._listed = tuple(versions)
+        self._listed, self._bucket = tuple(versions), bucket
 
     def pages(self, bucket: str, prefix: str = "", *, token: str | None = None) -> Iterator[Page]:
-        assert (bucket, prefix, token) == (BUCKET, "", None)
+        assert (bucket, prefix, token) == (self._bucket, "", None)
         yield Page(self._listed)
 
 

@@ -1,13 +1,15 @@
 """Selection of objects by address: keys, prefixes and globs."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.support.golden import Golden
 
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
-from extentflow.jobs.addresses import KeyScope, match_missing, select, select_all
-from extentflow.storage import ListedObject, Page
+from extentflow.jobs.addresses import KeyScope, Known, match_missing, select, select_all
+from extentflow.storage import ListedObject, Page, StoreOptions
+from extentflow.storage.local import LocalStore
 from extentflow.testing.stores import Fault, FaultyStore, MemoryStore
 
 ODD_KEYS = (
@@ -376,3 +378,45 @@ def test_a_server_that_ignores_the_leading_slash_of_a_prefix_is_reported(golden:
 
     with golden.raises(Misconfigured, match="s3://bucket//fix/.*fix/a.csv"):
         [*select(filled, KeyScope("orders", "bucket", "/fix/"), "/fix/")]
+
+
+# -- several names of one file --------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a file, and links to it that sort before and after."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "b.csv").write_bytes(b"id\n1\n")
+    (tmp_path / "in" / "a-latest.csv").symlink_to("b.csv")
+    (tmp_path / "in" / "z-latest.csv").symlink_to(tmp_path / "in" / "a-latest.csv")
+    (tmp_path / "in" / "c-hard.csv").hardlink_to(tmp_path / "in" / "b.csv")
+    (tmp_path / "in" / ".hidden").write_bytes(b"id\n2\n")
+    (tmp_path / "in" / "shown.csv").symlink_to(".hidden")
+    (tmp_path / "out.csv").write_bytes(b"id\n3\n")
+    (tmp_path / "in" / "out.csv").symlink_to("../out.csv")
+    return tmp_path
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize(
+    ("address", "found", "links"),
+    [
+        ("in/", ["b.csv", "out.csv", "shown.csv"], ["a-latest.csv", "c-hard.csv", "z-latest.csv"]),
+        ("in/*b.csv", ["b.csv"], []),
+        ("in/?-latest.csv", ["a-latest.csv"], ["z-latest.csv"]),
+        ("in/c-hard.csv", ["c-hard.csv"], []),
+        ("in/a-latest.csv", ["a-latest.csv"], []),
+    ],
+)
+def test_a_file_of_several_names_is_selected_once(
+    folder: Path, address: str, found: list[str], links: list[str], *, paged: bool
+) -> None:
+    scope, left_out = KeyScope("orders", str(folder)), list[str]()
+    known: Known | None = (lambda _page: ()) if paged else None
+    files = LocalStore(StoreOptions(), page_keys=2)
+
+    versions = select_all(files, scope, [f"{folder}/{address}"], known=known, same=left_out.append)
+
+    assert [version.key for version in versions] == [f"in/{name}" for name in found]
+    assert sorted(left_out) == [f"in/{name}" for name in links]

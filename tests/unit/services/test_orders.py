@@ -6,7 +6,7 @@ import pytest
 from tests.support.golden import Golden
 from tests.support.memory_runtime import MemoryRuntime
 
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, ObjectGone
 from extentflow.model import ObjectVersion
 from extentflow.services.addressed import AddressedConnector, make_connector
 from extentflow.services.composition import open_orders
@@ -19,6 +19,7 @@ def made(**settings: str) -> AddressedConnector:
 
 
 def stored(runtime: MemoryRuntime, one: AddressedConnector, *, save: bool = False) -> MadeOrder:
+    runtime.memory_store.put(one.config.bucket, "in/a.csv", b"1")
     return open_orders(runtime).store(one, save=save, notify=lambda _note: None)
 
 
@@ -36,6 +37,15 @@ def test_a_connector_that_is_not_saved_is_there_for_jobs_only(golden: Golden) ->
     assert runtime.connectors.revision(first.config.name, 2).format == "csv"
     with golden.raises(Misconfigured, match="`extentflow run --topic`.*--save"):
         runtime.connectors.latest(first.config.name)
+
+
+def test_a_connector_of_a_bucket_that_is_not_there_is_not_saved() -> None:
+    runtime = MemoryRuntime()
+
+    with pytest.raises(ObjectGone, match="no such bucket"):
+        open_orders(runtime).store(made(), save=True, notify=lambda _note: None)
+
+    assert list(runtime.memory.connectors.list(deleted=True)) == []
 
 
 def test_a_saved_connector_is_listed_and_used_again() -> None:
@@ -67,6 +77,7 @@ def test_saving_names_connectors_that_deliver_the_same_objects(golden: Golden) -
     runtime.put_connector(topic="orders", aws__s3__prefix="in/today/")
     notes: list[str] = []
 
+    runtime.memory_store.put("shop", "in/a.csv", b"1")
     open_orders(runtime).store(made(), save=True, notify=notes.append)
 
     (note,) = notes
@@ -101,6 +112,7 @@ def test_a_deleted_connector_of_other_objects_does_not_give_its_name(
 
 def notes_of(runtime: MemoryRuntime, one: AddressedConnector, *, save: bool = False) -> list[str]:
     notes: list[str] = []
+    runtime.memory_store.put(one.config.bucket, "in/a.csv", b"1")
     open_orders(runtime).store(one, save=save, notify=notes.append)
     return notes
 

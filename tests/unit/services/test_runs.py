@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -36,9 +37,12 @@ from extentflow.ledger.items import Write
 from extentflow.ledger.job_store import job_key
 from extentflow.model import Extent, Job, JobState, Receipt
 from extentflow.plugins import EntryPoint
-from extentflow.services.composition import open_health, open_runs
+from extentflow.services.addressed import make_connector
+from extentflow.services.composition import open_health, open_orders, open_runs
 from extentflow.services.health import Finding
 from extentflow.services.run_control import EngineChoice, RunControl
+from extentflow.storage import StoreOptions
+from extentflow.storage.local import LocalStore
 from extentflow.wiring.extents import delivery_context
 
 
@@ -1161,3 +1165,20 @@ def test_the_small_object_of_an_interrupted_again_is_not_delivered_a_third_time(
 
     assert before == 9 + 9
     assert line.generations() == {"c/large.txt": [0, 1], "c/small.txt": [0, 1]}
+
+
+def test_links_that_a_listing_leaves_out_are_counted_with_an_example(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_bytes(b"abc\n")
+    (tmp_path / "a.txt").symlink_to("b.txt")
+    (tmp_path / "c.txt").hardlink_to(tmp_path / "b.txt")
+    runtime, notes = MemoryRuntime(), list[str]()
+    runtime.reads = LocalStore(StoreOptions())
+    made = make_connector([str(tmp_path)], TOPIC, {"input.format": "text"})
+    order = open_orders(runtime).store(made, save=False, notify=notes.append)
+
+    plans = open_runs(runtime, RunControl(notify=notes.append)).plan(order)
+
+    assert [one.version.key for one in plans.objects] == ["b.txt"]
+    (line,) = [note for note in notes if "links" in note]
+    assert "2 names" in line
+    assert f"file://{tmp_path}/a.txt" in line

@@ -27,7 +27,8 @@ class ObjectVersion:
 
     `version_id` is None on unversioned buckets. `etag` is opaque and without its quotes.
     `size` is in bytes. `modified` is when the store received it, in whole seconds since the epoch,
-    0 where that is not known. It tells uploads of equal bytes apart, and identifies no version.
+    0 where that is not known. It tells uploads of equal bytes apart, and identifies no version. Of
+    files it is the ctime, in nanoseconds.
     """
 
     bucket: str

@@ -10,7 +10,7 @@ in the next round. Keys with a job cause no further request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,11 +19,12 @@ from extentflow.discovery import Arrival, Dialect
 from extentflow.discovery.admission import AdmissionResult
 from extentflow.discovery.report import Report, attempt_step
 from extentflow.errors import AccessDenied, Permanent
+from extentflow.jobs.contents import is_file, is_seen, is_touched
 from extentflow.jobs.planner import in_pages
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import ObjectVersion, job_id
-from extentflow.storage import ObjectStore
+from extentflow.storage import FileNames, ObjectStore
 
 BATCH_KEYS = 100
 KEEP_SECONDS = 14 * 86_400.0
@@ -92,10 +93,21 @@ class ListingScan:
             token = None
         if self.late():
             return
+        names = FileNames(
+            lambda key: config.matches(config.bucket, key) and not hidden(key, config.listed_prefix)
+        )
         try:
             for page in listed_prefix.store.pages(config.bucket, config.listed_prefix, token=token):
                 problems = 0
-                for step in self._page(listed_prefix, page.versions):
+                listed = [
+                    one
+                    for one in page.versions
+                    if not (
+                        listed_prefix.is_data(one)
+                        and names.is_another(one.key, page.links.get(one.key))
+                    )
+                ]
+                for step in self._page(listed_prefix, listed):
                     problems += step.problems
                     yield step
                 if self.late() and not problems:
@@ -120,11 +132,24 @@ class ListingScan:
             yield Report(keys_listed=len(batch))
             data = {job_id(name, one): one for one in batch if listed_prefix.is_data(one)}
             known = self.ledger.jobs.find_registered(data)
+            known -= self._touched(name, data, known)
             for version in (one for found, one in data.items() if found not in known):
                 if self.late():
                     return
                 step = partial(self._arrived, listed_prefix, version)
                 yield attempt_step(version.uri, step, on_failure=self.on_failure)
+
+    def _touched(
+        self, name: str, data: Mapping[str, ObjectVersion], known: Container[str]
+    ) -> set[str]:
+        """Return the registered files whose content may be another; see `contents`."""
+        files = [found for found, one in data.items() if found in known and is_file(one)]
+        jobs = self.ledger.jobs.get_many(files) if files else ()
+        return {
+            job.id
+            for job in jobs
+            if is_touched(job, data[job.id]) and not is_seen(self.ledger.notes, name, data[job.id])
+        }
 
     def _arrived(self, listed_prefix: ListedPrefix, version: ObjectVersion) -> Report:
         if listed_prefix.settles:

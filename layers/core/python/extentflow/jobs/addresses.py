@@ -19,7 +19,7 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
@@ -29,7 +29,7 @@ from typing import Self, TypeAlias
 from extentflow.config.connector import ConnectorConfig, hidden, lies_within
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
 from extentflow.model import ObjectVersion
-from extentflow.storage import ListedObject, ObjectStore, Page
+from extentflow.storage import FileNames, Link, ListedObject, ObjectStore, Page
 from extentflow.wording import without_credentials
 
 log = logging.getLogger(__name__)
@@ -162,15 +162,18 @@ def select(
     scope: KeyScope,
     pattern: str,
     leave_out: Callable[[str], None] = lambda _key: None,
+    *,
     known: Known | None = None,
+    same: Callable[[str], None] = lambda _key: None,
 ) -> Iterator[ObjectVersion]:
     """Yield the pinned versions of all objects that `pattern` (see `KeyScope.key`) means.
 
     One HEAD per selected object, none for keys that do not match, nor for versions that `known`
-    leaves out. `leave_out` receives the keys that are hidden. Raises as `ObjectStore`, and
-    NothingMatches; only a whole prefix may be empty.
+    leaves out. `leave_out` receives the keys that are hidden, `same` those that are links to a file
+    that is selected under another key. Raises as `ObjectStore`, and NothingMatches; only a whole
+    prefix may be empty.
     """
-    below = partial(_below, store, scope, leave_out=leave_out, known=known)
+    below = partial(_below, store, scope, leave_out=leave_out, known=known, same=same)
     for keys in _meanings(scope, pattern, below):
         found = False
         for key in keys:
@@ -200,6 +203,7 @@ def select_all(
     unmatched: dict[str, NothingMatches] | None = None,
     *,
     known: Known | None = None,
+    same: Callable[[str], None] = lambda _key: None,
 ) -> Iterator[ObjectVersion]:
     """Yield the objects that addresses match, each once; without any the scope. See `select`.
 
@@ -209,7 +213,8 @@ def select_all(
     seen: set[ObjectVersion] = set()
     for pattern, address in patterns.items():
         try:
-            for version in select(store, scope, pattern, leave_out, known):
+            found = select(store, scope, pattern, leave_out, known=known, same=same)
+            for version in found:
                 if version not in seen:
                     seen.add(version)
                     yield version
@@ -269,6 +274,44 @@ def _meanings(
         yield below(scope.prefix + rest[: min(starts)], glob)
 
 
+@dataclass(slots=True)
+class _Meaning:
+    """What a prefix or a glob means: which of the listed objects, and of a file which name."""
+
+    scope: KeyScope
+    prefix: str
+    glob: str
+    leave_out: Callable[[str], None]
+    same: Callable[[str], None]
+    names: FileNames = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = FileNames(lambda key: self._matches(key) and not hidden(key, self.prefix))
+
+    def has(self, listed: ListedObject | ObjectVersion, link: Link | None) -> bool:
+        """Return whether a listed object is meant."""
+        if not listed.key.startswith(self.prefix):
+            start, found = self.scope.uri(self.prefix), self.scope.uri(listed.key)
+            raise Misconfigured(
+                f"{start}: the server lists {found}, whose key does not"
+                " begin so; it ignores a leading slash: remove it from aws.s3.prefix or the address"
+            )
+        if not self._matches(listed.key):
+            return False
+        if hidden(listed.key, self.prefix):
+            self.leave_out(listed.key)
+            return False
+        if self.names.is_another(listed.key, link):
+            self.same(listed.key)
+            return False
+        # An empty one that ends with a slash is a console's folder.
+        return bool(listed.size) or not listed.key.endswith("/")
+
+    def _matches(self, key: str) -> bool:
+        below = key[len(self.scope.prefix) :]
+        return key.startswith(self.prefix) and (not self.glob or fnmatchcase(below, self.glob))
+
+
 def _below(
     store: ObjectStore,
     scope: KeyScope,
@@ -277,29 +320,18 @@ def _below(
     *,
     leave_out: Callable[[str], None],
     known: Known | None,
+    same: Callable[[str], None],
 ) -> Iterator[str | None]:
     """Yield the keys of objects below a prefix that match a glob; None for each that is `known`."""
-
-    def is_meant(listed: ListedObject | ObjectVersion) -> bool:
-        if not listed.key.startswith(prefix):
-            raise Misconfigured(
-                f"{scope.uri(prefix)}: the server lists {scope.uri(listed.key)}, whose key does not"
-                " begin so; it ignores a leading slash: remove it from aws.s3.prefix or the address"
-            )
-        if glob and not fnmatchcase(listed.key[len(scope.prefix) :], glob):
-            return False
-        if hidden(listed.key, prefix):
-            leave_out(listed.key)
-            return False
-        # An empty one that ends with a slash is a console's folder.
-        return bool(listed.size) or not listed.key.endswith("/")
-
+    meaning = _Meaning(scope, prefix, glob, leave_out, same)
     pages = None if known is None else _pinned_pages(store, scope.bucket, prefix)
     if known is None or pages is None:
-        yield from (listed.key for listed in store.list(scope.bucket, prefix) if is_meant(listed))
+        for listed in store.list(scope.bucket, prefix):
+            if meaning.has(listed, listed.link):
+                yield listed.key
         return
     for page in pages:
-        meant = [version for version in page.versions if is_meant(version)]
+        meant = [one for one in page.versions if meaning.has(one, page.links.get(one.key))]
         left_out = known(meant)
         yield from (None if version in left_out else version.key for version in meant)
 

@@ -24,6 +24,8 @@ from extentflow.errors import (
     reason,
 )
 from extentflow.formats import Format, InspectingFormat
+from extentflow.jobs import contents
+from extentflow.jobs.contents import is_file
 from extentflow.ledger import Ledger, rules
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Plan, job_id
 from extentflow.retry import Clock
@@ -36,6 +38,7 @@ MAX_GENERATIONS = 10_000
 UNKNOWN_FORMAT = "unknown"
 # Why a job is CANCELLED whose next generation is registered in a moment.
 AGAIN_BEGAN = "`run --again` delivers the object from its start"
+OTHER_CONTENT = "the file was written again, with the same size and modification time"
 PAGE_EXTENTS = 100  # sent together, one cursor update per page
 
 T = TypeVar("T")
@@ -50,6 +53,7 @@ class JobRequest:
     other connectors, as of now, that deliver the object to the same topics.
     `alike` says whether another revision of the connector has the same settings. `removed`: the
     connector removes delivered objects, so that an upload of equal bytes is another delivery.
+    `changed`: the file has other content than the jobs of its version read, see `contents`.
     """
 
     connector: str
@@ -64,6 +68,7 @@ class JobRequest:
     compression: str = ""
     most_bad: int = -1
     removed: bool = False
+    changed: bool = False
     others: Callable[[], Iterable[Job]] = tuple
     alike: Callable[[int], bool] = lambda _revision: False
 
@@ -76,6 +81,8 @@ class JobRequest:
 
         Where objects stay, such an upload changes nothing, and is not delivered again.
         """
+        if self.changed:
+            return is_other_upload(job, self.version)
         return self.removed and job.state is JobState.DONE and is_other_upload(job, self.version)
 
 
@@ -168,10 +175,13 @@ class Planner:
         is under way, or that another revision of the connector began, is returned as it stands.
         Of an object without a job, that of the first of `others` is returned which has begun one.
         """
-        if again is None and (elsewhere := self._of_others(request)):
-            return elsewhere
+        if again is None:
+            request = self.resolved(request)
+            if elsewhere := self._of_others(request):
+                return elsewhere
         try:
             found = self.register(request, again=again, failed=failed)
+            self._store_content(request, found)
             return found if again is not None else self._unless_others(request, found)
         except (UnsupportedFormat, TooManyExtents) as exc:
             why = reason(exc)
@@ -196,10 +206,72 @@ class Planner:
 
     def newest(self, request: JobRequest) -> Job | None:
         """Return the existing job that `admit` would return; None where there is none."""
+        request = self.resolved(request, store=False)
         own = self.newest_of(request.connector, request.version)
         if own and request.is_later_than(own):
             return None
         return own if _counts(own) else self._begun_by_others(request) or own
+
+    def resolved(self, request: JobRequest, *, store: bool = True) -> JobRequest:
+        """Return the request for a file by its content, which inode and times do not prove.
+
+        A copy of a delivered file is requested as that one, and a file that was written again with
+        its old time is `changed`. Without `store` the ledger stays as it is.
+        """
+        name, version, notes = request.connector, request.version, self.ledger.notes
+        if not is_file(version):
+            return request
+        known = contents.recall(notes, name, version)
+        newest = self.newest_of(name, version)
+        if known is None or not contents.may_be_same(known, version):
+            if newest and contents.is_touched(newest, version):
+                contents.warn_unknown(newest)
+            return request
+        if (known.pin, known.changed) != (version.etag, version.modified):
+            digest = contents.digest_of(version, lambda: self._source(request))
+            if not (digest and known.digest):
+                if newest and contents.is_touched(newest, version):
+                    contents.warn_unknown(newest)
+                return request
+            if digest != known.digest:
+                return replace(request, changed=True)
+            if store:
+                contents.remember(notes, name, version, digest, known.delivered)
+        as_delivered = replace(version, etag=known.delivered)
+        delivered = self.newest_of(name, as_delivered)
+        # What is left of a job is read as it pins the file, which is no more.
+        if delivered is None or delivered.state is not JobState.DONE:
+            return request
+        return replace(request, version=as_delivered)
+
+    def as_delivered(self, connector: str, version: ObjectVersion) -> ObjectVersion:
+        """Return a file as a connector's jobs have it, where it is a copy of what they read."""
+        known = contents.recall(self.ledger.notes, connector, version) if is_file(version) else None
+        if known is None or known.delivered == version.etag:
+            return version
+        job = self.newest_of(connector, replace(version, etag=known.delivered))
+        return job.version if job is not None and self.is_copy(job, version) else version
+
+    def is_copy(self, job: Job, version: ObjectVersion) -> bool:
+        """Return whether a file has the content of another one in its place, which a job read."""
+        if not is_file(version) or job.version.etag == version.etag:
+            return False
+        request = JobRequest(job.connector, job.revision, version, job.format, job.cluster)
+        return self.resolved(request).version == job.version
+
+    def _store_content(self, request: JobRequest, job: Job) -> None:
+        """Store the digest of a file when its job is new."""
+        version = request.version
+        new = job.state is JobState.PLANNING and not job.plan.count and job.version == version
+        if not (new and is_file(version)):
+            return
+        if contents.is_seen(self.ledger.notes, request.connector, version):
+            return
+        digest = contents.digest_of(version, lambda: self._source(request))
+        contents.remember(self.ledger.notes, request.connector, version, digest, version.etag)
+
+    def _source(self, request: JobRequest) -> RangeSource:
+        return self.open(self._draft(request, 0, Plan(target_bytes=0)))[1]
 
     def generations(self, connector: str, version: ObjectVersion) -> list[Job]:
         """Return the jobs of an object version under a connector, the first one first."""
@@ -235,7 +307,15 @@ class Planner:
             asked = [version for version, job in found.items() if not job.state.open]
             generation += 1
         done = {v: job for v, job in newest.items() if job.state is JobState.DONE}
-        return {v: job for v, job in done.items() if not (removed and is_other_upload(job, v))}
+        if removed:
+            done = {v: job for v, job in done.items() if not is_other_upload(job, v)}
+        notes = self.ledger.notes
+        return {
+            v: job
+            for v, job in done.items()
+            # A file that was touched since is looked at; see `resolved`.
+            if not contents.is_touched(job, v) or contents.is_seen(notes, connector, v)
+        }
 
     def is_followed(self, job: Job) -> bool:
         """Return whether a later job delivers the same version of the object."""
@@ -370,7 +450,7 @@ class Planner:
                 continue
             found = self._usable(request, self._newest(begun))
             if request.is_later_than(found):
-                generation, before = found.generation + 1, found
+                generation, before = found.generation + 1, self._ended(found)
                 continue
             stopped = found.state is JobState.CANCELLED and found.reason != AGAIN_BEGAN
             if found.state is not JobState.FAILED and not (failed and stopped):
@@ -380,6 +460,10 @@ class Planner:
             if found.plan.count and not failed:
                 return found
             generation, before = found.generation + 1, found
+
+    def _ended(self, job: Job) -> Job:
+        """Return a job, ended where it is open, whose file has other content by now."""
+        return self.ledger.jobs.end(job.id, JobState.SUPERSEDED, OTHER_CONTENT)
 
     def _begun(self, job: Job, before: Job | None) -> Job | None:
         """Register a generation behind the one before; None if that changed since it was read."""
@@ -396,9 +480,24 @@ class Planner:
     def _begun_by_others(self, request: JobRequest) -> Job | None:
         for found in request.others():
             counts = _counts(found) and found.cluster == request.cluster
-            if counts and not request.is_later_than(found):
+            later = request.is_later_than(found) or self._is_rewritten(request, found)
+            if counts and not later:
                 return found
         return None
+
+    def _is_rewritten(self, request: JobRequest, job: Job) -> bool:
+        """Return whether a file has other content than another connector's job read."""
+        version = request.version
+        if not contents.is_touched(job, version):
+            return False
+        theirs = replace(job.version, modified=version.modified)
+        known = contents.recall(self.ledger.notes, job.connector, theirs)
+        if known is None or not known.digest:
+            contents.warn_unknown(job)
+            return False
+        if (known.pin, known.changed) == (version.etag, version.modified):
+            return False
+        return contents.digest_of(version, lambda: self._source(request)) != known.digest
 
     def _unless_others(self, request: JobRequest, job: Job) -> Job:
         """Return a registered job, or another connector's that was registered at the same time.

@@ -4,6 +4,7 @@ The kinds of notes, and the module that defines each:
 
     listing#CONNECTOR      where the listing of a bucket continues         discovery.listing
     seen#JOB               what an earlier listing saw of an object        discovery.listing
+    content#CONNECTOR#FILE the digest of a file, and its jobs              jobs.contents
     round#CONNECTOR#STATE  how many open jobs a scan checked               discovery.stalled_jobs
     watch#JOB              when a job made progress last                   discovery.stalled_jobs
     again#DELIVERY         when an unfinished second delivery began        services.runs

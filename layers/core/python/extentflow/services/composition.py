@@ -15,8 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from extentflow.config.connector import ConnectorConfig
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import WorkerSettings
+from extentflow.errors import BucketGone, ObjectGone
 from extentflow.services.run_control import RunControl
 from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import Previews
@@ -47,7 +49,19 @@ def open_orders(runtime: Runtime) -> Orders:
     """Return the orders of a ledger; the cluster's id is requested where jobs have one."""
     from extentflow.services.orders import Orders
 
-    return Orders(runtime.ledger, runtime.connectors, lambda: runtime.broker.cluster)
+    def look(config: ConnectorConfig) -> None:
+        store = runtime.objects.store(config, 0)
+        if config.object_key is None:
+            next(iter(store.list(config.bucket, config.prefix)), None)
+            return
+        try:
+            store.head(config.bucket, config.object_key)
+        except BucketGone:
+            raise
+        except ObjectGone:  # the run reports it, or finds what is below it
+            return
+
+    return Orders(runtime.ledger, runtime.connectors, lambda: runtime.broker.cluster, look)
 
 
 def open_topics(runtime: Runtime, keys: KeyService | None = None) -> Topics:

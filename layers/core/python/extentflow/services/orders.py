@@ -71,11 +71,15 @@ Order: TypeAlias = StoredOrder | MadeOrder
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Makes orders from a ledger's connectors; `cluster` returns the Kafka cluster's id."""
+    """Makes orders from a ledger's connectors; `cluster` returns the Kafka cluster's id.
+
+    `look` raises where the bucket or the folder of a connector cannot be read.
+    """
 
     ledger: Ledger
     connectors: ConnectorCatalogue
     cluster: Callable[[], str]
+    look: Callable[[ConnectorConfig], object] = lambda _config: None
 
     def stored(self, name: str, addresses: Sequence[str] = ()) -> StoredOrder:
         """Return an order of a stored connector's latest revision; Misconfigured: there is none."""
@@ -110,6 +114,7 @@ class Orders:
             if not (save and listed.is_within(made)):
                 raise listed.refusal(made)
         if save:
+            self.look(made.config)  # a connector that stays must not be that of a mistyped name
             revision = stored.put(made.name, made.settings).revision
             self.connectors.expect(made.config, revision)
             return MadeOrder(made.config, revision, made.addresses, made.settings, stored=True)

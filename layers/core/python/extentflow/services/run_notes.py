@@ -26,6 +26,14 @@ def describe_hidden(scope: KeyScope, hidden: Collection[str]) -> str:
     )
 
 
+def describe_links(scope: KeyScope, links: Collection[str]) -> str:
+    """Describe names of files that a listing has under another name."""
+    return (
+        "left out, because they are links to files that are listed themselves:"
+        f" {counted(len(links), 'name')}, as {scope.uri(min(links))}"
+    )
+
+
 def describe_formats(found: Counter[tuple[str, str]]) -> Iterator[str]:
     """Describe the formats of objects, and what decides them."""
     for (name, source), count in found.most_common():

@@ -68,8 +68,13 @@ class Selections:
         """Yield the pinned objects that the addresses match, each once; see `select_all`."""
         scope = KeyScope.of(order.config)
         hidden: set[str] = set()
-        store = self.objects.store(order.config, order.revision)
-        yield from select_all(store, scope, order.addresses, hidden.add, unmatched, known=known)
+        links: set[str] = set()
+        store, addresses = self.objects.store(order.config, order.revision), order.addresses
+        yield from select_all(
+            store, scope, addresses, hidden.add, unmatched, known=known, same=links.add
+        )
+        if links:
+            self.control.notify(run_notes.describe_links(scope, links))
         if hidden:
             self.control.notify(run_notes.describe_hidden(scope, hidden))
 
@@ -176,6 +181,7 @@ class Selections:
             if (current := now.get(job.version.key))
             and job.version.key not in delivered
             and job.version.bucket == current.bucket
+            and not self.planner.is_copy(job, current)
         }
         if changed:
             self.control.notify(run_notes.describe_changed(config, changed.values()))

@@ -5,7 +5,7 @@ conditional on the version that was pinned at planning. What the bytes mean is t
 `extentflow.formats`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
@@ -16,24 +16,62 @@ from extentflow.model import ObjectVersion
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """One of several names of a file. `file` is the same for all of them.
+
+    `target` is the key that a symbolic link leads to; empty for a hard link.
+    """
+
+    file: str
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One key of a listing, with the ETag and size that the listing contains."""
+    """One key of a listing, with the ETag and size that the listing contains.
+
+    `modified` as in `ObjectVersion`. `link` is None for a file with one name, and in S3.
+    """
 
     bucket: str
     key: str
     etag: str
     size: int
+    modified: int = field(default=0, compare=False)
+    link: Link | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page of a listing: current versions, and the `token` of the next page.
 
-    `token` is None on the last page. An empty page may be followed by others.
+    `token` is None on the last page. An empty page may be followed by others. `links` has, by key,
+    the objects that may be listed under another key, too.
     """
 
     versions: tuple[ObjectVersion, ...]
     token: str | None = None
+    links: Mapping[str, Link] = field(default_factory=dict, compare=False)
+
+
+@dataclass(slots=True)
+class FileNames:
+    """Which of a file's names a listing means: one, and the target rather than a symbolic link.
+
+    Of several hard links it is the first one, in the order of keys. `is_meant` says of a key
+    whether the listing would have it.
+    """
+
+    is_meant: Callable[[str], bool]
+    _first: dict[str, str] = field(default_factory=dict)
+
+    def is_another(self, key: str, link: Link | None) -> bool:
+        """Return whether a listed key is another name of a file that the listing has."""
+        if link is None:
+            return False
+        if link.target and self.is_meant(link.target):
+            return True
+        return self._first.setdefault(link.file, key) != key
 
 
 class ObjectStore(Protocol):

@@ -4,8 +4,9 @@
     key       a normalised relative path below it
     pin       inode, modification time and size, compared before and after every read
 
-A file that is rewritten in place, to the same size and within one tick of the kernel's clock (a few
-milliseconds), keeps its pin: this change cannot be detected.
+`modified` of a version is the ctime, in nanoseconds: `extentflow.jobs.contents` compares digests
+where it differs. A file that is rewritten in place, to the same size and within one tick of the
+kernel's clock (a few milliseconds), keeps both: this change cannot be detected.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -23,7 +25,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 from extentflow.errors import AccessDenied, BucketGone, Misconfigured, ObjectGone, StoreUnavailable
 from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.retry import RetryPolicy
-from extentflow.storage import ListedObject, ObjectProperties, Page, StoreOptions, ranges
+from extentflow.storage import Link, ListedObject, ObjectProperties, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
 
 _RETRY = RetryPolicy(total_seconds=10.0)
@@ -69,7 +71,9 @@ class LocalStore:
         def head() -> ObjectVersion:
             self.counters.count(requests=1)
             with _translate_errors(where), _opened(bucket, key, where) as (_, found):
-                return ObjectVersion(bucket, key, None, _pin(found), found.st_size)
+                return ObjectVersion(
+                    bucket, key, None, _pin(found), found.st_size, found.st_ctime_ns
+                )
 
         return self._retry.call(head)
 
@@ -91,10 +95,10 @@ class LocalStore:
         after = b"" if token is None else unquote_to_bytes(token)
         found = _walk(bucket, root, "", prefix, after)
         page, ahead = self._page(found), self._page(found)
-        while ahead:
-            yield Page(page, quote(os.fsencode(page[-1].key)))
+        while ahead.versions:
+            yield replace(page, token=quote(os.fsencode(page.versions[-1].key)))
             page, ahead = ahead, self._page(found)
-        yield Page(page)
+        yield page
 
     def properties(self, version: ObjectVersion) -> ObjectProperties:
         """Return the time of the last change; files have neither content type nor metadata."""
@@ -116,11 +120,14 @@ class LocalStore:
         _ = version
         return {}
 
-    def _page(self, found: Iterator[ListedObject]) -> tuple[ObjectVersion, ...]:
-        return tuple(
-            ObjectVersion(listed.bucket, listed.key, None, listed.etag, listed.size)
-            for listed in islice(found, self._page_keys)
+    def _page(self, found: Iterator[ListedObject]) -> Page:
+        listed = list(islice(found, self._page_keys))
+        versions = (
+            ObjectVersion(one.bucket, one.key, None, one.etag, one.size, one.modified)
+            for one in listed
         )
+        links = {one.key: one.link for one in listed if one.link is not None}
+        return Page(tuple(versions), links=links)
 
     def _read(self, version: ObjectVersion, start: int, end: int) -> bytes:
         where = ranges.range_uri(version, start, end)
@@ -132,7 +139,11 @@ class LocalStore:
             while more and len(body) < end - start:
                 more = self._pread(file, end - start - len(body), start + len(body))
                 body += more
-            _check_pin(version, os.fstat(file), where)
+            after = os.fstat(file)
+            _check_pin(version, after, where)
+            if after.st_ctime_ns != found.st_ctime_ns:
+                # Its time may have been set back; a mode or a link may have changed as well.
+                raise StoreUnavailable(f"{where} was changed while it was read")
         self.counters.count(body_bytes=len(body))
         ranges.check_length(version, start, end, body=body, source="the file system")
         return body
@@ -212,10 +223,12 @@ def _walk(
         # Neither is it a key after `after`, nor does it contain one.
         if name <= after and not (name.endswith(b"/") and after.startswith(name)):
             continue
-        where, found = _uri(bucket, key), None
+        where, found, target = _uri(bucket, key), None, ""
         with _translate_errors(where):
             if entry.is_symlink():
-                _check_inside(root, os.path.realpath(entry.path), where)
+                real = os.path.realpath(entry.path)
+                _check_inside(root, real, where)
+                target = os.path.relpath(real, root)
             # It may have been deleted since the directory was read.
             with contextlib.suppress(FileNotFoundError):
                 found = entry.stat()
@@ -223,7 +236,10 @@ def _walk(
             if prefix.startswith(f"{key}/") or key.startswith(prefix):
                 yield from _walk(bucket, root, f"{key}/", prefix, after)
         elif found is not None and stat.S_ISREG(found.st_mode) and key.startswith(prefix):
-            yield ListedObject(bucket, key, _pin(found), found.st_size)
+            link = None
+            if target or found.st_nlink > 1:
+                link = Link(f"{found.st_dev:x}-{found.st_ino:x}", target)
+            yield ListedObject(bucket, key, _pin(found), found.st_size, found.st_ctime_ns, link)
 
 
 def _sort_key(entry: os.DirEntry[str]) -> bytes:

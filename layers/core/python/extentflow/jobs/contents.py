@@ -1,0 +1,117 @@
+"""Whether a file with the size and modification time of a delivered one has its content.
+
+A file's pin is its inode, modification time and size. Programs set modification times, so that the
+pin proves no content: a copy has another inode, and a file that is written again may keep all
+three. The time of the last change of an inode (ctime) tells both from an untouched file, but it
+also changes with a mode, an owner or a link. So where only inode or ctime differ, digests decide.
+
+The digest of a file is stored when its job is registered, up to MAX_DIGEST_BYTES.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from extentflow.errors import CorruptRecord, Permanent
+from extentflow.ledger.notes import NoteKind, NoteStore
+from extentflow.model import Job, ObjectVersion
+from extentflow.storage import RangeSource
+
+log = logging.getLogger(__name__)
+
+# A file is read once more for its digest, which takes about a second for this many bytes.
+MAX_DIGEST_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoredContent:
+    """What is known of a file: its pin and ctime when last seen, its SHA-256, empty if unknown.
+
+    `delivered` is the pin under which its jobs are.
+    """
+
+    pin: str
+    changed: int
+    digest: str
+    delivered: str
+
+
+CONTENTS: NoteKind[StoredContent] = NoteKind(
+    "content#",
+    lambda one: {
+        "pin": one.pin,
+        "changed": str(one.changed),
+        "digest": one.digest,
+        "delivered": one.delivered,
+    },
+    lambda facts: StoredContent(
+        facts["pin"], int(facts["changed"]), facts["digest"], facts["delivered"]
+    ),
+)
+
+
+def is_file(version: ObjectVersion) -> bool:
+    """Return whether an object is a file, and its ctime is known."""
+    return version.bucket.startswith(("/", "file://")) and version.modified > 0
+
+
+def is_touched(job: Job, version: ObjectVersion) -> bool:
+    """Return whether a file has the pin of a job's version, and another ctime than it had then."""
+    read = job.version
+    return is_file(version) and read.etag == version.etag and 0 < read.modified != version.modified
+
+
+def recall(notes: NoteStore, connector: str, version: ObjectVersion) -> StoredContent | None:
+    """Return what is known of the file under a connector."""
+    return CONTENTS.read(notes, _name(connector, version))
+
+
+def is_seen(notes: NoteStore, connector: str, version: ObjectVersion) -> bool:
+    """Return whether a file's content is known, as it is now, without reading it."""
+    known = recall(notes, connector, version)
+    return known is not None and (known.pin, known.changed) == (version.etag, version.modified)
+
+
+def remember(
+    notes: NoteStore, connector: str, version: ObjectVersion, digest: str, delivered: str
+) -> None:
+    """Store the content of a file, and the pin under which its jobs are."""
+    found = StoredContent(version.etag, version.modified, digest, delivered)
+    CONTENTS.write(notes, _name(connector, version), found)
+
+
+def may_be_same(known: StoredContent, version: ObjectVersion) -> bool:
+    """Return whether a file has the size and the modification time of a known one."""
+    return known.pin.partition("-")[2] == version.etag.partition("-")[2]
+
+
+def digest_of(version: ObjectVersion, source: Callable[[], RangeSource]) -> str:
+    """Return a file's SHA-256; empty for a large one, and for one that cannot be read.
+
+    Raises StoreUnavailable.
+    """
+    if version.size > MAX_DIGEST_BYTES:
+        return ""
+    found = hashlib.sha256()
+    try:
+        for window in source().stream(0, version.size):
+            found.update(window)
+    except (Permanent, CorruptRecord) as exc:  # its extents end the job, with this reason
+        log.debug("no digest of %s: %s", version.uri, exc)
+        return ""
+    return found.hexdigest()
+
+
+def warn_unknown(job: Job) -> None:
+    """Say that a file counts as delivered, although its content may be another."""
+    log.warning(
+        "%s was touched since job %s pinned it, and counts as delivered: size and time are"
+        " the same, and no digest is stored. `extentflow run --again` delivers it",
+        job.version.uri,
+        job.id,
+    )
+
+
+def _name(connector: str, version: ObjectVersion) -> str:
+    return f"{connector}#{version.bucket}/{version.key}"
