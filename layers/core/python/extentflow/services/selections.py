@@ -68,10 +68,19 @@ class Selections:
         """Yield the pinned objects that the addresses match, each once; see `select_all`."""
         scope = KeyScope.of(order.config)
         hidden: set[str] = set()
+        table: str | None = None
         store = self.objects.store(order.config, order.revision)
-        yield from select_all(store, scope, order.addresses, hidden.add, unmatched, known=known)
+        for version in select_all(
+            store, scope, order.addresses, hidden.add, unmatched, known=known
+        ):
+            if table is None and run_notes.is_of_table(version.key):
+                table = version.key
+            yield version
         if hidden:
             self.control.notify(run_notes.describe_hidden(scope, hidden))
+            table = table or next(filter(run_notes.is_of_table, sorted(hidden)), None)
+        if table is not None:
+            self.control.notify(run_notes.describe_table(scope, table))
 
     def find(self, order: Order, *, again: bool) -> Selection:
         """Find the objects that a run delivers; of those delivered before only the jobs."""
