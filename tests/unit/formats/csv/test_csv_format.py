@@ -401,6 +401,17 @@ def test_escapes_of_databases_have_their_meaning() -> None:
     assert rows(b"a,b\n,\\N\n", csv_escape="\\", csv_escape_mode="c", csv_null="") == [["", None]]
 
 
+@pytest.mark.parametrize("end", ["\\.\n", "\\.", "\\.\r\n\n"])
+def test_the_line_that_ends_the_data_of_copy_is_no_record(end: str) -> None:
+    body = f"a\n\\.x\n1\n{end}".encode()
+
+    for cut in range(1, len(body)):
+        found = read(body, cut, csv_escape="\\", csv_escape_mode="c", csv_quote=None)
+        assert [row["a"] for row in found.rows] == [".x", "1"]
+        assert found.bad == []
+    assert len(rows(body, csv_escape="\\", csv_quote=None)) == len([".x", "1", "."])
+
+
 @given(
     lines=st.lists(
         st.text(st.sampled_from('a\\nN,"é'), min_size=1, max_size=6), min_size=1, max_size=8

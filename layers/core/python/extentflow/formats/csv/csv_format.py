@@ -258,8 +258,13 @@ def _without_escapes(column: pa.StringArray, escape: Escape | None) -> pa.String
 
 
 def _has_record(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
-    """Return the mask of lines that are not empty and no comments."""
+    """Return the mask of lines that are not empty, and no comments or end of COPY's data."""
     records: NDArray[np.bool_] = block.ends > block.starts
+    if own.escape_mode == "c":
+        # The line that ends the data of PostgreSQL's COPY.
+        end = f"{own.escape}.".encode()
+        begun = np.searchsorted(block.starts, begin_with(block.data, block.starts, end))
+        records[[line for line in begun.tolist() if block.raw(line).rstrip(b"\r\n") == end]] = False
     if own.comment is not None:
         comments = begin_with(block.data, block.starts, own.comment.encode())
         records[np.searchsorted(block.starts, comments)] = False
