@@ -63,3 +63,10 @@ CASES = [
         windows=(2, 64, 1 << 20),
     ),
 ]
+
+
+def union_without_rows_within() -> pa.UnionArray:
+    """Return two rows of a dense union, none of them in the dense union that it holds."""
+    numbers, places = pa.array([1, 2]), pa.array([0, 1], pa.int32())
+    within = pa.UnionArray.from_dense(pa.array([], pa.int8()), places[:0], [numbers])
+    return pa.UnionArray.from_dense(pa.array([1, 1], pa.int8()), places, [within, numbers])

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.laws.arrow_cases import union_without_rows_within, written
 from tests.unit.columnar.test_values import facts
 
 from extentflow.columnar import ENCODINGS
@@ -121,6 +122,16 @@ def test_a_batch_that_fits_is_one_value() -> None:
     (part,) = cutter(batch, 1024 * KIB, 1024 * KIB).cut(batch)
 
     assert (part.start, part.end) == (0, 100)
+
+
+def test_a_union_that_takes_no_row_of_a_union_within_it_is_cut() -> None:
+    """Trap: Arrow's `nbytes` of such an array ends the process."""
+    table = pa.table({"u": union_without_rows_within()})
+    batch = pa.ipc.open_file(written(table, 2)).get_batch(0)
+
+    (value,) = cutter(batch, 64 * KIB, 64 * KIB).cut(batch)
+
+    assert_complete(batch, [value], "arrow")
 
 
 def test_no_rows_are_no_values() -> None:

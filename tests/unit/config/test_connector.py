@@ -18,7 +18,7 @@ from extentflow.config.envelope import JsonOptions
 from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.specs import FORMATS, FormatSpec
 from extentflow.config.table import key
-from extentflow.config.types import CHARACTER, whole
+from extentflow.config.types import CHARACTER, DELIMITER, PREFIX, whole
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.formats.csv.csv_format import CsvOptions
 from extentflow.model import Content, ObjectVersion
@@ -326,7 +326,7 @@ def test_all_problems_are_reported_at_once() -> None:
         ),
         (
             "csv.separator.char=';;': write auto or one ASCII character"
-            r" (also \t, \0, \x01, \u0001), no line break"
+            r" (also \t, \0, \x01, \001), no line break"
         ),
         "extent.bytes='64M': write auto, a number of bytes, 1 or more, or a size such as 64MiB",
         "tasks.max='0': write a whole number, 1 or more",
@@ -581,6 +581,7 @@ def test_keys_of_other_systems_are_explained(name: str) -> None:
     [
         (r"\x01", "\x01"),
         (r"\u0001", "\x01"),
+        (r"\001", "\x01"),
         (r"\0", "\0"),
         (r"\t", "\t"),
         ("\t", "\t"),
@@ -592,6 +593,13 @@ def test_a_character_may_be_written_as_an_escape(written: str, meant: str) -> No
     assert CHARACTER.read(written) == meant
     assert CHARACTER.read(CHARACTER.write(meant)) == meant
     assert "\0" not in CHARACTER.write(meant)
+
+
+def test_escapes_of_texts_are_octal_only_with_three_digits() -> None:
+    assert DELIMITER.read(r"\036") == "\x1e"
+    assert PREFIX.read(r"\x23") == "#"
+    with pytest.raises(ValueError, match="write one of the escapes"):
+        DELIMITER.read(r"\02")
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,23 @@ def test_minor_event_versions_do_not_matter(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ObjectCreated:Put", "ObjectCreated:Anything", "s3:ObjectCreated:Copy"]
+    "name",
+    [
+        "ObjectCreated:Put",
+        "ObjectCreated:Anything",
+        "s3:ObjectCreated:Copy",
+        "S3:OBJECTCREATED:PUT",
+        "ObjectCreated",
+        "s3:ObjectSynced:Create",
+    ],
 )
 def test_every_created_event_is_an_arrival(name: str) -> None:
     assert keys(parse_notification(aws("k", eventName=name))) == ["k"]
+
+
+@pytest.mark.parametrize("source", ["AWS:S3", "MinIO:S3"])
+def test_the_case_of_a_source_does_not_matter(source: str) -> None:
+    assert keys(parse_notification(aws("a+b", eventSource=source))) == ["a b"]
 
 
 @pytest.mark.parametrize("name", ["ObjectRemoved:Delete", "ObjectRestore:Post", "EntirelyNew", ""])

@@ -104,6 +104,15 @@ def test_another_kind_of_object_is_rejected_before_its_first_record(
         ("html", '<TABLE border="1">\n<tr>'),
         ("html", "<!-- 503 -->\n<html>"),
         ("xml", '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>AccessDenied</Code></Error>'),
+        ("html", '<meta charset="utf-8"><p>503'),
+        ("xml or html", "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"),
+        ("xml or html", "<h1>Not found</h1>"),
+        ("xml or html", "<center>\r\n<h1>502 Bad Gateway</h1></center>"),
+        ("xml or html", '<soap:Envelope xmlns:soap="urn:x">\n'),
+        ("xml or html", "<Error/>"),
+        ("PGP", "-----BEGIN PGP MESSAGE-----\n\nhQEM"),
+        ("age", "age-encryption.org/v1\n-> X25519"),
+        ("Git LFS", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"),
     ],
 )
 def test_a_page_of_markup_is_no_csv_and_no_json(name: str, text: str, charset: str) -> None:
@@ -120,7 +129,9 @@ def test_a_page_of_markup_is_no_csv_and_no_json(name: str, text: str, charset: s
         decoded(gzipped, MemorySource(packed), (0, len(packed)))
 
 
-@pytest.mark.parametrize("header", [b"<TICKER>,<DATE>", b"<tables>,x", b"<,>", b"<xml>,x"])
+@pytest.mark.parametrize(
+    "header", [b"<TICKER>,<DATE>", b"<tables>,x", b"<,>", b"<xml>,x", b"<DATE>\t<TIME>,<P>"]
+)
 def test_names_in_angle_brackets_are_a_header(header: bytes) -> None:
     body = header + b"\n1,2\n"
 

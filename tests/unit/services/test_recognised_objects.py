@@ -129,7 +129,7 @@ CONTRADICTIONS = {
     ],
     "a.json": [
         (LINES.decode().encode("utf-16-be"), "looks like UTF-16BE"),
-        (b"<a/>", "JSON"),
+        (b"<a/>", "begins as xml or html (markup)"),
         (PARQUET[:-4], "not UTF-8"),
     ],
     "a.txt": [

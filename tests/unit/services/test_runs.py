@@ -733,6 +733,29 @@ def test_a_plan_reports_a_missing_topic_once_and_as_delivery_would(line: Line) -
     assert line.runtime.cluster.ensured == 1  # by the run: a plan creates nothing
 
 
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("_delta_log/00000000000000000001.json", "Delta Lake"),
+        (".hoodie/hoodie.properties", "Hudi"),
+        ("day=1/.hoodie_partition_metadata", "Hudi"),
+        ("metadata/v2.metadata.json", "Iceberg"),
+        ("metadata/v2.json", None),
+    ],
+)
+def test_a_run_notes_that_objects_are_files_of_a_table(
+    line: Line, file: str, kind: str | None
+) -> None:
+    for name in ("c/part-1.txt", f"c/{file}"):
+        line.runtime.memory_store.put(BUCKET, name, b"{}\n")
+
+    assert line.run().ok
+
+    found = [note for note in line.notes if "is part of a table" in note]
+    assert len(found) == (0 if kind is None else 1)
+    assert all(f"c/{file} is part of a table of {kind}: " in note for note in found)
+
+
 def test_a_plan_notes_once_that_a_topic_deletes_old_records(line: Line, golden: Golden) -> None:
     line.put_connector(message__timestamp="column:t")
     line.runtime.cluster.create_topic(TOPIC, config={"retention.ms": "300000"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,10 @@ from extentflow.errors import Retryable
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
+# A person who waits for longer is told for what.
+SILENT_SECONDS = 3.0
 # 2**32 exceeds every cap on a pause; a larger exponent would only overflow the float.
 _LARGEST_EXPONENT = 32
 
@@ -95,10 +100,15 @@ class RetryPolicy:
         Then raises the last Retryable, with the number of attempts and the time they took.
         """
         started = self.clock.monotonic()
+        said = False
         for attempt in self.attempts():
             try:
                 return function()
             except Retryable as exc:
                 last, number = exc, attempt.number
+            waited = self.total_seconds - attempt.remaining_seconds
+            if not said and waited >= SILENT_SECONDS:
+                said = True
+                log.warning("%s; retrying for up to %.0f s", last, self.total_seconds)
         seconds = self.clock.monotonic() - started
         raise type(last)(f"{last}; gave up after {number} attempts in {seconds:.1f} s") from last

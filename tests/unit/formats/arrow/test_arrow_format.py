@@ -7,7 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.laws.arrow_cases import ONE_COLUMN, WIDE, growing, written
+from tests.laws.arrow_cases import (
+    ONE_COLUMN,
+    WIDE,
+    growing,
+    union_without_rows_within,
+    written,
+)
 from tests.laws.laws import Decoded, decoded, extent_of
 from tests.support.golden import Golden
 
@@ -287,6 +293,15 @@ def test_an_empty_list_can_be_joined_to_others() -> None:
     (empty,) = no_rows(pa.schema([("c", pa.list_(pa.int8()))])).columns
 
     assert pa.concat_arrays([empty, pa.array([[1]], pa.list_(pa.int8()))]).to_pylist() == [[1]]
+
+
+def test_a_union_that_takes_no_row_of_a_union_within_it_is_read() -> None:
+    """Trap: Arrow's `nbytes` of such an array ends the process."""
+    views = pa.array([[1], None], pa.list_view(pa.int8()))
+    rows = pa.StructArray.from_arrays([union_without_rows_within(), views], ["u", "v"])
+    table = pa.table({"s": rows})
+
+    assert read(written(table, 2)).rows == table.to_pylist()
 
 
 def test_a_lost_batch_of_nested_run_ends_is_one_bad_record() -> None:

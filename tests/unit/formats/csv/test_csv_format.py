@@ -216,7 +216,7 @@ def test_objects_with_the_extension_tsv_are_separated_by_tabs(key: str, columns:
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize("line", ["sep=;\r\n", "sep=;\n", '"sep=;"\r\n', "SEP=;\n"])
+@pytest.mark.parametrize("line", ["sep=;\r\n", "sep=;\n", '"sep=;"\r\n', "SEP=;;; \n"])
 def test_a_first_line_that_states_the_separator_is_no_header(line: str, charset: str) -> None:
     body = f'{line}Name;"a;b"\nM,x;"1\n2"\nN;3\n'.encode(charset)
 
@@ -233,10 +233,25 @@ def test_a_line_that_states_the_separator_is_skipped_in_every_setting() -> None:
     assert rows(b"sep=;\na|b\n1|2\n", csv_separator="|") == [["1", "2"]]
     assert rows(b"sep=;\n1;x\n", csv_header=False, csv_schema=schema) == [[1, "x"]]
     assert rows(b"sep=\t\n1\tx\n", csv_header=False) == [["1", "x"]]
+    assert rows(b"sep=\\t\na\tb\n1\tx\n") == [["1", "x"]]
     assert rows(b"sep=;\r1;x\r", csv_header=False, csv_line_end="cr") == [["1", "x"]]
     assert rows(b"sep=;") == rows(b"sep=;\n\n") == []
     assert list(read(b"sep=;x\n1\n").rows[0]) == ["sep=;x"]
-    assert list(read(b"sep=\n1\n").rows[0]) == ["sep="]
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        (b"sep=\na;b\n", "states a separator in another way"),
+        (b"\n'sep=;'\na;b\n", "states a separator in another way"),
+        (b"id\x01name\n", "control character, and is no header: set csv.separator.char"),
+        (b"RCF\x06\x01", "control character, and is no header: set csv.separator.char"),
+    ],
+)
+def test_a_first_record_that_holds_no_names_is_refused(header: bytes, problem: str) -> None:
+    with pytest.raises(UnsupportedFormat, match=problem):
+        read(header)
+    assert rows(header, csv_header=False, charset="utf-8")
 
 
 @pytest.mark.parametrize("line", ["sep=\xa7", "sep=\\"])
@@ -384,6 +399,17 @@ def test_escapes_of_databases_have_their_meaning() -> None:
         ["N", 'x\ty"']
     ]
     assert rows(b"a,b\n,\\N\n", csv_escape="\\", csv_escape_mode="c", csv_null="") == [["", None]]
+
+
+@pytest.mark.parametrize("end", ["\\.\n", "\\.", "\\.\r\n\n"])
+def test_the_line_that_ends_the_data_of_copy_is_no_record(end: str) -> None:
+    body = f"a\n\\.x\n1\n{end}".encode()
+
+    for cut in range(1, len(body)):
+        found = read(body, cut, csv_escape="\\", csv_escape_mode="c", csv_quote=None)
+        assert [row["a"] for row in found.rows] == [".x", "1"]
+        assert found.bad == []
+    assert len(rows(body, csv_escape="\\", csv_quote=None)) == len([".x", "1", "."])
 
 
 @given(

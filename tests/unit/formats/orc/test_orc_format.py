@@ -160,6 +160,9 @@ def test_changes_of_a_transactional_table_are_refused(folder: str, golden: Golde
     # A compaction applies deletes.
     source.version = replace(source.version, key="t/base_0000003/bucket_00000")
     assert decoded(Orc(FormatOptions()), source, (0, len(body))).rows
+    # The folder itself was given as the address of local files.
+    source.version = replace(source.version, bucket="/lake/t/base_0000003", key="bucket_00000")
+    assert decoded(Orc(FormatOptions()), source, (0, len(body))).rows
 
 
 def test_two_columns_of_one_name_are_refused(golden: Golden) -> None:

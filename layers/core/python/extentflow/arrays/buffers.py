@@ -60,6 +60,17 @@ def _window(array: pa.Array, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
     return np.frombuffer(array.buffers()[1], dtype, array.offset + count)[array.offset :]
 
 
+def held_bytes(rows: pa.RecordBatch | pa.Array) -> int:
+    """Return the bytes of rows; where dense unions hold dense unions, of all rows of their buffers.
+
+    Arrow's `nbytes` reads beyond a dense union of which another one takes no row, and the process
+    ends.
+    """
+    kinds = rows.schema.types if isinstance(rows, pa.RecordBatch) else [rows.type]
+    nested = any(str(kind).count("dense_union") > 1 for kind in kinds)
+    return int(rows.get_total_buffer_size() if nested else rows.nbytes)
+
+
 def text_bytes(array: pa.Array) -> int:
     """Return how many bytes of text a string, binary or view array holds."""
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from extentflow.arrays.buffers import held_bytes
+
 # A batch whose buffers are compressed, and all dictionaries, when they are unpacked.
 LARGEST_UNPACKED_BYTES = 512 << 20
 # A view is a length, and either the value or where it is.
@@ -65,7 +67,7 @@ def _shown_bytes(array: pa.Array) -> int:
     if pa.types.is_struct(kind):
         return sum(_shown_bytes(array.field(at)) for at in range(kind.num_fields))
     if pa.types.is_union(kind) or not kind.num_fields:
-        return int(array.nbytes)
+        return held_bytes(array)
     values, count = array.values, len(array)
     if not pa.types.is_run_end_encoded(kind):
         lengths = None if pa.types.is_map(kind) else pc.list_value_length(array)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from extentflow.arrays.buffers import corrupt_rows
+from extentflow.arrays.buffers import corrupt_rows, held_bytes
 from extentflow.columnar.groups import EncodedGroup
 
 # Of a batch before any was encoded: what compression usually leaves of Arrow's bytes.
@@ -62,7 +62,7 @@ class BatchCutter:
                 rows = max(1, min(rows // 2, int(rows * self.limit_bytes / largest * _RESERVE)))
             if rows > 1:
                 beyond = max(0, largest - self._fixed_bytes)
-                self._ratio = beyond / max(1, part.nbytes * (rows - 1) / rows)
+                self._ratio = beyond / max(1, held_bytes(part) * (rows - 1) / rows)
             if not rejected:
                 yield EncodedRows(start, start + rows, values)
             start += rows
@@ -81,7 +81,7 @@ class BatchCutter:
     def _fitting(self, batch: pa.RecordBatch, start: int) -> int:
         """Return how many rows the next value should have: parts of equal size, no small rest."""
         left: int = batch.num_rows - start
-        expected = batch.nbytes * left / batch.num_rows * self._ratio
+        expected = held_bytes(batch) * left / batch.num_rows * self._ratio
         room = min(self.target_bytes, self.limit_bytes - self._fixed_bytes)
         parts: int = max(1, math.ceil(expected / max(1, room)))
         return math.ceil(left / parts)

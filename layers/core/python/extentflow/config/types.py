@@ -123,20 +123,26 @@ def _servers(text: str) -> str:
 
 def _prefix(text: str) -> str:
     prefix = text.strip()
+    # A backslash alone stands for itself.
+    prefix = prefix if len(prefix) == 1 else _unescaped(prefix)
     if not re.fullmatch(r"[!-~]{1,16}", prefix):
         raise ValueError("write 1 to 16 ASCII characters, without spaces")
     return prefix
 
 
-_ESCAPE = re.compile(r"\\(?:([nrt0\\])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|(.?))", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(?:([nrt\\]|0(?!\d))|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|([0-3][0-7]{2})|(.?))", re.DOTALL
+)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 
 
 def _unescaped(text: str) -> str:
     def character(match: re.Match[str]) -> str:
-        if match[4] is not None:
-            raise ValueError(r"write one of the escapes \n \r \t \0 \\ \x1e \u2028")
-        return _ESCAPES[match[1]] if match[1] else chr(int(match[2] or match[3], 16))
+        if match[5] is not None:
+            raise ValueError(r"write one of the escapes \n \r \t \0 \\ \x1e \u2028 \036")
+        if match[1]:
+            return _ESCAPES[match[1]]
+        return chr(int(match[4], 8) if match[4] else int(match[2] or match[3], 16))
 
     return _ESCAPE.sub(character, text)
 
@@ -145,7 +151,7 @@ def _character(text: str) -> str:
     # A backslash alone stands for itself.
     character = text if len(text) == 1 else _unescaped(text)
     if len(character) != 1 or not character.isascii() or character in "\r\n":
-        raise ValueError(r"write one ASCII character (also \t, \0, \x01, \u0001), no line break")
+        raise ValueError(r"write one ASCII character (also \t, \0, \x01, \001), no line break")
     return character
 
 

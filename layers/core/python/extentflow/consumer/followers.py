@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from extentflow.arrays.buffers import held_bytes
 from extentflow.consumer.row_batches import ConsumedBatch, Position
 
 
@@ -140,7 +141,7 @@ class Follower:
         self.kept[batch.offset] = WaitingBatch(batch, of, now)
         # Several of one id where a delivery is at least once.
         self.by_id.setdefault(of, {})[batch.offset] = batch
-        self.reading.held_bytes += batch.rows.nbytes
+        self.reading.held_bytes += held_bytes(batch.rows)
 
     def evict(self, most_bytes: int, pinned: str) -> None:
         """Forget the oldest batches, but those of one id, while more than `most_bytes` are held."""
@@ -211,7 +212,7 @@ class Follower:
         del same[offset]
         if not same:
             del self.by_id[kept.id]
-        self.reading.held_bytes -= kept.batch.rows.nbytes
+        self.reading.held_bytes -= held_bytes(kept.batch.rows)
 
     def _add_done(self, at: int, done: tuple[int, int]) -> None:
         """Note a range behind the unhandled offset before `at`; before the first, it needs none."""

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from extentflow.arrays.buffers import held_bytes
 from extentflow.consumer.followers import Follower, Reading
 from extentflow.consumer.row_batches import ConsumedBatch, Position
 from extentflow.errors import CorruptRecord, Misconfigured
@@ -127,7 +128,7 @@ class _PartitionJoin:
     def add(self, batch: ConsumedBatch, most_bytes: int, now: float) -> None:
         if batch.topic == self.leader:
             self.heads.append(batch)
-            self.reading.held_bytes += batch.rows.nbytes
+            self.reading.held_bytes += held_bytes(batch.rows)
             return
         follower = self.followers[batch.topic]
         if _id(batch) in self.without:
@@ -163,7 +164,7 @@ class _PartitionJoin:
 
     def _next_head(self) -> ConsumedBatch:
         head = self.heads.popleft()
-        self.reading.held_bytes -= head.rows.nbytes
+        self.reading.held_bytes -= held_bytes(head.rows)
         # What is replayed precedes it.
         self.behind = max(self.behind, head.after(head.rows.num_rows))
         self.stuck_since = None

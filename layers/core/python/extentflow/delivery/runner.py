@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -82,6 +83,8 @@ Chunks = Generator[ConvertedChunk, None, None]
 PrefetchedChunks = Generator[ConvertedChunk | None, None, None]
 
 # Handed back instead of dropping the slot: it is sound, and nothing of Kafka failed.
+# Times and ports in messages of clients.
+_NUMBER = re.compile(r"\d+")
 _SOURCE_OUTAGES = (StoreUnavailable, CredentialsUnavailable, RegistryUnavailable)
 _HANDED_BACK = (*_SOURCE_OUTAGES, ProcessExhausted)
 
@@ -258,9 +261,8 @@ class _Call:
                     return self.receipt(Outcome.HANDED_BACK, reason=str(exc))
                 if isinstance(exc, BatchTooLarge):
                     context.expire_topics()
-                self.last_error = str(exc)
-                level = logging.INFO if isinstance(exc, ProducerSpent) else logging.WARNING
-                log.log(level, "%s: %s; retrying", self.extent.uri, exc)
+                left = deadline - context.clock.monotonic()
+                self._log_retry(exc, max(0.0, left))
                 if is_answer:  # of brokers that work, and the next one says more
                     deadline = context.clock.monotonic() + retry_seconds
                     continue
@@ -269,6 +271,14 @@ class _Call:
                 deadline = context.clock.monotonic() + retry_seconds
             failures += 1
             self._pause(failures)
+
+    def _log_retry(self, exc: Retryable, seconds: float) -> None:
+        """Log why a try is repeated: once for errors in a row that differ in numbers only."""
+        alike = _NUMBER.sub("#", self.last_error) == _NUMBER.sub("#", str(exc))
+        self.last_error = str(exc)
+        if not alike:
+            level = logging.INFO if isinstance(exc, ProducerSpent) else logging.WARNING
+            log.log(level, "%s: %s; retrying for up to %.0f s", self.extent.uri, exc, seconds)
 
     def _require_retry(self, exc: Retryable, *, out_of_time: bool) -> None:
         """Raise the error of a try unless another one may follow in this call."""

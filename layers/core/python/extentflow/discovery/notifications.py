@@ -46,11 +46,12 @@ _ENCODED_SOURCES = {
     "sgws:s3": Dialect.STORAGEGRID,
     "minio:s3": Dialect.S3_COMPATIBLE,
 }
-_OTHER_SOURCE = re.compile(r"[A-Za-z0-9._-]+:s3")
+_OTHER_SOURCE = re.compile(r"[A-Za-z0-9._-]+:(?i:s3)")
 _B2_CREATED = "b2:ObjectCreated:"
 _B2_TEST = "b2:TestEvent"
 _RECORD_VERSION = "2"
-_RECORD_CREATED = "ObjectCreated:"
+# Ceph's zones announce what they copied from others as synced.
+_RECORD_CREATED = re.compile(r"(?i)ObjectCreated\b|ObjectSynced:Create\b")
 EXCERPT_CHARACTERS = 200
 MAX_WRAPPINGS = 8
 UNWRAPPED = MAX_WRAPPINGS - 1  # how many wrappings a body itself has left
@@ -235,21 +236,21 @@ def _read_record(record: Mapping[str, Any]) -> ParsedNotification:
     """Return the arrival of an entry of `Records`, or the ignored event name."""
     match record:
         case {"eventSource": str(source), "eventVersion": str(version), "eventName": str(name)}:
-            name = name.removeprefix("s3:")
+            name = re.sub(r"(?i)\As3:", "", name)
         case _:
             raise ValueError("an entry of Records without eventSource, eventVersion, eventName")
     if not _OTHER_SOURCE.fullmatch(source):
         raise ValueError(f"eventSource {source!a}, expected aws:s3, or that of another S3 server")
     if version.partition(".")[0] != _RECORD_VERSION:
         raise ValueError(f"eventVersion {version!a}, expected {_RECORD_VERSION}.x")
-    if not name.startswith(_RECORD_CREATED):
+    if not _RECORD_CREATED.match(name):
         log.debug("ignored %r of %r", name, record.get("s3"))
         return ParsedNotification(ignored=(name,))
     match record:
         case {"s3": {"bucket": {"name": str(bucket)}, "object": {"key": str(key), **found}}} if (
             bucket and key
         ):
-            dialect = _ENCODED_SOURCES.get(source)
+            dialect = _ENCODED_SOURCES.get(source.lower())
             names = _readings(key) if dialect is None else [_decoded(key)]
             one = dialect or Dialect.S3_COMPATIBLE
             return ParsedNotification.merged(

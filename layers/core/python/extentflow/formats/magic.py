@@ -19,15 +19,30 @@ HEAD_BYTES = 264
 SAMPLE_BYTES = 64 << 10
 TAIL_BYTES = 4
 
-Kind: TypeAlias = Literal["compression", "format", "character set", "archive", "workbook", "markup"]
+Kind: TypeAlias = Literal[
+    "compression",
+    "format",
+    "character set",
+    "archive",
+    "workbook",
+    "document",
+    "markup",
+    "encrypted",
+    "pointer",
+]
 _ADVICE: dict[Kind, str] = {
     "compression": "recompress the object with one of gzip, zstd, bzip2, lz4, snappy, bgzf",
     "format": "this version does not support {name}: convert the object to {formats}",
     "character set": "set character.set={name}",
+    "document": "this version reads no documents: extract its text, or use input.format=bytes",
     "workbook": "this version reads no workbooks: save its sheets as CSV",
     "markup": (
         "where it is the error page of a server, upload what was asked for; input.format=text"
         " delivers its lines"
+    ),
+    "encrypted": "decrypt the object first; input.format=text delivers its lines",
+    "pointer": (
+        "upload the file that it stands for (git lfs pull); input.format=text delivers its lines"
     ),
     "archive": "archives are not supported: unpack it and upload its files",
 }
@@ -70,15 +85,36 @@ _PATTERNS: tuple[tuple[Kind, str, bytes], ...] = (
     ("archive", "zip", rb"PK(\x03\x04|\x05\x06)"),
     # The container of Excel up to 2003.
     ("workbook", "xls", rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+    ("archive", "7z", rb"7z\xbc\xaf\x27\x1c"),
+    ("archive", "rar", rb"Rar!\x1a\x07"),
+    ("document", "pdf", rb"%PDF-\d"),
+    ("document", "rtf", rb"\{\\rtf1"),
     ("archive", "tar", rb".{257}ustar"),
     ("format", "arrow", rb"ARROW1\x00\x00"),
     ("format", "avro", rb"Obj\x01"),
     ("format", "parquet", rb"(PAR[1E]).*\|\1\Z"),
     # The last byte of an ORC file is the length of its postscript, which ends in ORC.
     ("format", "orc", rb"ORC.*\|ORC.\Z"),
-    # A header of CSV may begin with names such as <TICKER>.
+    # A header of CSV may begin with names such as <TICKER>, behind which no element follows.
     ("markup", "xml", rb"(\xef\xbb\xbf)?\s*+<\?xml\s"),
-    ("markup", "html", rb"(?i:(\xef\xbb\xbf)?\s*+<(!--|(!doctype|html|head|body|table)[\s>]))"),
+    (
+        "markup",
+        "html",
+        rb"(?i:(\xef\xbb\xbf)?\s*+<(!--|(!doctype|html|head|body|table|meta|script|style)[\s>/]))",
+    ),
+    # Without a declaration, as most answers of errors: an attribute, an element within the first
+    # one, or its end.
+    (
+        "markup",
+        "xml or html",
+        (
+            rb"(\xef\xbb\xbf)?\s*+<([A-Za-z_][\w:.-]*+)"
+            rb"(\s+[\w:.-]+\s*=\s*[\"']|\s*/>|[^<>]*>(\s*</|([\r\n]\s*)?<[A-Za-z!?]|[^<>]*</\2\s*>))"
+        ),
+    ),
+    ("encrypted", "PGP", rb"(\xef\xbb\xbf)?-----BEGIN PGP MESSAGE-----"),
+    ("encrypted", "age", rb"(\xef\xbb\xbf)?(age-encryption\.org/|-----BEGIN AGE )"),
+    ("pointer", "Git LFS", rb"(\xef\xbb\xbf)?version https://git-lfs\.github\.com/"),
     ("character set", "UTF-32LE", rb"\xff\xfe\x00\x00"),
     ("character set", "UTF-32BE", rb"\x00\x00\xfe\xff"),
     ("character set", "UTF-16LE", rb"\xff\xfe"),
@@ -157,10 +193,11 @@ def _described(name: str, compression: str) -> str:
 def _is_text(seen: Signature, expected: str, compression: str = "none") -> bool:
     """Whether a format of text reads what was seen.
 
-    `charsets` compares a byte order mark. Markup is read only where records have no columns.
+    `charsets` compares a byte order mark. Markup, and what else is written as text, is read only
+    where records have no columns.
     """
     known = FORMATS.get(expected) if expected in FORMATS.names() else None
-    if seen.kind == "markup":
+    if seen.kind in ("markup", "encrypted", "pointer"):
         return compression == "none" and (known is None or not known.has_columns)
     text = known is None or known.compressible
     return seen.kind == "character set" and compression == "none" and text

@@ -3,6 +3,7 @@
 Tests: unit/services/test_runs.py, unit/cli/test_run_commands.py
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,6 +16,12 @@ from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.model import Job
 from extentflow.wording import counted
 
+# Files that only tables have, and their kind.
+_TABLES = (
+    (re.compile(r"(.*/)?_delta_log/"), "Delta Lake"),
+    (re.compile(r"(.*/)?\.hoodie(/|_partition_metadata\Z)"), "Hudi"),
+    (re.compile(r"(.*/)?metadata/[^/]+\.metadata\.json\Z"), "Iceberg"),
+)
 TWICE = "(records already delivered are delivered twice)"
 
 
@@ -31,6 +38,20 @@ def describe_links(scope: KeyScope, links: Collection[str]) -> str:
     return (
         "left out, because they are links to files that are listed themselves:"
         f" {counted(len(links), 'name')}, as {scope.uri(min(links))}"
+    )
+
+
+def is_of_table(key: str) -> bool:
+    """Return whether a key is that of a file which only tables of Delta, Hudi or Iceberg have."""
+    return any(pattern.match(key) for pattern, _ in _TABLES)
+
+
+def describe_table(scope: KeyScope, key: str) -> str:
+    """Describe what the files of a table hold; `key` is one for which `is_of_table` is true."""
+    kind = next(kind for pattern, kind in _TABLES if pattern.match(key))
+    return (
+        f"{scope.uri(key)} is part of a table of {kind}: files whose rows it deleted or"
+        " replaced are delivered, too; export the table's current rows, and deliver those"
     )
 
 

@@ -69,14 +69,21 @@ class Selections:
         scope = KeyScope.of(order.config)
         hidden: set[str] = set()
         links: set[str] = set()
+        table: str | None = None
         store, addresses = self.objects.store(order.config, order.revision), order.addresses
-        yield from select_all(
+        for version in select_all(
             store, scope, addresses, hidden.add, unmatched, known=known, same=links.add
-        )
+        ):
+            if table is None and run_notes.is_of_table(version.key):
+                table = version.key
+            yield version
         if links:
             self.control.notify(run_notes.describe_links(scope, links))
         if hidden:
             self.control.notify(run_notes.describe_hidden(scope, hidden))
+            table = table or next(filter(run_notes.is_of_table, sorted(hidden)), None)
+        if table is not None:
+            self.control.notify(run_notes.describe_table(scope, table))
 
     def find(self, order: Order, *, again: bool) -> Selection:
         """Find the objects that a run delivers; of those delivered before only the jobs."""

@@ -9,6 +9,7 @@ from functools import partial
 
 from extentflow.columnar.topic_schemas import TopicSchemas
 from extentflow.config.connector import ConnectorConfig
+from extentflow.config.registry import registries
 from extentflow.delivery.acceptance import Acceptance
 from extentflow.delivery.dead_letters import describe
 from extentflow.errors import (
@@ -16,6 +17,7 @@ from extentflow.errors import (
     ExtentflowError,
     IncompatibleSchema,
     Misconfigured,
+    RegistryUnavailable,
     UnsupportedType,
     contain_defects,
 )
@@ -23,11 +25,14 @@ from extentflow.jobs.planner import Planner
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.model import ObjectVersion
+from extentflow.retry import RetryPolicy
 from extentflow.wiring.extents import UNLIMITED, PinnedExtent, Previews, least_limit, rejected
 from extentflow.wiring.objects import JobRequests
 
 # Of a run of so many objects, the columns are checked before it starts.
 CHECKED_OBJECTS = 8
+# A registry that does not answer ends a run before it makes anything, as brokers do.
+REGISTRY_RETRIES = RetryPolicy(total_seconds=10.0, longest_pause_seconds=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +84,31 @@ class Trials:
         """Raise Misconfigured where no object has the columns that the connector names or encodes.
 
         Only of a few objects: of many, those that can be delivered are, and the run reports others.
-        Topics need not exist.
+        Topics need not exist. Raises RegistryUnavailable where the registry does not answer.
         """
-        named = config.steps or config.select or config.extracted_columns
-        if not (config.columnar or named) or len(versions) > CHECKED_OBJECTS:
+        few = len(versions) <= CHECKED_OBJECTS
+        named = config.columnar or config.steps or config.select or config.extracted_columns
+        asked = any(registries(config.converter_options))
+        if not (asked or (few and named)):
             return
         problems: list[str] = []
-        for version in versions:
+        for version in versions if few else versions[:1]:
             request = self.requests.make(config, revision, version, 1)
             try:
                 job, extents = self.planner.dry_run(request)
                 for extent in extents[:1]:
-                    self._check_opens(PinnedExtent(config, revision, extent, job.content))
+                    pinned = PinnedExtent(config, revision, extent, job.content)
+                    REGISTRY_RETRIES.call(partial(self._check_opens, pinned))
             except (UnsupportedType, IncompatibleSchema) as exc:
                 problems.append(str(exc))
+            except RegistryUnavailable:
+                raise
             except ExtentflowError:  # the run reports it
                 return
             else:
                 return
-        raise Misconfigured(problems)
+        if few:
+            raise Misconfigured(problems)
 
     def _check_opens(self, at: PinnedExtent) -> None:
         """Raise what delivery of an extent would for its columns; bad records are no error."""

@@ -59,6 +59,10 @@ from extentflow.storage import RangeSource
 
 T = TypeVar("T")
 _LF, _CR, _NUL = 10, 13, "\0"
+# Control characters but tabs and line breaks: binary content, or separators.
+_UNLIKE_NAMES = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f]")
+_SHOWN = 60  # how much of a name that is none a message shows
+_SEPARATOR_LINE = re.compile(r"(?i)[\s'\"]*sep=\W{0,3}\s*\Z")
 
 
 class CsvRowReader:
@@ -254,8 +258,13 @@ def _without_escapes(column: pa.StringArray, escape: Escape | None) -> pa.String
 
 
 def _has_record(block: LineBlock, own: CsvOptions) -> NDArray[np.bool_]:
-    """Return the mask of lines that are not empty and no comments."""
+    """Return the mask of lines that are not empty, and no comments or end of COPY's data."""
     records: NDArray[np.bool_] = block.ends > block.starts
+    if own.escape_mode == "c":
+        # The line that ends the data of PostgreSQL's COPY.
+        end = f"{own.escape}.".encode()
+        begun = np.searchsorted(block.starts, begin_with(block.data, block.starts, end))
+        records[[line for line in begun.tolist() if block.raw(line).rstrip(b"\r\n") == end]] = False
     if own.comment is not None:
         comments = begin_with(block.data, block.starts, own.comment.encode())
         records[np.searchsorted(block.starts, comments)] = False
@@ -419,8 +428,12 @@ class CsvOptions:
 def _stated_separator(own: CsvOptions, head: ObjectHead) -> str | None:
     """Return the separator of a first line such as `sep=;`, which Excel reads; None without it."""
     end = "\r" if own.delimiter else "\r?\n"
-    line = re.match(rf"""(?i:sep=([^\r\n"])|"sep=([^\r\n"])")(?:{end}|\Z)""", head.beginning)
-    return line and (line[1] or line[2])
+    # Programs that save the file again end this line with separators, as every line.
+    stated = r"(\\t|[^\r\n\"])"
+    line = re.match(
+        rf"""(?i:(?:sep={stated}|"sep={stated}"))(?:\1|\2| )*(?:{end}|\Z)""", head.beginning
+    )
+    return line and (line[1] or line[2]).replace("\\t", "\t")
 
 
 def _of_object(own: CsvOptions, head: ObjectHead) -> CsvOptions:
@@ -613,6 +626,17 @@ class _CsvDecoder:
         expected = list(self._schema)
         if not header:
             return expected
+        if unlike := next((name for name in header if _UNLIKE_NAMES.search(name)), None):
+            raise UnsupportedFormat(
+                f"{uri}: the first record, {unlike[:_SHOWN]!r}, holds a control character, and is"
+                " no header: set csv.separator.char to what separates the fields (such as \\x01),"
+                " or input.format to the object's format"
+            )
+        if _SEPARATOR_LINE.match(header[0]):
+            raise UnsupportedFormat(
+                f"{uri}: the first record, {header[0]!r}, states a separator in another way than"
+                " `sep=;`; set csv.header.skip.lines to skip it, and csv.separator.char"
+            )
         where = f"{uri}: the header names"
         advice = (
             "set csv.header.skip.lines if lines stand above the header, csv.header=false if the"

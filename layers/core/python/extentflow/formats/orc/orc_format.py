@@ -63,7 +63,7 @@ LARGEST_HELD_BYTES = 64 << 20
 # Arrow takes a number of rows, however wide they are: few at a time, joined to larger batches.
 SCAN_ROWS = 1024
 # The columns that Hive writes for transactional tables; the last one holds the table's own.
-_CHANGES = ("operation", "originalTransaction", "bucket", "rowId", "currentTransaction", "row")
+_CHANGES = ("operation", "originaltransaction", "bucket", "rowid", "currenttransaction", "row")
 _ERRORS = (pa.ArrowException, OSError, ValueError)
 
 # Numbers of fields in ORC's protocol buffers (orc_proto.proto).
@@ -216,8 +216,9 @@ def _require_rows(version: ObjectVersion, schema: pa.Schema) -> None:
 
     A compaction leaves none of them in a folder `base_<n>`.
     """
-    is_base = PurePosixPath(version.key).parent.name.startswith("base_")
-    if tuple(schema.names) == _CHANGES and not is_base:
+    # Of the address: the connector of a local folder has keys without it.
+    is_base = PurePosixPath(version.bucket, version.key).parent.name.startswith("base_")
+    if tuple(name.lower() for name in schema.names) == _CHANGES and not is_base:
         raise UnsupportedFormat(
             f"{version.uri} holds changes of a transactional table of Hive (ACID), and deletes are"
             " no records; export the table, or compact it and deliver its last folder base_*"
