@@ -204,6 +204,10 @@ class Misconfigured(ExtentflowError):  # noqa: N818
         super().__init__("\n".join(self.problems))
 
 
+class TopicAbsent(Misconfigured):
+    """A topic that is to be read does not exist."""
+
+
 class TooManyExtents(Misconfigured):
     """`extent.bytes` would cut this object into more extents than a job may have."""
 

@@ -55,6 +55,10 @@ def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> Non
     said = [f"connector {one.name} stored as revision {one.revision}" for one in stored]
     output.show(facts[0] if len(files) == 1 else facts, *said, as_json=as_json)
     for one in stored:
+        output.note(
+            f"`extentflow run -c {one.name}` delivers what is there now, `extentflow stream -c"
+            f" {one.name}` also what comes"
+        )
         for other in one.overlapping:
             output.note(
                 f"connector {other.name} reads {other.source} into the same topic: objects that "
@@ -184,5 +188,8 @@ def _connectors(servers: ServerOptions, *, creates: bool = True) -> "Connectors"
 def _show_change(change: "ConnectorChange", *, as_json: bool, **more: object) -> None:
     said = f"connector {change.name} is {change.state}"
     if change.deleted:
-        said += "; it is deleted: only jobs that it planned before are concerned"
+        said += (
+            "; it is not stored (`extentflow run --topic` made it, or it was deleted): its jobs"
+            " and later runs under this name are concerned"
+        )
     output.show({"name": change.name, "state": change.state, **more}, said, as_json=as_json)
