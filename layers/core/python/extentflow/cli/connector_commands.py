@@ -52,13 +52,13 @@ def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> Non
     checked = _checked(files)  # all of them, before the ledger is reached
     stored = _connectors(servers).put_all(checked)
     facts = [{"name": one.name, "revision": one.revision} for one in stored]
-    said = [f"connector {one.name} stored as revision {one.revision}" for one in stored]
+    said = [
+        f"connector {one.name} stored as revision {one.revision}; `extentflow run -c {one.name}`"
+        f" delivers what is there, `extentflow stream -c {one.name}` also what comes"
+        for one in stored
+    ]
     output.show(facts[0] if len(files) == 1 else facts, *said, as_json=as_json)
     for one in stored:
-        output.note(
-            f"`extentflow run -c {one.name}` delivers what is there now, `extentflow stream -c"
-            f" {one.name}` also what comes"
-        )
         for other in one.overlapping:
             output.note(
                 f"connector {other.name} reads {other.source} into the same topic: objects that "
