@@ -38,7 +38,7 @@ class Advised:
 
     def advice(self, verb: str) -> list[str]:
         """Return the words of the command that was advised and begins with `verb`."""
-        found = {text for text in COMMAND.findall(self.said) if text.startswith(verb)}
+        found: set[str] = {one for one in COMMAND.findall(self.said) if one.startswith(verb)}
         assert len(found) == 1, (verb, self.said)
         return found.pop().split()
 
@@ -171,10 +171,8 @@ def test_a_connector_that_does_not_run_is_resumed(advised: Advised, change: str)
     assert (refused, advised.count) == (2, 3)
 
 
-def test_the_commands_that_put_names_deliver(advised: Advised) -> None:
+def test_the_command_that_put_names_delivers(advised: Advised) -> None:
     begin(advised)
-    assert advised.run("--create-topic", "partitions=1") == 0
-    advised.write("c.csv", "id,n\n5,5\n")
     stored = advised.folder / "c.properties"
     stored.write_text(
         f"name=stored\ntopic={advised.topic}\nendpoint.type=localfile\n"
@@ -182,11 +180,31 @@ def test_the_commands_that_put_names_deliver(advised: Advised) -> None:
     )
 
     assert advised.follow(["connectors", "put", str(stored)]) == 0
-    put = advised.said
-    assert advised.follow(advised.advice("run -c")) == 0
+    assert advised.advice("stream -c") == ["stream", "-c", "stored"]
+    run = advised.advice("run -c")
+    assert advised.follow([*run, "--create-topic", "partitions=1"]) == 0
+    once = advised.count
+    assert advised.follow(run) == 0
 
-    assert "stream -c stored" in put
-    assert advised.count == 3
+    assert (once, advised.count) == (2, 2)
+
+
+def test_a_corrected_object_is_delivered_and_its_failed_job_no_longer_open(
+    advised: Advised,
+) -> None:
+    begin(advised)
+    advised.write("b.csv", "id,n\n3,3\nx,4\n")
+    typed = ("--set", "csv.schema=id:int64,n:int64")
+    assert advised.run("--create-topic", "partitions=1", *typed) == 1
+    failed = advised.count
+    advised.write("b.csv", "id,n\n3,3\n4,4\n")
+
+    assert advised.run(*typed) == 0
+    corrected = advised.count
+    assert advised.follow(["status"]) == 0
+
+    assert (failed, corrected) == (2, 4)
+    assert "1 of 1 FAILED delivered since by a later job" in advised.said
 
 
 def test_a_changed_object_is_delivered_as_the_note_says(advised: Advised) -> None:

@@ -54,8 +54,8 @@ def test_a_failed_job_is_followed_once_a_later_one_is_done() -> None:
     runtime.put_connector()
     config, revision = runtime.connectors.latest("c")
     first = {key: runtime.job(f"c/{key}.txt").id for key in ("again", "replaced", "open")}
-    for job in first.values():
-        runtime.memory.jobs.end(job, JobState.FAILED, "why")
+    for failed in first.values():
+        runtime.memory.jobs.end(failed, JobState.FAILED, "why")
     runtime.ticker.sleep(1)
     version = runtime.memory_store.head(BUCKET, "c/again.txt")
     request = runtime.requests.make(config, revision, version, 1)
