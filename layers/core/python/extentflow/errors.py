@@ -16,7 +16,7 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │     UnreadableItem  TooManyBadRecords  PositionGone
     ├── CorruptRecord   one record is bad; `errors.tolerance` decides
     └── Misconfigured   settings or environment; every problem at once
-          TooManyExtents
+          TooManyExtents  TopicAbsent
 """
 
 import errno
