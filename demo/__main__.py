@@ -68,9 +68,11 @@ def _deliver(rig: Rig, data: tpch.DataSet, run: str) -> dict[str, Any]:
     words = ("run", f"s3://{BUCKET}/{key}", "--connector", name, "--engine", "spark")
     console.print(f"extentflow {' '.join(words)}", highlight=False)
     report = json.loads(rig.extentflow(*words, "--json", quiet=True))
-    with console.status("reading the topic back with read_committed"):
-        truth = tpch.truth(data)
-        verdict = verify(rig.kafka, topic, truth)
+    # Lines, because a status is not shown where the output is a pipe.
+    console.print(f"verifying: reading the rows of {data.path.name}", highlight=False)
+    truth = tpch.truth(data)
+    console.print(f"verifying: comparing topic {topic} with {truth.rows:,} rows", highlight=False)
+    verdict = verify(rig.kafka, topic, truth, notify=console.print)
     for line in verdict.wrong[:5]:
         console.print(f"[red]{line}[/red]")
     return _result(data, topic, truth, verdict, report)

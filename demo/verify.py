@@ -1,7 +1,7 @@
 """Read a topic and compare it with the source: every record exactly once."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ import orjson
 
 from demo.tpch import Truth, number
 from extentflow.kafka.reading import read_committed
+
+LINE_RECORDS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +33,26 @@ class Verdict:
         return clean and self.samples > 0 and not self.wrong
 
 
-def verify(kafka: Mapping[str, str], topic: str, truth: Truth) -> Verdict:
-    """Read all committed records of `topic` and compare them with the source's rows."""
+def verify(
+    kafka: Mapping[str, str], topic: str, truth: Truth, *, notify: Callable[[str], object]
+) -> Verdict:
+    """Read all committed records of `topic` and compare them with the source's rows.
+
+    `notify` gets a line for every LINE_RECORDS records.
+    """
     identities: list[int] = []
     wrong: list[str] = []
     samples = 0
     for batch in read_committed(kafka, topic):
+        before = len(identities) // LINE_RECORDS
         for record in batch:
             identity = number(orjson.loads(record.value or b"null"))
             identities.append(identity)
             if identity in truth.samples:
                 samples += 1
                 wrong += _differences(identity, record.value or b"", truth.samples[identity])
+        if len(identities) // LINE_RECORDS > before:
+            notify(f"verifying: {len(identities):,} of {truth.rows:,} records")
     found = np.array(identities, np.int64)
     distinct = np.unique(found)
     return Verdict(

@@ -415,7 +415,7 @@ def test_the_state_of_a_connector_is_shown_by_every_command(line: CommandLine) -
     assert nothing == {"name": name, "state": "STOPPED", "cancelled": []}
     assert resumed.err.startswith("note: 1 job of it CANCELLED before: `extentflow status -c ")
     assert misspelled.errors == [f"there is no connector {name}x; did you mean {name}?"]
-    assert deleted.out.startswith(f"connector {name} is PAUSED; it is deleted")
+    assert deleted.out.startswith(f"connector {name} is PAUSED; it is not stored")
 
 
 # -- plans ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from extentflow.errors import Misconfigured
@@ -25,7 +26,8 @@ class Project:
     def __post_init__(self) -> None:
         if not self.app.is_file() or not self.functions.is_dir():
             raise Misconfigured(
-                [f"{self.root}: no app.py and functions/ here; change to the project's folder"]
+                f"{self.root}: no app.py and functions/ here; `extentflow serve --project"
+                " CHECKOUT` names the folder of the project's checkout"
             )
 
     @property
@@ -42,6 +44,15 @@ class Project:
     def layer(self) -> Path:
         """The library."""
         return self.root / "layers" / "core" / "python"
+
+    def require_cdk(self) -> None:
+        """Raise Misconfigured where this Python lacks the CDK, with which app.py is run."""
+        if find_spec("aws_cdk") is None:
+            raise Misconfigured(
+                "`extentflow serve` needs aws_cdk to synthesise the template; `make setup` in"
+                f" {self.root} installs it in .venv there, and --template FILE takes a template"
+                " that `make synth` wrote"
+            )
 
     def synthesise(self, folder: Path) -> Path:
         """Run app.py, offline, for the stage that cdk.json names; return the template.

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sysconfig
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from extentflow_local.stack.stack import Stack
 
 _QUEUES = "queues.json"
+_LOG_TAIL_BYTES = 256 << 10
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _Directory = Annotated[
@@ -96,6 +98,8 @@ def serve(
     for number in _STOPS:
         signal.signal(number, signal.default_int_handler)
     checkout = Project(project.resolve())
+    if template is None:
+        checkout.require_cdk()  # before servers start, which takes a while
     stack = Stack(settings.root, settings=settings, notify=notes.print)
     stack.up((*LIGHT, *AWS))
     if unused := unused_ledger(stack):
@@ -120,7 +124,7 @@ def serve(
         serve_metrics(FunctionMetrics(path.logs).text, metrics) as scraped,
         path.run(
             buckets=bucket or (),
-            observe=lambda delivery: notes.print(_line(delivery)),
+            observe=lambda delivery: notes.print(_line(delivery, path.logs)),
             on_end=ended.set,
         ) as source,
     ):
@@ -194,9 +198,35 @@ def _listed(buckets: list[str] | None) -> str:
     return ", ".join(buckets) if buckets else "any bucket"
 
 
-def _line(delivery: "Delivery") -> str:
-    """Return one line about an invocation; failures are logged too."""
+def _line(delivery: "Delivery", logs: Mapping[str, Path]) -> str:
+    """Return one line about an invocation, with the reason where messages go back to the queue."""
     outcome = delivery.outcome
     count = len(delivery.received)
     messages = f", {count} message{'s' if count > 1 else ''}" if count else ""
-    return f"{delivery.function} {outcome.verdict} in {outcome.seconds:.2f} s{messages}"
+    said = f"{delivery.function} {outcome.verdict} in {outcome.seconds:.2f} s{messages}"
+    if not outcome.ok or not delivery.failed:
+        return said
+    log = logs.get(delivery.function)
+    reason = _last_warning(log, outcome.request_id) if log else ""
+    many = f"{len(delivery.failed)} of them " if len(delivery.failed) < count else ""
+    return f"{said}; {many}returned to the queue: {reason or f'{log} has the reason'}"
+
+
+def _last_warning(log: Path, request: str) -> str:
+    """Return the last warning that the invocation `request` wrote, "" where there is none."""
+    try:
+        with log.open("rb") as lines:
+            lines.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+            tail = lines.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""  # the line names the file instead
+    for line in reversed(tail):
+        try:
+            entry = json.loads(line)
+        except ValueError:  # of another library, or cut
+            continue
+        if not isinstance(entry, dict) or entry.get("function_request_id") != request:
+            continue
+        if entry.get("level") in {"WARNING", "ERROR"}:
+            return str(entry.get("message", ""))
+    return ""

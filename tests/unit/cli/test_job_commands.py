@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from tests.support.golden import Golden
@@ -44,6 +45,23 @@ def test_an_empty_list_says_what_is_missing(
     show_jobs(JobList((), {}), filtered=filtered)
 
     assert said in capsys.readouterr().err
+
+
+def test_failed_jobs_that_were_delivered_since_are_counted_and_marked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    for key in ("c/a.txt", "c/b.txt"):
+        runtime.memory.jobs.end(runtime.job(key).id, JobState.FAILED, "why")
+    found = open_jobs(runtime).find(JobFilter("c"))
+    solved = replace(found, jobs=(replace(found.jobs[0], followed=True), found.jobs[1]))
+
+    show_jobs(solved, filtered=False)
+
+    out = capsys.readouterr().out
+    assert "2 jobs: 2 FAILED; 1 of 2 FAILED delivered since by a later job" in out
+    assert out.count("FAILED, delivered since") == 1
 
 
 def test_every_state_has_its_cell_and_an_extent_without_an_item_is_pending() -> None:

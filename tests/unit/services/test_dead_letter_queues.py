@@ -34,6 +34,7 @@ from extentflow.errors import (
     ProgressUnknown,
     SinkUnavailable,
     StoreUnavailable,
+    TopicAbsent,
     UnsupportedType,
 )
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
@@ -116,6 +117,14 @@ def test_a_corrected_connector_delivers_what_its_dead_letters_hold() -> None:
     (still,) = letters(runtime)
     assert (still["record"], still["attempt"], still["location"]) == ("5,f,g", 2, "28")
     assert still["reason"] == "expected 2 fields, got 3"
+
+
+def test_a_queue_that_does_not_exist_yet_suggests_no_other_topic() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector(**tolerant(**RIGHT))
+
+    with pytest.raises(TopicAbsent, match=r"connector c has no dead letters yet.*--create-topic"):
+        letters(runtime)
 
 
 def test_a_repeated_replay_delivers_nothing_twice() -> None:

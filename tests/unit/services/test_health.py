@@ -1,6 +1,7 @@
 """Findings of doctor about slots, retention, credentials, topics and errors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.services.composition import open_health
 from extentflow.services.health import ClusterChecks, Finding, TopicChecks, problem_of
 from extentflow.testing.broker import DEFAULT_CONFIG, MemoryBroker
+from extentflow.testing.services import MemoryQueue
 from extentflow.wiring import Runtime
 
 DAY = 24 * 3600.0
@@ -325,3 +327,76 @@ def test_a_compacted_dead_letter_topic_is_a_problem_for_any_key() -> None:
 
     assert (found.check, found.verdict) == ("dead letter topic", "problem")
     assert "name another topic" in found.remedy
+
+
+# -- the whole stack ------------------------------------------------------------------------------
+
+
+def waiting(messages: int) -> MemoryQueue:
+    """Return a queue of so many messages."""
+    queue = MemoryQueue(lambda: 0.0)
+    queue.send(["body"] * messages)
+    return queue
+
+
+@dataclass(frozen=True)
+class Queues:
+    """The queues of a stack, by name."""
+
+    found: Mapping[str, int]
+    are_own: bool = False
+
+    def list(self) -> Iterator[tuple[str, MemoryQueue]]:
+        for name, messages in self.found.items():
+            yield name, waiting(messages)
+
+
+class Silent(Configured):
+    """A cluster that does not answer."""
+
+    def proof(self) -> str:
+        raise SinkUnavailable("no answer")
+
+
+def test_a_message_in_a_dead_letter_queue_is_a_warning_with_its_command() -> None:
+    queues = Queues({"extents": 1, "extents.dlq": 1, "arrivals": 2, "arrivals.dlq": 0})
+    runtime = left(0)
+    runtime.__dict__.update(broker=Silent({}))
+    health = replace(open_health(runtime), queues=queues)  # type: ignore[arg-type]
+
+    found = {one.check: one for one in health.examine() if one.check in queues.found}
+
+    redrive = "`extentflow redrive --dry-run` shows the reasons"
+    assert found == {
+        "extents": Finding("extents", "ok", "1 message waiting"),
+        "extents.dlq": Finding("extents.dlq", "warning", "1 message waiting", redrive),
+        "arrivals": Finding("arrivals", "ok", "2 messages waiting"),
+        "arrivals.dlq": Finding("arrivals.dlq", "ok", "0 messages waiting"),
+    }
+
+
+def test_references_of_all_connectors_are_resolved_without_naming_one() -> None:
+    runtime = left(0)
+    usual = {"topic": "t", "aws.s3.bucket.name": "bucket"}
+
+    def references(**configs: dict[str, str]) -> list[Finding]:
+        for name, config in configs.items():
+            runtime.ledger.connectors.put(name, {"name": name, **usual, **config})
+        return list(open_health(runtime).connectors().references())
+
+    assert references() == []
+    (whole,) = references(whole={})
+    ours = references(
+        file={"producer.ssl.ca.location": "/absent/ca.pem"},
+        secret={"aws.access.key.id": "${env:ABSENT_ID}", "aws.secret.access.key": "${env:ABSENT}"},
+    )
+
+    assert (whole.check, whole.verdict) == ("references", "ok")
+    assert "1 connector" in whole.fact
+    assert [(one.check, one.verdict) for one in ours] == [
+        ("producer settings of connector file", "problem"),
+        ("references of connector secret", "problem"),
+    ]
+    assert "/absent/ca.pem" in ours[0].fact
+    assert "ABSENT" in ours[1].fact
+    assert "ABSENT_ID" in ours[1].fact

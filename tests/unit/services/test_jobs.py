@@ -49,6 +49,36 @@ def test_a_job_whose_object_a_later_job_delivers_shows_no_cause() -> None:
     assert {one.cause for one in failed} == {"why c/open.txt", "why c/replaced.txt", ""}
 
 
+def test_a_failed_job_is_followed_once_a_later_one_is_done() -> None:
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    config, revision = runtime.connectors.latest("c")
+    first = {key: runtime.job(f"c/{key}.txt").id for key in ("again", "replaced", "open")}
+    for failed in first.values():
+        runtime.memory.jobs.end(failed, JobState.FAILED, "why")
+    runtime.ticker.sleep(1)
+    version = runtime.memory_store.head(BUCKET, "c/again.txt")
+    request = runtime.requests.make(config, revision, version, 1)
+    later = runtime.planner().register(request, again=runtime.ticker.read())
+    newer = runtime.job("c/replaced.txt", lines=2)
+
+    def followed() -> set[str]:
+        listed = open_jobs(runtime).list("c")
+        return {
+            name
+            for name, job in first.items()
+            for one in listed
+            if one.job.id == job and one.followed
+        }
+
+    assert followed() == set()
+    for job in (later, newer):
+        planned = runtime.planner().plan(job)
+        runtime.run(planned, *range(planned.plan.count))
+        runtime.memory.jobs.close(job.id)
+    assert followed() == {"again", "replaced"}
+
+
 def test_a_job_that_ended_is_replayable_unless_a_later_one_delivers_its_object() -> None:
     runtime = MemoryRuntime()
     runtime.put_connector()

@@ -16,7 +16,7 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │     UnreadableItem  TooManyBadRecords  PositionGone
     ├── CorruptRecord   one record is bad; `errors.tolerance` decides
     └── Misconfigured   settings or environment; every problem at once
-          TooManyExtents  TransactionsRefused
+          TooManyExtents  TopicAbsent  TransactionsRefused
 """
 
 import errno
@@ -206,6 +206,10 @@ class Misconfigured(ExtentflowError):  # noqa: N818
 
 class TransactionsRefused(Misconfigured):
     """The cluster, or a topic, takes no transactions, which exactly once needs."""
+
+
+class TopicAbsent(Misconfigured):
+    """A topic that is to be read does not exist."""
 
 
 class TooManyExtents(Misconfigured):

@@ -52,7 +52,11 @@ def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> Non
     checked = _checked(files)  # all of them, before the ledger is reached
     stored = _connectors(servers).put_all(checked)
     facts = [{"name": one.name, "revision": one.revision} for one in stored]
-    said = [f"connector {one.name} stored as revision {one.revision}" for one in stored]
+    said = [
+        f"connector {one.name} stored as revision {one.revision}; `extentflow run -c {one.name}`"
+        f" delivers what is there, `extentflow stream -c {one.name}` also what comes"
+        for one in stored
+    ]
     output.show(facts[0] if len(files) == 1 else facts, *said, as_json=as_json)
     for one in stored:
         for other in one.overlapping:
@@ -184,5 +188,8 @@ def _connectors(servers: ServerOptions, *, creates: bool = True) -> "Connectors"
 def _show_change(change: "ConnectorChange", *, as_json: bool, **more: object) -> None:
     said = f"connector {change.name} is {change.state}"
     if change.deleted:
-        said += "; it is deleted: only jobs that it planned before are concerned"
+        said += (
+            "; it is not stored (`extentflow run --topic` made it, or it was deleted): its jobs"
+            " and later runs under this name are concerned"
+        )
     output.show({"name": change.name, "state": change.state, **more}, said, as_json=as_json)

@@ -233,7 +233,7 @@ def _row(one: JobDetail, *, brief: bool) -> dict[str, str]:
         "begun": output.local_time(job.created),
         "connector": job.connector,
         "object": report.uri,
-        "state": report.state,
+        "state": f"{report.state}, delivered since" if one.followed else str(report.state),
         "extents": extents(report),
         "records": f"{report.records:,}",
         "bad": f"{report.bad:,}",
@@ -266,6 +266,9 @@ def _totals(found: JobList) -> str:
         return "no job matches yet"
     many = by_state(found.states)
     shown = len(found.jobs)
+    if since := sum(one.followed for one in found.jobs):
+        failed = sum(one.job.state is JobState.FAILED for one in found.jobs)
+        many += f"; {since:,} of {failed:,} FAILED delivered since by a later job"
     if shown < found.matching:
         many += f"; {shown:,} of {found.matching:,} shown, the newest (--limit shows more)"
     return f"{output.counted(found.matching, 'job')}: {many}"

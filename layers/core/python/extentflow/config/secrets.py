@@ -60,15 +60,20 @@ class Reference:
         raise ValueError(f"write {FORMS}; there are no other providers")
 
 
-def environments(values: Mapping[str, str]) -> list[str]:
-    """Return which of `values` refer to variables of an environment, as `name=${env:VARIABLE}`."""
-    found: list[str] = []
+def referring(values: Mapping[str, str]) -> dict[str, str]:
+    """Return which of `values` are references."""
+    found: dict[str, str] = {}
     for name, text in values.items():
         with suppress(ValueError):  # only resembles a reference, and is reported elsewhere
-            reference = Reference.parse(text)
-            if reference is not None and reference.provider == "env":
-                found.append(f"{name}={text}")
+            if Reference.parse(text) is not None:
+                found[name] = text
     return found
+
+
+def environments(values: Mapping[str, str]) -> list[str]:
+    """Return which of `values` refer to variables of an environment, as `name=${env:VARIABLE}`."""
+    found = referring(values).items()
+    return [f"{name}={text}" for name, text in found if text.strip().startswith("${env:")]
 
 
 def resolve(

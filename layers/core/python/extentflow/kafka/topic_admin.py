@@ -19,7 +19,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import EarliestSpec, LatestSpec, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.errors import Misconfigured, SinkUnavailable, TopicAbsent
 from extentflow.kafka import PROGRESS_TOPIC
 from extentflow.kafka.producer import (
     LOG,
@@ -207,14 +207,12 @@ class Admin:
     def partitions_to_read(self, name: str) -> int:
         """Return a topic's partition count.
 
-        Raises Misconfigured, which names topics with similar names, where it does not exist.
+        Raises TopicAbsent, which names topics with similar names.
         """
         if found := self._partitions([name]):
             return found[name]
         names = self._send(lambda seconds: [*self._client.list_topics(timeout=seconds).topics])
-        raise Misconfigured(
-            f"topic {name} does not exist on {self._subject}; {similar(name, names)}"
-        )
+        raise TopicAbsent(f"topic {name} does not exist on {self._subject}; {similar(name, names)}")
 
     def _facts(self, name: str, partitions: int) -> TopicFacts:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)

@@ -51,7 +51,7 @@ class ConnectorChange:
     """The result of `pause`, `resume` and `stop`.
 
     `cancelled` lists the jobs that `stop` cancelled. `cancelled_before` counts those that `resume`
-    leaves CANCELLED, up to COUNTED_JOBS. `deleted`: the change concerns older jobs only.
+    leaves CANCELLED, up to COUNTED_JOBS. `deleted`: the connector is not stored.
     """
 
     name: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from extentflow.delivery.received_letters import KEEP, DeadLetter, Repair
 from extentflow.delivery.redelivery import LETTERS_PER_TRANSACTION, Redelivery, RedeliveryResult
-from extentflow.errors import Misconfigured
+from extentflow.errors import Misconfigured, TopicAbsent
 from extentflow.jobs import preflight
 from extentflow.ledger import Ledger
 
@@ -36,7 +36,14 @@ class DeadLetterQueue:
         Raises Misconfigured, SinkUnavailable.
         """
         queue = self.redelivery()
-        for partition, end in queue.ends().items():
+        try:
+            ends = queue.ends()
+        except TopicAbsent as exc:  # the names of other topics would mislead
+            raise TopicAbsent(
+                f"connector {self.connector} has no dead letters yet: their topic {queue.topic}"
+                " does not exist; `extentflow run --create-topic` creates it"
+            ) from exc
+        for partition, end in ends.items():
             yield from queue.letters(partition, 0 if everything else queue.unread(partition), end)
 
     def replay(

@@ -13,7 +13,8 @@ from urllib.request import urlopen
 from extentflow.aws import open_client, translate_errors
 from extentflow.errors import ExtentflowError, Misconfigured, Retryable
 from extentflow.retry import Clock
-from extentflow.services.health import Finding, problem_of
+from extentflow.services.health import DEAD_MESSAGES, Finding, problem_of
+from extentflow.wording import counted
 
 ERRORS_WITHIN_SECONDS = 3_600
 MOST_LINES = 50
@@ -187,10 +188,9 @@ class DeployedStage:
             )
             waiting, taken = (int(answer["Attributes"][name]) for name in names)
             check = output.removesuffix("Url")
-            fact = f"{waiting} messages waiting, {taken} in work"
+            fact = f"{counted(waiting, 'message')} waiting, {taken} in work"
             if output.endswith("DlqUrl") and waiting:
-                remedy = "`extentflow redrive --dry-run` shows the reasons"
-                yield Finding(check, "problem", fact, remedy)
+                yield Finding(check, "problem", fact, DEAD_MESSAGES)
             else:
                 yield Finding(check, "ok", fact)
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 from uuid import uuid4
@@ -10,6 +10,7 @@ from uuid import uuid4
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.connector_keys import LOCAL_FILE, NONE, TAG
 from extentflow.config.ledgers import LedgerAddress
+from extentflow.config.secrets import referring
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.errors import (
     CredentialsUnavailable,
@@ -25,7 +26,7 @@ from extentflow.kafka import Fence, ProducerSettings, SlotProgress
 from extentflow.kafka.broker_errors import REFUSED_REMEDY
 from extentflow.kafka.native import explain
 from extentflow.kafka.topic_admin import ISOLATION, TopicFacts
-from extentflow.ledger import ConnectorState, Ledger
+from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
 from extentflow.model import ObjectVersion
 from extentflow.queue import Queue
 from extentflow.storage import ObjectStore, changeable, untaggable
@@ -38,11 +39,12 @@ from extentflow.wiring.options import (
     format_checks,
     registry_checks,
 )
-from extentflow.wording import format_bytes
+from extentflow.wording import counted, format_bytes
 
 CLOCK_SKEW_SECONDS = 5.0
 READ_COMMITTED = "read_committed"
 SHOWN_GROUPS = 3
+DEAD_MESSAGES = "`extentflow redrive --dry-run` shows the reasons"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class LedgerChecks:
     def clock(self) -> Finding:
         """Compare this machine's clock with that of the ledger's server."""
         skew = time.time() - self.ledger().now()
-        fact = f"{skew:+.0f} s against the ledger's server"
+        fact = f"{round(skew):+d} s against the ledger's server"
         remedy = "request signatures need a correct clock: synchronise this machine (NTP)"
         return _usable("clock", fact, remedy if abs(skew) > CLOCK_SKEW_SECONDS else "")
 
@@ -341,6 +343,36 @@ class ConnectorChecks:
         if broker:
             yield from self.topics.findings(config)
 
+    def references(self) -> Iterator[Finding]:
+        """Yield a problem per connector and setting whose secrets or files this machine lacks.
+
+        If there is none, one finding counts the connectors. No object and no topic is read.
+        """
+        complete, checked = True, 0
+        for version in self.ledger.connectors.list():
+            checked += 1
+            for found in self._references(version):
+                if found.verdict != "ok":
+                    complete = False
+                    yield replace(found, check=f"{found.check} of connector {version.name}")
+        if checked and complete:
+            fact = f"{counted(checked, 'connector')}: this machine has every secret and file"
+            yield _usable("references", fact)
+
+    def _references(self, version: ConnectorVersion) -> Iterator[Finding]:
+        """Yield findings about one connector: its producer's settings, and the other keys."""
+        try:
+            config, _ = self.connectors.latest(version.name)
+        except Misconfigured as exc:
+            yield problem_of("configuration", exc)
+            return
+        others = {
+            key: text for key, text in version.config.items() if not key.startswith("producer.")
+        }
+        yield _check("references", lambda: f"{len(self.secrets(referring(others)))} resolved")
+        if config.producer:
+            yield _check("producer settings", lambda: self._producer_settings(config))
+
     def _producer_settings(self, config: ConnectorConfig) -> str:
         if problems := self.deliverability.producer_problems(config):
             raise Misconfigured(problems)
@@ -386,7 +418,7 @@ class Health:
     def examine(self, connector: str | None = None) -> Iterator[Finding]:
         """Yield a finding per check: ledger, clock, broker, slots, queues.
 
-        `connector` adds its own.
+        `connector` adds its own; without it, the references of all connectors are resolved.
         """
         ledger = self.ledger.usability()
         yield ledger
@@ -407,12 +439,14 @@ class Health:
             yield self.cluster.retention()
         if recorded or not self.queues.are_own:
             for name, queue in self.queues.list():
-                yield _check(name, partial(_waiting, queue))
+                yield _waiting(name, queue)
         if connector is not None and not recorded and ledger.verdict != "problem":
             why = f"there is no connector {connector}"
             yield Finding("connector", "problem", why, "`extentflow connectors put FILE` stores it")
         elif connector is not None and recorded:
             yield from self.connectors().findings(connector, broker=broker.verdict == "ok")
+        elif recorded:
+            yield from self.connectors().references()
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,8 +497,15 @@ def problem_of(check: str, exc: ExtentflowError) -> Finding:
     return Finding(check, "problem", facts, remedies)
 
 
-def _waiting(queue: Queue) -> str:
-    return f"{queue.depth().waiting} messages waiting"
+def _waiting(name: str, queue: Queue) -> Finding:
+    """Report a queue's depth; a message in a dead letter queue waits for a person."""
+    try:
+        waiting = queue.depth().waiting
+    except ExtentflowError as exc:
+        return problem_of(name, exc)
+    fact = f"{counted(waiting, 'message')} waiting"
+    needs_person = waiting > 0 and name.endswith(".dlq")
+    return _usable(name, fact, DEAD_MESSAGES if needs_person else "")
 
 
 def _unread(check: str, exc: ExtentflowError, need: str) -> Finding:

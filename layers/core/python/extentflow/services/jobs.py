@@ -34,7 +34,8 @@ class JobDetail:
     of its extents; None where it ended.
 
     `list` adds the `cause` of its end: the first failed extent's, if there is one. A job has no
-    cause where a later job delivers the object.
+    cause where a later job delivers the object. `followed`: it FAILED, and the next job of its
+    version, or one of a later version, is DONE.
 
     `get` adds its extents by ordinal (one without an item is PENDING), its remote run,
     and why nothing is delivered now. It adds why `after.completion` failed, and the jobs that
@@ -45,6 +46,7 @@ class JobDetail:
     job: Job
     report: JobReport
     cause: str = ""
+    followed: bool = False
     extents: dict[int, ExtentItem] = field(default_factory=dict)
     run: str | None = None
     skipped: str = ""
@@ -159,7 +161,11 @@ class Jobs:
         following = {job.id: following_id(job) for job in found if job.reason}
         followed = ledger.jobs.find_registered(following.values())
         working = self._working(found, facts)
-        replaced = delivered_since(ledger, [job for job in found if job.state is JobState.FAILED])
+        failed = [job for job in found if job.state is JobState.FAILED]
+        replaced = delivered_since(ledger, failed)
+        again = {following.get(job.id, "") for job in failed} & followed
+        done = {job.id for job in ledger.jobs.get_many(again) if job.state is JobState.DONE}
+        settled = {job.id for job in failed if following.get(job.id) in done} | {*replaced}
         details: builtins.list[JobDetail] = []
         listed: set[tuple[str, str, str]] = set()
         for job in found:
@@ -171,6 +177,7 @@ class Jobs:
                 replace(
                     self._detail(job, facts[job.id].progress),
                     cause=facts[job.id].cause if shown else "",
+                    followed=job.id in settled,
                     active=job.id in working if job.state.open else None,
                 )
             )

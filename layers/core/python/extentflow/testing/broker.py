@@ -20,7 +20,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable
+from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable, TopicAbsent
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord, SlotProgress
 from extentflow.kafka.producer import rejection, translate
 from extentflow.kafka.reading import ConsumedRecord, position_gone
@@ -278,7 +278,7 @@ class MemoryBroker:
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._log.topics:
-            raise Misconfigured(f"topic {name} does not exist; create it")
+            raise TopicAbsent(f"topic {name} does not exist; create it")
         return self._log.topics[name]
 
     def read_committed(self, topic: str) -> list[ConsumedRecord]:
