@@ -1,6 +1,7 @@
 """Attempts are bounded in time and spaced with full jitter."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -166,3 +167,15 @@ def test_an_attempt_states_its_number_and_the_time_left(time: SimulatedTime) -> 
         time.now += 2.0
 
     assert attempts == [(1, 5.0), (2, 3.0), (3, 1.0)]
+
+
+@pytest.mark.parametrize(("failures", "lines"), [(1, 0), (4, 0), (30, 1), (100, 1)])
+def test_a_person_who_waits_is_told_once_for_what(
+    time: SimulatedTime, caplog: pytest.LogCaptureFixture, failures: int, lines: int
+) -> None:
+    with suppress(StoreUnavailable):
+        time.policy(total_seconds=60.0).call(FailingCall(failures))
+
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == lines
+    assert all("retrying for up to 60 s" in one for one in said)

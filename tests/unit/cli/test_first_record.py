@@ -17,6 +17,8 @@ from extentflow.cli import run_commands as runs
 from extentflow.cli.option_groups import ServerOptions
 from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Job, JobState
+from extentflow.retry import RetryPolicy
+from extentflow.services import trials
 from extentflow.services.composition import open_runs
 from extentflow.services.run_control import RunControl
 from extentflow.services.runs import AGAIN, Runs
@@ -27,6 +29,7 @@ from extentflow.wiring.redeliveries import open_redelivery
 
 IN = f"s3://{BUCKET}/c/"
 TOPIC = ("--topic", "orders")
+REGISTRY = "value.converter.schema.registry.url"
 FILTER = {
     "transforms.f.type": "org.apache.kafka.connect.transforms.Filter",
     "transforms.f.predicate": "p",
@@ -642,3 +645,28 @@ def test_after_the_correction_of_a_setting_one_advice_says_how_to_try_again(
 
     assert line.run(IN, *TOPIC, *corrected, "--failed") == 0
     assert line.delivered == [b'{"id":"1"}', b'{"id":"x"}']
+
+
+@pytest.mark.parametrize("objects", [1, 20])
+def test_a_registry_that_does_not_answer_ends_a_run_before_a_job_and_a_topic(
+    line: Line, monkeypatch: pytest.MonkeyPatch, objects: int
+) -> None:
+    monkeypatch.setattr(trials, "REGISTRY_RETRIES", RetryPolicy(total_seconds=0.1))
+    for number in range(objects):
+        line.runtime.memory_store.put(BUCKET, f"c/{number}.csv", b"id\n1\n")
+    settings = ("value.converter=avro", f"{REGISTRY}=http://127.0.0.1:9")
+
+    code = line.run(
+        IN,
+        "--topic",
+        "missing",
+        "--create-topic",
+        "partitions=1",
+        *(word for one in settings for word in ("--set", one)),
+    )
+
+    assert code == 1
+    assert line.said.count("http://127.0.0.1:9") == 2  # of the connector and of the error
+    assert "does not answer" in line.said
+    assert list(line.runtime.ledger.jobs.list()) == []
+    assert line.runtime.broker.missing_topics(["missing"])

@@ -1041,7 +1041,7 @@ def test_a_defect_fails_its_extent_and_keeps_what_was_committed() -> None:
     assert world.ledger.extents.get(extent.job, 0).position == 2
 
 
-def test_an_unavailable_broker_is_raised() -> None:
+def test_an_unavailable_broker_is_raised_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World(limits=TransactionLimits(retry_seconds=5))
     (extent,) = world.extents(world.job(b"abcdefgh", extent_bytes=100))
     for _ in range(10_000):
@@ -1049,6 +1049,9 @@ def test_an_unavailable_broker_is_raised() -> None:
 
     with pytest.raises(SinkUnavailable):
         run_extent(extent, world.worker())
+    said = [one.getMessage() for one in caplog.records if "retrying" in one.getMessage()]
+    assert len(said) == 1
+    assert "for up to" in said[0]
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
