@@ -37,7 +37,8 @@ OBJECT_KEY = "SELECT v.key FROM versions v WHERE v.label = object"
 class Source:
     """One object version. `required`: every record must be there; else some may be missing.
 
-    `records` is what the ledger counts as delivered of it; None where nothing is known.
+    `records` is what the ledger counts as delivered of it; None where nothing is known. `version`
+    is what dead letters say of the version.
     """
 
     label: str
@@ -46,6 +47,7 @@ class Source:
     key: str | None = None
     required: bool = True
     records: int | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Expectation:
     """How a topic's records are compared: as `text`, `columnar` or JSON rows, by key, in order.
 
     `key` is the SQL of a record's key, None for records without one. Of columnar rows, it chose the
-    partition, and is not in the record.
+    partition, and is not in the record. `refused` is the SQL of rows that the topic does not take:
+    each is a dead letter without a record, with its place.
     """
 
     text: bool = False
@@ -61,6 +64,7 @@ class Expectation:
     key: str | None = None
     ordered: bool = False
     dead: pa.Table | None = None
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,10 +113,17 @@ def compare(sources: Sequence[Source], found: pa.Table, how: Expectation) -> Ver
         else:
             _expected_rows(database, sources, kinds)
             (_columnar_rows if how.columnar else _json_rows)(database, how)
+        if how.refused is not None:
+            database.execute(f"CREATE TABLE refused AS SELECT * FROM expected WHERE {how.refused}")
+            database.execute(f"DELETE FROM expected WHERE {how.refused}")
         verdict = _verdict(database, how)
         if how.dead is not None:
-            database.register("raw_dead", how.dead)
+            database.register("all_dead", how.dead)
+            placed = "FALSE" if how.refused is None else "value IS NULL"
+            database.execute(f"CREATE VIEW raw_dead AS SELECT * FROM all_dead WHERE NOT ({placed})")
             verdict += _dead_verdict(database, sources)
+            if how.refused is not None:
+                verdict += _refused_verdict(database)
         return verdict
 
 
@@ -122,6 +133,7 @@ def _register_sources(database: duckdb.DuckDBPyConnection, sources: Sequence[Sou
             "label": [one.label for one in sources],
             "key": pa.array([one.key for one in sources], pa.string()),
             "required": [one.required for one in sources],
+            "version": [one.version for one in sources],
             "records": pa.array([one.records for one in sources], pa.int64()),
         }
     )
@@ -277,6 +289,48 @@ def _misplaced(how: Expectation) -> str:
             " WHERE before > id"
         )
     return " UNION ALL ".join(parts)
+
+
+def _refused_verdict(database: duckdb.DuckDBPyConnection) -> Verdict:
+    """Compare dead letters without a record with the rows that the topic does not take."""
+
+    def header(name: str) -> str:
+        return f"regexp_extract(headers, '(^|\x1f)extentflow.{name}:([^\x1f]*)', 2)"
+
+    database.execute(
+        f"CREATE TABLE places AS SELECT {header('object')} AS object, {header('version')} AS"
+        f" version, {header('offset')} || {header('row')} AS place, count(*) AS n"
+        " FROM all_dead WHERE value IS NULL GROUP BY ALL"
+    )
+    database.execute(
+        "CREATE TABLE refusals AS SELECT v.label, v.required, (SELECT count(*) FROM refused r"
+        " WHERE r.object = v.label) AS wanted, (SELECT count(*) FROM places p WHERE p.version ="
+        " v.version AND p.object LIKE '%' || v.key) AS found FROM versions v"
+    )
+
+    def rows(query: str) -> list[Any]:
+        return database.execute(query).fetchall()
+
+    twice = rows("SELECT object, place, n - 1 FROM places WHERE n > 1")
+    missing = rows("SELECT label, wanted, found FROM refusals WHERE required AND found < wanted")
+    foreign = rows(
+        "SELECT label, wanted, found FROM refusals WHERE found > wanted UNION ALL"
+        " SELECT object, 0, 1 FROM places WHERE place = '' OR version NOT IN"
+        " (SELECT version FROM versions)"
+    )
+    wanted = rows("SELECT sum(wanted) FROM refusals WHERE required")[0][0]
+    return Verdict(
+        expected=int(wanted or 0),
+        delivered=len(rows("SELECT * FROM places")),
+        duplicates=sum(more for *_, more in twice),
+        missing=sum(one[1] - one[2] for one in missing),
+        foreign=len(foreign),
+        samples=tuple(
+            f"refused rows, {what}: {row}"
+            for what, found in (("duplicate", twice), ("missing", missing), ("foreign", foreign))
+            for row in found[:SAMPLES]
+        ),
+    )
 
 
 def _dead_verdict(database: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> Verdict:

@@ -28,7 +28,7 @@ GROUPS = ("numbers", "others")
 class Kind:
     """What a lane's connector is: its configuration, formats, sizes, and how it is compared.
 
-    Of each of `choices`, a lane has one: `drawn`.
+    Of each of `choices`, a lane has one: `drawn`. `topic` are settings of its topics.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Kind:
     begin: int
     expectation: Expectation = field(default_factory=Expectation)
     choices: tuple[tuple[Mapping[str, str], ...], ...] = ()
+    topic: Mapping[str, str] = field(default_factory=dict)
 
     def drawn(self, random: Random) -> "Kind":
         """Return the kind of one lane."""
@@ -87,6 +88,22 @@ KINDS = (
         ("csv", "csv", "csv.gz"),
         (500, 1_500),
         2,
+    ),
+    # The topic refuses every fifth row, whose key is null.
+    Kind(
+        "refused",
+        {
+            "errors.tolerance": "all",
+            "csv.schema": CSV_SCHEMA,
+            "message.key": "column:flag",
+            "extent.bytes": "32KiB",
+        },
+        ("csv", "parquet", "csv.gz"),
+        (300, 900),
+        2,
+        Expectation(key="CAST(flag AS VARCHAR)", refused="flag IS NULL"),
+        # Nothing is compacted during a campaign.
+        topic={"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"},
     ),
     Kind("small", {}, ("jsonl", "parquet"), (20, 120), 10),
     Kind(
@@ -246,16 +263,17 @@ class Lane:
             key=version.upload.version.key,
             required=done or not version.gone,
             records=records,
+            version=version.upload.version.version_id or version.upload.version.etag,
         )
 
 
 def draw_routes(random: Random, *, spark: bool, functions: bool = True) -> list[Route]:
     """Return a way of delivery per kind of lane: functions and commands are both among them."""
     if not functions:
-        rest: list[Route] = ["inline", "inline", "inline", "two inline", "two inline"]
+        rest: list[Route] = [*["inline"] * 4, "two inline", "two inline"]
         return random.sample([*rest, "spark" if spark else "inline"], len(KINDS))
     some: Sequence[Route] = ("two inline", "queue and inline", "queue")
-    routes: list[Route] = ["queue", "queue", "inline", random.choice(some), random.choice(some)]
+    routes: list[Route] = ["queue", "queue", "inline", *random.choices(some, k=3)]
     routes.append("spark" if spark else random.choice(("inline", "queue and inline", "queue")))
     random.shuffle(routes)
     return routes
@@ -268,7 +286,7 @@ def open_lane(kind: Kind, route: Route, servers: Servers, *, topic: bool = True)
     delivery.topic = f"records-{delivery.name}"
     lane = Lane(kind, route, delivery, servers)
     for name in lane.topics if topic else ():
-        servers.make_topic(name)
+        servers.make_topic(name, kind.topic)
     dead = {}
     if kind.tolerant:
         dead = {"errors.deadletterqueue.topic.name": delivery.make_topic(DEAD)}

@@ -337,3 +337,44 @@ def test_a_planted_difference_of_columnar_rows_is_found(
     names = ("duplicates", "missing", "changed", "foreign", "misplaced", "miscounted")
     assert {name: getattr(verdict, name) for name in names if getattr(verdict, name)} == found
     assert verdict.samples
+
+
+def refusals(written: Written) -> Lines:
+    """Return what the console consumer prints of dead letters whose rows the topic refused."""
+    refused = [place for place, row in enumerate(written.rows.rows()) if row["flag"] is None]
+    headers = [
+        HEADERS.join(
+            ("extentflow.object:s3://b/k", "extentflow.version:e1", f"extentflow.row:{place}")
+        )
+        for place in refused
+    ]
+    return [f"Partition:0\tOffset:{n}\t{one}\t\\N\t\\N" for n, one in enumerate(headers)]
+
+
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        (lambda lines: lines, None),
+        (double_one, "duplicates"),
+        (drop_one, "missing"),
+        (lambda lines: [*lines, lines[0].replace("version:e1", "version:e2")], "foreign"),
+    ],
+)
+def test_rows_that_a_topic_refuses_are_dead_letters_once(
+    numbers: Numbers, plant: Callable[[Lines], Lines], found: str | None
+) -> None:
+    written = numbers.write("parquet", ROWS)
+    taken = [
+        (str(row["flag"]).lower(), as_json(row))
+        for row in written.rows.rows()
+        if row["flag"] is not None
+    ]
+    how = Expectation(
+        key="CAST(flag AS VARCHAR)", refused="flag IS NULL", dead=table(plant(refusals(written)))
+    )
+
+    verdict = compare([source(written, key="k", version="e1")], table(printed(taken)), how)
+
+    assert verdict.ok is (found is None), verdict
+    if found is not None:
+        assert getattr(verdict, found) == 1
