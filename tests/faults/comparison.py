@@ -38,7 +38,8 @@ class Source:
     """One object version. `required`: every record must be there; else some may be missing.
 
     `records` is what the ledger counts as delivered of it; None where nothing is known. `version`
-    is what dead letters say of the version.
+    is what dead letters say of the version. `times` is how often equal bytes were uploaded, and so
+    how often each record must be there.
     """
 
     label: str
@@ -48,6 +49,7 @@ class Source:
     required: bool = True
     records: int | None = None
     version: str = ""
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def _register_sources(database: duckdb.DuckDBPyConnection, sources: Sequence[Sou
             "key": pa.array([one.key for one in sources], pa.string()),
             "required": [one.required for one in sources],
             "version": [one.version for one in sources],
+            "times": pa.array([one.times for one in sources], pa.int64()),
             "records": pa.array([one.records for one in sources], pa.int64()),
         }
     )
@@ -235,11 +238,12 @@ def _verdict(database: duckdb.DuckDBPyConnection, how: Expectation) -> Verdict:
         return [f"{what}: {row}" for row in rows]
 
     queries = {
-        "duplicate": "SELECT id, any_value(object), count(*) - 1 AS more,"
-        " list(topic || '/' || partition || '@' || position) FROM found WHERE id IS NOT NULL"
-        " GROUP BY id HAVING count(*) > 1",
-        "missing": "SELECT e.object, e.id FROM expected e JOIN versions v ON v.label = e.object"
-        " WHERE v.required AND e.id NOT IN (SELECT id FROM found WHERE id IS NOT NULL)",
+        "duplicate": "SELECT id, any_value(object), count(*) - any_value(coalesce(times, 1)) AS"
+        " more, list(topic || '/' || partition || '@' || position) FROM found LEFT JOIN versions"
+        " ON label = object WHERE id IS NOT NULL GROUP BY id HAVING more > 0",
+        "missing": "SELECT e.object, e.id, times - coalesce(n, 0) FROM expected e JOIN versions v"
+        " ON v.label = e.object LEFT JOIN (SELECT id, count(*) AS n FROM found WHERE id IS NOT NULL"
+        " GROUP BY id) f ON f.id = e.id WHERE v.required AND coalesce(n, 0) < times",
         "changed": "SELECT f.topic, f.partition, f.position, f.value, e FROM found f"
         " JOIN expected e ON e.id = f.id WHERE NOT same(f, e)",
         "foreign": "SELECT f.topic, f.partition, f.position, f.value FROM found f"
@@ -255,7 +259,8 @@ def _verdict(database: duckdb.DuckDBPyConnection, how: Expectation) -> Verdict:
     ]
     return Verdict(
         expected=count(
-            "SELECT count(*) FROM expected e JOIN versions v ON v.label = e.object WHERE v.required"
+            "SELECT sum(times) FROM expected e JOIN versions v ON v.label = e.object"
+            " WHERE v.required"
         ),
         delivered=count("SELECT count(*) FROM found"),
         duplicates=count(f"SELECT sum(more) FROM ({queries['duplicate']})"),
