@@ -11,6 +11,8 @@ from extentflow.cli import app, run_command_line
 from extentflow.kafka.reading import read_committed
 from extentflow_local.stack.stack import Stack
 
+pytestmark = pytest.mark.long
+
 COMMAND = re.compile(r"`extentflow ([^`]+)`")
 
 

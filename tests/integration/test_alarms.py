@@ -169,9 +169,9 @@ OURS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
     ("missing", "records"),
     [
         (None, False),  # on the connector's topic
-        (ResourceType.TRANSACTIONAL_ID, True),
+        pytest.param(ResourceType.TRANSACTIONAL_ID, True, marks=pytest.mark.soak),
         (ResourceType.GROUP, True),
-        (ResourceType.TOPIC, True),  # on the progress topic
+        pytest.param(ResourceType.TOPIC, True, marks=pytest.mark.soak),  # on the progress topic
     ],
     ids=["records", "transactional-id", "group", "progress"],
 )

@@ -222,7 +222,7 @@ def test_groups_need_no_topic_beside_their_own_to_choose_partitions(
     ("seed", "keyed"),
     [
         pytest.param(0, True, id="keyed"),
-        pytest.param(1, False, id="aligned"),
+        pytest.param(1, False, id="aligned", marks=pytest.mark.soak),
         *(pytest.param(2, keyed, marks=pytest.mark.soak) for keyed in (True, False)),
         pytest.param(0, False, marks=pytest.mark.soak),
         pytest.param(1, True, marks=pytest.mark.soak),

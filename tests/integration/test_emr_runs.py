@@ -210,6 +210,7 @@ def test_where_no_run_can_be_had_a_large_object_is_delivered_by_functions(scene:
     assert len(scene.begins.begun) == begun
 
 
+@pytest.mark.soak
 def test_a_smaller_object_starts_no_run(scene: Scene) -> None:
     feed = scene.path.feed()
     few = LINES[:100]

@@ -28,7 +28,6 @@ from tests.support.lakes import (
     send,
     send_cards,
     soak,
-    variant,
 )
 from tests.support.real import run_here
 from tests.support.spark import MARKS
@@ -128,7 +127,7 @@ def send_rows(lake: Lake, registry: Stack, label: str, table: pa.Table, converte
     ("lake", "converter"),
     [
         ("iceberg-workers", "avro"),
-        variant("parquet", "json-schema"),
+        soak("parquet", "json-schema"),
         soak("iceberg-workers", "json-schema"),
         soak("parquet", "avro"),
     ],

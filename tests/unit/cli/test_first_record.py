@@ -670,3 +670,12 @@ def test_a_registry_that_does_not_answer_ends_a_run_before_a_job_and_a_topic(
     assert "does not answer" in line.said
     assert list(line.runtime.ledger.jobs.list()) == []
     assert line.runtime.broker.missing_topics(["missing"])
+
+
+def test_a_run_says_of_how_many_folders_its_objects_are(line: Line) -> None:
+    line.runtime.put("c/a.txt")
+    line.runtime.put("c/x/b.txt")
+
+    assert line.run(f"{IN}*.txt", *TOPIC) == 0
+
+    assert "format text, by extension .txt: 2 objects in 2 folders" in line.said

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from extentflow.consumer.row_batches import ConsumedBatch, dicts
-from extentflow.errors import UnsupportedType
+from extentflow.errors import Misconfigured, UnsupportedType
 
 Made = TypeVar("Made")
 Refusals = type[BaseException] | tuple[type[BaseException], ...]
@@ -26,17 +27,29 @@ def pandas_conversion() -> Callable[[ConsumedBatch], Any]:
 
     The columns have Arrow's types: with those of NumPy, integers beside nulls become doubles.
     """
-    arrow_type = import_module("pandas").ArrowDtype
+    arrow_type = _imported("pandas").ArrowDtype
     make = partial(pa.RecordBatch.to_pandas, types_mapper=arrow_type)
     return partial(_converted, make, _REFUSALS)
 
 
 def polars_conversion() -> Callable[[ConsumedBatch], Any]:
     """Return what makes frames of Polars, and raises UnsupportedType for types that it lacks."""
-    polars = import_module("polars")
+    polars = _imported("polars")
     # A panic is no PolarsError, and not even an Exception.
     refusals = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
     return partial(_converted, polars.from_arrow, refusals)
+
+
+def _imported(package: str) -> ModuleType:
+    """Import a package that users install by themselves. Raises Misconfigured without it."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as exc:
+        if exc.name != package:
+            raise
+        raise Misconfigured(
+            f"frames of {package} need the package {package}; `pip install {package}` installs it"
+        ) from exc
 
 
 def _converted(

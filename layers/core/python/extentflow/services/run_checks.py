@@ -3,8 +3,8 @@
 Tests: unit/services/test_runs.py, unit/cli/test_dry_runs.py
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -101,13 +101,13 @@ def _formats(
     config: ConnectorConfig,
     versions: Sequence[ObjectVersion],
     recognised: Callable[[ObjectVersion], Content],
-) -> Counter[tuple[str, str]]:
-    """Count the formats of objects, and what decides them."""
-    found: Counter[tuple[str, str]] = Counter()
+) -> Mapping[tuple[str, str], Counter[str]]:
+    """Count the objects of each format, and of what decides it, by folder."""
+    found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for version in versions:
         key = version.key
         with suppress(UnsupportedFormat):  # the checks report it
             content = recognised(version) if config.needs_content(key) else NOTHING_FOUND
             name = config.format_for(key, content.format)
-            found[name, config.format_source(key)] += 1
+            found[name, config.format_source(key)][key.rpartition("/")[0]] += 1
     return found

@@ -55,10 +55,11 @@ def describe_table(scope: KeyScope, key: str) -> str:
     )
 
 
-def describe_formats(found: Counter[tuple[str, str]]) -> Iterator[str]:
-    """Describe the formats of objects, and what decides them."""
-    for (name, source), count in found.most_common():
-        yield f"format {name}, by {source}: {counted(count, 'object')}"
+def describe_formats(found: Mapping[tuple[str, str], Counter[str]]) -> Iterator[str]:
+    """Describe the formats of objects, and what decides them; `found` counts objects by folder."""
+    for (name, source), folders in sorted(found.items(), key=lambda one: -one[1].total()):
+        where = f" in {len(folders):,} folders" if len(folders) > 1 else ""
+        yield f"format {name}, by {source}: {counted(folders.total(), 'object')}{where}"
 
 
 def describe_topic(facts: TopicFacts, *, created: bool) -> str:
