@@ -190,6 +190,8 @@ def test_rows_are_verified_against_objects(line: CommandLine, encoding: str) -> 
     equal = line.counted(topic, "--verify", first, *connector)
     lacking = line.counted(topic, "--verify", first, "--verify", second, *connector)
     shown = line("count", topic, "--verify", first, "--verify", second, *connector)
+    endpoint = f"aws.s3.endpoint={line.delivery.stack.endpoint('s3')}"
+    otherwise = line("count", topic, "--verify", first, "--set", endpoint, "--set", "select=id")
     assert run_here(line.delivery).ok
     others = line.counted(topic, "--verify", first, *connector)
     both = line.counted(topic, "--verify", line.delivery.address, *connector)
@@ -201,6 +203,7 @@ def test_rows_are_verified_against_objects(line: CommandLine, encoding: str) -> 
     assert shown.code == INCOMPLETE
     assert "DIFFERENT" in shown.out
     assert "200 missing" in shown.out
+    assert "no row is equal" in otherwise.err
     if encoding == "none":  # such a topic must hold these objects only
         assert (others["code"], others["unexpected"]) == (INCOMPLETE, 200)
     else:

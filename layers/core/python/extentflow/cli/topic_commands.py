@@ -163,6 +163,11 @@ def count(
     counting = RunProgress(output.err).counting
     found = open_verifications(runtime, topics).verify(topic, order, counting=counting)
     output.show(asdict(found) | {"equal": found.equal}, _verdict(found), as_json=as_json)
+    if found.expected == found.missing and found.unexpected and against.connector is None:
+        output.note(
+            "no row is equal, as where values were made with other settings: give those of the"
+            " delivery by --set, or its connector by -c"
+        )
     if not found.equal:
         raise typer.Exit(INCOMPLETE)
 
