@@ -6,6 +6,7 @@ import pytest
 from tests.support.golden import Golden
 
 from extentflow.errors import Misconfigured
+from extentflow.model import Job, ObjectVersion, Plan
 from extentflow.services.connectors import Connectors
 from extentflow.testing.ledger import MemoryLedger
 
@@ -72,6 +73,20 @@ def test_connectors_that_are_stored_together_name_those_before_that_read_the_sam
     ]
     assert [[found.name for found in one.overlapping] for one in stored] == [[], ["orders"], []]
     assert listed.count("connectors") == 1  # it reads each connector
+
+
+def test_a_connector_that_delivers_again_what_a_command_delivered_is_named() -> None:
+    ledger = MemoryLedger()
+    connectors = Connectors(ledger)
+    ledger.connectors.put("made", {**ORDERS, "name": "made"}, listed=False)
+    ledger.connectors.put("idle", {**ORDERS, "name": "idle"}, listed=False)
+    version = ObjectVersion("shop", "a.csv", None, "etag", 1)
+    ledger.jobs.register(Job("job", "made", 1, version, "csv", "cluster", Plan(target_bytes=1)))
+
+    stored = connectors.put(ORDERS)
+
+    assert [one.name for one in stored.earlier] == ["made"]
+    assert stored.overlapping == ()
 
 
 def test_no_connector_is_stored_where_one_is_wrong() -> None:

@@ -64,6 +64,12 @@ def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> Non
                 f"connector {other.name} reads {other.source} into the same topic: objects that "
                 "both read are delivered twice"
             )
+        for other in one.earlier:
+            output.note(
+                f"connector {other.name}, which is not stored any more or was of an earlier"
+                f" command, delivered from {other.source} into the same topic:"
+                f" `extentflow run -c {one.name}` delivers those objects a second time"
+            )
 
 
 def _checked(files: Sequence[Path]) -> list[dict[str, str]]:

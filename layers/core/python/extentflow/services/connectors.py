@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue, not_stored
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
 from extentflow.model import JobState
-from extentflow.services.places import described_source, overlapping
+from extentflow.services.places import StoredPair, described_source, overlapping
 from extentflow.wiring import check_connector
 from extentflow.wording import nearest
 
@@ -39,11 +40,15 @@ class Connector:
 
 @dataclass(frozen=True, slots=True)
 class StoredConnector:
-    """The result of `put`; `overlapping` connectors deliver some of the same objects as well."""
+    """The result of `put`; `overlapping` connectors deliver some of the same objects as well.
+
+    `earlier` are those of commands and deleted ones, which may have delivered such objects.
+    """
 
     name: str
     revision: int
     overlapping: tuple[Connector, ...] = ()
+    earlier: tuple[Connector, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +90,28 @@ class Connectors:
         ]
         # Once for all: every listing reads each connector.
         new = {one.name for one in checked}
-        listed = (one for one in self._ledger.connectors.list() if one.name not in new)
-        known = list(self._catalogue.readable(listed))
+        every = self._ledger.connectors.list(deleted=True)
+        known = list(self._catalogue.readable(one for one in every if one.name not in new))
         stored: builtins.list[StoredConnector] = []
         for one, config, revision in zip(checked, configs, revisions, strict=True):
-            others = tuple(self._described(other) for other, _ in overlapping(one, known))
-            stored.append(StoredConnector(one.name, revision, others))
+            others, earlier = self._overlaps(one, known)
+            stored.append(StoredConnector(one.name, revision, others, earlier))
             known = [pair for pair in known if pair[0].name != one.name]
             known.append((ConnectorVersion(one.name, revision, config), one))
         return stored
+
+    def _overlaps(
+        self, config: ConnectorConfig, known: Sequence[StoredPair]
+    ) -> tuple[tuple[Connector, ...], tuple[Connector, ...]]:
+        """Return stored connectors that read the same, and others that have jobs."""
+        others: builtins.list[Connector] = []
+        earlier: builtins.list[Connector] = []
+        for version, _ in overlapping(config, known):
+            if self._ledger.connectors.get(version.name) is not None:
+                others.append(self._described(version))
+            elif any(self._ledger.jobs.list(version.name)):
+                earlier.append(self._described(version))
+        return tuple(others), tuple(earlier)
 
     def list(self) -> list[Connector]:
         """Return the latest revision of every connector."""
