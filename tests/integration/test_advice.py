@@ -95,6 +95,8 @@ def test_a_missing_ledger_and_topic_are_made_and_a_repetition_delivers_once(
 
     assert advised.run("--create-topic", "partitions=1") == 0
     assert "the same command again delivers only what is new" in advised.said
+    verify = ["count", advised.topic, "--verify", f"{advised.folder}/in/"]
+    assert advised.follow([*verify, "-c", advised.connector]) == 0
     once = advised.count
     assert advised.run() == 0
     assert "--again delivers them a second time" in advised.said

@@ -427,8 +427,10 @@ def test_a_stopped_connector_is_a_problem_of_a_dry_run(stage: Stage) -> None:
     Connectors(stage.runtime.ledger).stop("c")
 
     (problem,) = stage.runs().failed(stage.runtime.order()).problems
+    (planned,) = stage.runs().plan(stage.runtime.order()).problems
 
     assert "connector c is STOPPED" in problem
+    assert planned == problem
 
 
 def test_an_object_that_fails_again_is_replayed_and_not_delivered_a_third_time(

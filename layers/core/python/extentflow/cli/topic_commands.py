@@ -156,7 +156,7 @@ def count(
     if against.connector is not None:
         if against.settings:
             raise Misconfigured("--set: not together with --connector, which has all settings")
-        order: Order = open_orders(runtime).stored(against.connector, against.verify)
+        order: Order = open_orders(runtime).stored(against.connector, against.verify, deleted=True)
     else:
         made = make_connector(against.verify, topic, parse_settings(against.settings or ()))
         order = open_orders(runtime).compare(made)

@@ -81,9 +81,14 @@ class Orders:
     cluster: Callable[[], str]
     look: Callable[[ConnectorConfig], object] = lambda _config: None
 
-    def stored(self, name: str, addresses: Sequence[str] = ()) -> StoredOrder:
-        """Return an order of a stored connector's latest revision; Misconfigured: there is none."""
-        config, revision = self.connectors.latest(name)
+    def stored(
+        self, name: str, addresses: Sequence[str] = (), *, deleted: bool = False
+    ) -> StoredOrder:
+        """Return an order of a connector's latest revision; Misconfigured: there is none.
+
+        `deleted`: also of one that was deleted, or that a command made and did not save.
+        """
+        config, revision = self.connectors.latest(name, deleted=deleted)
         return StoredOrder(config, revision, tuple(addresses))
 
     def store(

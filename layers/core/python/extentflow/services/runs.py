@@ -65,6 +65,8 @@ class Runs:
         """
         config = order.config
         problems = self.checks.deliverability.problems(config)
+        if held := preflight.skip_reason(self.ledger, config.name):
+            problems.append(held)
         checked = self.checks.topics.checks(order, topics, problems)
         plans: list[ObjectPlan] = []
         with self.control.counting("planning") as count:
