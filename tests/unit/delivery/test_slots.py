@@ -991,6 +991,24 @@ def test_an_extent_of_at_least_once_is_recovered_on_a_cluster_without_transactio
         scene.of("sweeper", ONE, broker=broker).claim(extent, CLIENT)
 
 
+def test_an_owner_of_exactly_once_is_fenced_before_its_extent_is_settled() -> None:
+    """An answer that means "no transactions" may be wrong for a moment."""
+    scene = Scene()
+    extent = scene.extent()
+    scene.claim(scene.of("dead", ONE), extent)
+    scene.outlast_the_lease()
+    sweeper = scene.of("sweeper", ONE, broker=WithoutTransactions())
+
+    with pytest.raises(TransactionsRefused):
+        list(sweeper.recover_expired())
+    with pytest.raises(TransactionsRefused):
+        sweeper.claim(extent, ProducerSettings(exactly_once=False))
+
+    claim = scene.ledger.extents.get(extent.job, 0).claim
+    assert claim is not None
+    assert not claim.at_least_once
+
+
 def test_a_sweep_that_was_cut_short_is_finished_by_the_next_one() -> None:
     scene = Scene()
     extent = scene.extent()

@@ -82,9 +82,9 @@ Chunks = Generator[ConvertedChunk, None, None]
 # None: no chunk is ready yet.
 PrefetchedChunks = Generator[ConvertedChunk | None, None, None]
 
-# Handed back instead of dropping the slot: it is sound, and nothing of Kafka failed.
 # Times and ports in messages of clients.
 _NUMBER = re.compile(r"\d+")
+# Handed back instead of dropping the slot: it is sound, and nothing of Kafka failed.
 _SOURCE_OUTAGES = (StoreUnavailable, CredentialsUnavailable, RegistryUnavailable)
 _HANDED_BACK = (*_SOURCE_OUTAGES, ProcessExhausted)
 

@@ -566,6 +566,11 @@ class Slots:
         The order matters: before the fence the offset may still change, and the marker overwrites
         the only proof of what the previous owner committed.
         """
+        working = before.working
+        if not client.exactly_once and working and not self._was_at_least_once(working):
+            # Its transaction may be open: it is fenced also where at least once would do without.
+            self._take_over(lease, before, ProducerSettings()).close()
+            working = None
         identity = f"{self.app_id}.{self.ledger.id}.slot-{lease.number}"
         fence = self.broker.fence(identity, client)
         with ExitStack() as on_failure:
@@ -575,7 +580,7 @@ class Slots:
             except ProgressUnknown as exc:
                 log.warning("slot %d: treated as a missing consumer group: %s", lease.number, exc)
                 committed = None
-            self._settle(lease, before.working, committed)
+            self._settle(lease, working, committed)
             fence.mark(SlotProgress(epoch=lease.epoch))
             on_failure.pop_all()
         return fence
@@ -602,6 +607,10 @@ class Slots:
         raise LedgerUnavailable(
             f"extent {working[1]} of job {working[0]} changed during {CLAIM_ROUNDS} settlements"
         )
+
+    def _was_at_least_once(self, working: tuple[str, int]) -> bool:
+        claim = self.ledger.extents.get(*working).claim
+        return (claim is not None and claim.at_least_once) or self._is_at_least_once(working[0])
 
     def _is_at_least_once(self, job_id: str) -> bool:
         """Whether the pinned revision says so; marks of workers before this version do not."""

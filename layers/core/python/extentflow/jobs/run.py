@@ -342,8 +342,8 @@ class JobRunner:
                 replace(
                     report_of(job, found.progress),
                     reason=(job.state.open and states.skip_reason(job.connector)) or found.cause,
-                    delivered_before=before[job.id] is JobState.DONE,
-                    untried=job.state is before[job.id] and job.state in UNTRIED,
+                    delivered_before=before.get(job.id) is JobState.DONE,
+                    untried=job.state in UNTRIED and job.state is before.get(job.id),
                 )
                 for job, found in facts
             )
