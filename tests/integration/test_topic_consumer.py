@@ -5,16 +5,21 @@ import random
 import threading
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from tests.integration.conftest import MakeTopic
 from tests.support.columnar_topics import Reading, Topics, Value, columnar, rows_of
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
 from extentflow.consumer import TopicConsumer, topic_consumer
 from extentflow.errors import CorruptRecord, Fenced, PositionGone
+from extentflow_local.stack.servers.kafka import Kafka
+from extentflow_local.stack.stack import Stack
 
 PARTITIONS = 3
 ROWS = 600
@@ -392,3 +397,38 @@ def test_a_corrupt_value_is_an_error_and_is_not_skipped(
     at = topics.committed(reading.group, topic, 1)[0]
 
     assert at[0] <= 1
+
+
+@pytest.mark.long
+def test_a_topic_created_again_is_read_after_a_restart_of_its_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The epochs of its leaders are then lower than those that the client knows."""
+    monkeypatch.setattr(topic_consumer, "TOPICS_SECONDS", 1.0)
+    with Stack(tmp_path, services=[Kafka(quick=True)], free_ports=True) as stack:
+        stack.up()
+        servers = stack.endpoint("kafka")
+        topics = Topics(servers)
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic("t", 1)])["t"].result(AWAITED_SECONDS)
+        topics.write({"t": [Value(0, b'{"id":%d}' % one) for one in range(20)]})
+        stack.down(["kafka"])
+        stack.up(["kafka"])
+        with TopicConsumer({"bootstrap.servers": servers}, "t", group="g") as member:
+            first = [row["id"] for row in member.rows(until_end=True)]
+            member.commit()
+            topics.create_again("t")
+            topics.write({"t": [Value(0, b'{"id":%d}' % one) for one in range(20, 50)]})
+            found: list[int] = []
+            gaps = 0
+            while len(found) < 30:
+                try:
+                    found += [row["id"] for row in member.rows(idle_seconds=20.0)]
+                except PositionGone as gap:
+                    gaps += 1
+                    member.accept_gap(gap)
+            member.commit()
+
+    assert first == [*range(20)]
+    assert gaps == 1
+    assert found == [*range(20, 50)]

@@ -21,7 +21,9 @@ from extentflow.columnar.schemas import identity
 from extentflow.columnar.values import encoder
 from extentflow.consumer import ConsumedBatch, TopicConsumer
 from extentflow.consumer.joins import METADATA_BYTES
+from extentflow.consumer.row_batches import Position
 from extentflow.errors import PositionGone
+from extentflow.kafka.reading import RecordReader
 
 Place = tuple[str, int]
 # Transactions that are open at a time.
@@ -351,13 +353,21 @@ class Joining(TopicConsumer):
     ) -> None:
         kafka = {"bootstrap.servers": "127.0.0.1:1"}
         join = len(cluster.topics) > 1
-        super().__init__(kafka, cluster.topics, group="g", join=join, **options)
-        self._client.close()
         self._cluster, self._model = cluster, client
-        self._client._client = client  # type: ignore[assignment]
+        super().__init__(kafka, cluster.topics, group="g", join=join, **options)
         if self._join is not None:
             self._join.metadata_bytes = metadata_bytes
         self.join_partitions(places)
+
+    def _open_client(self) -> RecordReader:
+        opened = super()._open_client()
+        opened.close()
+        opened._client = self._model  # type: ignore[assignment]
+        return opened
+
+    def _join_again(self, place: Place, at: Position) -> None:
+        super()._join_again(place, at)
+        self.join_partitions()
 
     def join_partitions(self, places: Sequence[Place] = ()) -> None:
         """Assign partitions, by default all, as the group does."""

@@ -15,9 +15,19 @@ Tests: unit/consumer/test_lost_positions.py
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
+
+from extentflow.errors import Misconfigured
+
+STARTS = ("earliest", "latest")
+# Of a group: members of other protocols keep partitions during a rebalance, and positions of joins
+# and of `seek` belong to whole assignments.
+INCREMENTAL = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    "group.protocol": "consumer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +73,17 @@ def partitions_at_start(metadata: Iterable[str | None], *, without: int) -> int:
     `metadata` are those of the group's offsets of the topic. `without`: there is no offset.
     """
     return min((TopicOrigin.of(one).partitions for one in metadata), default=without)
+
+
+def require_settings(kafka: Mapping[str, str], start: str) -> None:
+    """Raise Misconfigured for settings with which no member can read."""
+    problems = [
+        f"{key}={kafka[key]}: members that keep partitions during a rebalance are not supported;"
+        " remove the key"
+        for key, refused in INCREMENTAL.items()
+        if refused in kafka.get(key, "")
+    ]
+    if start not in STARTS:
+        problems.append(f"start={start}: choose one of {', '.join(STARTS)}")
+    if problems:
+        raise Misconfigured(problems)

@@ -22,7 +22,11 @@ from extentflow.columnar import EXTENT, OBJECT
 from extentflow.config.column_lists import JSON_SCHEMA
 from extentflow.consumer import joins
 from extentflow.consumer.data_frames import as_dicts, pandas_conversion, polars_conversion
-from extentflow.consumer.group_starts import TopicOrigin, partitions_at_start
+from extentflow.consumer.group_starts import (
+    TopicOrigin,
+    partitions_at_start,
+    require_settings,
+)
 from extentflow.consumer.joins import GroupJoin
 from extentflow.consumer.row_batches import ConsumedBatch, Position
 from extentflow.consumer.value_reader import FindSchema, ValueReader
@@ -53,13 +57,6 @@ POLL_SECONDS = 0.1
 REQUEST_SECONDS = 30.0
 # How often a member asks whether topics are still those that they were.
 TOPICS_SECONDS = 60.0
-STARTS = ("earliest", "latest")
-# Of a group: members of other protocols keep partitions during a rebalance, and positions of joins
-# and of `seek` belong to whole assignments.
-INCREMENTAL = {
-    "partition.assignment.strategy": "cooperative-sticky",
-    "group.protocol": "consumer",
-}
 Made = TypeVar("Made")
 
 
@@ -102,7 +99,7 @@ class TopicConsumer:
         keys: str | KeyService | None = None,
     ) -> None:
         topics = [topics] if isinstance(topics, str) else list(topics)
-        _require_settings(kafka, start)
+        require_settings(kafka, start)
         self._reader = ValueReader(
             columns,
             lenient=join,
@@ -132,11 +129,18 @@ class TopicConsumer:
         self._sought = self._assignment = 0
         self._arrived = 0.0
         self._broken: ExtentflowError | None = None
-        settings = consumer_settings(kafka, group)
-        if join:  # one member has the same partition of all topics
+        self._reopened: set[str] = set()
+        self._kept_gaps: dict[Place, _Gap] = {}
+        self._topics = topics
+        self._client = self._open_client()
+
+    def _open_client(self) -> RecordReader:
+        settings = consumer_settings(self._kafka, self._group)
+        if self._join is not None:  # one member has the same partition of all topics
             settings["partition.assignment.strategy"] = "range"
-        self._client = RecordReader(with_tokens(settings, sign), self._subject)
-        self._client.subscribe(topics, self._assign, self._revoke)
+        client = RecordReader(with_tokens(settings, self._sign), self._subject)
+        client.subscribe(self._topics, self._assign, self._revoke)
+        return client
 
     def __enter__(self) -> Self:
         return self
@@ -267,10 +271,16 @@ class TopicConsumer:
 
         `gap` is what a call of this consumer raised; other partitions raise errors of their own.
         The next `commit` commits the new position. Does nothing where another member has the
-        partition now. Raises Misconfigured for a joined topic that was created again.
+        partition now. The first gap of a topic that was created again is committed at once, and
+        this member joins the group again: it reads again what was not committed of others. Raises
+        Misconfigured for a joined topic that was created again.
         """
         place = gap.topic, gap.partition
         if place not in self._gone:
+            return
+        again = bool(self._gone[place].topic_id)
+        if again and self._join is None and self._origins[gap.topic].id not in self._reopened:
+            self._join_again(place, Position(gap.first))
             return
         if self._join is None:
             self._begin(place, Position(gap.first))
@@ -282,6 +292,23 @@ class TopicConsumer:
             )
         # What waits for its other columns in a join stays as it is.
         self._continue_behind(gap)
+
+    def _join_again(self, place: Place, at: Position) -> None:
+        """Commit a position in a topic that was created again, and read on by a new client.
+
+        The client knows the epochs of the former topic's leaders. It ignores the leaders of the new
+        topic, whose epochs are lower, and would fetch nothing for ever.
+        """
+        del self._gone[place]
+        self._commit({place: at})
+        self._reopened.add(self._origins[place[0]].id)
+        self._kept_gaps = dict(self._gone)
+        self._revoke(list(self._assigned))
+        self._client.close()
+        self._fetched.clear()
+        self._ready.clear()
+        self._sought += 1
+        self._client = self._open_client()
 
     def seek(self, uri: str, extent: str | None = None) -> bool:
         """Read from the first batch of an object (its URI), or of one extent (`start-end`), on.
@@ -458,7 +485,10 @@ class TopicConsumer:
         if self._broken is not None:
             # For good: what the group has committed is unknown to this member.
             raise type(self._broken)(str(self._broken))
-        last = {place: record.offset for place, record in polled.records}
+        # A call that assigns partitions may return records of a topic that was created again.
+        others = {place for place, one in self._gone.items() if one.topic_id}
+        records = [one for one in polled.records if one[0] not in others]
+        last = {place: record.offset for place, record in records}
         self._next_offsets |= {place: offset + 1 for place, offset in last.items()}
         lost = {one: at for one, at in polled.lost.items() if one in self._assigned}
         self._gone |= {place: _Gap(offset) for place, offset in lost.items()}
@@ -468,7 +498,7 @@ class TopicConsumer:
         self._ended -= last.keys() | lost.keys()
         self._ended |= {one for one, end in polled.ended.items() if last.get(one, -1) < end}
         self._reached |= polled.ended
-        return polled.records
+        return records
 
     def _require_positions(self) -> None:
         """Raise PositionGone for a partition whose next record is not there."""
@@ -565,6 +595,8 @@ class TopicConsumer:
         self._assigned |= begins.keys()
         for place, at in begins.items():
             self._begin(place, at)
+            if place in self._kept_gaps:
+                self._gone[place] = self._kept_gaps.pop(place)
         self._next_offsets = {place: at.offset for place, at in begins.items()}
         self._client.assign(self._next_offsets)
 
@@ -655,17 +687,3 @@ class _Gap:
 
     position: int
     topic_id: str = ""
-
-
-def _require_settings(kafka: Mapping[str, str], start: str) -> None:
-    """Raise Misconfigured for settings with which no member can read."""
-    problems = [
-        f"{key}={kafka[key]}: members that keep partitions during a rebalance are not supported;"
-        " remove the key"
-        for key, refused in INCREMENTAL.items()
-        if refused in kafka.get(key, "")
-    ]
-    if start not in STARTS:
-        problems.append(f"start={start}: choose one of {', '.join(STARTS)}")
-    if problems:
-        raise Misconfigured(problems)
