@@ -37,9 +37,7 @@ OBJECT_KEY = "SELECT v.key FROM versions v WHERE v.label = object"
 class Source:
     """One object version. `required`: every record must be there; else some may be missing.
 
-    `records` is what the ledger counts as delivered of it; None where nothing is known. `version`
-    is what dead letters say of the version. `times` is how often equal bytes were uploaded, and so
-    how often each record must be there.
+    `records` is what the ledger counts as delivered of it; None where nothing is known.
     """
 
     label: str
@@ -48,8 +46,6 @@ class Source:
     key: str | None = None
     required: bool = True
     records: int | None = None
-    version: str = ""
-    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -57,8 +53,7 @@ class Expectation:
     """How a topic's records are compared: as `text`, `columnar` or JSON rows, by key, in order.
 
     `key` is the SQL of a record's key, None for records without one. Of columnar rows, it chose the
-    partition, and is not in the record. `refused` is the SQL of rows that the topic does not take:
-    each is a dead letter without a record, with its place.
+    partition, and is not in the record.
     """
 
     text: bool = False
@@ -66,7 +61,6 @@ class Expectation:
     key: str | None = None
     ordered: bool = False
     dead: pa.Table | None = None
-    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,17 +109,10 @@ def compare(sources: Sequence[Source], found: pa.Table, how: Expectation) -> Ver
         else:
             _expected_rows(database, sources, kinds)
             (_columnar_rows if how.columnar else _json_rows)(database, how)
-        if how.refused is not None:
-            database.execute(f"CREATE TABLE refused AS SELECT * FROM expected WHERE {how.refused}")
-            database.execute(f"DELETE FROM expected WHERE {how.refused}")
         verdict = _verdict(database, how)
         if how.dead is not None:
-            database.register("all_dead", how.dead)
-            placed = "FALSE" if how.refused is None else "value IS NULL"
-            database.execute(f"CREATE VIEW raw_dead AS SELECT * FROM all_dead WHERE NOT ({placed})")
+            database.register("raw_dead", how.dead)
             verdict += _dead_verdict(database, sources)
-            if how.refused is not None:
-                verdict += _refused_verdict(database)
         return verdict
 
 
@@ -135,8 +122,6 @@ def _register_sources(database: duckdb.DuckDBPyConnection, sources: Sequence[Sou
             "label": [one.label for one in sources],
             "key": pa.array([one.key for one in sources], pa.string()),
             "required": [one.required for one in sources],
-            "version": [one.version for one in sources],
-            "times": pa.array([one.times for one in sources], pa.int64()),
             "records": pa.array([one.records for one in sources], pa.int64()),
         }
     )
@@ -238,12 +223,11 @@ def _verdict(database: duckdb.DuckDBPyConnection, how: Expectation) -> Verdict:
         return [f"{what}: {row}" for row in rows]
 
     queries = {
-        "duplicate": "SELECT id, any_value(object), count(*) - any_value(coalesce(times, 1)) AS"
-        " more, list(topic || '/' || partition || '@' || position) FROM found LEFT JOIN versions"
-        " ON label = object WHERE id IS NOT NULL GROUP BY id HAVING more > 0",
-        "missing": "SELECT e.object, e.id, times - coalesce(n, 0) FROM expected e JOIN versions v"
-        " ON v.label = e.object LEFT JOIN (SELECT id, count(*) AS n FROM found WHERE id IS NOT NULL"
-        " GROUP BY id) f ON f.id = e.id WHERE v.required AND coalesce(n, 0) < times",
+        "duplicate": "SELECT id, any_value(object), count(*) - 1 AS more,"
+        " list(topic || '/' || partition || '@' || position) FROM found WHERE id IS NOT NULL"
+        " GROUP BY id HAVING count(*) > 1",
+        "missing": "SELECT e.object, e.id FROM expected e JOIN versions v ON v.label = e.object"
+        " WHERE v.required AND e.id NOT IN (SELECT id FROM found WHERE id IS NOT NULL)",
         "changed": "SELECT f.topic, f.partition, f.position, f.value, e FROM found f"
         " JOIN expected e ON e.id = f.id WHERE NOT same(f, e)",
         "foreign": "SELECT f.topic, f.partition, f.position, f.value FROM found f"
@@ -259,8 +243,7 @@ def _verdict(database: duckdb.DuckDBPyConnection, how: Expectation) -> Verdict:
     ]
     return Verdict(
         expected=count(
-            "SELECT sum(times) FROM expected e JOIN versions v ON v.label = e.object"
-            " WHERE v.required"
+            "SELECT count(*) FROM expected e JOIN versions v ON v.label = e.object WHERE v.required"
         ),
         delivered=count("SELECT count(*) FROM found"),
         duplicates=count(f"SELECT sum(more) FROM ({queries['duplicate']})"),
@@ -294,48 +277,6 @@ def _misplaced(how: Expectation) -> str:
             " WHERE before > id"
         )
     return " UNION ALL ".join(parts)
-
-
-def _refused_verdict(database: duckdb.DuckDBPyConnection) -> Verdict:
-    """Compare dead letters without a record with the rows that the topic does not take."""
-
-    def header(name: str) -> str:
-        return f"regexp_extract(headers, '(^|\x1f)extentflow.{name}:([^\x1f]*)', 2)"
-
-    database.execute(
-        f"CREATE TABLE places AS SELECT {header('object')} AS object, {header('version')} AS"
-        f" version, {header('offset')} || {header('row')} AS place, count(*) AS n"
-        " FROM all_dead WHERE value IS NULL GROUP BY ALL"
-    )
-    database.execute(
-        "CREATE TABLE refusals AS SELECT v.label, v.required, (SELECT count(*) FROM refused r"
-        " WHERE r.object = v.label) AS wanted, (SELECT count(*) FROM places p WHERE p.version ="
-        " v.version AND p.object LIKE '%' || v.key) AS found FROM versions v"
-    )
-
-    def rows(query: str) -> list[Any]:
-        return database.execute(query).fetchall()
-
-    twice = rows("SELECT object, place, n - 1 FROM places WHERE n > 1")
-    missing = rows("SELECT label, wanted, found FROM refusals WHERE required AND found < wanted")
-    foreign = rows(
-        "SELECT label, wanted, found FROM refusals WHERE found > wanted UNION ALL"
-        " SELECT object, 0, 1 FROM places WHERE place = '' OR version NOT IN"
-        " (SELECT version FROM versions)"
-    )
-    wanted = rows("SELECT sum(wanted) FROM refusals WHERE required")[0][0]
-    return Verdict(
-        expected=int(wanted or 0),
-        delivered=len(rows("SELECT * FROM places")),
-        duplicates=sum(more for *_, more in twice),
-        missing=sum(one[1] - one[2] for one in missing),
-        foreign=len(foreign),
-        samples=tuple(
-            f"refused rows, {what}: {row}"
-            for what, found in (("duplicate", twice), ("missing", missing), ("foreign", foreign))
-            for row in found[:SAMPLES]
-        ),
-    )
 
 
 def _dead_verdict(database: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> Verdict:

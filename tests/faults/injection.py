@@ -6,7 +6,7 @@ broker         killed, restarted, paused; connections reset, slow; topic denied,
 store          500, 503, resets, cut and short bodies, wrong ETags, 200 for a range, slow, late
 ledger         throttled, 500, conflicts, lost answers, resets, slow, late; of SQL see `ledgers`
 queues         lost answers, 500, resets, slow; messages doubled, reordered, visible early
-objects        replaced, deleted; equal bytes uploaded again behind a delivery that deletes
+objects        replaced, deleted
 """
 
 import json
@@ -58,7 +58,6 @@ from extentflow.queue.dispatch import body_of
 # Past the lease, the grace that others grant it, and the second in which they look again.
 FREEZE_SECONDS = LEASE_SECONDS * 1.25 + 2
 START_SECONDS = 2.5
-MOST_UPLOADS = 4  # of the same bytes
 # Past leases and the clients' own timeouts: such a request arrives after others took over.
 LATE_SECONDS = 15.0
 SLOW_BYTES_PER_SECOND = 60_000
@@ -206,7 +205,6 @@ class Injector:
             "topic denied": (0.8, self._deny_topic),
             "object replaced": (1.5, self._replace),
             "object deleted": (0.7, self._delete),
-            "equal upload": (4, self._upload_again),
         }
         if (path := self.servers.path) is not None:
             kinds |= self._of_functions(path)
@@ -276,7 +274,7 @@ class Injector:
         self.counts["topic missing"] += 1
 
         for topic in lane.topics:
-            create = self._when_up(partial(self.servers.make_topic, topic, lane.kind.topic))
+            create = self._when_up(partial(self.servers.make_topic, topic))
             self._after(self.random.uniform(5.0, 15.0), create)
 
     def heal(self) -> None:
@@ -556,21 +554,6 @@ class Injector:
                 lambda: self._announce(lane, lane.put(written, over=version)),
             )
         return True
-
-    def _upload_again(self) -> bool:
-        """Upload the bytes of a delivered object again, which its connector deletes."""
-        lanes = [lane for lane in self.lanes if lane.kind.completes]
-        for lane in lanes:
-            for version in lane.current():
-                # Stores count seconds: within one, equal uploads are one.
-                if version.times >= MOST_UPLOADS or time.monotonic() < version.stored_at + 2.5:
-                    continue
-                jobs = lane.generations(version)
-                if sum(job.state is JobState.DONE for job in jobs) == version.times:
-                    lane.put_again(version)
-                    self._announce(lane, version)
-                    return True
-        return False
 
     def _under_way(self) -> tuple[Lane, Version] | None:
         """Return an object that is not delivered yet."""

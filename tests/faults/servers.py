@@ -141,9 +141,9 @@ class Servers:
         """An admin client past the links."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
-    def make_topic(self, name: str, settings: Mapping[str, str]) -> None:
+    def make_topic(self, name: str, partitions: int = 4) -> None:
         """Create a topic; it may exist."""
-        created = self.admin.create_topics([NewTopic(name, 4, config=dict(settings))])
+        created = self.admin.create_topics([NewTopic(name, partitions)])
         try:
             created[name].result(timeout=60)
         except KafkaException as exc:
