@@ -53,7 +53,8 @@ class Expectation:
     """How a topic's records are compared: as `text`, `columnar` or JSON rows, by key, in order.
 
     `key` is the SQL of a record's key, None for records without one. Of columnar rows, it chose the
-    partition, and is not in the record.
+    partition, and is not in the record. `refused` is the SQL condition of rows that the topic
+    rejects, and whose values are its dead letters.
     """
 
     text: bool = False
@@ -61,6 +62,7 @@ class Expectation:
     key: str | None = None
     ordered: bool = False
     dead: pa.Table | None = None
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,13 @@ def compare(sources: Sequence[Source], found: pa.Table, how: Expectation) -> Ver
         else:
             _expected_rows(database, sources, kinds)
             (_columnar_rows if how.columnar else _json_rows)(database, how)
+        if how.refused:
+            database.execute(f"CREATE TABLE refused AS SELECT * FROM expected WHERE {how.refused}")
+            database.execute(f"DELETE FROM expected WHERE {how.refused}")
         verdict = _verdict(database, how)
-        if how.dead is not None:
+        if how.dead is not None and how.refused:
+            verdict += _refused_verdict(database, how.dead)
+        elif how.dead is not None:
             database.register("raw_dead", how.dead)
             verdict += _dead_verdict(database, sources)
         return verdict
@@ -162,19 +169,21 @@ def _columnar_rows(database: duckdb.DuckDBPyConnection, how: Expectation) -> Non
     )
 
 
-def _json_rows(database: duckdb.DuckDBPyConnection, _: Expectation) -> None:
+def _json_rows(
+    database: duckdb.DuckDBPyConnection, _: Expectation, raw: str = "raw", found: str = "found"
+) -> None:
     names = "[" + ", ".join(f"'{name}'" for name in TYPES) + "]"
     fields = ", ".join(
         f"TRY_CAST(json_extract_string(body, '$.{name}') AS {kind}) AS {name}"
         for name, kind in TYPES.items()
     )
     database.execute(
-        "CREATE TABLE bodies AS SELECT *, coalesce(json_valid(value), false) AS valid,"
-        " CASE WHEN json_valid(value) THEN value ELSE '{}' END AS body FROM raw"
+        "CREATE OR REPLACE TABLE bodies AS SELECT *, coalesce(json_valid(value), false) AS valid,"
+        f" CASE WHEN json_valid(value) THEN value ELSE '{{}}' END AS body FROM {raw}"
     )
     database.execute(
-        f"CREATE TABLE found AS SELECT topic, partition, position, 0 AS row, key, value, {fields},"
-        f" valid AND json_keys(body) = {names} AS shaped FROM bodies"
+        f"CREATE TABLE {found} AS SELECT topic, partition, position, 0 AS row, key, value,"
+        f" {fields}, valid AND json_keys(body) = {names} AS shaped, headers FROM bodies"
     )
 
 
@@ -321,5 +330,40 @@ def _dead_verdict(database: duckdb.DuckDBPyConnection, sources: Sequence[Source]
                 ("without a reason", silent),
             )
             for row in found[:SAMPLES]
+        ),
+    )
+
+
+def _refused_verdict(database: duckdb.DuckDBPyConnection, dead: pa.Table) -> Verdict:
+    """Compare dead letters with the rows that the topic rejects: their values, each once."""
+    database.register("raw_dead", dead)
+    _json_rows(database, Expectation(), "raw_dead", "dead")
+
+    def rows(query: str) -> list[Any]:
+        return database.execute(query).fetchall()
+
+    of_version = "SELECT r.id FROM refused r JOIN versions v ON v.label = r.object WHERE v.required"
+    found = {
+        "duplicate": rows("SELECT id, count(*) - 1 FROM dead GROUP BY id HAVING count(*) > 1"),
+        "missing": rows(f"{of_version} AND r.id NOT IN (SELECT id FROM dead WHERE id IS NOT NULL)"),
+        "foreign": rows(
+            "SELECT id, value FROM dead WHERE id IS NULL OR id NOT IN (SELECT id FROM refused)"
+        ),
+        "changed": rows(
+            "SELECT d.id, d.value, d.headers FROM dead d JOIN refused r ON r.id = d.id"
+            " WHERE NOT same(d, r) OR NOT coalesce(d.headers LIKE '%extentflow.reason:%', false)"
+        ),
+    }
+    return Verdict(
+        expected=len(rows(of_version)),
+        delivered=dead.num_rows,
+        duplicates=sum(more for _, more in found["duplicate"]),
+        missing=len(found["missing"]),
+        changed=len(found["changed"]),
+        foreign=len(found["foreign"]),
+        samples=tuple(
+            f"refused records, {what}: {str(row)[:500]}"
+            for what, some in found.items()
+            for row in some[:SAMPLES]
         ),
     )

@@ -274,7 +274,7 @@ class Injector:
         self.counts["topic missing"] += 1
 
         for topic in lane.topics:
-            create = self._when_up(partial(self.servers.make_topic, topic))
+            create = self._when_up(partial(self.servers.make_topic, topic, lane.topic_config))
             self._after(self.random.uniform(5.0, 15.0), create)
 
     def heal(self) -> None:

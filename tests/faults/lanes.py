@@ -1,34 +1,84 @@
 """Lanes: the connectors of a round, each with its own topic, objects and way of delivery."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, time, timedelta
 from random import Random
 from threading import Lock
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 from demo.eventpath import Upload
 from tests.faults.comparison import OBJECT_KEY, Expectation, Source
-from tests.faults.objects import CSV_SCHEMA, Numbers, Written
+from tests.faults.objects import CSV_SCHEMA, DAYS, LARGE_CHARACTERS, Numbers, Written, day_of
 from tests.faults.servers import Servers
 from tests.support.delivery import Delivery
 from tests.support.eventpath import Feed, put_version
 
 from extentflow.ledger.summaries import committed
-from extentflow.model import Job, JobState
+from extentflow.model import ExtentState, Job, JobState
 
 Route = Literal["inline", "two inline", "spark", "queue", "queue and inline"]
 
 DEAD = "dead"
+# More would make rounds longer than they are disturbed.
+MOST_LANES = 6
 # Two topics, whose batches must stay aligned.
 GROUPS = ("numbers", "others")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a topic rejects: its configuration, the connector's, and the rows, also in SQL."""
+
+    topic: Callable[[], dict[str, str]]
+    connector: Mapping[str, str]
+    refuses: Callable[[Mapping[str, Any]], bool]
+    sql: str
+
+
+# The brokers judge timestamps of the first of these days, workers those of the second one.
+_REFUSED_DAYS = (day_of(DAYS - 2), day_of(DAYS - 1))
+_BEFORE_IT = timedelta(minutes=14)
+
+
+def _limited_timestamps() -> dict[str, str]:
+    limit = datetime.combine(_REFUSED_DAYS[0], time(), UTC) - _BEFORE_IT
+    ahead = limit - datetime.now(UTC)
+    return {
+        "message.timestamp.after.max.ms": str(ahead // timedelta(milliseconds=1)),
+        "retention.ms": "-1",
+        # Rows of other years would begin a segment each.
+        "segment.ms": str(10**13),
+    }
+
+
+_LARGE = LARGE_CHARACTERS - 1_000
+TOO_LARGE = Refusal(
+    lambda: {"max.message.bytes": str(_LARGE)},
+    {},
+    lambda row: len(row["note"] or "") > _LARGE,
+    f"length(note) > {_LARGE}",
+)
+TOO_LATE = Refusal(
+    _limited_timestamps,
+    {"message.timestamp": "column:day"},
+    lambda row: row["day"] in _REFUSED_DAYS,
+    f"day >= DATE '{_REFUSED_DAYS[0]}'",
+)
+WITHOUT_KEY = Refusal(
+    lambda: {"cleanup.policy": "compact"},
+    {"message.key": "column:note"},
+    lambda row: row["note"] is None,
+    "note IS NULL",
+)
 
 
 @dataclass(frozen=True)
 class Kind:
     """What a lane's connector is: its configuration, formats, sizes, and how it is compared.
 
-    Of each of `choices`, a lane has one: `drawn`.
+    Of each of `choices`, a lane has one, and one of `refusals`: `drawn`. `routes`: only these.
     """
 
     name: str
@@ -38,9 +88,17 @@ class Kind:
     begin: int
     expectation: Expectation = field(default_factory=Expectation)
     choices: tuple[tuple[Mapping[str, str], ...], ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    routes: tuple[Route, ...] = ()
 
     def drawn(self, random: Random) -> "Kind":
         """Return the kind of one lane."""
+        if self.refusals:
+            refusal = random.choice(self.refusals)
+            keyed = "note" if refusal is WITHOUT_KEY else None
+            how = replace(self.expectation, refused=refusal.sql, key=keyed)
+            config = {**self.config, **refusal.connector}
+            return replace(self, config=config, refusals=(refusal,), expectation=how)
         if not self.choices:
             return self
         config = dict(self.config)
@@ -57,6 +115,11 @@ class Kind:
     def groups(self) -> tuple[str, ...]:
         """The column groups, each with a topic of its own."""
         return GROUPS if "columnar.groups" in self.config else ()
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """What the topic of a drawn kind rejects."""
+        return self.refusals[0] if self.refusals else None
 
     @property
     def tolerant(self) -> bool:
@@ -118,6 +181,24 @@ KINDS = (
             ({}, {"columnar.batch.bytes": "4KiB"}),
         ),
     ),
+    Kind(
+        "refused",
+        {"errors.tolerance": "all", "extent.bytes": "24KiB"},
+        ("parquet",),
+        (600, 2_000),
+        2,
+        refusals=(TOO_LARGE, TOO_LATE, WITHOUT_KEY),
+    ),
+    # Commands repeat FAILED jobs of the lane; a function's dead letters would be those of others.
+    Kind(
+        "strict",
+        {"extent.bytes": "24KiB"},
+        ("parquet",),
+        (50, 400),
+        5,
+        refusals=(TOO_LARGE, TOO_LATE),
+        routes=("inline", "two inline"),
+    ),
 )
 
 
@@ -157,6 +238,11 @@ class Lane:
         return f"{DEAD}-{self.delivery.name}" if self.kind.tolerant else None
 
     @property
+    def topic_config(self) -> dict[str, str]:
+        """What differs from the broker's configuration of topics."""
+        return self.kind.refusal.topic() if self.kind.refusal else {}
+
+    @property
     def connector(self) -> str:
         """The connector's name."""
         return self.delivery.connector_name
@@ -176,6 +262,13 @@ class Lane:
             "queue": [],
             "queue and inline": ["inline"],
         }[self.route]
+
+    def fails(self, version: Version) -> bool:
+        """Whether the topic rejects a row of it, and that ends its job as FAILED."""
+        refusal = self.kind.refusal
+        if refusal is None or self.kind.tolerant:
+            return False
+        return any(map(refusal.refuses, version.written.rows.rows()))
 
     def put(self, written: Written, *, over: Version | None = None) -> Version:
         """Upload an object, in place of `over`."""
@@ -219,11 +312,22 @@ class Lane:
             job = self.job(version)
             state = "none" if job is None else str(job.state)
             where = f"{version.upload.version.uri} job {version.upload.job}"
-            if not version.gone and state != JobState.DONE:
+            if not version.gone and self.fails(version):
+                if not self._has_failed(job):
+                    found.append(f"{where} has refused rows, and is {state}")
+            elif not version.gone and state != JobState.DONE:
                 found.append(f"{where} is {state}{f': {job.reason}' if job else ''}")
             elif job is not None and job.state.open:
                 found.append(f"{where} of a replaced or deleted object is {state}")
         return found
+
+    def _has_failed(self, job: Job | None) -> bool:
+        """Whether a job is FAILED because of bad records only."""
+        if job is None or job.state is not JobState.FAILED:
+            return False
+        items = self.servers.direct.ledger.extents.list(job.id)
+        errors = [one.error for one in items if one.state is ExtentState.FAILED]
+        return bool(errors) and all("bad record at " in one for one in errors)
 
     def sources(self) -> list[Source]:
         """Return what must be in the topic, as the ledger counts it now."""
@@ -244,7 +348,7 @@ class Lane:
             path=version.written.path,
             format=version.written.format,
             key=version.upload.version.key,
-            required=done or not version.gone,
+            required=done or not (version.gone or self.fails(version)),
             records=records,
         )
 
@@ -253,12 +357,18 @@ def draw_routes(random: Random, *, spark: bool, functions: bool = True) -> list[
     """Return a way of delivery per kind of lane: functions and commands are both among them."""
     if not functions:
         rest: list[Route] = ["inline", "inline", "inline", "two inline", "two inline"]
-        return random.sample([*rest, "spark" if spark else "inline"], len(KINDS))
+        return random.sample([*rest, "spark" if spark else "inline"], MOST_LANES)
     some: Sequence[Route] = ("two inline", "queue and inline", "queue")
     routes: list[Route] = ["queue", "queue", "inline", random.choice(some), random.choice(some)]
     routes.append("spark" if spark else random.choice(("inline", "queue and inline", "queue")))
     random.shuffle(routes)
     return routes
+
+
+def draw_kinds(random: Random, kinds: Sequence[Kind]) -> list[Kind]:
+    """Return the kinds of one round: at most MOST_LANES, in the order of `kinds`."""
+    chosen = random.sample(range(len(kinds)), min(len(kinds), MOST_LANES))
+    return [kinds[number].drawn(random) for number in sorted(chosen)]
 
 
 def open_lane(kind: Kind, route: Route, servers: Servers, *, topic: bool = True) -> Lane:
@@ -268,7 +378,7 @@ def open_lane(kind: Kind, route: Route, servers: Servers, *, topic: bool = True)
     delivery.topic = f"records-{delivery.name}"
     lane = Lane(kind, route, delivery, servers)
     for name in lane.topics if topic else ():
-        servers.make_topic(name)
+        servers.make_topic(name, lane.topic_config)
     dead = {}
     if kind.tolerant:
         dead = {"errors.deadletterqueue.topic.name": delivery.make_topic(DEAD)}

@@ -22,7 +22,7 @@ from tests.faults.commands import Findings, Operator
 from tests.faults.comparison import Verdict, compare
 from tests.faults.console import Console, ConsoleFailedError
 from tests.faults.injection import FREEZES, KILLS, MOST_OBJECTS, Injector
-from tests.faults.lanes import KINDS, Kind, Lane, draw_routes, next_object, open_lane
+from tests.faults.lanes import KINDS, Kind, Lane, draw_kinds, draw_routes, next_object, open_lane
 from tests.faults.objects import Numbers
 from tests.faults.rows import RowsUnreadError, read_rows
 from tests.faults.servers import Servers
@@ -199,12 +199,14 @@ class Round:
 
     def _open(self, result: Result) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        late = self.random.choice([*range(len(self.kinds)), *[None] * 10])
+        kinds = draw_kinds(self.random, self.kinds)
+        late = self.random.choice([*range(len(kinds)), *[None] * 10])
         path = self.servers.path
         routes = draw_routes(self.random, spark=self.spark, functions=path is not None)
         environment = {} if path is None else {"AWS_ENDPOINT_URL_SQS": path.proxy.endpoint}
-        for number, (each, route) in enumerate(zip(self.kinds, routes, strict=False)):
-            kind = each.drawn(self.random)
+        for number, (kind, drawn_route) in enumerate(zip(kinds, routes, strict=False)):
+            own = kind.routes
+            route = self.random.choice(own) if own and drawn_route not in own else drawn_route
             lane = open_lane(kind, route, self.servers, topic=number != late)
             if number == late:
                 self.topicless = lane

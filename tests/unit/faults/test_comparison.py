@@ -215,6 +215,36 @@ def test_a_dead_letter_without_its_reason_is_found(numbers: Numbers) -> None:
     assert verdict.changed == len(dead) > 0
 
 
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        (lambda lines: lines, ""),
+        (double_one, "duplicates"),
+        (drop_one, "missing"),
+        (change_field('"flag":true', '"flag":false'), "changed"),
+        (change_field("extentflow.reason", "reason"), "changed"),
+        (foreign_row, "foreign"),
+    ],
+)
+def test_planted_differences_of_refused_records_are_found(
+    numbers: Numbers, plant: Callable[[Lines], Lines], found: str
+) -> None:
+    written = numbers.write("parquet", ROWS)
+    lines = delivered(written)
+    refused = [n for n, row in enumerate(written.rows.rows()) if row["note"] is None]
+    good = [line for n, line in enumerate(lines) if n not in refused]
+    dead = [lines[n].replace(NO_HEADERS, "extentflow.reason:null key") for n in refused]
+    how = Expectation(dead=table(plant(dead)), refused="note IS NULL")
+
+    verdict = compare([source(written)], table(good), how)
+    mixed = compare([source(written)], table(lines), how)
+
+    names = ("duplicates", "missing", "changed", "foreign", "misplaced", "miscounted")
+    assert [name for name in names if getattr(verdict, name)] == ([found] if found else [])
+    assert verdict.expected == ROWS
+    assert mixed.foreign >= len(refused)
+
+
 def test_a_wrong_key_and_a_key_in_two_partitions_are_found(numbers: Numbers) -> None:
     written = numbers.write("parquet", ROWS)
     lines = delivered(written, keyed=True)
