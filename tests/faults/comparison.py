@@ -37,7 +37,8 @@ OBJECT_KEY = "SELECT v.key FROM versions v WHERE v.label = object"
 class Source:
     """One object version. `required`: every record must be there; else some may be missing.
 
-    `records` is what the ledger counts as delivered of it; None where nothing is known.
+    `records` is what the ledger counts as delivered of it; None where nothing is known. Each record
+    that is required is there `least` times, and none is there more than `most` times.
     """
 
     label: str
@@ -46,6 +47,8 @@ class Source:
     key: str | None = None
     required: bool = True
     records: int | None = None
+    least: int = 1
+    most: int = 1
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,8 @@ def _register_sources(database: duckdb.DuckDBPyConnection, sources: Sequence[Sou
             "label": [one.label for one in sources],
             "key": pa.array([one.key for one in sources], pa.string()),
             "required": [one.required for one in sources],
+            "least": [one.least if one.required else 0 for one in sources],
+            "most": [one.most for one in sources],
             "records": pa.array([one.records for one in sources], pa.int64()),
         }
     )
@@ -232,11 +237,13 @@ def _verdict(database: duckdb.DuckDBPyConnection, how: Expectation) -> Verdict:
         return [f"{what}: {row}" for row in rows]
 
     queries = {
-        "duplicate": "SELECT id, any_value(object), count(*) - 1 AS more,"
-        " list(topic || '/' || partition || '@' || position) FROM found WHERE id IS NOT NULL"
-        " GROUP BY id HAVING count(*) > 1",
-        "missing": "SELECT e.object, e.id FROM expected e JOIN versions v ON v.label = e.object"
-        " WHERE v.required AND e.id NOT IN (SELECT id FROM found WHERE id IS NOT NULL)",
+        "duplicate": "SELECT id, any_value(object),"
+        " count(*) - coalesce(any_value(most), 1) AS more,"
+        " list(topic || '/' || partition || '@' || position) FROM found LEFT JOIN versions v"
+        " ON v.label = object WHERE id IS NOT NULL GROUP BY id HAVING more > 0",
+        "missing": "SELECT e.object, e.id, coalesce(n, 0) FROM expected e JOIN versions v"
+        " ON v.label = e.object LEFT JOIN (SELECT id, count(*) AS n FROM found GROUP BY id) f"
+        " ON f.id = e.id WHERE coalesce(n, 0) < v.least",
         "changed": "SELECT f.topic, f.partition, f.position, f.value, e FROM found f"
         " JOIN expected e ON e.id = f.id WHERE NOT same(f, e)",
         "foreign": "SELECT f.topic, f.partition, f.position, f.value FROM found f"
@@ -251,9 +258,7 @@ def _verdict(database: duckdb.DuckDBPyConnection, how: Expectation) -> Verdict:
         line for name, query in queries.items() if found[name] for line in sample(name, query)
     ]
     return Verdict(
-        expected=count(
-            "SELECT count(*) FROM expected e JOIN versions v ON v.label = e.object WHERE v.required"
-        ),
+        expected=count("SELECT sum(v.least) FROM expected e JOIN versions v ON v.label = e.object"),
         delivered=count("SELECT count(*) FROM found"),
         duplicates=count(f"SELECT sum(more) FROM ({queries['duplicate']})"),
         missing=found["missing"],

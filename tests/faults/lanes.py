@@ -11,6 +11,7 @@ from uuid import uuid4
 from demo.eventpath import Upload
 from tests.faults.comparison import OBJECT_KEY, Expectation, Source
 from tests.faults.objects import CSV_SCHEMA, DAYS, LARGE_CHARACTERS, Numbers, Written, day_of
+from tests.faults.repeats import ACTION, MOVED, TAGGED, Repeats
 from tests.faults.servers import Servers
 from tests.support.delivery import Delivery
 from tests.support.eventpath import Feed, put_version
@@ -79,6 +80,7 @@ class Kind:
     """What a lane's connector is: its configuration, formats, sizes, and how it is compared.
 
     Of each of `choices`, a lane has one, and one of `refusals`: `drawn`. `routes`: only these.
+    `repeated`: equal bytes are uploaded again, to a bucket with versions if `versioned`.
     """
 
     name: str
@@ -90,6 +92,8 @@ class Kind:
     choices: tuple[tuple[Mapping[str, str], ...], ...] = ()
     refusals: tuple[Refusal, ...] = ()
     routes: tuple[Route, ...] = ()
+    repeated: bool = False
+    versioned: bool = False
 
     def drawn(self, random: Random) -> "Kind":
         """Return the kind of one lane."""
@@ -104,6 +108,9 @@ class Kind:
         config = dict(self.config)
         for each in self.choices:
             config |= random.choice(each)
+        if self.repeated:
+            versioned = config[ACTION] == "tag" or random.random() < 0.5
+            return replace(self, config=config, choices=(), versioned=versioned)
         how = replace(
             self.expectation,
             key="grp" if config.get("message.key") == "column:grp" else None,
@@ -199,6 +206,16 @@ KINDS = (
         refusals=(TOO_LARGE, TOO_LATE),
         routes=("inline", "two inline"),
     ),
+    Kind(
+        "repeated",
+        {"extent.bytes": "24KiB"},
+        ("parquet", "jsonl"),
+        (300, 900),
+        3,
+        choices=(({ACTION: "delete"}, {ACTION: "move"}, TAGGED),),
+        routes=("inline", "two inline", "queue and inline"),
+        repeated=True,
+    ),
 )
 
 
@@ -221,6 +238,7 @@ class Lane:
     servers: Servers
     versions: list[Version] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
+    repeats: Repeats | None = None
 
     @property
     def feed(self) -> Feed:
@@ -295,6 +313,11 @@ class Lane:
         with self.lock:
             return [one for one in self.versions if not one.gone]
 
+    def uploads(self) -> list[Version]:
+        """Return all versions, also those that are gone."""
+        with self.lock:
+            return list(self.versions)
+
     def job(self, version: Version) -> Job | None:
         """Return a version's job, past the proxies."""
         return self.servers.direct.ledger.jobs.get(version.upload.job)
@@ -305,10 +328,10 @@ class Lane:
 
     def unsettled(self) -> list[str]:
         """Return what is not final yet: objects without a DONE job, and open jobs of others."""
+        if self.repeats is not None:
+            return self.repeats.unsettled()
         found = []
-        with self.lock:
-            versions = list(self.versions)
-        for version in versions:
+        for version in self.uploads():
             job = self.job(version)
             state = "none" if job is None else str(job.state)
             where = f"{version.upload.version.uri} job {version.upload.job}"
@@ -331,8 +354,25 @@ class Lane:
 
     def sources(self) -> list[Source]:
         """Return what must be in the topic, as the ledger counts it now."""
-        with self.lock:
-            return [self._source(one) for one in self.versions]
+        if self.repeats is not None:
+            each = {one.written.rows.label: one for one in self.uploads()}
+            return [self._repeated(self.repeats, one) for one in each.values()]
+        return [self._source(one) for one in self.uploads()]
+
+    def _repeated(self, repeats: Repeats, version: Version) -> Source:
+        """Return what must be in the topic of all uploads of equal bytes: a copy per DONE job."""
+        jobs, ledger = repeats.jobs(version), self.servers.direct.ledger
+        done = sum(job.state is JobState.DONE for job in jobs)
+        return Source(
+            label=version.written.rows.label,
+            path=version.written.path,
+            format=version.written.format,
+            key=version.upload.version.key,
+            required=True,
+            records=sum(committed(ledger, job).records for job in jobs),
+            least=max(1, done),
+            most=max(1, done),
+        )
 
     def _source(self, version: Version) -> Source:
         ledger, job = self.servers.direct.ledger, self.job(version)
@@ -376,7 +416,15 @@ def open_lane(kind: Kind, route: Route, servers: Servers, *, topic: bool = True)
     delivery = servers.delivery(f"feed-{uuid4().hex[:8]}")
     delivery.runtime = servers.direct
     delivery.topic = f"records-{delivery.name}"
+    own: dict[str, str] = {}
     lane = Lane(kind, route, delivery, servers)
+    if kind.repeated:
+        lane.repeats = Repeats(lane, kind.versioned)
+        if kind.versioned:
+            delivery.bucket = servers.versioned_bucket()
+        if kind.config[ACTION] == "move":
+            own[MOVED] = f"moved-{delivery.name}/"
+            lane.kind = kind = replace(kind, config={**kind.config, **own})
     for name in lane.topics if topic else ():
         servers.make_topic(name, lane.topic_config)
     dead = {}

@@ -59,6 +59,7 @@ class Result:
     hits: int = 0
     verdict: Verdict = field(default_factory=Verdict)
     stuck: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
     orphans: list[str] = field(default_factory=list)
     jobs: Counter[str] = field(default_factory=Counter)
@@ -80,7 +81,7 @@ class Result:
     @property
     def ok(self) -> bool:
         """Whether the guarantees held."""
-        broken = self.stuck or self.findings.lies or self.findings.hung
+        broken = self.stuck or self.lost or self.findings.lies or self.findings.hung
         return self.verdict.ok and not broken
 
     def line(self) -> str:
@@ -92,8 +93,9 @@ class Result:
             f"round {self.number:3}: {word}; {self.objects} objects, {verdict.expected} records"
             f" expected, {verdict.delivered} delivered, {verdict.duplicates} duplicates,"
             f" {verdict.missing} missing, {verdict.changed + verdict.foreign} wrong,"
-            f" {len(self.stuck)} stuck, {len(found.lies)} lies; {self.kills} kills,"
-            f" {others} other faults; exits {dict(found.codes)}; jobs {dict(self.jobs)};"
+            f" {len(self.stuck)} stuck, {len(self.lost)} uploads lost, {len(found.lies)} lies;"
+            f" {self.kills} kills, {others} other faults; exits {dict(found.codes)};"
+            f" jobs {dict(self.jobs)};"
             f" {self.seconds:.0f} s, {self.finish_seconds:.0f} s to finish,"
             f" {self.verify_seconds:.0f} s to compare"
         )
@@ -167,6 +169,8 @@ class Round:
                 one.result()
         result.finish_seconds = time.monotonic() - healed
         result.stuck = [line for lane in self.lanes for line in lane.unsettled()]
+        repeated = [lane.repeats for lane in self.lanes if lane.repeats is not None]
+        result.lost = [line for one in repeated for line in one.lost()]
         result.faults, result.hits = injector.counts, injector.hits
         result.jobs = Counter(str(job.state) for lane in self.lanes for job in lane.jobs())
         result.objects = sum(len(lane.versions) for lane in self.lanes)

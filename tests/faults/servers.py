@@ -142,6 +142,13 @@ class Servers:
         """An admin client past the links."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
+    def versioned_bucket(self) -> str:
+        """Return a new bucket with versions."""
+        name = f"versions-{uuid4().hex[:8]}"
+        self.s3.create_bucket(Bucket=name)
+        self.s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+        return name
+
     def make_topic(
         self, name: str, config: Mapping[str, str] = MappingProxyType({}), partitions: int = 4
     ) -> None:

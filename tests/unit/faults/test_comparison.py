@@ -280,6 +280,21 @@ def test_of_a_replaced_version_a_part_is_enough_if_the_ledger_counts_the_same(
     assert verdict(29).miscounted == 1
 
 
+def test_equal_uploads_are_there_once_for_each_job(numbers: Numbers) -> None:
+    written = numbers.write("parquet", ROWS)
+    lines = delivered(written)
+    copies = [*lines, *delivered(written)]
+    twice = [line.replace("Offset:", "Offset:1000") for line in copies[ROWS:]]
+
+    def verdict(*printed_lines: str) -> Verdict:
+        both = source(written, records=2 * ROWS, least=2, most=2)
+        return compare([both], table(list(printed_lines)), Expectation())
+
+    assert verdict(*lines, *twice) == Verdict(expected=2 * ROWS, delivered=2 * ROWS)
+    assert verdict(*lines, *twice[1:]).missing == 1
+    assert verdict(*lines, *twice, lines[0].replace("Offset:0", "Offset:9")).duplicates == 1
+
+
 # -- rows of columnar values ----------------------------------------------------------------------
 
 COLUMNAR = Expectation(columnar=True, key="grp", ordered=True)
