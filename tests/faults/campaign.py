@@ -149,6 +149,8 @@ class Campaign:
         codes: Counter[str] = sum((one.findings.codes for one in self.results), Counter())
         jobs: Counter[str] = sum((one.jobs for one in self.results), Counter())
 
+        retained: Counter[str] = sum((one.retained for one in self.results), Counter())
+
         def total(name: str) -> int:
             return sum(int(getattr(one.verdict, name)) for one in self.results)
 
@@ -175,6 +177,7 @@ class Campaign:
             "miscounted": total("miscounted"),
             "stuck": sum(len(one.stuck) for one in self.results),
             "uploads_lost": [line for one in self.results for line in one.lost],
+            "readers": dict(retained),
             "exit_codes": dict(sorted(codes.items())),
             "query_exit_codes": {} if self.standing is None else dict(self.standing.codes),
             "exit_codes_that_lied": [

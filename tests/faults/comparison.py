@@ -49,6 +49,9 @@ class Source:
     records: int | None = None
     least: int = 1
     most: int = 1
+    # Of dead letters: what names the version, and the number of its first row.
+    pin: str | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,8 @@ def _register_sources(database: duckdb.DuckDBPyConnection, sources: Sequence[Sou
             "required": [one.required for one in sources],
             "least": [one.least if one.required else 0 for one in sources],
             "most": [one.most for one in sources],
+            "pin": pa.array([one.pin for one in sources], pa.string()),
+            "first": pa.array([one.first for one in sources], pa.int64()),
             "records": pa.array([one.records for one in sources], pa.int64()),
         }
     )
@@ -340,23 +345,38 @@ def _dead_verdict(database: duckdb.DuckDBPyConnection, sources: Sequence[Source]
 
 
 def _refused_verdict(database: duckdb.DuckDBPyConnection, dead: pa.Table) -> Verdict:
-    """Compare dead letters with the rows that the topic rejects: their values, each once."""
+    """Compare dead letters with the rows that the topic rejects: values, places, each once."""
     database.register("raw_dead", dead)
     _json_rows(database, Expectation(), "raw_dead", "dead")
 
     def rows(query: str) -> list[Any]:
         return database.execute(query).fetchall()
 
+    database.execute(
+        "CREATE TABLE letters AS SELECT d.*, v.first + TRY_CAST(regexp_extract(headers,"
+        " 'extentflow\\.row:([0-9]+)', 1) AS BIGINT) AS place FROM dead d LEFT JOIN versions v"
+        " ON v.pin = regexp_extract(headers, 'extentflow\\.version:([^\\x1f]+)', 1)"
+    )
     of_version = "SELECT r.id FROM refused r JOIN versions v ON v.label = r.object WHERE v.required"
+    # Workers that reject a row have no value of it; too large a value is left out.
+    whole = (
+        "CASE WHEN d.value IS NULL THEN d.headers LIKE '%extentflow.bytes:row%'"
+        " OR d.headers LIKE '%extentflow.omitted.bytes:%' ELSE same(d, r) END"
+    )
     found = {
-        "duplicate": rows("SELECT id, count(*) - 1 FROM dead GROUP BY id HAVING count(*) > 1"),
-        "missing": rows(f"{of_version} AND r.id NOT IN (SELECT id FROM dead WHERE id IS NOT NULL)"),
+        "duplicate": rows(
+            "SELECT place, count(*) - 1 FROM letters GROUP BY place HAVING count(*) > 1"
+        ),
+        "missing": rows(
+            f"{of_version} AND r.id NOT IN (SELECT place FROM letters WHERE place IS NOT NULL)"
+        ),
         "foreign": rows(
-            "SELECT id, value FROM dead WHERE id IS NULL OR id NOT IN (SELECT id FROM refused)"
+            "SELECT place, value, headers FROM letters"
+            " WHERE place IS NULL OR place NOT IN (SELECT id FROM refused)"
         ),
         "changed": rows(
-            "SELECT d.id, d.value, d.headers FROM dead d JOIN refused r ON r.id = d.id"
-            " WHERE NOT same(d, r) OR NOT coalesce(d.headers LIKE '%extentflow.reason:%', false)"
+            "SELECT d.place, d.value, d.headers FROM letters d JOIN refused r ON r.id = d.place"
+            f" WHERE NOT ({whole} AND d.headers LIKE '%extentflow.reason:%')"
         ),
     }
     return Verdict(

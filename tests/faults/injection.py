@@ -3,6 +3,7 @@
 kill, freeze   commands, workers of both engines, functions; also while they start
                driver, executors, workers and machines of the standing query
 broker         killed, restarted, paused; connections reset, slow; topic denied, missing
+               records of a topic deleted
 store          500, 503, resets, cut and short bodies, wrong ETags, 200 for a range, slow, late
 ledger         throttled, 500, conflicts, lost answers, resets, slow, late; of SQL see `ledgers`
 queues         lost answers, 500, resets, slow; messages doubled, reordered, visible early
@@ -204,6 +205,7 @@ class Injector:
             "broker link slow": (1, self._slow_link),
             "topic denied": (0.8, self._deny_topic),
             "object replaced": (1.5, self._replace),
+            "records deleted": (2.0, self._delete_records),
             "equal bytes uploaded again": (3.0, self._upload_again),
             "object deleted": (0.7, self._delete),
         }
@@ -555,6 +557,12 @@ class Injector:
                 lambda: self._announce(lane, lane.put(written, over=version)),
             )
         return True
+
+    def _delete_records(self) -> bool:
+        readers = [lane.reader for lane in self.lanes if lane.reader is not None]
+        if self.down is not None or not readers:
+            return False
+        return self.random.choice(readers).delete(self.random)
 
     def _upload_again(self) -> bool:
         found = [lane for lane in self.lanes if lane.repeats is not None]

@@ -12,6 +12,7 @@ from demo.eventpath import Upload
 from tests.faults.comparison import OBJECT_KEY, Expectation, Source
 from tests.faults.objects import CSV_SCHEMA, DAYS, LARGE_CHARACTERS, Numbers, Written, day_of
 from tests.faults.repeats import ACTION, MOVED, TAGGED, Repeats
+from tests.faults.retention import RetainedReader
 from tests.faults.servers import Servers
 from tests.support.delivery import Delivery
 from tests.support.eventpath import Feed, put_version
@@ -38,13 +39,13 @@ class Refusal:
     sql: str
 
 
-# The brokers judge timestamps of the first of these days, workers those of the second one.
-_REFUSED_DAYS = (day_of(DAYS - 2), day_of(DAYS - 1))
+# The brokers judge timestamps of the first of the rejected days, workers those of the other ones.
+_FIRST_REFUSED_DAY = day_of(DAYS - 40)
 _BEFORE_IT = timedelta(minutes=14)
 
 
 def _limited_timestamps() -> dict[str, str]:
-    limit = datetime.combine(_REFUSED_DAYS[0], time(), UTC) - _BEFORE_IT
+    limit = datetime.combine(_FIRST_REFUSED_DAY, time(), UTC) - _BEFORE_IT
     ahead = limit - datetime.now(UTC)
     return {
         "message.timestamp.after.max.ms": str(ahead // timedelta(milliseconds=1)),
@@ -64,8 +65,8 @@ TOO_LARGE = Refusal(
 TOO_LATE = Refusal(
     _limited_timestamps,
     {"message.timestamp": "column:day"},
-    lambda row: row["day"] in _REFUSED_DAYS,
-    f"day >= DATE '{_REFUSED_DAYS[0]}'",
+    lambda row: row["day"] >= _FIRST_REFUSED_DAY,
+    f"day >= DATE '{_FIRST_REFUSED_DAY}'",
 )
 WITHOUT_KEY = Refusal(
     lambda: {"cleanup.policy": "compact"},
@@ -81,6 +82,7 @@ class Kind:
 
     Of each of `choices`, a lane has one, and one of `refusals`: `drawn`. `routes`: only these.
     `repeated`: equal bytes are uploaded again, to a bucket with versions if `versioned`.
+    `retained`: its topic is read while records of it are deleted, and is created again at the end.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Kind:
     routes: tuple[Route, ...] = ()
     repeated: bool = False
     versioned: bool = False
+    retained: bool = False
 
     def drawn(self, random: Random) -> "Kind":
         """Return the kind of one lane."""
@@ -216,6 +219,14 @@ KINDS = (
         routes=("inline", "two inline", "queue and inline"),
         repeated=True,
     ),
+    Kind(
+        "retained",
+        {"extent.bytes": "24KiB"},
+        ("parquet", "jsonl"),
+        (400, 1_200),
+        3,
+        retained=True,
+    ),
 )
 
 
@@ -239,6 +250,7 @@ class Lane:
     versions: list[Version] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
     repeats: Repeats | None = None
+    reader: RetainedReader | None = None
 
     @property
     def feed(self) -> Feed:
@@ -390,6 +402,8 @@ class Lane:
             key=version.upload.version.key,
             required=done or not (version.gone or self.fails(version)),
             records=records,
+            pin=version.upload.version.version_id or version.upload.version.etag,
+            first=version.written.rows.first,
         )
 
 
@@ -416,16 +430,17 @@ def open_lane(kind: Kind, route: Route, servers: Servers, *, topic: bool = True)
     delivery = servers.delivery(f"feed-{uuid4().hex[:8]}")
     delivery.runtime = servers.direct
     delivery.topic = f"records-{delivery.name}"
-    own: dict[str, str] = {}
     lane = Lane(kind, route, delivery, servers)
     if kind.repeated:
         lane.repeats = Repeats(lane, kind.versioned)
         if kind.versioned:
             delivery.bucket = servers.versioned_bucket()
         if kind.config[ACTION] == "move":
-            own[MOVED] = f"moved-{delivery.name}/"
+            own = {MOVED: f"moved-{delivery.name}/"}
             lane.kind = kind = replace(kind, config={**kind.config, **own})
-    for name in lane.topics if topic else ():
+    if kind.retained:
+        lane.reader = RetainedReader(servers, delivery.topic)
+    for name in lane.topics if topic or kind.retained else ():
         servers.make_topic(name, lane.topic_config)
     dead = {}
     if kind.tolerant:

@@ -44,8 +44,8 @@ CSV_SCHEMA = (
 BAD_EVERY = 97
 # A note in so many is longer than topics of some lanes accept.
 LARGE_EVERY, LARGE_CHARACTERS = 389, 6_000
-# Few days, far apart: a limit of timestamps lies between two of them.
-DAYS, DAYS_APART = 400, 50
+# Days apart: a limit of timestamps lies between two of them.
+DAYS, DAYS_APART = 4_000, 5
 
 
 @dataclass(frozen=True)

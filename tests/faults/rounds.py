@@ -61,6 +61,8 @@ class Result:
     stuck: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
+    # Of readers: accepted gaps, records in them, topics that were created again.
+    retained: Counter[str] = field(default_factory=Counter)
     orphans: list[str] = field(default_factory=list)
     jobs: Counter[str] = field(default_factory=Counter)
     objects: int = 0
@@ -146,8 +148,10 @@ class Round:
         slow = self._slow_down()
         reconcile = self.random.random() < 0.5 and self.servers.path is not None
         deadline = began + self.fault_seconds + FINISH_SECONDS
-        with ThreadPoolExecutor(len(self.operators) + 1) as pool:
+        readers = [lane.reader for lane in self.lanes if lane.reader is not None]
+        with ThreadPoolExecutor(len(self.operators) + len(readers) + 1) as pool:
             going = [pool.submit(one.go, deadline) for one in self.operators]
+            going += [pool.submit(one.go, self.over) for one in readers]
             try:
                 if reconcile:
                     self.joined.set()
@@ -189,6 +193,8 @@ class Round:
         for lane, verdict in zip(self.lanes, verdicts, strict=True):
             labelled = tuple(f"{lane.kind.name}, {lane.route}: {one}" for one in verdict.samples)
             result.verdict += replace(verdict, samples=labelled)
+        for reader in [lane.reader for lane in self.lanes if lane.reader is not None]:
+            result.retained += reader.figures()
         result.verify_seconds = time.monotonic() - began
         result.orphans = [line for one in self.operators for line in _survivors(one)]
 
@@ -212,7 +218,7 @@ class Round:
             own = kind.routes
             route = self.random.choice(own) if own and drawn_route not in own else drawn_route
             lane = open_lane(kind, route, self.servers, topic=number != late)
-            if number == late:
+            if number == late and lane.reader is None:
                 self.topicless = lane
             result.routes[kind.name] = route
             self.lanes.append(lane)
@@ -315,10 +321,15 @@ class Round:
             else:
                 found = console.read(*lane.topics)
             dead = console.read(lane.dead_topic) if lane.dead_topic else None
+            missed = Verdict()
+            if lane.reader is not None:
+                found, missed = lane.reader.verdict(found)
+                missed += lane.reader.recreated()
         # Of the consumer: a value that is corrupt, or that lacks its other column groups.
-        except (ConsoleFailedError, RowsUnreadError, ExtentflowError) as exc:
+        except (ConsoleFailedError, RowsUnreadError, ExtentflowError, KafkaException) as exc:
             return Verdict(missing=1, samples=(f"{type(exc).__name__}: {exc}",))
-        return compare(lane.sources(), found, replace(lane.kind.expectation, dead=dead))
+        how = replace(lane.kind.expectation, dead=dead)
+        return compare(lane.sources(), found, how) + missed
 
     def _is_stable(self, topic: str) -> bool:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.faults.comparison import Expectation, Source, Verdict, compare
-from tests.faults.console import HEADERS, NO_HEADERS, RECORDS, parsed
+from tests.faults.console import FIELDS, HEADERS, NO_HEADERS, NULL, RECORDS, parsed
 from tests.faults.objects import ARROW, BAD_EVERY, Numbers, Written
 from tests.faults.rows import FOUND
 
@@ -121,6 +121,18 @@ def foreign_row(lines: Lines) -> Lines:
     return [*lines, 'Partition:0\tOffset:9999\tNO_HEADERS\t\\N\t{"id":1}']
 
 
+def without_value(lines: Lines) -> Lines:
+    return [f"{lines[0].rpartition(FIELDS)[0]}{FIELDS}{NULL}", *lines[1:]]
+
+
+def without_value_of_a_row(lines: Lines) -> Lines:
+    first, *others = without_value(lines)
+    return [
+        first.replace("extentflow.reason", f"extentflow.bytes:row{HEADERS}extentflow.reason"),
+        *others,
+    ]
+
+
 def half_a_row(lines: Lines) -> Lines:
     return [*lines[:-1], lines[-1][:-10]]
 
@@ -223,6 +235,8 @@ def test_a_dead_letter_without_its_reason_is_found(numbers: Numbers) -> None:
         (drop_one, "missing"),
         (change_field('"flag":true', '"flag":false'), "changed"),
         (change_field("extentflow.reason", "reason"), "changed"),
+        (without_value, "changed"),
+        (without_value_of_a_row, ""),
         (foreign_row, "foreign"),
     ],
 )
@@ -233,11 +247,13 @@ def test_planted_differences_of_refused_records_are_found(
     lines = delivered(written)
     refused = [n for n, row in enumerate(written.rows.rows()) if row["note"] is None]
     good = [line for n, line in enumerate(lines) if n not in refused]
-    dead = [lines[n].replace(NO_HEADERS, "extentflow.reason:null key") for n in refused]
+    letter = f"extentflow.version:etag{HEADERS}extentflow.row:{{}}{HEADERS}extentflow.reason:no key"
+    dead = [lines[n].replace(NO_HEADERS, letter.format(n)) for n in refused]
     how = Expectation(dead=table(plant(dead)), refused="note IS NULL")
 
-    verdict = compare([source(written)], table(good), how)
-    mixed = compare([source(written)], table(lines), how)
+    pinned = source(written, pin="etag", first=written.rows.first)
+    verdict = compare([pinned], table(good), how)
+    mixed = compare([pinned], table(lines), how)
 
     names = ("duplicates", "missing", "changed", "foreign", "misplaced", "miscounted")
     assert [name for name in names if getattr(verdict, name)] == ([found] if found else [])
