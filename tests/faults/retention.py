@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from uuid import uuid4
@@ -58,7 +58,7 @@ class Reading:
         """Compare with the records of the topic: those that were deleted, and those `left`."""
         deleted, kept = set(archived), set(left)
         records = deleted | kept
-        found: dict[str, list[object]] = {
+        found: dict[str, Sequence[tuple[int, ...]]] = {
             "not read": sorted(
                 one
                 for one in records - self.seen.keys() - self.perhaps
@@ -66,7 +66,7 @@ class Reading:
             ),
             "read twice": sorted(one for one, count in self.seen.items() if count > 1),
             "read, but not committed": sorted(self.seen.keys() - records),
-            "read, though stated to be gone": sorted(filter(self.skipped, self.seen)),
+            "read, though stated to be gone": sorted(one for one in self.seen if self.skipped(one)),
             "a gap up to an offset without a deletion": sorted(
                 gap for gap in self.gaps if (gap[0], gap[2]) not in self.cuts
             ),
