@@ -205,7 +205,7 @@ class Injector:
             "broker link slow": (1, self._slow_link),
             "topic denied": (0.8, self._deny_topic),
             "object replaced": (1.5, self._replace),
-            "records deleted": (4.0, self._delete_records),
+            "records deleted": (6.0, self._delete_records),
             "equal bytes uploaded again": (3.0, self._upload_again),
             "object deleted": (0.7, self._delete),
         }

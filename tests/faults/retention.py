@@ -29,7 +29,9 @@ from extentflow.consumer.topic_consumer import TOPICS_SECONDS
 from extentflow.errors import ExtentflowError, Fenced, Misconfigured, PositionGone, Retryable
 
 IDLE_SECONDS = 1.0
+LAG_SECONDS = 2.0
 ARCHIVE_SECONDS = 5.0
+LAST_DELETIONS = 2
 FINISH_SECONDS = 120.0
 # Longer than a member waits before it asks again whether topics are still those that they were.
 AGAIN_SECONDS = TOPICS_SECONDS + 30.0
@@ -123,7 +125,8 @@ class RetainedReader:
                 try:
                     for batch in member.batches(until_end=over is None, idle_seconds=idle):
                         self._commit(member, [(batch.partition, one) for one in batch.offsets])
-                        if over is not None and over.is_set():
+                        # So that some records are deleted before they are read.
+                        if over is not None and over.wait(LAG_SECONDS):
                             return
                 except PositionGone as gap:
                     self.reading.gaps.add((gap.partition, gap.position, gap.first))
@@ -189,6 +192,11 @@ class RetainedReader:
 
     # -- the end --------------------------------------------------------------------------------
 
+    def delete_some(self, random: Random) -> None:
+        """Delete records that were delivered since the reader stopped, and others."""
+        for _ in range(LAST_DELETIONS):
+            _patiently(lambda: self.delete(random))
+
     def verdict(self, found: pa.Table) -> tuple[pa.Table, Verdict]:
         """Read to the end; return all records, deleted ones included, and what the reader missed.
 
@@ -209,29 +217,8 @@ class RetainedReader:
         Kafka forgets a group's offsets of a deleted topic, and its clients continue at the offset
         of the topic before. A member that ends meanwhile is counted as `interrupted`.
         """
-        brokers = {"bootstrap.servers": self.servers.bootstrap}
-        stated: set[int] = set()
-        rows: list[Place] = []
-        written: set[Place] = set()
         try:
-            with TopicConsumer(brokers, self.topic, group=self.group) as member:
-                for _ in member.batches(until_end=True, idle_seconds=FINISH_SECONDS):
-                    member.commit()
-                ends = self._create_again()
-                self.again = 1
-                written |= self._fill(ends)
-                while len(rows) < len(written):
-                    try:
-                        for batch in member.batches(idle_seconds=AGAIN_SECONDS):
-                            rows += [(batch.partition, one) for one in batch.offsets]
-                            if len(rows) >= len(written):
-                                break
-                        else:
-                            break
-                    except PositionGone as gap:
-                        if "was created again" in str(gap):
-                            stated.add(gap.partition)
-                        member.accept_gap(gap)
+            stated, rows, written = self._read_across()
         except (Retryable, Fenced, KafkaException):
             self.interrupted = 1
             return Verdict()
@@ -246,6 +233,38 @@ class RetainedReader:
             duplicates=len(rows) - len(set(rows)),
             samples=tuple(samples),
         )
+
+    def _read_across(self) -> tuple[set[int], list[Place], set[Place]]:
+        """Return the partitions stated to be new, what was read of the new topic, and what it has.
+
+        The member that notices accepts the gaps, and another one reads the rest.
+        """
+        kafka = {"bootstrap.servers": self.servers.bootstrap}
+        begun = {partition for partition, _ in self.reading.seen}
+        stated: set[int] = set()
+        rows: list[Place] = []
+        with TopicConsumer(kafka, self.topic, group=self.group) as member:
+            for _ in member.batches(until_end=True, idle_seconds=FINISH_SECONDS):
+                member.commit()
+            ends = self._create_again()
+            self.again = 1
+            written = self._fill(ends)
+            while not begun <= stated:
+                try:
+                    for batch in member.batches(idle_seconds=AGAIN_SECONDS):
+                        rows += [(batch.partition, one) for one in batch.offsets]
+                    break
+                except PositionGone as gap:
+                    if "was created again" in str(gap):
+                        stated.add(gap.partition)
+                    # Until a member asks, it reads the new topic from the offset of the old one.
+                    rows = [one for one in rows if one[0] != gap.partition]
+                    member.accept_gap(gap)
+            member.commit()
+        with TopicConsumer(kafka, self.topic, group=self.group) as member:
+            for batch in member.batches(until_end=True, idle_seconds=FINISH_SECONDS):
+                rows += [(batch.partition, one) for one in batch.offsets]
+        return stated, rows, written
 
     def _create_again(self) -> dict[int, int]:
         """Delete the topic, and create it; return where its partitions ended."""

@@ -45,6 +45,7 @@ LOOK_SECONDS = 1.0
 # After so many looks without a change an operator acts.
 STILL_LOOKS = 6
 READERS = 3
+RECREATED_EVERY = 3
 # The deployed ones are minutes; a campaign lets that time pass.
 SOON = StallThresholds(grace_seconds=2.0, stall_seconds=4.0)
 
@@ -316,6 +317,8 @@ class Round:
                 return Verdict(missing=1, samples=(held,))
             time.sleep(0.5)
         try:
+            if lane.reader is not None:
+                lane.reader.delete_some(self.random)
             if lane.kind.expectation.columnar:
                 found = read_rows(self.servers.bootstrap, lane.topics, self.random)
             else:
@@ -324,7 +327,9 @@ class Round:
             missed = Verdict()
             if lane.reader is not None:
                 found, missed = lane.reader.verdict(found)
-                missed += lane.reader.recreated()
+                # A member notices after a minute: not in each round.
+                if self.number % RECREATED_EVERY == 1:
+                    missed += lane.reader.recreated()
         # Of the consumer: a value that is corrupt, or that lacks its other column groups.
         except (ConsoleFailedError, RowsUnreadError, ExtentflowError, KafkaException) as exc:
             return Verdict(missing=1, samples=(f"{type(exc).__name__}: {exc}",))
