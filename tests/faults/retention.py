@@ -319,7 +319,8 @@ def _bounds(client: Consumer, place: TopicPartition) -> tuple[int, int]:
 def _records(client: Consumer, place: TopicPartition, low: int, cut: int) -> pa.Table | None:
     """Return the committed records of [low, cut); None where brokers do not answer in time."""
     client.assign([TopicPartition(place.topic, place.partition, low)])
-    rows, end = [], time.monotonic() + ARCHIVE_SECONDS
+    rows: list[dict[str, object]] = []
+    end = time.monotonic() + ARCHIVE_SECONDS
     while time.monotonic() < end:
         one = client.poll(0.2)
         if one is None:
