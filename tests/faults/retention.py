@@ -11,7 +11,8 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from uuid import uuid4
@@ -24,14 +25,14 @@ from tests.faults.comparison import SAMPLES, Verdict
 from tests.faults.console import FOUND, NO_HEADERS
 from tests.faults.servers import Servers
 
-from extentflow.consumer import TopicConsumer
+from extentflow.consumer import ConsumedBatch, TopicConsumer
 from extentflow.consumer.topic_consumer import TOPICS_SECONDS
 from extentflow.errors import ExtentflowError, Fenced, Misconfigured, PositionGone, Retryable
 
 IDLE_SECONDS = 1.0
 LAG_SECONDS = 2.0
 ARCHIVE_SECONDS = 5.0
-LAST_DELETIONS = 2
+LAST_DELETIONS = 4
 FINISH_SECONDS = 120.0
 # Longer than a member waits before it asks again whether topics are still those that they were.
 AGAIN_SECONDS = TOPICS_SECONDS + 30.0
@@ -99,44 +100,62 @@ class RetainedReader:
     reading: Reading = field(default_factory=Reading)
     archived: pa.Table = field(default_factory=FOUND.empty_table)
     group: str = field(default_factory=lambda: f"retained-{uuid4().hex}")
+    stop: threading.Event = field(default_factory=threading.Event)
     missed: int = 0
     again: int = 0
     stated: int = 0
     interrupted: int = 0
 
     def go(self, over: threading.Event) -> None:
-        """Read until `over`; members follow each other where brokers do not answer."""
-        while not over.is_set():
+        """Read until the faults are `over` and some records were read, or until `stop` is set.
+
+        Members follow each other where brokers do not answer.
+        """
+        while not self.stop.is_set():
             try:
-                self._read(self.servers.settings.bootstrap_servers, over)
+                self._read_on(over)
             except (Retryable, Fenced):
-                over.wait(0.5)
+                self.stop.wait(0.5)
             except Misconfigured as exc:
                 if "TOPIC_AUTHORIZATION_FAILED" not in str(exc):  # a fault of the campaign
                     raise
-                over.wait(0.5)
+                self.stop.wait(0.5)
 
-    def _read(self, brokers: str, over: threading.Event | None) -> None:
-        """Read until `over`, or to the end."""
-        kafka = {"bootstrap.servers": brokers}
-        idle = FINISH_SECONDS if over is None else IDLE_SECONDS
+    def _read_on(self, over: threading.Event) -> None:
+        kafka = {"bootstrap.servers": self.servers.settings.bootstrap_servers}
         with TopicConsumer(kafka, self.topic, group=self.group) as member:
-            while over is None or not over.is_set():
-                try:
-                    for batch in member.batches(until_end=over is None, idle_seconds=idle):
-                        self._commit(member, [(batch.partition, one) for one in batch.offsets])
+            while not self.stop.is_set():
+                with self._accepting(member):
+                    for batch in member.batches(idle_seconds=IDLE_SECONDS):
+                        self._commit(member, batch)
+                        if over.is_set():
+                            self.stop.set()
                         # So that some records are deleted before they are read.
-                        if over is not None and over.wait(LAG_SECONDS):
+                        if self.stop.wait(LAG_SECONDS):
                             return
-                except PositionGone as gap:
-                    self.reading.gaps.add((gap.partition, gap.position, gap.first))
-                    member.accept_gap(gap)
-                    member.commit()
-                else:
-                    if over is None:
-                        return
 
-    def _commit(self, member: TopicConsumer, places: list[Place]) -> None:
+    def _read_to_end(self) -> None:
+        kafka = {"bootstrap.servers": self.servers.bootstrap}
+        with TopicConsumer(kafka, self.topic, group=self.group) as member:
+            is_read = False
+            while not is_read:
+                with self._accepting(member):
+                    for batch in member.batches(until_end=True, idle_seconds=FINISH_SECONDS):
+                        self._commit(member, batch)
+                    is_read = True
+
+    @contextmanager
+    def _accepting(self, member: TopicConsumer) -> Iterator[None]:
+        """Accept the gap that is raised, if any."""
+        try:
+            yield
+        except PositionGone as gap:
+            self.reading.gaps.add((gap.partition, gap.position, gap.first))
+            member.accept_gap(gap)
+            member.commit()
+
+    def _commit(self, member: TopicConsumer, batch: ConsumedBatch) -> None:
+        places = [(batch.partition, one) for one in batch.offsets]
         try:
             member.commit()
         except ExtentflowError:
@@ -202,7 +221,7 @@ class RetainedReader:
 
         `found` is what the topic has now.
         """
-        _patiently(lambda: self._read(self.servers.bootstrap, None))
+        _patiently(self._read_to_end)
         left = set(_places(found))
         # A deletion that was not answered, and did not take place.
         is_gone = [one not in left for one in _places(self.archived)]

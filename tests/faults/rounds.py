@@ -24,6 +24,7 @@ from tests.faults.console import Console, ConsoleFailedError
 from tests.faults.injection import FREEZES, KILLS, MOST_OBJECTS, Injector
 from tests.faults.lanes import KINDS, Kind, Lane, draw_kinds, draw_routes, next_object, open_lane
 from tests.faults.objects import Numbers
+from tests.faults.retention import RetainedReader
 from tests.faults.rows import RowsUnreadError, read_rows
 from tests.faults.servers import Servers
 from tests.faults.standing import StandingQuery
@@ -149,19 +150,17 @@ class Round:
         slow = self._slow_down()
         reconcile = self.random.random() < 0.5 and self.servers.path is not None
         deadline = began + self.fault_seconds + FINISH_SECONDS
-        readers = [lane.reader for lane in self.lanes if lane.reader is not None]
+        readers = self._readers()
         with ThreadPoolExecutor(len(self.operators) + len(readers) + 1) as pool:
             going = [pool.submit(one.go, deadline) for one in self.operators]
-            going += [pool.submit(one.go, self.over) for one in readers]
+            reading = [pool.submit(one.go, self.over) for one in readers]
             try:
                 if reconcile:
                     self.joined.set()
                     going.append(pool.submit(self._reconcile_often))
                 injector.run(self.fault_seconds)
             except BaseException:  # the campaign ends: nothing of it may stay
-                self.given_up.set()
-                for lane in self.lanes:
-                    lane.delivery.kill_started()
+                self._give_up()
                 raise
             finally:
                 injector.heal()
@@ -171,6 +170,10 @@ class Round:
             healed = time.monotonic()
             self._finish_queues(deadline)
             for one in going:
+                one.result()
+            for reader in readers:
+                reader.stop.set()
+            for one in reading:
                 one.result()
         result.finish_seconds = time.monotonic() - healed
         result.stuck = [line for lane in self.lanes for line in lane.unsettled()]
@@ -194,7 +197,7 @@ class Round:
         for lane, verdict in zip(self.lanes, verdicts, strict=True):
             labelled = tuple(f"{lane.kind.name}, {lane.route}: {one}" for one in verdict.samples)
             result.verdict += replace(verdict, samples=labelled)
-        for reader in [lane.reader for lane in self.lanes if lane.reader is not None]:
+        for reader in self._readers():
             result.retained += reader.figures()
         result.verify_seconds = time.monotonic() - began
         result.orphans = [line for one in self.operators for line in _survivors(one)]
@@ -205,6 +208,16 @@ class Round:
             self.servers.direct.ledger.connectors.delete(lane.connector)
         topics = [name for lane in self.lanes for name in (*lane.topics, lane.dead_topic) if name]
         self.servers.delete_topics(topics)
+
+    def _give_up(self) -> None:
+        self.given_up.set()
+        for lane in self.lanes:
+            lane.delivery.kill_started()
+        for reader in self._readers():
+            reader.stop.set()
+
+    def _readers(self) -> list[RetainedReader]:
+        return [lane.reader for lane in self.lanes if lane.reader is not None]
 
     # -- beginning ------------------------------------------------------------------------------
 
