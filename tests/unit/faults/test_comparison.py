@@ -51,7 +51,7 @@ def as_json(row: dict[str, Any]) -> str:
 def printed(values: Sequence[tuple[str | None, str]], partition: int = 0) -> Lines:
     """Return what the console consumer prints of keys and values."""
     return [
-        f"Partition:{partition}\tOffset:{n}\t{NO_HEADERS}\t{key or chr(92) + 'N'}\t{value}"
+        f"Partition:{partition}\x1dOffset:{n}\x1d{NO_HEADERS}\x1d{key or chr(92) + 'N'}\x1d{value}"
         for n, (key, value) in enumerate(values)
     ]
 
@@ -71,7 +71,7 @@ def dead_letters(written: Written) -> Lines:
     body = written.body if written.format == "csv" else gzip.decompress(written.body)
     bad = [line for line in body.decode().split("\n") if line.startswith("bad-")]
     reason = f"extentflow.object:s3://b/k{HEADERS}extentflow.reason:not a number"
-    return [f"Partition:0\tOffset:{n}\t{reason}\t\\N\t{line}" for n, line in enumerate(bad)]
+    return [f"Partition:0\x1dOffset:{n}\x1d{reason}\x1d\\N\x1d{line}" for n, line in enumerate(bad)]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz"])
@@ -118,7 +118,7 @@ def change_field(old: str, new: str) -> Callable[[Lines], Lines]:
 
 
 def foreign_row(lines: Lines) -> Lines:
-    return [*lines, 'Partition:0\tOffset:9999\tNO_HEADERS\t\\N\t{"id":1}']
+    return [*lines, 'Partition:0\x1dOffset:9999\x1dNO_HEADERS\x1d\\N\x1d{"id":1}']
 
 
 def without_value(lines: Lines) -> Lines:
@@ -265,7 +265,7 @@ def test_a_wrong_key_and_a_key_in_two_partitions_are_found(numbers: Numbers) -> 
     written = numbers.write("parquet", ROWS)
     lines = delivered(written, keyed=True)
     elsewhere = [lines[0].replace("Partition:0", "Partition:1"), *lines[1:]]
-    wrong = [lines[0].replace("\tg", "\tx"), *lines[1:]]
+    wrong = [lines[0].replace("\x1dg", "\x1dx"), *lines[1:]]
 
     assert compare([source(written)], table(lines), KEYED).ok
     assert compare([source(written)], table(elsewhere), KEYED).misplaced == 1
