@@ -124,6 +124,7 @@ class Campaign:
         details = [
             *result.verdict.samples,
             *result.stuck,
+            *result.lost,
             *result.findings.lies,
             *result.findings.hung,
             *(f"unexpected error: {one}" for one in result.findings.unexpected),
@@ -139,13 +140,16 @@ class Campaign:
             shutil.rmtree(current.folder)
             for lane in current.lanes:
                 for version in lane.versions:
-                    version.written.path.unlink()
+                    # Of uploads of equal bytes, there is one file.
+                    version.written.path.unlink(missing_ok=True)
 
     def report(self) -> dict[str, Any]:
         """Return the figures of all rounds."""
         faults: Counter[str] = sum((one.faults for one in self.results), Counter())
         codes: Counter[str] = sum((one.findings.codes for one in self.results), Counter())
         jobs: Counter[str] = sum((one.jobs for one in self.results), Counter())
+
+        retained: Counter[str] = sum((one.retained for one in self.results), Counter())
 
         def total(name: str) -> int:
             return sum(int(getattr(one.verdict, name)) for one in self.results)
@@ -172,6 +176,8 @@ class Campaign:
             "misplaced": total("misplaced"),
             "miscounted": total("miscounted"),
             "stuck": sum(len(one.stuck) for one in self.results),
+            "uploads_lost": [line for one in self.results for line in one.lost],
+            "readers": dict(retained),
             "exit_codes": dict(sorted(codes.items())),
             "query_exit_codes": {} if self.standing is None else dict(self.standing.codes),
             "exit_codes_that_lied": [

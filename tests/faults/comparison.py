@@ -37,7 +37,8 @@ OBJECT_KEY = "SELECT v.key FROM versions v WHERE v.label = object"
 class Source:
     """One object version. `required`: every record must be there; else some may be missing.
 
-    `records` is what the ledger counts as delivered of it; None where nothing is known.
+    `records` is what the ledger counts as delivered of it; None where nothing is known. Each record
+    that is required is there `least` times, and none is there more than `most` times.
     """
 
     label: str
@@ -46,6 +47,11 @@ class Source:
     key: str | None = None
     required: bool = True
     records: int | None = None
+    least: int = 1
+    most: int = 1
+    # Of dead letters: what names the version, and the number of its first row.
+    pin: str | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,8 @@ class Expectation:
     """How a topic's records are compared: as `text`, `columnar` or JSON rows, by key, in order.
 
     `key` is the SQL of a record's key, None for records without one. Of columnar rows, it chose the
-    partition, and is not in the record.
+    partition, and is not in the record. `refused` is the SQL condition of rows that the topic
+    rejects, and whose values are its dead letters.
     """
 
     text: bool = False
@@ -61,6 +68,7 @@ class Expectation:
     key: str | None = None
     ordered: bool = False
     dead: pa.Table | None = None
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,8 +117,13 @@ def compare(sources: Sequence[Source], found: pa.Table, how: Expectation) -> Ver
         else:
             _expected_rows(database, sources, kinds)
             (_columnar_rows if how.columnar else _json_rows)(database, how)
+        if how.refused:
+            database.execute(f"CREATE TABLE refused AS SELECT * FROM expected WHERE {how.refused}")
+            database.execute(f"DELETE FROM expected WHERE {how.refused}")
         verdict = _verdict(database, how)
-        if how.dead is not None:
+        if how.dead is not None and how.refused:
+            verdict += _refused_verdict(database, how.dead)
+        elif how.dead is not None:
             database.register("raw_dead", how.dead)
             verdict += _dead_verdict(database, sources)
         return verdict
@@ -122,6 +135,10 @@ def _register_sources(database: duckdb.DuckDBPyConnection, sources: Sequence[Sou
             "label": [one.label for one in sources],
             "key": pa.array([one.key for one in sources], pa.string()),
             "required": [one.required for one in sources],
+            "least": [one.least if one.required else 0 for one in sources],
+            "most": [one.most for one in sources],
+            "pin": pa.array([one.pin for one in sources], pa.string()),
+            "first": pa.array([one.first for one in sources], pa.int64()),
             "records": pa.array([one.records for one in sources], pa.int64()),
         }
     )
@@ -162,19 +179,21 @@ def _columnar_rows(database: duckdb.DuckDBPyConnection, how: Expectation) -> Non
     )
 
 
-def _json_rows(database: duckdb.DuckDBPyConnection, _: Expectation) -> None:
+def _json_rows(
+    database: duckdb.DuckDBPyConnection, _: Expectation, raw: str = "raw", found: str = "found"
+) -> None:
     names = "[" + ", ".join(f"'{name}'" for name in TYPES) + "]"
     fields = ", ".join(
         f"TRY_CAST(json_extract_string(body, '$.{name}') AS {kind}) AS {name}"
         for name, kind in TYPES.items()
     )
     database.execute(
-        "CREATE TABLE bodies AS SELECT *, coalesce(json_valid(value), false) AS valid,"
-        " CASE WHEN json_valid(value) THEN value ELSE '{}' END AS body FROM raw"
+        "CREATE OR REPLACE TABLE bodies AS SELECT *, coalesce(json_valid(value), false) AS valid,"
+        f" CASE WHEN json_valid(value) THEN value ELSE '{{}}' END AS body FROM {raw}"
     )
     database.execute(
-        f"CREATE TABLE found AS SELECT topic, partition, position, 0 AS row, key, value, {fields},"
-        f" valid AND json_keys(body) = {names} AS shaped FROM bodies"
+        f"CREATE TABLE {found} AS SELECT topic, partition, position, 0 AS row, key, value,"
+        f" {fields}, valid AND json_keys(body) = {names} AS shaped, headers FROM bodies"
     )
 
 
@@ -223,11 +242,13 @@ def _verdict(database: duckdb.DuckDBPyConnection, how: Expectation) -> Verdict:
         return [f"{what}: {row}" for row in rows]
 
     queries = {
-        "duplicate": "SELECT id, any_value(object), count(*) - 1 AS more,"
-        " list(topic || '/' || partition || '@' || position) FROM found WHERE id IS NOT NULL"
-        " GROUP BY id HAVING count(*) > 1",
-        "missing": "SELECT e.object, e.id FROM expected e JOIN versions v ON v.label = e.object"
-        " WHERE v.required AND e.id NOT IN (SELECT id FROM found WHERE id IS NOT NULL)",
+        "duplicate": "SELECT id, any_value(object),"
+        " count(*) - coalesce(any_value(most), 1) AS more,"
+        " list(topic || '/' || partition || '@' || position) FROM found LEFT JOIN versions v"
+        " ON v.label = object WHERE id IS NOT NULL GROUP BY id HAVING more > 0",
+        "missing": "SELECT e.object, e.id, coalesce(n, 0) FROM expected e JOIN versions v"
+        " ON v.label = e.object LEFT JOIN (SELECT id, count(*) AS n FROM found GROUP BY id) f"
+        " ON f.id = e.id WHERE coalesce(n, 0) < v.least",
         "changed": "SELECT f.topic, f.partition, f.position, f.value, e FROM found f"
         " JOIN expected e ON e.id = f.id WHERE NOT same(f, e)",
         "foreign": "SELECT f.topic, f.partition, f.position, f.value FROM found f"
@@ -242,9 +263,7 @@ def _verdict(database: duckdb.DuckDBPyConnection, how: Expectation) -> Verdict:
         line for name, query in queries.items() if found[name] for line in sample(name, query)
     ]
     return Verdict(
-        expected=count(
-            "SELECT count(*) FROM expected e JOIN versions v ON v.label = e.object WHERE v.required"
-        ),
+        expected=count("SELECT sum(v.least) FROM expected e JOIN versions v ON v.label = e.object"),
         delivered=count("SELECT count(*) FROM found"),
         duplicates=count(f"SELECT sum(more) FROM ({queries['duplicate']})"),
         missing=found["missing"],
@@ -321,5 +340,55 @@ def _dead_verdict(database: duckdb.DuckDBPyConnection, sources: Sequence[Source]
                 ("without a reason", silent),
             )
             for row in found[:SAMPLES]
+        ),
+    )
+
+
+def _refused_verdict(database: duckdb.DuckDBPyConnection, dead: pa.Table) -> Verdict:
+    """Compare dead letters with the rows that the topic rejects: values, places, each once."""
+    database.register("raw_dead", dead)
+    _json_rows(database, Expectation(), "raw_dead", "dead")
+
+    def rows(query: str) -> list[Any]:
+        return database.execute(query).fetchall()
+
+    database.execute(
+        "CREATE TABLE letters AS SELECT d.*, v.first + TRY_CAST(regexp_extract(headers,"
+        " 'extentflow\\.row:([0-9]+)', 1) AS BIGINT) AS place FROM dead d LEFT JOIN versions v"
+        " ON v.pin = regexp_extract(headers, 'extentflow\\.version:([^\\x1f]+)', 1)"
+    )
+    of_version = "SELECT r.id FROM refused r JOIN versions v ON v.label = r.object WHERE v.required"
+    # Workers that reject a row have no value of it; too large a value is left out.
+    whole = (
+        "CASE WHEN d.value IS NULL THEN d.headers LIKE '%extentflow.bytes:row%'"
+        " OR d.headers LIKE '%extentflow.omitted.bytes:%' ELSE same(d, r) END"
+    )
+    found = {
+        "duplicate": rows(
+            "SELECT place, count(*) - 1 FROM letters GROUP BY place HAVING count(*) > 1"
+        ),
+        "missing": rows(
+            f"{of_version} AND r.id NOT IN (SELECT place FROM letters WHERE place IS NOT NULL)"
+        ),
+        "foreign": rows(
+            "SELECT place, value, headers FROM letters"
+            " WHERE place IS NULL OR place NOT IN (SELECT id FROM refused)"
+        ),
+        "changed": rows(
+            "SELECT d.place, d.value, d.headers FROM letters d JOIN refused r ON r.id = d.place"
+            f" WHERE NOT ({whole} AND d.headers LIKE '%extentflow.reason:%')"
+        ),
+    }
+    return Verdict(
+        expected=len(rows(of_version)),
+        delivered=dead.num_rows,
+        duplicates=sum(more for _, more in found["duplicate"]),
+        missing=len(found["missing"]),
+        changed=len(found["changed"]),
+        foreign=len(found["foreign"]),
+        samples=tuple(
+            f"refused records, {what}: {str(row)[:500]}"
+            for what, some in found.items()
+            for row in some[:SAMPLES]
         ),
     )

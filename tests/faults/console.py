@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from extentflow_local.stack.servers import Toolbox
 
 PROGRAM = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-FIELDS = "\t"
+# Not a tab, which keys of rows may hold.
+FIELDS = "\x1d"
 HEADERS = "\x1f"
 # Not a newline: the bytes of a dead letter may hold one, such as those of a CSV record.
 RECORDS = "\x1e"

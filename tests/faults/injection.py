@@ -3,10 +3,11 @@
 kill, freeze   commands, workers of both engines, functions; also while they start
                driver, executors, workers and machines of the standing query
 broker         killed, restarted, paused; connections reset, slow; topic denied, missing
+               records of a topic deleted
 store          500, 503, resets, cut and short bodies, wrong ETags, 200 for a range, slow, late
 ledger         throttled, 500, conflicts, lost answers, resets, slow, late; of SQL see `ledgers`
 queues         lost answers, 500, resets, slow; messages doubled, reordered, visible early
-objects        replaced, deleted
+objects        replaced, deleted; equal bytes uploaded again
 """
 
 import json
@@ -204,6 +205,8 @@ class Injector:
             "broker link slow": (1, self._slow_link),
             "topic denied": (0.8, self._deny_topic),
             "object replaced": (1.5, self._replace),
+            "records deleted": (6.0, self._delete_records),
+            "equal bytes uploaded again": (3.0, self._upload_again),
             "object deleted": (0.7, self._delete),
         }
         if (path := self.servers.path) is not None:
@@ -274,7 +277,7 @@ class Injector:
         self.counts["topic missing"] += 1
 
         for topic in lane.topics:
-            create = self._when_up(partial(self.servers.make_topic, topic))
+            create = self._when_up(partial(self.servers.make_topic, topic, lane.topic_config))
             self._after(self.random.uniform(5.0, 15.0), create)
 
     def heal(self) -> None:
@@ -555,9 +558,28 @@ class Injector:
             )
         return True
 
+    def _delete_records(self) -> bool:
+        readers = [lane.reader for lane in self.lanes if lane.reader is not None]
+        if self.down is not None or not readers:
+            return False
+        return self.random.choice(readers).delete(self.random)
+
+    def _upload_again(self) -> bool:
+        found = [lane for lane in self.lanes if lane.repeats is not None]
+        if not found:
+            return False
+        lane = self.random.choice(found)
+        if lane.repeats is None or len(lane.versions) >= 2 * (self.most_objects + lane.kind.begin):
+            return False
+        made = lane.repeats.again(self.random)
+        if made is not None:
+            self._announce(lane, made)
+        return made is not None
+
     def _under_way(self) -> tuple[Lane, Version] | None:
         """Return an object that is not delivered yet."""
-        lanes = list(self.lanes)
+        # Those of `repeats` are replaced by equal bytes only.
+        lanes = [lane for lane in self.lanes if lane.repeats is None]
         self.random.shuffle(lanes)
         for lane in lanes:
             for version in lane.current():

@@ -42,6 +42,10 @@ CSV_SCHEMA = (
     "day:date,flag:bool,note:string"
 )
 BAD_EVERY = 97
+# A note in so many is longer than topics of some lanes accept.
+LARGE_EVERY, LARGE_CHARACTERS = 389, 6_000
+# Days apart: a limit of timestamps lies between two of them.
+DAYS, DAYS_APART = 4_000, 5
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Rows:
     count: int
 
     def row(self, ordinal: int) -> dict[str, Any]:
-        """Return one row; every seventh note and every fifth flag is null."""
+        """Return one row; most seventh notes and every fifth flag are null."""
         number = self.first + ordinal
         return {
             "id": number,
@@ -62,14 +66,25 @@ class Rows:
             "amount": Decimal(number % 10**13) / 100 * (-1 if number % 3 == 0 else 1),
             "ratio": number % 1_000_003 / 7,
             "made_at": (BEGIN + timedelta(microseconds=number % 10**12)).replace(tzinfo=None),
-            "day": date(1999, 12, 31) + timedelta(days=number % 20_000),
+            "day": day_of(number),
             "flag": None if number % 5 == 0 else number % 2 == 0,
-            "note": None if number % 7 == 0 else f"{TEXTS[number // 7 % len(TEXTS)]} {number}",
+            "note": _note(number),
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows, in file order."""
         return [self.row(ordinal) for ordinal in range(self.count)]
+
+
+def day_of(number: int) -> date:
+    """Return the day of a number: one of DAYS, up to 2054."""
+    return date(1999, 12, 31) + timedelta(days=number % DAYS * DAYS_APART)
+
+
+def _note(number: int) -> str | None:
+    if number % LARGE_EVERY == 0:
+        return f"{'large ' * (LARGE_CHARACTERS // 6)}{number}"
+    return None if number % 7 == 0 else f"{TEXTS[number // 7 % len(TEXTS)]} {number}"
 
 
 def parquet(rows: Rows) -> bytes:

@@ -22,8 +22,9 @@ from tests.faults.commands import Findings, Operator
 from tests.faults.comparison import Verdict, compare
 from tests.faults.console import Console, ConsoleFailedError
 from tests.faults.injection import FREEZES, KILLS, MOST_OBJECTS, Injector
-from tests.faults.lanes import KINDS, Kind, Lane, draw_routes, next_object, open_lane
+from tests.faults.lanes import KINDS, Kind, Lane, draw_kinds, draw_routes, next_object, open_lane
 from tests.faults.objects import Numbers
+from tests.faults.retention import RetainedReader
 from tests.faults.rows import RowsUnreadError, read_rows
 from tests.faults.servers import Servers
 from tests.faults.standing import StandingQuery
@@ -45,6 +46,7 @@ LOOK_SECONDS = 1.0
 # After so many looks without a change an operator acts.
 STILL_LOOKS = 6
 READERS = 3
+RECREATED_EVERY = 3
 # The deployed ones are minutes; a campaign lets that time pass.
 SOON = StallThresholds(grace_seconds=2.0, stall_seconds=4.0)
 
@@ -59,7 +61,10 @@ class Result:
     hits: int = 0
     verdict: Verdict = field(default_factory=Verdict)
     stuck: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
+    # Of readers: accepted gaps, records in them, topics that were created again.
+    retained: Counter[str] = field(default_factory=Counter)
     orphans: list[str] = field(default_factory=list)
     jobs: Counter[str] = field(default_factory=Counter)
     objects: int = 0
@@ -80,7 +85,7 @@ class Result:
     @property
     def ok(self) -> bool:
         """Whether the guarantees held."""
-        broken = self.stuck or self.findings.lies or self.findings.hung
+        broken = self.stuck or self.lost or self.findings.lies or self.findings.hung
         return self.verdict.ok and not broken
 
     def line(self) -> str:
@@ -92,8 +97,9 @@ class Result:
             f"round {self.number:3}: {word}; {self.objects} objects, {verdict.expected} records"
             f" expected, {verdict.delivered} delivered, {verdict.duplicates} duplicates,"
             f" {verdict.missing} missing, {verdict.changed + verdict.foreign} wrong,"
-            f" {len(self.stuck)} stuck, {len(found.lies)} lies; {self.kills} kills,"
-            f" {others} other faults; exits {dict(found.codes)}; jobs {dict(self.jobs)};"
+            f" {len(self.stuck)} stuck, {len(self.lost)} uploads lost, {len(found.lies)} lies;"
+            f" {self.kills} kills, {others} other faults; exits {dict(found.codes)};"
+            f" jobs {dict(self.jobs)};"
             f" {self.seconds:.0f} s, {self.finish_seconds:.0f} s to finish,"
             f" {self.verify_seconds:.0f} s to compare"
         )
@@ -144,17 +150,17 @@ class Round:
         slow = self._slow_down()
         reconcile = self.random.random() < 0.5 and self.servers.path is not None
         deadline = began + self.fault_seconds + FINISH_SECONDS
-        with ThreadPoolExecutor(len(self.operators) + 1) as pool:
+        readers = self._readers()
+        with ThreadPoolExecutor(len(self.operators) + len(readers) + 1) as pool:
             going = [pool.submit(one.go, deadline) for one in self.operators]
+            reading = [pool.submit(one.go, self.over) for one in readers]
             try:
                 if reconcile:
                     self.joined.set()
                     going.append(pool.submit(self._reconcile_often))
                 injector.run(self.fault_seconds)
             except BaseException:  # the campaign ends: nothing of it may stay
-                self.given_up.set()
-                for lane in self.lanes:
-                    lane.delivery.kill_started()
+                self._give_up()
                 raise
             finally:
                 injector.heal()
@@ -165,8 +171,14 @@ class Round:
             self._finish_queues(deadline)
             for one in going:
                 one.result()
+            for reader in readers:
+                reader.stop.set()
+            for one in reading:
+                one.result()
         result.finish_seconds = time.monotonic() - healed
         result.stuck = [line for lane in self.lanes for line in lane.unsettled()]
+        repeated = [lane.repeats for lane in self.lanes if lane.repeats is not None]
+        result.lost = [line for one in repeated for line in one.lost()]
         result.faults, result.hits = injector.counts, injector.hits
         result.jobs = Counter(str(job.state) for lane in self.lanes for job in lane.jobs())
         result.objects = sum(len(lane.versions) for lane in self.lanes)
@@ -185,6 +197,8 @@ class Round:
         for lane, verdict in zip(self.lanes, verdicts, strict=True):
             labelled = tuple(f"{lane.kind.name}, {lane.route}: {one}" for one in verdict.samples)
             result.verdict += replace(verdict, samples=labelled)
+        for reader in self._readers():
+            result.retained += reader.figures()
         result.verify_seconds = time.monotonic() - began
         result.orphans = [line for one in self.operators for line in _survivors(one)]
 
@@ -195,18 +209,30 @@ class Round:
         topics = [name for lane in self.lanes for name in (*lane.topics, lane.dead_topic) if name]
         self.servers.delete_topics(topics)
 
+    def _give_up(self) -> None:
+        self.given_up.set()
+        for lane in self.lanes:
+            lane.delivery.kill_started()
+        for reader in self._readers():
+            reader.stop.set()
+
+    def _readers(self) -> list[RetainedReader]:
+        return [lane.reader for lane in self.lanes if lane.reader is not None]
+
     # -- beginning ------------------------------------------------------------------------------
 
     def _open(self, result: Result) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        late = self.random.choice([*range(len(self.kinds)), *[None] * 10])
+        kinds = draw_kinds(self.random, self.kinds)
+        late = self.random.choice([*range(len(kinds)), *[None] * 10])
         path = self.servers.path
         routes = draw_routes(self.random, spark=self.spark, functions=path is not None)
         environment = {} if path is None else {"AWS_ENDPOINT_URL_SQS": path.proxy.endpoint}
-        for number, (each, route) in enumerate(zip(self.kinds, routes, strict=False)):
-            kind = each.drawn(self.random)
+        for number, (kind, drawn_route) in enumerate(zip(kinds, routes, strict=False)):
+            own = kind.routes
+            route = self.random.choice(own) if own and drawn_route not in own else drawn_route
             lane = open_lane(kind, route, self.servers, topic=number != late)
-            if number == late:
+            if number == late and lane.reader is None:
                 self.topicless = lane
             result.routes[kind.name] = route
             self.lanes.append(lane)
@@ -304,15 +330,24 @@ class Round:
                 return Verdict(missing=1, samples=(held,))
             time.sleep(0.5)
         try:
+            if lane.reader is not None:
+                lane.reader.delete_some(self.random)
             if lane.kind.expectation.columnar:
                 found = read_rows(self.servers.bootstrap, lane.topics, self.random)
             else:
                 found = console.read(*lane.topics)
             dead = console.read(lane.dead_topic) if lane.dead_topic else None
+            missed = Verdict()
+            if lane.reader is not None:
+                found, missed = lane.reader.verdict(found)
+                # A member notices after a minute: not in each round.
+                if self.number % RECREATED_EVERY == 1:
+                    missed += lane.reader.recreated()
         # Of the consumer: a value that is corrupt, or that lacks its other column groups.
-        except (ConsoleFailedError, RowsUnreadError, ExtentflowError) as exc:
+        except (ConsoleFailedError, RowsUnreadError, ExtentflowError, KafkaException) as exc:
             return Verdict(missing=1, samples=(f"{type(exc).__name__}: {exc}",))
-        return compare(lane.sources(), found, replace(lane.kind.expectation, dead=dead))
+        how = replace(lane.kind.expectation, dead=dead)
+        return compare(lane.sources(), found, how) + missed
 
     def _is_stable(self, topic: str) -> bool:
         try:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -141,9 +142,18 @@ class Servers:
         """An admin client past the links."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
-    def make_topic(self, name: str, partitions: int = 4) -> None:
-        """Create a topic; it may exist."""
-        created = self.admin.create_topics([NewTopic(name, partitions)])
+    def versioned_bucket(self) -> str:
+        """Return a new bucket with versions."""
+        name = f"versions-{uuid4().hex[:8]}"
+        self.s3.create_bucket(Bucket=name)
+        self.s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+        return name
+
+    def make_topic(
+        self, name: str, config: Mapping[str, str] = MappingProxyType({}), partitions: int = 4
+    ) -> None:
+        """Create a topic with its own configuration; it may exist."""
+        created = self.admin.create_topics([NewTopic(name, partitions, config=dict(config))])
         try:
             created[name].result(timeout=60)
         except KafkaException as exc:

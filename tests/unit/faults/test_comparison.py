@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.faults.comparison import Expectation, Source, Verdict, compare
-from tests.faults.console import HEADERS, NO_HEADERS, RECORDS, parsed
+from tests.faults.console import FIELDS, HEADERS, NO_HEADERS, NULL, RECORDS, parsed
 from tests.faults.objects import ARROW, BAD_EVERY, Numbers, Written
 from tests.faults.rows import FOUND
 
@@ -51,7 +51,7 @@ def as_json(row: dict[str, Any]) -> str:
 def printed(values: Sequence[tuple[str | None, str]], partition: int = 0) -> Lines:
     """Return what the console consumer prints of keys and values."""
     return [
-        f"Partition:{partition}\tOffset:{n}\t{NO_HEADERS}\t{key or chr(92) + 'N'}\t{value}"
+        f"Partition:{partition}\x1dOffset:{n}\x1d{NO_HEADERS}\x1d{key or chr(92) + 'N'}\x1d{value}"
         for n, (key, value) in enumerate(values)
     ]
 
@@ -71,7 +71,7 @@ def dead_letters(written: Written) -> Lines:
     body = written.body if written.format == "csv" else gzip.decompress(written.body)
     bad = [line for line in body.decode().split("\n") if line.startswith("bad-")]
     reason = f"extentflow.object:s3://b/k{HEADERS}extentflow.reason:not a number"
-    return [f"Partition:0\tOffset:{n}\t{reason}\t\\N\t{line}" for n, line in enumerate(bad)]
+    return [f"Partition:0\x1dOffset:{n}\x1d{reason}\x1d\\N\x1d{line}" for n, line in enumerate(bad)]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz"])
@@ -118,7 +118,19 @@ def change_field(old: str, new: str) -> Callable[[Lines], Lines]:
 
 
 def foreign_row(lines: Lines) -> Lines:
-    return [*lines, 'Partition:0\tOffset:9999\tNO_HEADERS\t\\N\t{"id":1}']
+    return [*lines, 'Partition:0\x1dOffset:9999\x1dNO_HEADERS\x1d\\N\x1d{"id":1}']
+
+
+def without_value(lines: Lines) -> Lines:
+    return [f"{lines[0].rpartition(FIELDS)[0]}{FIELDS}{NULL}", *lines[1:]]
+
+
+def without_value_of_a_row(lines: Lines) -> Lines:
+    first, *others = without_value(lines)
+    return [
+        first.replace("extentflow.reason", f"extentflow.bytes:row{HEADERS}extentflow.reason"),
+        *others,
+    ]
 
 
 def half_a_row(lines: Lines) -> Lines:
@@ -215,11 +227,45 @@ def test_a_dead_letter_without_its_reason_is_found(numbers: Numbers) -> None:
     assert verdict.changed == len(dead) > 0
 
 
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        (lambda lines: lines, ""),
+        (double_one, "duplicates"),
+        (drop_one, "missing"),
+        (change_field('"flag":true', '"flag":false'), "changed"),
+        (change_field("extentflow.reason", "reason"), "changed"),
+        (without_value, "changed"),
+        (without_value_of_a_row, ""),
+        (foreign_row, "foreign"),
+    ],
+)
+def test_planted_differences_of_refused_records_are_found(
+    numbers: Numbers, plant: Callable[[Lines], Lines], found: str
+) -> None:
+    written = numbers.write("parquet", ROWS)
+    lines = delivered(written)
+    refused = [n for n, row in enumerate(written.rows.rows()) if row["note"] is None]
+    good = [line for n, line in enumerate(lines) if n not in refused]
+    letter = f"extentflow.version:etag{HEADERS}extentflow.row:{{}}{HEADERS}extentflow.reason:no key"
+    dead = [lines[n].replace(NO_HEADERS, letter.format(n)) for n in refused]
+    how = Expectation(dead=table(plant(dead)), refused="note IS NULL")
+
+    pinned = source(written, pin="etag", first=written.rows.first)
+    verdict = compare([pinned], table(good), how)
+    mixed = compare([pinned], table(lines), how)
+
+    names = ("duplicates", "missing", "changed", "foreign", "misplaced", "miscounted")
+    assert [name for name in names if getattr(verdict, name)] == ([found] if found else [])
+    assert verdict.expected == ROWS
+    assert mixed.foreign >= len(refused)
+
+
 def test_a_wrong_key_and_a_key_in_two_partitions_are_found(numbers: Numbers) -> None:
     written = numbers.write("parquet", ROWS)
     lines = delivered(written, keyed=True)
     elsewhere = [lines[0].replace("Partition:0", "Partition:1"), *lines[1:]]
-    wrong = [lines[0].replace("\tg", "\tx"), *lines[1:]]
+    wrong = [lines[0].replace("\x1dg", "\x1dx"), *lines[1:]]
 
     assert compare([source(written)], table(lines), KEYED).ok
     assert compare([source(written)], table(elsewhere), KEYED).misplaced == 1
@@ -248,6 +294,21 @@ def test_of_a_replaced_version_a_part_is_enough_if_the_ledger_counts_the_same(
 
     assert verdict(30).ok
     assert verdict(29).miscounted == 1
+
+
+def test_equal_uploads_are_there_once_for_each_job(numbers: Numbers) -> None:
+    written = numbers.write("parquet", ROWS)
+    lines = delivered(written)
+    copies = [*lines, *delivered(written)]
+    twice = [line.replace("Offset:", "Offset:1000") for line in copies[ROWS:]]
+
+    def verdict(*printed_lines: str) -> Verdict:
+        both = source(written, records=2 * ROWS, least=2, most=2)
+        return compare([both], table(list(printed_lines)), Expectation())
+
+    assert verdict(*lines, *twice) == Verdict(expected=2 * ROWS, delivered=2 * ROWS)
+    assert verdict(*lines, *twice[1:]).missing == 1
+    assert verdict(*lines, *twice, lines[0].replace("Offset:0", "Offset:9")).duplicates == 1
 
 
 # -- rows of columnar values ----------------------------------------------------------------------

@@ -4,8 +4,8 @@ from tests.faults.console import RECORDS, once, parsed
 
 
 def test_a_record_that_is_printed_twice_is_one_record() -> None:
-    first = "Partition:0\tOffset:7\tNO_HEADERS\t\\N\tone"
-    other = "Partition:1\tOffset:7\tNO_HEADERS\t\\N\tone"
+    first = "Partition:0\x1dOffset:7\x1dNO_HEADERS\x1d\\N\x1done"
+    other = "Partition:1\x1dOffset:7\x1dNO_HEADERS\x1d\\N\x1done"
 
     table = once(parsed("records", RECORDS.join((first, other, first)).encode()))
 
@@ -13,8 +13,8 @@ def test_a_record_that_is_printed_twice_is_one_record() -> None:
 
 
 def test_a_record_with_line_breaks_is_one_record() -> None:
-    first = 'Partition:0\tOffset:7\tNO_HEADERS\t\\N\t1,"two\nlines"'
-    second = "Partition:1\tOffset:0\ta:b\tkey\t\\N"
+    first = 'Partition:0\x1dOffset:7\x1dNO_HEADERS\x1d\\N\x1d1,"two\nlines"'
+    second = "Partition:1\x1dOffset:0\x1da:b\x1dkey\x1d\\N"
 
     table = parsed("dead", f"{first}{RECORDS}{second}{RECORDS}".encode())
 
