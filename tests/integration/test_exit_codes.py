@@ -58,10 +58,9 @@ def delivering(delivery: Delivery) -> Iterator["subprocess.Popen[str]"]:
 
 
 def stopped(delivery: Delivery, _: FaultProxy, __: Path) -> Iterator[tuple[int, int]]:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with delivering(delivery) as process:
-            process.send_signal(number)
-            yield 130, ended(process)
+    with delivering(delivery) as process:  # by Ctrl-C: see test_clean_stop
+        process.send_signal(signal.SIGTERM)
+        yield 130, ended(process)
 
 
 def terminated_early(delivery: Delivery, proxy: FaultProxy, _: Path) -> Iterator[tuple[int, int]]:
@@ -71,13 +70,13 @@ def terminated_early(delivery: Delivery, proxy: FaultProxy, _: Path) -> Iterator
 
 
 def killed(delivery: Delivery, proxy: FaultProxy, _: Path) -> Iterator[tuple[int, int]]:
-    for number in (signal.SIGKILL, signal.SIGHUP):
-        with listing(delivery, proxy) as process:
-            process.send_signal(number)
-            yield -number, ended(process)
-        with delivering(delivery) as process:
-            process.send_signal(number)
-            yield -number, ended(process)
+    with listing(delivery, proxy) as process:
+        process.send_signal(signal.SIGHUP)
+        yield -signal.SIGHUP, ended(process)
+    # Once: what is left after it may be delivered before it can be looked at.
+    with delivering(delivery) as process:
+        process.send_signal(signal.SIGKILL)
+        yield -signal.SIGKILL, ended(process)
 
 
 def without_workers(delivery: Delivery, _: FaultProxy, __: Path) -> Iterator[tuple[int, int]]:
