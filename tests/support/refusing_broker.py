@@ -5,14 +5,13 @@ it lists (ApiVersions), and the errors of its answers, are parameters. It drops 
 broker refuses transactions on demand.
 """
 
-import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-HOST = "127.0.0.1"
+from tests.support.loopback_broker import HOST, LoopbackBroker, serving, text
+
 CLUSTER = "a-cluster-without-transactions"
 NODE = 1
 
@@ -40,7 +39,7 @@ ENCODING_OF_API_VERSIONS = 3  # and later: compact
 
 
 @dataclass
-class RefusingBroker:
+class RefusingBroker(LoopbackBroker):
     """Answers the requests in `refused` with their error code, and lacks those in `lacking`.
 
     `received` counts requests by their number.
@@ -52,42 +51,17 @@ class RefusingBroker:
     received: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._listener = socket.create_server((HOST, 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._lock = threading.Lock()
+        super().__init__()
 
     @property
     def address(self) -> str:
         """The bootstrap server."""
         return f"{HOST}:{self.port}"
 
-    def accept(self) -> None:
-        """Serve connections until `close`."""
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def close(self) -> None:
-        """Stop accepting."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, suppress(OSError, struct.error):
-            while True:
-                (size,) = struct.unpack(">i", _exactly(client, 4))
-                request = _exactly(client, size)
-                key, version, correlation = struct.unpack(">hhi", request[:8])
-                with self._lock:
-                    self.received[key] = self.received.get(key, 0) + 1
-                answer = struct.pack(">i", correlation) + self._answer(key, version, request)
-                client.sendall(struct.pack(">i", len(answer)) + answer)
-
-    def _answer(self, key: int, version: int, request: bytes) -> bytes:
+    def answer(self, key: int, version: int, request: bytes) -> bytes:
+        """See `LoopbackBroker`; counts the request."""
+        with self._lock:
+            self.received[key] = self.received.get(key, 0) + 1
         (length,) = struct.unpack(">h", request[8:10])
         body = _Reader(request, 10 + max(length, 0))
         code = self.refused.get(key, 0)
@@ -113,7 +87,7 @@ class RefusingBroker:
         return answers[key]()
 
     def _itself(self) -> bytes:
-        return _text(HOST) + struct.pack(">i", self.port)
+        return text(HOST) + struct.pack(">i", self.port)
 
     @staticmethod
     def _added(body: "_Reader", code: int) -> bytes:
@@ -144,7 +118,7 @@ class RefusingBroker:
     def _no_offset(body: "_Reader") -> bytes:
         """Answer that the group committed nothing."""
         body.text()
-        rest = struct.pack(">q", -1) + _text("") + struct.pack(">h", 0)
+        rest = struct.pack(">q", -1) + text("") + struct.pack(">h", 0)
         return body.topics(lambda: None, rest)
 
     def _versions(self, version: int) -> bytes:
@@ -158,7 +132,7 @@ class RefusingBroker:
         return answer + struct.pack(">i", 0) if version in (1, 2) else answer
 
     def _metadata(self, version: int) -> bytes:
-        broker = struct.pack(">i", NODE) + _text(HOST) + struct.pack(">ih", self.port, -1)
+        broker = struct.pack(">i", NODE) + text(HOST) + struct.pack(">ih", self.port, -1)
         partition = (
             struct.pack(">hii", 0, 0, NODE)
             + (struct.pack(">i", 0) if version >= 7 else b"")
@@ -167,7 +141,7 @@ class RefusingBroker:
         )
         topics = b"".join(
             struct.pack(">h", 0)
-            + _text(name)
+            + text(name)
             + b"\0"
             + struct.pack(">i", 1)
             + partition
@@ -178,7 +152,7 @@ class RefusingBroker:
             (struct.pack(">i", 0) if version >= 3 else b"")
             + struct.pack(">i", 1)
             + broker
-            + (_text(CLUSTER) if version >= 2 else b"")
+            + (text(CLUSTER) if version >= 2 else b"")
             + struct.pack(">ii", NODE, 2)
             + topics
             + (struct.pack(">i", -(2**31)) if version >= 8 else b"")
@@ -222,30 +196,10 @@ class _Reader:
         return answer
 
 
-def _text(value: str) -> bytes:
-    return struct.pack(">h", len(value)) + value.encode()
-
-
-def _exactly(client: socket.socket, size: int) -> bytes:
-    read = b""
-    while len(read) < size:
-        block = client.recv(size - len(read))
-        if not block:
-            raise OSError("the client has ended")
-        read += block
-    return read
-
-
 @contextmanager
 def refusing_broker(
     refused: Mapping[int, int] | None = None, lacking: Sequence[int] = ()
 ) -> Iterator[RefusingBroker]:
     """Run a broker that refuses these requests with their codes, and does not list `lacking`."""
-    broker = RefusingBroker(refused=refused or {}, lacking=lacking)
-    accepting = threading.Thread(target=broker.accept, daemon=True)
-    accepting.start()
-    try:
+    with serving(RefusingBroker(refused=refused or {}, lacking=lacking)) as broker:
         yield broker
-    finally:
-        broker.close()
-        accepting.join()

@@ -3,7 +3,8 @@
 import subprocess
 import sys
 
-from tests.support.starting_broker import CLUSTER, HOST, starting_broker
+from tests.support.loopback_broker import HOST
+from tests.support.starting_broker import CLUSTER, starting_broker
 
 ASK = """
 import sys

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# A person who waits for longer is told for what.
+# A call that is retried for longer logs its error.
 SILENT_SECONDS = 3.0
 # 2**32 exceeds every cap on a pause; a larger exponent would only overflow the float.
 _LARGEST_EXPONENT = 32

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from extentflow.errors import Misconfigured
+from extentflow.kafka.reading import is_another
 
 STARTS = ("earliest", "latest")
 # Of a group: members of other protocols keep partitions during a rebalance, and positions of joins
@@ -64,7 +65,7 @@ class TopicOrigin:
 
     def is_other(self, now: str) -> bool:
         """Whether the topic of this name, whose id is `now`, is another one."""
-        return bool(self.id and now) and self.id != now
+        return is_another(self.id, now)
 
 
 def partitions_at_start(metadata: Iterable[str | None], *, without: int) -> int:

@@ -36,6 +36,10 @@ class StoredContent:
     digest: str
     delivered: str
 
+    def is_of(self, version: ObjectVersion) -> bool:
+        """Return whether the file is as it was when last seen."""
+        return (self.pin, self.changed) == (version.etag, version.modified)
+
 
 CONTENTS: NoteKind[StoredContent] = NoteKind(
     "content#",
@@ -70,7 +74,7 @@ def recall(notes: NoteStore, connector: str, version: ObjectVersion) -> StoredCo
 def is_seen(notes: NoteStore, connector: str, version: ObjectVersion) -> bool:
     """Return whether a file's content is known, as it is now, without reading it."""
     known = recall(notes, connector, version)
-    return known is not None and (known.pin, known.changed) == (version.etag, version.modified)
+    return known is not None and known.is_of(version)
 
 
 def remember(

@@ -222,17 +222,12 @@ class Planner:
         if not is_file(version):
             return request
         known = contents.recall(notes, name, version)
-        newest = self.newest_of(name, version)
         if known is None or not contents.may_be_same(known, version):
-            if newest and contents.is_touched(newest, version):
-                contents.warn_unknown(newest)
-            return request
-        if (known.pin, known.changed) != (version.etag, version.modified):
+            return self._unproven(request)
+        if not known.is_of(version):
             digest = contents.digest_of(version, lambda: self._source(request))
             if not (digest and known.digest):
-                if newest and contents.is_touched(newest, version):
-                    contents.warn_unknown(newest)
-                return request
+                return self._unproven(request)
             if digest != known.digest:
                 return replace(request, changed=True)
             if store:
@@ -243,6 +238,13 @@ class Planner:
         if delivered is None or delivered.state is not JobState.DONE:
             return request
         return replace(request, version=as_delivered)
+
+    def _unproven(self, request: JobRequest) -> JobRequest:
+        """Return the request for a file whose content is not known; warn if it was touched."""
+        newest = self.newest_of(request.connector, request.version)
+        if newest and contents.is_touched(newest, request.version):
+            contents.warn_unknown(newest)
+        return request
 
     def as_delivered(self, connector: str, version: ObjectVersion) -> ObjectVersion:
         """Return a file as a connector's jobs have it, where it is a copy of what they read."""
@@ -495,7 +497,7 @@ class Planner:
         if known is None or not known.digest:
             contents.warn_unknown(job)
             return False
-        if (known.pin, known.changed) == (version.etag, version.modified):
+        if known.is_of(version):
             return False
         return contents.digest_of(version, lambda: self._source(request)) != known.digest
 

@@ -245,7 +245,7 @@ class Broker(Protocol):
         `identity` is transactional id and consumer group at once. Raises SinkUnavailable where the
         broker did not answer within the timeout, and Misconfigured where client settings,
         credentials or permissions cannot work. Where brokers refuse transactions, it raises
-        TransactionsRefused for exactly once, and fences nobody for at least once.
+        TransactionsRefused for exactly once. For at least once, it returns without a fence.
         """
         ...
 
