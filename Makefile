@@ -137,7 +137,7 @@ bench: setup ## Throughput and memory against baselines, in half an hour (SCALE=
 bench-smoke: setup ## A few ratios at a small scale against the recorded ones, in three minutes
 	@$(BIN)/python -m bench.smoke
 
-bench-record: setup ## Record the results of `bench` and `bench-smoke`, and write docs/performance.md and docs/cost.md (SUITE=name)
+bench-record: setup ## Record the results of `bench` and `bench-smoke`, and write docs/performance.md, docs/cost.md and the page of cases (SUITE=name)
 	@$(BIN)/python -m bench.report --record --suite $(SUITE)
 
 docs: setup ## Write the generated references

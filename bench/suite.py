@@ -166,8 +166,8 @@ CASES: Mapping[str, Case] = {
             "bench.formats",
             0,
             "Every format against a loop over its rows: [formats.md]"
-            "(formats.md#what-each-format-costs) has the table. Here is the peak memory of Parquet "
-            "in shapes that need most of it. Only if named.",
+            "(../../docs/formats.md#what-each-format-costs) has the table. "
+            "Here is the peak memory of Parquet in shapes that need most of it. Only if named.",
         ),
         Case(
             "small-objects",

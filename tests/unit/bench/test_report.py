@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 from bench.bars import BARS, Bar
-from bench.report import PAGE, PARTS, RECORDED, page, read, record, with_measured
+from bench.report import (
+    CASES_PAGE,
+    PAGE,
+    PARTS,
+    RECORDED,
+    cases,
+    page,
+    read,
+    record,
+    with_measured,
+)
 from bench.show import Grid, grids
 from bench.suite import CASES
 
@@ -24,8 +34,9 @@ def result(**members: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON values
     return {"case": "what was run", "scale": 1.0, "pairs": 5, **members, "machine": MACHINE}
 
 
-def test_the_page_is_what_the_recorded_figures_make_of_it() -> None:
+def test_the_pages_are_what_the_recorded_figures_make_of_them() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(read(RECORDED)), "run `make bench-record`"
+    assert CASES_PAGE.read_text(encoding="utf-8") == cases(read(RECORDED))
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda path: path.stem)
@@ -181,16 +192,17 @@ def test_mappings_of_the_same_figures_are_rows_of_one_table() -> None:
 def test_a_page_shows_a_ratio_that_has_a_bar_with_the_bar_only() -> None:
     ratios = {"one_process_to_ceiling": 0.771, "from_s3_to_ceiling": 0.408}
 
-    text = page({"lines": result(ratios=ratios)})
+    results = {"lines": result(ratios=ratios)}
 
-    assert text.count("0.771") == 1
+    assert page(results).count("0.771") == 1
+    assert "0.771" not in (text := cases(results))
     assert "Ratios:\n\n- from s3 to ceiling: 0.408\n" in text
 
 
 def test_a_page_leaves_out_what_another_page_shows() -> None:
     found = result(rows_per_second={"orc": 7}, parquet_peak_rss_bytes={"wide": 9 << 20})
 
-    text = page({"formats": found})
+    text = cases({"formats": found})
 
     assert "rows per second" not in text
     assert "Parquet peak rss bytes:\n\n- wide: 9 MiB\n" in text
