@@ -67,7 +67,7 @@ demo-onprem: setup ## Without AWS: receiver, PostgreSQL, a Spark cluster that lo
 demo-lake: setup ## An object through Kafka into an Iceberg table, as columns and as rows, compared by DuckDB (SCALE=1)
 	@$(BIN)/python -m demo.lake --scale $(SCALE)
 
-test: setup ## Lint, types, import contracts, unit, laws, infra, integration; ten minutes on two cores
+test: setup ## Lint, types, import contracts, unit, laws, infra, integration; eight minutes on two cores
 	@started=$$SECONDS; \
 	$(MAKE) --no-print-directory lint unit infra integration; code=$$?; \
 	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
@@ -83,7 +83,7 @@ unit: setup ## Tests without network: unit tests, laws
 golden: setup ## Rewrite tests/golden after a change of wording; read the diff
 	@$(BIN)/pytest -q -p no:randomly --golden-write $$(grep -rlw golden tests --include='test_*.py')
 
-integration: setup $(CLASSES) ## Tests on a real broker, S3 server and DynamoDB Local
+integration: setup ## Tests on a real broker, S3 server and DynamoDB Local
 	@$(PYTEST) loadfile --no-loadscope-reorder tests/integration
 
 rest: setup $(DEPS) $(ARCHIVE) $(CLASSES) ## Only what `test` leaves out, about twenty minutes

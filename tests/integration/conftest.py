@@ -68,7 +68,7 @@ def _interruptible() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_java() -> None:
-    """Start JVMs of Spark with the archive of classes that `make integration` and `rest` write."""
+    """Start JVMs of Spark with the archive of classes, once `make rest` or `soak` wrote it."""
     quick_java.use()
 
 

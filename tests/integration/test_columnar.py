@@ -69,6 +69,7 @@ def run_each(delivery: Delivery, objects: Mapping[str, pa.Table], **more: str) -
     return counts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["parquet", pytest.param("arrow", marks=pytest.mark.soak)])
 def test_rows_of_each_format_are_delivered_once_with_their_types(
     delivery: Delivery, encoding: str
@@ -182,6 +183,7 @@ def test_a_crash_between_chunks_leaves_no_row_twice_or_out_in_any_group(
     assert delivery.leftovers() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "config",
     [

@@ -115,6 +115,7 @@ def test_row_groups_that_fit_are_values_as_they_are_stored(delivery: Delivery, p
     assert stored == ([0, 40, 60, 100] if passes == "true" else [])
 
 
+@pytest.mark.long
 def test_a_stop_between_row_groups_continues_exactly(delivery: Delivery) -> None:
     delivery.changes["transaction_max_bytes"] = 1 << 10
     table = noise(SIZES * 3)
@@ -211,6 +212,7 @@ def replay(delivery: Delivery) -> None:
             return
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["arrow", pytest.param("parquet", marks=pytest.mark.variant)])
 def test_a_row_above_the_limit_is_dead_lettered_and_replayed_when_the_limit_is_raised(
     delivery: Delivery, encoding: str

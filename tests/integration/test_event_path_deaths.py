@@ -124,6 +124,7 @@ def claim_of(feed: Feed) -> ClaimMark:
 # -- workers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_worker_killed_within_an_extent_loses_and_duplicates_nothing(
     path: EventPath, s3_proxy: FaultProxy
 ) -> None:

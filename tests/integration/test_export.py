@@ -151,6 +151,7 @@ def delivered(table: pa.Table) -> pa.Table:
     return pq.read_table(sink)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "place", ["s3", pytest.param("folder", marks=pytest.mark.soak)], indirect=True
 )

@@ -190,6 +190,7 @@ def test_behind_an_open_transaction_a_part_is_waited_for(
         assert take(consumer) == [1, 0]
 
 
+@pytest.mark.long
 def test_from_the_latest_records_on_a_transaction_that_is_open_is_read_whole(
     topics: Topics, names: list[str], unique: str, opened: OpenTransaction
 ) -> None:
@@ -249,6 +250,7 @@ def test_joined_topics_continue_at_an_object_in_the_order_of_the_leader(
 # -- members that share partitions ----------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_members_that_share_partitions_while_reading_join_each_batch_once(
     topics: Topics, make_topic: MakeTopic, unique: str
 ) -> None:
@@ -300,6 +302,7 @@ def test_members_that_share_partitions_while_reading_join_each_batch_once(
 # -- metadata of offsets --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_positions_that_no_metadata_holds_lose_and_repeat_nothing(
     topics: Topics, names: list[str], unique: str
 ) -> None:

@@ -51,7 +51,7 @@ def spark() -> Iterator[SparkSession]:
     ("lake", "encoding"),
     [
         ("parquet", "parquet"),
-        ("iceberg", "arrow"),
+        variant("iceberg", "arrow"),
         soak("parquet", "arrow"),
         soak("iceberg", "parquet"),
     ],
@@ -112,6 +112,7 @@ def test_a_wider_type_takes_the_place_of_a_narrower_one(lake: Lake) -> None:
     assert lake.rows() == expected(narrow, wide)
 
 
+@pytest.mark.long
 @parquet_first
 def test_another_type_is_refused_and_the_table_keeps_its_rows(lake: Lake) -> None:
     """Of a producer that settles no schemas: ours refuses such values before they are sent."""
@@ -128,6 +129,7 @@ def test_another_type_is_refused_and_the_table_keeps_its_rows(lake: Lake) -> Non
     assert lake.rows() == expected(rows_of(0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lake", ["parquet", variant("iceberg-workers")], indirect=True)
 def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))

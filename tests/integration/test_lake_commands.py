@@ -157,7 +157,7 @@ def test_an_iceberg_table_in_a_bucket_holds_the_same_rows(
     # Each kind and each point once.
     [
         ("iceberg", "committed"),
-        ("iceberg-workers", "staged"),
+        soak("iceberg-workers", "staged"),
         ("parquet", "logged"),
         soak("iceberg-workers", "committed"),
         soak("parquet", "staged"),

@@ -14,7 +14,7 @@ from tests.support.columnar_delivery import make_topics
 from tests.support.columnar_topics import Topics, columnar
 from tests.support.columnar_topics import rows_of as columnar_rows
 from tests.support.delivery import Delivery
-from tests.support.lakes import Lake, Stale, lake_session, rows_of, send
+from tests.support.lakes import Lake, Stale, lake_session, rows_of, send, soak
 from tests.support.real_tables import RealTable
 from tests.support.spark import MARKS
 from tests.support.table_histories import STEPS, ModelTable, TableHistory
@@ -43,7 +43,7 @@ def iceberg_name(spark: SparkSession, home: Path, label: str) -> str:
     return f"{label}.shop.orders"
 
 
-@pytest.mark.parametrize("seed", [0, 442, 1156])  # these draw doubts
+@pytest.mark.parametrize("seed", [0, 442, soak(1156)])  # these draw doubts
 def test_real_tables_behave_as_the_model_of_their_histories(
     spark: SparkSession, tmp_path: Path, unique: str, seed: int
 ) -> None:
@@ -82,7 +82,7 @@ def test_a_replaced_table_continues_where_a_person_states(
     assert sorted(row.id for row in found) == [*range(20)]
 
 
-@pytest.mark.parametrize("kind", ["iceberg-workers", "iceberg"])
+@pytest.mark.parametrize("kind", [soak("iceberg-workers"), "iceberg"])
 def test_a_restored_table_gets_its_rows_again(
     delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
@@ -141,7 +141,7 @@ def numbered(start: int, end: int) -> pa.RecordBatch:
     return columnar_rows(start, end).append_column("day", day)
 
 
-@pytest.mark.parametrize("kind", ["iceberg-workers", "iceberg"])
+@pytest.mark.parametrize("kind", ["iceberg-workers", soak("iceberg")])
 def test_queries_of_different_topics_keep_the_offsets_of_each_other(
     delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:

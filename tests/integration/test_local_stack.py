@@ -167,6 +167,7 @@ def test_the_commands_agree_with_the_stack(stack: Stack) -> None:
     assert json.loads(document.stdout) == stack.summary()
 
 
+@pytest.mark.long
 def test_a_second_broker_shares_nothing_with_the_first(
     bootstrap_servers: str, second_broker: Stack, make_topic: MakeTopic
 ) -> None:

@@ -58,6 +58,7 @@ def test_the_next_worker_delivers_once_what_a_crash_left_uncommitted(
     assert delivery.leftovers() == []
 
 
+@pytest.mark.long
 def test_after_an_unreported_crash_the_next_run_resumes_at_lease_end(
     delivery: Delivery,
 ) -> None:

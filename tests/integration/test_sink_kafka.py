@@ -274,6 +274,7 @@ def test_no_question_creates_a_topic_on_brokers_that_create_topics(tmp_path: Pat
     assert own == {PROGRESS_TOPIC: 1}
 
 
+@pytest.mark.long
 def test_a_broker_that_is_unavailable_is_reported_in_time() -> None:
     unavailable = KafkaBroker(
         {"bootstrap.servers": "127.0.0.1:1"},
@@ -447,7 +448,11 @@ def test_a_commit_survives_a_paused_broker_or_its_outcome_is_left_to_kafka(
 
 
 @pytest.mark.outage
-@pytest.mark.parametrize("client", [EXACTLY_ONCE, AT_LEAST_ONCE], ids=["exactly", "at-least"])
+@pytest.mark.parametrize(
+    "client",
+    [EXACTLY_ONCE, pytest.param(AT_LEAST_ONCE, marks=pytest.mark.soak)],
+    ids=["exactly", "at-least"],
+)
 def test_a_commit_gives_up_in_time_and_closing_does_not_wait(
     cluster: KafkaCluster, stack: Stack, client: ProducerSettings
 ) -> None:

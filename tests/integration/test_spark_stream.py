@@ -134,6 +134,7 @@ def receipts(spark: SparkSession, folder: Path) -> list[Any]:
     return spark.read.parquet((folder / "receipts").as_uri()).collect()
 
 
+@pytest.mark.long
 def test_a_query_drains_the_queue_and_reports_every_extent(
     spark: SparkSession, queued: Delivery, tmp_path: Path
 ) -> None:

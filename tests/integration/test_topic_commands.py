@@ -105,6 +105,7 @@ def test_tail_shows_the_first_rows_where_they_are_asked_for(line: CommandLine) -
     assert [row["id"] for row in first.lines] == [*range(52)]
 
 
+@pytest.mark.long
 def test_tail_shows_values_of_rows_as_they_are(line: CommandLine) -> None:
     topic = write(line.delivery, [*in_json(0, 200), Value(0, b"no JSON \xff")])
 
@@ -120,6 +121,7 @@ def test_tail_shows_values_of_rows_as_they_are(line: CommandLine) -> None:
     assert line("count", topic).out.startswith(f"topic {topic}: 201 rows in 201 Kafka records")
 
 
+@pytest.mark.long
 def test_topics_without_rows_and_without_existence(line: CommandLine) -> None:
     topic, absent = line.delivery.topic, f"absent-{line.delivery.name}"
 
@@ -179,6 +181,7 @@ def arranged(line: CommandLine, **config: str) -> tuple[str, str, str]:
     return delivery.topic, root + first, root + second
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "encoding",
     [*(pytest.param(one, marks=pytest.mark.variant) for one in ("none", "arrow")), "parquet"],
@@ -230,6 +233,7 @@ def test_an_address_is_enough_to_verify_columnar_values(line: CommandLine) -> No
     assert names == [line.delivery.connector_name]
 
 
+@pytest.mark.long
 def test_all_columns_of_an_object_are_verified(line: CommandLine) -> None:
     """Where the topic begins with an object of fewer columns."""
     delivery = line.delivery

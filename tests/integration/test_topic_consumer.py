@@ -241,6 +241,7 @@ def test_records_that_retention_deleted_are_an_error_and_the_gap_can_be_accepted
     assert reading.ids() == []
 
 
+@pytest.mark.long
 def test_from_the_latest_records_on_nothing_is_skipped(
     topics: Topics, make_topic: MakeTopic, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +305,7 @@ class Members:
             thread.join(AWAITED_SECONDS)
 
 
+@pytest.mark.long
 def test_members_that_share_partitions_while_reading_lose_no_row(read: Reading) -> None:
     members, count = Members(read), ROWS
     members.start()

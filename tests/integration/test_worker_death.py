@@ -55,6 +55,7 @@ def begin(
     return running, engine, watch
 
 
+@pytest.mark.long
 def test_killed_workers_are_replaced_without_waiting_for_their_leases(
     deliver: Deliver, pool: ThreadPoolExecutor
 ) -> None:

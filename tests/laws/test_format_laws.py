@@ -1,5 +1,6 @@
 """Every format keeps every law; see laws.py for what they say."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import laws
@@ -80,6 +81,7 @@ def test_a_stream_that_just_ends_is_an_error(case: FormatCase, small: Sample) ->
         laws.a_silent_end_is_an_error(case, small, (0, size), stop)
 
 
+@pytest.mark.long
 @given(data=st.data())
 @settings(max_examples=3, deadline=None)
 def test_random_cuts_of_large_objects_yield_everything_once(
@@ -93,6 +95,7 @@ def test_random_cuts_of_large_objects_yield_everything_once(
     )
 
 
+@pytest.mark.long
 @given(data=st.data())
 @settings(max_examples=2, deadline=None)
 def test_large_objects_resume_anywhere(

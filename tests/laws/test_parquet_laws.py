@@ -75,6 +75,7 @@ def test_a_fault_at_any_byte_surfaces_on_every_thread(
     assert caught.value is fault
 
 
+@pytest.mark.long
 @given(
     sizes=SIZES,
     others=SIZES,

@@ -225,6 +225,7 @@ def test_a_view_of_a_null_is_not_followed(kind: pa.DataType, view: bytes) -> Non
         decode(as_arrow(rows), facts("arrow", 2))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_few_bytes_that_are_more_rows_than_memory_holds_are_an_error(
     encoding: str, golden: Golden

@@ -43,6 +43,7 @@ def read(cluster: Cluster, reader: Reader) -> None:
     reader.read()
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(
     cluster=clusters(),

@@ -16,6 +16,7 @@ MEBIBYTE = 1 << 20
 ASK = "from extentflow.delivery.memory import peak_rss_bytes; print(peak_rss_bytes())"
 
 
+@pytest.mark.long
 def test_a_peak_stays_when_the_memory_is_given_back() -> None:
     before = peak_rss_bytes()
     np.ones(before + 64 * MEBIBYTE, np.uint8)

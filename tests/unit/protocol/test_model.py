@@ -43,7 +43,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(
     ("size", "states"),
-    [*SOUND, *(pytest.param(*large, marks=pytest.mark.exhaustive) for large in LARGE)],
+    [*SOUND, *(pytest.param(*large, marks=pytest.mark.soak) for large in LARGE)],
 )
 def test_no_state_of_the_protocol_is_bad(size: Size, states: int) -> None:
     finding = explore(size)

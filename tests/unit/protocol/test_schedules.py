@@ -59,13 +59,13 @@ ONE_EXTENT = b"abc"
             Scenario({CRASH: 2, PAUSE: 1}, most=3, body=ONE_EXTENT),
             1_000,
             id="one extent and two crashes",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario(ENDS, most=2, body=ONE_EXTENT, workers=3, slots=1),
             800,
             id="three workers and one slot",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario(UNREST, most=2, body=ONE_EXTENT, workers=3, slots=1),
@@ -89,7 +89,7 @@ ONE_EXTENT = b"abc"
             Scenario(ANSWERS, most=2, body=ONE_EXTENT, workers=1),
             2_200,
             id="answers are missing",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario(ANSWERS, most=2, body=ONE_EXTENT),
@@ -106,7 +106,7 @@ ONE_EXTENT = b"abc"
             Scenario({OUTAGE: 2, CRASH: 1, SWITCH: 1}, most=3, body=b"abcde", extent_bytes=5),
             1_300,
             id="the store is unavailable twice and a worker dies",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario({DELAY: 1, ARRIVE: 1, PAUSE: 1}, most=2, body=ONE_EXTENT),
@@ -187,7 +187,7 @@ def test_extent_fails_when_its_consumer_group_expired(scenario: Scenario, schedu
 
 
 @pytest.mark.parametrize(
-    ("rations", "schedules"), [(ENDS, 350), pytest.param(UNREST, 900, marks=EXHAUSTIVE)]
+    ("rations", "schedules"), [(ENDS, 350), pytest.param(UNREST, 900, marks=pytest.mark.soak)]
 )
 def test_an_ordered_jobs_records_arrive_in_order(
     rations: Mapping[str, int], schedules: int
@@ -199,7 +199,7 @@ def test_an_ordered_jobs_records_arrive_in_order(
 
 
 @pytest.mark.parametrize(
-    ("rations", "schedules"), [(ENDS, 500), pytest.param(UNREST, 700, marks=EXHAUSTIVE)]
+    ("rations", "schedules"), [(ENDS, 500), pytest.param(UNREST, 700, marks=pytest.mark.soak)]
 )
 def test_a_bad_record_ends_an_ordered_job_and_keeps_what_came_before(
     rations: Mapping[str, int], schedules: int
@@ -211,7 +211,7 @@ def test_a_bad_record_ends_an_ordered_job_and_keeps_what_came_before(
 
 
 @pytest.mark.parametrize(
-    ("rations", "schedules"), [(ENDS, 350), pytest.param(UNREST, 900, marks=EXHAUSTIVE)]
+    ("rations", "schedules"), [(ENDS, 350), pytest.param(UNREST, 900, marks=pytest.mark.soak)]
 )
 def test_at_least_once_loses_nothing(rations: Mapping[str, int], schedules: int) -> None:
     findings = explore_all(Scenario(rations, most=2, exactly_once=False))

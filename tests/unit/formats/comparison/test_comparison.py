@@ -43,6 +43,7 @@ def test_every_field_is_what_another_implementation_reads(nasty: Nasty, tmp_path
     assert [strict(text) for text in payloads(whole)] == wanted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nasty", FILES, ids=lambda nasty: nasty.name)
 def test_no_partition_changes_a_field(nasty: Nasty) -> None:
     body = nasty.write()

@@ -143,7 +143,7 @@ def _condition(chance: random.Random, depth: int = 2) -> str:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(more, marks=pytest.mark.variant) for more in (1, 2))]
+    "seed", [0, *(pytest.param(more, marks=pytest.mark.soak) for more in (1, 2))]
 )
 def test_pruning_changes_nothing_that_is_delivered_or_counted(seed: int) -> None:
     chance = random.Random(seed)
