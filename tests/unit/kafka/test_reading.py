@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 from tests.support.golden import Golden
 from tests.support.memory_delivery import Ticker
 
@@ -82,9 +82,9 @@ def read(
         def incremental_assign(self, places: list[Any]) -> None:
             added.extend((one.partition, one.offset) for one in places)
 
-        def get_watermark_offsets(self, _place: object, timeout: float) -> tuple[int, int]:
+        def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
             assert timeout
-            return 5, 9
+            return (5, 9) if place.partition == 0 else (-1001, 9)
 
         def consume(self, _most: int, _seconds: float) -> list[Message]:
             if self.left:
@@ -150,6 +150,12 @@ def test_records_that_are_deleted_before_they_are_read_are_an_error_behind_those
     assert [(one.partition, one.offset) for one in found] == [(0, 2), (1, 7)]
     gone = caught.value
     assert (gone.topic, gone.partition, gone.position, gone.first) == ("topic", 0, 3, 5)
+
+
+def test_an_offset_that_brokers_did_not_state_is_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While leaders change, the client may answer -1001 without an error."""
+    with pytest.raises(SinkUnavailable, match="partition 1 without an offset"):
+        list(read(monkeypatch, [[message(1, 7, lost=True)]], Ticker(), begin={1: 7}))
 
 
 def test_an_offset_behind_the_end_is_an_error(

@@ -24,7 +24,7 @@ from extentflow.errors import (
 from extentflow.kafka.producer import LOG, error_of, translate
 from extentflow.kafka.record_headers import Headers
 from extentflow.kafka.settings import Sign, Timeouts, client_settings, with_tokens
-from extentflow.kafka.topic_admin import Admin
+from extentflow.kafka.topic_admin import Admin, partial
 
 BATCH_RECORDS = 10_000
 POLL_SECONDS = 0.1  # also the time that a batch waits for more records
@@ -280,10 +280,11 @@ class RecordReader:
     def watermarks(self, place: Place) -> tuple[int, int]:
         """Return the first offset that a partition has, and the one behind its last."""
         with self._errors():
-            found = self._client.get_watermark_offsets(
+            low, high = self._client.get_watermark_offsets(
                 TopicPartition(*place), timeout=REQUEST_SECONDS
             )
-        low, high = found
+            if min(low, high) < 0:
+                raise partial(f"partition {place[1]} without an offset")
         return low, high
 
     def require_brokers(self, seconds: float) -> None:

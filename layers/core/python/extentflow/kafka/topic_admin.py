@@ -146,6 +146,15 @@ def similar(name: str, topics: Iterable[str]) -> str:
     return f"{there} {', '.join(groups[:SHOWN_TOPICS])}{more}"
 
 
+def partial(what: str) -> KafkaException:
+    """Return the error for a response that lacks something, which is asked for again.
+
+    While leaders change, librdkafka may answer without an error and without a value: an offset is
+    -1001 then.
+    """
+    return KafkaException(KafkaError(KafkaError._PARTIAL, what))  # noqa: SLF001
+
+
 class Admin:
     """A short-lived AdminClient; a context manager, which closes its connections.
 
@@ -183,8 +192,7 @@ class Admin:
         def request(seconds: float) -> str:
             found: str | None = self._client.list_topics(PROGRESS_TOPIC, seconds).cluster_id
             if found is None:
-                partial = KafkaError(KafkaError._PARTIAL, "no cluster id")  # noqa: SLF001
-                raise KafkaException(partial)
+                raise partial("no cluster id")
             return found
 
         return self._send(request)
@@ -274,7 +282,10 @@ class Admin:
 
         def request(seconds: float) -> dict[tuple[str, int], int]:
             found = self._client.list_offsets(wanted, request_timeout=seconds, **options)
-            return {(at.topic, at.partition): one.result().offset for at, one in found.items()}
+            offsets = {(at.topic, at.partition): one.result().offset for at, one in found.items()}
+            if any(offset < 0 for offset in offsets.values()):
+                raise partial("a partition without an offset")
+            return offsets
 
         return self._send(request)
 
