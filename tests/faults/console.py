@@ -107,6 +107,8 @@ class Console:
         }
         return [
             str(self.toolbox.java()),
+            # The JVM's own warnings would stand among the records, too.
+            *("-Xlog:disable", "-Xlog:all=warning:stderr", "-XX:+DisplayVMOutputToStderr"),
             *("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
             "-Dfile.encoding=UTF-8",
             "-Dstdout.encoding=UTF-8",
@@ -138,7 +140,10 @@ def parsed(topic: str, output: bytes) -> pa.Table:
     for record in output.decode().split(RECORDS):
         if not record:
             continue
-        partition, position, headers, key, value = record.split(FIELDS, 4)
+        try:
+            partition, position, headers, key, value = record.split(FIELDS, 4)
+        except ValueError as exc:
+            raise ConsoleFailedError(f"{topic}: this is no record: {record[:500]!r}") from exc
         columns["topic"].append(topic)
         columns["partition"].append(int(partition.removeprefix("Partition:")))
         columns["position"].append(int(position.removeprefix("Offset:")))
