@@ -17,6 +17,8 @@ REPORTS = (
 )
 # Ivy asks a repository that this machine does not reach for each file, then another one.
 DOWNLOADS = (
+    ":::: WARNINGS",
+    "\tHost repos.packages.example not found. url=https://repos.packages.example/c.jar",
     "Host repos.packages.example not found. url=https://repos.packages.example/a.pom",
     "You probably access the destination server through a proxy server that is not well",
     "Host repos.packages.example not found. url=https://repos.packages.example/b.pom",

@@ -16,7 +16,8 @@ _REPORTS: Final = re.compile(
 )
 # Of downloads: Ivy asks repositories in turn, also those that this machine does not reach.
 _DOWNLOADS: Final = re.compile(
-    rb"downloading |\t\[SUCCESSFUL|Host \S+ not found\. url=|You probably access the destination"
+    rb"downloading |\t\[SUCCESSFUL|\t?Host \S+ not found\. url=|:::: WARNINGS"
+    rb"|You probably access the destination"
     rb"|Server access error at url|\t?Server access Error: "
 )
 _FETCHING: Final = (
