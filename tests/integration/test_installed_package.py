@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from tests.support.delivery import Delivery, joined, numbered_lines
 
-from extentflow import __version__
+from extentflow import __version__, plugins
 from extentflow.kafka.reading import read_committed
 from extentflow_local.stack.stack import Stack
 
@@ -198,7 +198,7 @@ def test_what_an_extra_is_missing_for_names_the_command_that_installs_it(
     reported = json.loads(environment.run("python", "-c", MISSING_EXTRAS))
 
     assert set(reported) == set(EXTRAS)
-    assert all(f"pip install 'extentflow[{name}]'" in reported[name] for name in EXTRAS)
+    assert all(f"{plugins.EXTRAS[name]}'` installs it" in reported[name] for name in EXTRAS)
 
 
 def test_the_command_and_the_module_are_one_program(environment: Environment) -> None:

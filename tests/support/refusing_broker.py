@@ -16,7 +16,7 @@ CLUSTER = "a-cluster-without-transactions"
 NODE = 1
 
 PRODUCE, FETCH, METADATA, COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 3, 10, 18, 22
-OFFSET_FETCH = 9
+OFFSET_FETCH, DESCRIBE_CONFIGS = 9, 32
 ADD_PARTITIONS, ADD_OFFSETS, END_TXN, OFFSET_COMMIT = 24, 25, 26, 28
 TRANSACTIONAL = (ADD_PARTITIONS, ADD_OFFSETS, END_TXN, OFFSET_COMMIT)
 # Versions that have no compact encoding.
@@ -32,7 +32,9 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
     ADD_OFFSETS: (0, 0),
     END_TXN: (0, 1),
     OFFSET_COMMIT: (0, 0),
+    DESCRIBE_CONFIGS: (0, 0),
 }
+TOPICS = ("records", "extentflow.progress", "extentflow.jobs")
 OF_TRANSACTIONS = 1  # a coordinator's kind
 UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
 ENCODING_OF_API_VERSIONS = 3  # and later: compact
@@ -45,7 +47,6 @@ class RefusingBroker(LoopbackBroker):
     `received` counts requests by their number.
     """
 
-    topic: str = "records"
     refused: Mapping[int, int] = field(default_factory=dict)
     lacking: Sequence[int] = ()
     received: dict[int, int] = field(default_factory=dict)
@@ -81,6 +82,7 @@ class RefusingBroker(LoopbackBroker):
             OFFSET_COMMIT: lambda: self._committed(body, code),
             PRODUCE: lambda: self._produced(body, code),
             OFFSET_FETCH: lambda: self._no_offset(body),
+            DESCRIBE_CONFIGS: lambda: self._no_settings(body),
         }
         if key not in answers:
             raise OSError(f"request {key} is not supported")
@@ -121,6 +123,18 @@ class RefusingBroker(LoopbackBroker):
         rest = struct.pack(">q", -1) + text("") + struct.pack(">h", 0)
         return body.topics(lambda: None, rest)
 
+    @staticmethod
+    def _no_settings(body: "_Reader") -> bytes:
+        """Answer that nothing is set for the resources."""
+        count = body.number()
+        answer = struct.pack(">ii", 0, count)
+        for _ in range(count):
+            resource = struct.pack(">hh", 0, -1) + body.octets(1) + body.text()
+            for _ in range(max(body.number(), 0)):
+                body.text()
+            answer += resource + struct.pack(">i", 0)
+        return answer
+
     def _versions(self, version: int) -> bytes:
         listed = {key: VERSIONS[key] for key in VERSIONS if key not in self.lacking}
         if version >= ENCODING_OF_API_VERSIONS:
@@ -146,14 +160,14 @@ class RefusingBroker(LoopbackBroker):
             + struct.pack(">i", 1)
             + partition
             + (struct.pack(">i", -(2**31)) if version >= 8 else b"")
-            for name in (self.topic, "extentflow.progress")
+            for name in TOPICS
         )
         return (
             (struct.pack(">i", 0) if version >= 3 else b"")
             + struct.pack(">i", 1)
             + broker
             + (text(CLUSTER) if version >= 2 else b"")
-            + struct.pack(">ii", NODE, 2)
+            + struct.pack(">ii", NODE, len(TOPICS))
             + topics
             + (struct.pack(">i", -(2**31)) if version >= 8 else b"")
         )
@@ -170,6 +184,10 @@ class _Reader:
 
     def skip(self, count: int) -> None:
         self._at += count
+
+    def octets(self, count: int) -> bytes:
+        self._at += count
+        return self._request[self._at - count : self._at]
 
     def number(self) -> int:
         (found,) = struct.unpack_from(">i", self._request, self._at)

@@ -133,7 +133,7 @@ def test_a_missing_package_of_an_extra_is_named_with_the_command_that_installs_i
     with (
         golden.raises(
             Misconfigured,
-            match=r"--x.*no_such.*`pip install 'extentflow\[spark\]'`",
+            match=r"--x.*no_such.*`pip install 'pyspark>=4.0,<4.1'`",
         ),
         from_extra("spark", "--x", ", or y"),
     ):

@@ -48,6 +48,25 @@ def test_all_problems_are_named_at_once_the_kafka_clients_among_them(
         assert sum(line.startswith((f"error: {name}:", f"error: {name}=")) for line in lines) == 1
 
 
+def test_a_variable_that_is_not_set_here_is_named_when_a_connector_is_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("EXTENTFLOW_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("GRID_KEY", "key")
+    monkeypatch.delenv("GRID_SECRET", raising=False)
+    keys = {
+        "aws.access.key.id": "${env:GRID_KEY}",
+        "aws.secret.access.key": "${env:GRID_SECRET}",
+    }
+
+    assert run_command_line(app, ["connectors", "put", written(tmp_path, GOOD | keys)]) == 0
+
+    said = capsys.readouterr().err
+    assert "connector orders: aws.secret.access.key=${env:GRID_SECRET}: not set here" in said
+    assert "GRID_KEY" not in said
+
+
 def test_programs_get_the_verdict_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -625,6 +625,22 @@ def test_a_column_that_no_object_has_is_an_error_before_a_job_and_a_topic(
     assert line.runtime.broker.missing_topics(["missing"])
 
 
+def test_a_line_that_is_an_array_is_one_record_and_named_once(line: Line) -> None:
+    for name in ("a", "b"):
+        line.runtime.memory_store.put(BUCKET, f"c/{name}.jsonl", b' [{"user":1},{"user":2}]\n')
+    words = ("--set", "extent.bytes=auto")
+
+    planned = line.run(IN, *TOPIC, *words, "--dry-run")
+    dry = line.said
+    ran = line.run(IN, *TOPIC, *words)
+
+    assert (planned, ran) == (0, 0)
+    assert line.delivered == [b' [{"user":1},{"user":2}]'] * 2
+    for said in (dry, line.said):
+        assert said.count("a.jsonl is a JSON array, and each line stays one record") == 1
+        assert "b.jsonl is" not in said
+
+
 def test_after_the_correction_of_a_setting_one_advice_says_how_to_try_again(
     line: Line, golden: Golden
 ) -> None:

@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -41,6 +44,24 @@ def test_first_records_are_shown_as_they_would_be_sent(
     ]
     assert (found["format"], found["format_source"]) == ("csv", "extension .csv")
     assert found["extents"] == [[0, 30]]
+
+
+@pytest.mark.parametrize("address", ["\u00f6rders.csv", "."])
+def test_a_name_that_the_locale_lacks_is_an_error_with_the_variable_that_helps(
+    tmp_path: Path, address: str
+) -> None:
+    (tmp_path / "\u00f6rders.csv").write_text("id\n1\n")
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "extentflow", "peek", address]
+
+    refused = subprocess.run(command, env=plain, capture_output=True, check=False)
+    helped = subprocess.run(
+        command, env=plain | {"PYTHONUTF8": "1"}, capture_output=True, check=False
+    )
+
+    assert refused.returncode == 2
+    assert b"names of files as ascii; set PYTHONUTF8=1" in refused.stderr
+    assert helped.returncode == 0, helped.stderr
 
 
 def test_a_folder_of_temporary_files_may_have_any_name(
@@ -150,6 +171,20 @@ def test_people_get_tables_and_a_word_about_other_objects(
     assert "a.jsonl.gz: 29 B, format jsonl by extension .jsonl, compression gzip, 1 extent" in out
     assert '{"id":1}' in out
     assert err == "note: the address has more objects; this is the first one\n"
+
+
+def test_a_line_that_is_an_array_is_one_record_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    (tmp_path / "a.jsonl").write_text('[{"id":1},{"id":2}]\n')
+
+    assert run_command_line(app, ["peek", "a.jsonl"]) == 0
+    said = capsys.readouterr().err
+    divided = peeked(capsys, "a.jsonl", "--set", "input.format=json")
+
+    golden(said.replace(str(tmp_path), ""))
+    assert "is a JSON array" in said
+    assert [one["value"] for one in divided["records"]] == ['{"id":1}', '{"id":2}']  # type: ignore[attr-defined]
 
 
 def test_a_bad_record_is_reported_with_its_place(

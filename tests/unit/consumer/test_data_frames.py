@@ -218,7 +218,7 @@ def test_a_package_that_is_missing_is_an_error_before_anything_is_read(
     with Fetched([columnar(ROWS)]) as consumer:
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
-            with pytest.raises(Misconfigured, match=f"pip install {package}"):
+            with pytest.raises(Misconfigured, match=f"pip install '{package}'"):
                 next(getattr(consumer, package)(until_end=True))
         (batch,) = consumer.batches(until_end=True)
 

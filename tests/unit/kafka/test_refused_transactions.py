@@ -4,7 +4,11 @@ Redpanda with transactions off answers FindCoordinator with UNSUPPORTED_VERSION 
 of transactions. Event Hubs lists none either. Diskless topics of Inkless refuse the records.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -25,6 +29,7 @@ from tests.support.refusing_broker import (
 from extentflow.errors import Misconfigured, SinkUnavailable, TransactionsRefused
 from extentflow.kafka import ProducerSettings, Records, SlotProgress
 from extentflow.kafka.broker import KafkaBroker
+from extentflow.kafka.native import Library, trusted_library
 from extentflow.kafka.settings import Timeouts
 
 NOT_AVAILABLE, NOT_AUTHORISED = 15, 53
@@ -47,11 +52,17 @@ def cases(*quick: str) -> list[ParameterSet]:
     return [pytest.param(one, marks=() if one in quick else slow) for one in CLUSTERS]
 
 
-def acquired(address: str, client: ProducerSettings, seconds: float = 30) -> list[int]:
-    """Take over a slot and send two records; return the indexes of rejected ones."""
+def acquired(
+    address: str,
+    client: ProducerSettings,
+    seconds: float = 30,
+    find_library: Callable[[], Library | None] = lambda: None,
+    count: int = 2,
+) -> list[int]:
+    """Take over a slot and send records; return the indexes of rejected ones."""
     timeouts = Timeouts(fence_seconds=seconds, commit_seconds=seconds)
     broker = KafkaBroker(
-        {"bootstrap.servers": address}, timeouts=timeouts, find_library=lambda: None
+        {"bootstrap.servers": address}, timeouts=timeouts, find_library=find_library
     )
     fence = broker.fence("slot-1", client)
     try:
@@ -61,8 +72,8 @@ def acquired(address: str, client: ProducerSettings, seconds: float = 30) -> lis
     finally:
         fence.close()
     try:
-        rejected = sink.send(Records("records", pa.array([b"a", b"b"])))
-        sink.commit(SlotProgress(1, "job", 0, 2, 2))
+        rejected = sink.send(Records("records", pa.array([b"a"] * count)))
+        sink.commit(SlotProgress(1, "job", 0, count, count))
     finally:
         sink.close()
     return [one.index for one in rejected]
@@ -96,6 +107,15 @@ def test_a_topic_that_refuses_records_of_transactions_is_named(golden: Golden) -
         acquired(broker.address, EXACTLY_ONCE)
 
 
+def test_the_first_transaction_of_arrays_names_a_topic_that_refuses_them() -> None:
+    """Trap: librdkafka's error for a later record hides the refusal of the first request."""
+    with (
+        refusing_broker({PRODUCE: INVALID_REQUEST}) as broker,
+        pytest.raises(TransactionsRefused, match=r"records *\[0\].*at_least_once"),
+    ):
+        acquired(broker.address, EXACTLY_ONCE, find_library=trusted_library, count=150_000)
+
+
 @pytest.mark.parametrize("refused", cases("no coordinator"))
 def test_at_least_once_delivers_where_transactions_are_refused(refused: str) -> None:
     with refusing_broker(*CLUSTERS[refused]) as broker:
@@ -119,3 +139,45 @@ def test_a_coordinator_that_is_not_available_is_an_outage() -> None:
         pytest.raises(SinkUnavailable, match="no answer"),
     ):
         acquired(broker.address, AT_LEAST_ONCE, seconds=3)
+
+
+def delivered(address: str, folder: Path, *words: str) -> tuple[int, str]:
+    """Run the command for a file of one line; return its exit code and what it said."""
+    variables = {"XDG_STATE_HOME": str(folder), "EXTENTFLOW_RETRY_TIMEOUT_SECONDS": "20"}
+    command = [sys.executable, "-m", "extentflow", "run", "a.txt", "--topic", "records"]
+    command += ["--bootstrap-servers", address, "--cores", "1", *words]
+    ran = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return ran.returncode, ran.stderr
+
+
+@pytest.mark.parametrize(
+    "refused", [*cases("no coordinator"), pytest.param("records", marks=pytest.mark.variant)]
+)
+def test_a_run_names_a_cluster_without_transactions_and_then_delivers_at_least_once(
+    refused: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    guarantee = ("--set", "delivery.guarantee=at_least_once", "--again")
+    kind = CLUSTERS.get(refused, ({PRODUCE: INVALID_REQUEST}, ()))
+
+    with refusing_broker(*kind) as broker:
+        code, said = delivered(broker.address, tmp_path)
+        sent = broker.received.get(PRODUCE, 0)
+        if refused == "records":  # such topics take other records
+            broker.refused = {}
+        again, ended = delivered(broker.address, tmp_path, *guarantee)
+
+    assert code != 0
+    assert said.count("refuse transactions") == 1, said
+    assert "with delivery.guarantee=at_least_once, give --again" in said
+    assert sent == 0 or refused == "records"
+    assert again == 0, ended
+    assert broker.received[PRODUCE] > sent

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
-from tests.support.memory_runtime import BUCKET, MemoryRuntime
+from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
 import extentflow
+from extentflow.config.ledgers import LedgerAddress
+from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
 from extentflow.model import JobState, Outcome
+from extentflow.wiring import Runtime
 from extentflow.wiring.extents import delivery_context
 
 PAGE = Path(__file__).parents[3] / "docs" / "python.md"
@@ -93,6 +96,37 @@ def test_a_failed_job_is_replayed(runtime: MemoryRuntime) -> None:
     runtime.memory.jobs.end(job.id, JobState.FAILED, "the store was unavailable")
 
     assert client(runtime).replay(job.id[:8]).ok
+
+
+def test_init_creates_a_ledger_that_a_setting_names(tmp_path: Path) -> None:
+    address = LedgerAddress.of_file(tmp_path / "ledger.db")
+    runtime = Runtime(WorkerSettings(bootstrap_servers="127.0.0.1:1", ledger_url=address))
+    runtime.__dict__["broker"] = Cluster({TOPIC: 1})
+    flow = extentflow.Extentflow(runtime=runtime)
+
+    with pytest.raises(Misconfigured, match=r"`extentflow init` creates it.*`Extentflow\.init`"):
+        flow.connectors.list()
+
+    assert [flow.init().created, flow.init().created] == [True, False]
+    assert flow.connectors.list() == []
+
+
+def test_missing_topics_are_created_where_a_call_says_how(runtime: MemoryRuntime) -> None:
+    for name in ("a", "b"):
+        runtime.put_connector(name, topic=f"new-{name}")
+        runtime.put(f"{name}/a.txt")
+    flow = client(runtime)
+
+    with pytest.raises(Misconfigured, match="topic new-a does not exist"):
+        flow.deliver(connector="a")
+    with pytest.raises(Misconfigured, match="whole numbers, not 'many'"):
+        flow.receipts(connector="b", create_topic={"partitions": "many"}).send(None)
+    delivered = flow.deliver(connector="a", create_topic={"partitions": 3})
+    received = [*flow.receipts(connector="b", create_topic={"partitions": 4})]
+
+    assert delivered.ok
+    assert [one.outcome for one in received] == [Outcome.DONE]
+    assert [one.partitions for one in runtime.cluster.topics(["new-a", "new-b"])] == [3, 4]
 
 
 def test_what_is_wrong_with_a_call_is_found_before_a_ledger_is_created(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.memory_runtime import MemoryRuntime
+from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 import extentflow.services
 from extentflow.config.ledgers import LedgerAddress
@@ -21,7 +21,9 @@ from extentflow.services.composition import (
     open_runs,
     open_submissions,
 )
+from extentflow.services.submissions import Submission
 from extentflow.testing.services import MemoryQueue
+from extentflow.testing.stores import Fault, FaultKind, FaultyStore
 from extentflow.wiring import Runtime
 
 # The composition, and the public facade.
@@ -83,16 +85,47 @@ def test_a_service_that_always_reads_the_ledger_opens_it_and_no_broker(
     assert [str(own_ledger) in note for note in notes] == [True]
 
 
-def test_objects_and_notifications_are_submitted_without_a_ledger() -> None:
+def test_a_notification_is_submitted_without_a_ledger() -> None:
     runtime = Runtime(SHARED)
     queue = MemoryQueue(lambda: 0.0)
     submissions = replace(open_submissions(runtime), arrivals=lambda: queue)
 
-    submissions.submit(["s3://shop/in/a.csv"])
     submissions.submit_event(NOTIFICATION.read_text())
 
+    assert len(queue.sent) == 1
+    assert not {"ledger", "brief_ledger"} & vars(runtime).keys()
+
+
+def test_an_object_that_does_not_exist_is_not_submitted() -> None:
+    runtime = MemoryRuntime(SHARED)
+    runtime.put_connector()
+    runtime.put("c/a.txt")
+    queue = MemoryQueue(lambda: 0.0)
+    submissions = replace(open_submissions(runtime), arrivals=lambda: queue)
+    there, absent = (f"s3://{BUCKET}/c/{name}.txt" for name in ("a", "b"))
+
+    with pytest.raises(Misconfigured, match=f"{absent} does not exist"):
+        submissions.submit([there, absent])
+    assert queue.sent == []
+    assert submissions.submit([there]) == Submission(1)
+    assert submissions.submit(["s3://other/a.txt"]) == Submission(1, unread=("s3://other/a.txt",))
     assert len(queue.sent) == 2
-    assert "ledger" not in vars(runtime)
+
+
+@pytest.mark.parametrize("kind", ["unavailable", "denied"])
+def test_a_store_that_does_not_answer_holds_up_no_submission(kind: FaultKind) -> None:
+    runtime = MemoryRuntime(SHARED)
+    runtime.put_connector()
+    runtime.put("c/a.txt")
+    runtime.reads = FaultyStore(runtime.memory_store, Fault(kind, "head"))
+    queue = MemoryQueue(lambda: 0.0)
+    submissions = replace(open_submissions(runtime), arrivals=lambda: queue)
+
+    found = submissions.submit([f"s3://{BUCKET}/c/{name}.txt" for name in ("a", "b")])
+
+    assert (found.submitted, len(queue.sent)) == (2, 2)
+    assert found.unchecked[0].startswith(f"s3://{BUCKET}/c/a.txt (")
+    assert found.unchecked[1:] == (f"s3://{BUCKET}/c/b.txt",)
 
 
 def test_submitting_creates_no_ledger_where_functions_cannot_use_it(own_ledger: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.support.golden import Golden
 
 from extentflow.errors import Misconfigured
+from extentflow.ledger import ConnectorState
 from extentflow.model import Job, ObjectVersion, Plan
 from extentflow.services.connectors import Connectors
 from extentflow.testing.ledger import MemoryLedger
@@ -73,6 +74,14 @@ def test_connectors_that_are_stored_together_name_those_before_that_read_the_sam
     ]
     assert [[found.name for found in one.overlapping] for one in stored] == [[], ["orders"], []]
     assert listed.count("connectors") == 1  # it reads each connector
+
+
+def test_a_stored_connector_is_that_which_get_and_list_return(connectors: Connectors) -> None:
+    stored = connectors.put({**ORDERS, "aws.s3.prefix": "in/"})
+
+    assert (stored.state, stored.revision) == (ConnectorState.RUNNING, 2)
+    assert stored == connectors.get("orders")
+    assert [stored] == connectors.list()
 
 
 def test_a_connector_that_delivers_again_what_a_command_delivered_is_named() -> None:

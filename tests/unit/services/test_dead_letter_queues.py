@@ -123,7 +123,9 @@ def test_a_queue_that_does_not_exist_yet_suggests_no_other_topic() -> None:
     runtime = MemoryRuntime()
     runtime.put_connector(**tolerant(**RIGHT))
 
-    with pytest.raises(TopicAbsent, match=r"connector c has no dead letters yet.*--create-topic"):
+    with pytest.raises(
+        TopicAbsent, match=r"connector c has no dead letters.*--create-topic partitions=1"
+    ):
         letters(runtime)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module, metadata
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from extentflow.errors import Misconfigured
 
@@ -95,6 +95,14 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
 }
 
 
+# What each extra installs. pip takes these in a checkout, too, where no index has extentflow.
+EXTRAS: Final = {
+    "aws": "aws-msk-iam-sasl-signer-python",
+    "postgres": "psycopg[binary]>=3.3,<4",
+    "spark": "pyspark>=4.0,<4.1",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
     """Where one adapter is found; `package` is what a user can install, upgrade or remove."""
@@ -121,8 +129,7 @@ def from_extra(extra: str, needed_by: str, otherwise: str = "") -> Iterator[None
         if package == "extentflow":
             raise
         raise Misconfigured(
-            f"{needed_by} needs {package}; `pip install 'extentflow[{extra}]'` installs it"
-            f"{otherwise}"
+            f"{needed_by} needs {package}; `pip install '{EXTRAS[extra]}'` installs it{otherwise}"
         ) from exc
 
 

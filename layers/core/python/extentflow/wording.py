@@ -1,6 +1,8 @@
 """How messages name things: numbers, sizes, choices, names and values without credentials."""
 
+import os
 import re
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -77,3 +79,19 @@ def plain(name: str) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+
+
+def name_problem(name: str) -> str:
+    """Return why the name of a file is no text in this process, with the way out; "" if it is.
+
+    Python reads names in the encoding of the locale. Bytes that this encoding lacks become half
+    surrogate pairs. With UTF-8 these are bytes that no text has, and stay as they are.
+    """
+    encoding = sys.getfilesystemencoding()
+    if encoding == "utf-8" or not any("\udc80" <= one <= "\udcff" for one in name):
+        return ""
+    shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return (
+        f"{shown}: this process reads names of files as {encoding}; set PYTHONUTF8=1, or a locale"
+        " such as LC_ALL=C.UTF-8"
+    )

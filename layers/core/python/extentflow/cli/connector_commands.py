@@ -1,7 +1,6 @@
 """`extentflow connectors`, `pause`, `resume` and `stop`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ from extentflow.cli.output import NOTHING_STARTED, AsJson
 from extentflow.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from extentflow.services.connectors import ConnectorChange, Connectors
+    from extentflow.services.connectors import Connector, ConnectorChange, Connectors
 
 app = typer.Typer(help="Declare which objects go to which topic, and how.", no_args_is_help=True)
 
@@ -49,6 +48,8 @@ def validate(files: Files, *, as_json: AsJson = False) -> None:
 @expand_options
 def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> None:
     """Store connectors, none where one is wrong; jobs already planned keep their revision."""
+    from extentflow.wiring.options import absent_here
+
     checked = _checked(files)  # all of them, before the ledger is reached
     stored = _connectors(servers).put_all(checked)
     facts = [{"name": one.name, "revision": one.revision} for one in stored]
@@ -59,6 +60,11 @@ def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> Non
     ]
     output.show(facts[0] if len(files) == 1 else facts, *said, as_json=as_json)
     for one in stored:
+        if lacking := absent_here(one.config):
+            output.note(
+                f"connector {one.name}: {', '.join(lacking)}: not set here; set the variable where"
+                " the connector delivers"
+            )
         for other in one.overlapping:
             output.note(
                 f"connector {other.name} reads {other.source} into the same topic: objects that "
@@ -112,7 +118,7 @@ def list_all(*, servers: ServerOptions, as_json: AsJson = False) -> None:
     if not found and (elsewhere := other_ledger(runtime.ledger_address)):
         output.note(elsewhere)
     if as_json:
-        output.print_json([asdict(one) for one in found])
+        output.print_json([_facts(one) for one in found])
         return
     rows = [(one.name, one.revision, one.state, one.topic, one.source) for one in found]
     output.print_table(("connector", "revision", "state", "topic", "reads"), rows)
@@ -127,7 +133,16 @@ def show(
     found = _connectors(servers, creates=False).get(name, revision)
     lines = [f"# {found.name}, revision {found.revision}, {found.state}"]
     lines += [f"{key}={value}" for key, value in sorted(found.config.items())]
-    output.show(asdict(found), *lines, as_json=as_json)
+    output.show(_facts(found), *lines, as_json=as_json)
+
+
+def _facts(found: "Connector") -> dict[str, object]:
+    return {
+        "name": found.name,
+        "revision": found.revision,
+        "state": found.state,
+        "config": found.config,
+    }
 
 
 @app.command()

@@ -169,8 +169,13 @@ def submit(
             "a stage without Spark moves it to its dead letter queue, with that reason: "
             "`extentflow redrive --dry-run` shows it"
         )
-    if event is None and connector is None:
-        output.note("an object that does not exist gets no job; `extentflow status` lacks it then")
+    for address in sent.unread:
+        output.note(f"no connector reads {address}: it gets no job; `connectors put` stores one")
+    if sent.unchecked:
+        output.note(
+            f"not known whether they exist: {', '.join(sent.unchecked)}; an object that does not"
+            " exist gets no job"
+        )
     if sent.skipped:
         output.note(sent.skipped)
 

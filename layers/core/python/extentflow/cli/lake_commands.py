@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -329,7 +328,7 @@ def _pairs(option: str, words: list[str] | None) -> dict[str, str]:
 
 def _report(delivered: LakeBatch, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(asdict(delivered)) + "\n")
+        sys.stdout.write(output.json_text(delivered) + "\n")
         sys.stdout.flush()  # a program that reads a pipe waits for this line
         return
     output.out.print(

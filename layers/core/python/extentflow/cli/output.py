@@ -71,12 +71,13 @@ def print_json(value: Any) -> None:  # noqa: ANN401 - any JSON value
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401 - any JSON value
-    """Return a JSON document, without `indent` on one line."""
+    """Return a JSON document, without `indent` on one line and without spaces."""
 
     def plain(value: object) -> object:
         return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
-    return json.dumps(value, indent=indent, default=plain)
+    separators = (",", ":") if indent is None else None
+    return json.dumps(value, indent=indent, separators=separators, default=plain)
 
 
 def say(*lines: str) -> None:

@@ -37,6 +37,7 @@ def peek(
     from extentflow.jobs.addresses import S3_SCHEMES
     from extentflow.services.addressed import make_connector, parse_settings
     from extentflow.services.composition import open_peeks
+    from extentflow.services.run_notes import describe_array
     from extentflow.wiring.environments import use_running_servers
 
     if any(one.startswith(S3_SCHEMES) for one in addresses):
@@ -53,6 +54,9 @@ def peek(
             output.note(f"filtered: {found.filtered:,} of the first {first}")
     if found.columnar:
         output.note(f"a value holds many of these rows, as columnar.encoding={found.columnar}")
+    values = (one.value or b"" for one in found.records)
+    if found.format == "jsonl" and next(values, b"").startswith(b"["):
+        output.note(describe_array(found.version.uri))
     for problem in found.bad:
         output.complain(problem)
     if found.more:

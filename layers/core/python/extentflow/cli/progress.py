@@ -162,9 +162,11 @@ class RunProgress:
         records = self._records + sum(self._moving.values())
         facts = (
             f"{read:,}/{counted(len(self._lengths), 'extent')}{failed},"
-            f" {counted(records, 'record')}, "
-            f"{size(self._bytes)} at {size(self._bytes / seconds)}/s"
+            f" {counted(records, 'record')}"
         )
+        # Of extents in work, only their records are known.
+        if self._bytes:
+            facts += f", {size(self._bytes)} at {size(self._bytes / seconds)}/s"
         total = sum(self._lengths.values())
         self._bar.update(
             self._task,

@@ -1,6 +1,5 @@
 """`extentflow plan`, `run` and `replay`, and `run` for a driver that spark-submit started."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -114,12 +113,7 @@ class ConnectorOptions:
                     f"--create-topic {piece}: write partitions=8, and more of it as"
                     " partitions=8,replication.factor=3,retention.ms=86400000"
                 )
-        counts = [found.pop(name, "-1") for name in ("partitions", "replication.factor")]
-        if any(not re.fullmatch(r"-1|[1-9][0-9]{0,5}", count) for count in counts):
-            raise Misconfigured(
-                "--create-topic: partitions and replication.factor are whole numbers"
-            )
-        return NewTopics(int(counts[0]), int(counts[1]), found)
+        return NewTopics.of(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -277,7 +276,7 @@ def _report(
     }
     observed.update({**values, "extentflow_triggers_total": 1})
     if as_json:
-        sys.stdout.write(json.dumps(asdict(triggered)) + "\n")
+        sys.stdout.write(output.json_text(triggered) + "\n")
         sys.stdout.flush()  # a program that reads a pipe waits for this line
         return
     failed = f", {triggered.failed} failed" if triggered.failed else ""

@@ -76,6 +76,16 @@ def environments(values: Mapping[str, str]) -> list[str]:
     return [f"{name}={text}" for name, text in found if text.strip().startswith("${env:")]
 
 
+def absent_variables(values: Mapping[str, str], environ: Mapping[str, str]) -> list[str]:
+    """Return which of `values` refer to variables that `environ` lacks, as `environments`."""
+    return [
+        f"{name}={text}"
+        for name, text in referring(values).items()
+        if (found := Reference.parse(text)) and found.provider == "env"
+        if not environ.get(found.key)
+    ]
+
+
 def resolve(
     values: Mapping[str, str],
     *,

@@ -48,7 +48,7 @@ def _imported(package: str) -> ModuleType:
         if exc.name != package:
             raise
         raise Misconfigured(
-            f"frames of {package} need the package {package}; `pip install {package}` installs it"
+            f"frames of {package} need the package {package}; `pip install '{package}'` installs it"
         ) from exc
 
 

@@ -30,7 +30,7 @@ from extentflow.config.connector import ConnectorConfig, hidden, lies_within
 from extentflow.errors import AccessDenied, Misconfigured, ObjectGone
 from extentflow.model import ObjectVersion
 from extentflow.storage import FileNames, Link, ListedObject, ObjectStore, Page
-from extentflow.wording import without_credentials
+from extentflow.wording import name_problem, without_credentials
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +153,8 @@ def file_path(address: str) -> str | None:
             )
     elif _SCHEME.match(text):
         return None
+    if problem := name_problem(text):
+        raise Misconfigured(problem)
     path = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 - keeps a `*`
     return f"{path}/" if text.endswith("/") and path != "/" else path
 

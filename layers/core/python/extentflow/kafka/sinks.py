@@ -5,7 +5,7 @@ Tests: unit/kafka/test_sinks_records.py, unit/kafka/test_sinks_flush.py
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
@@ -34,11 +34,14 @@ class Arrays:
 
     Records queued as arrays get no delivery reports: a failed transaction has no reason. The next
     transaction is therefore queued record by record (`careful`). A lasting failure is then reported
-    with topic, partition and reason, and is not retried if an operator must act.
+    with topic, partition and reason, and is not retried if an operator must act. The first record
+    for each topic has a report, too, so that a topic which refuses all records is named at once.
+    `reported` are the topics that had one.
     """
 
     library: Library | None = None
     careful: bool = False
+    reported: set[str] = field(default_factory=set)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -79,7 +82,15 @@ class TransactionalSink:
                 rejected = enqueue(producer, records, check)
             else:
                 balancer = chosen if free else None
-                rejected = enqueue_arrays(library, producer, records, check, balancer)
+                first = 0 if records.topic in self.arrays.reported else min(1, len(records.values))
+                rejected = enqueue(producer, records.slice(0, first), check)
+                if first:
+                    self.arrays.reported.add(records.topic)
+                rest = records.slice(first, len(records.values))
+                rejected += (
+                    replace(one, index=one.index + first)
+                    for one in enqueue_arrays(library, producer, rest, check, balancer)
+                )
             return self.limits.stated(rejected)
 
     def commit(self, progress: SlotProgress) -> None:

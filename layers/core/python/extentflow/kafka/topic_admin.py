@@ -1,6 +1,7 @@
 """What a cluster reports about itself and its topics; creates extentflow's own topics."""
 
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,6 +74,26 @@ class NewTopics:
     partitions: int = -1
     replication: int = -1
     config: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, object]) -> Self:
+        """Return what `partitions`, `replication.factor` and settings of topics say.
+
+        Raises Misconfigured where a count is no whole number.
+        """
+        # Kafka writes booleans in lower case.
+        found = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in settings.items()
+        }
+        counts = [found.pop(name, "-1") for name in ("partitions", "replication.factor")]
+        for count in counts:
+            if not re.fullmatch(r"-1|[1-9][0-9]{0,5}", count):
+                raise Misconfigured(
+                    "topics to create: partitions and replication.factor are whole numbers, not"
+                    f" {count!r}"
+                )
+        return cls(int(counts[0]), int(counts[1]), found)
 
     def facts(self, name: str) -> TopicFacts:
         """Return what a topic would be, as far as this says it; its partitions are not known."""
@@ -204,7 +225,8 @@ class Admin:
             raise Misconfigured(
                 [
                     f"topic {name} does not exist on {self._subject}; `extentflow run` with "
-                    "--create-topic partitions=8 creates it, or your Kafka tools, for example "
+                    "--create-topic partitions=8 creates it, in Python create_topic={'partitions': "
+                    "8}, or your Kafka tools, for example "
                     f"`kafka-topics.sh --bootstrap-server {self._servers} --create --topic {name} "
                     "--partitions 8`"
                     for name in missing
@@ -225,7 +247,9 @@ class Admin:
     def _facts(self, name: str, partitions: int) -> TopicFacts:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         config = self._send(lambda seconds: self._describe(resource, seconds))
-        limits, most = TopicLimits.of(name, config), int(config["max.message.bytes"])
+        limits = TopicLimits.of(name, config)
+        # Servers that are not Kafka may state no settings.
+        most = int(config.get("max.message.bytes", DEFAULT_MESSAGE_BYTES))
         return TopicFacts(
             name,
             partitions,

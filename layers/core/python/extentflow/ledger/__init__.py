@@ -479,8 +479,9 @@ class Password(Protocol):
 LEDGERS: Registry[Callable[[LedgerOptions], Ledger]] = Registry(plugins.LEDGERS, "ledger")
 DEFAULT_LEDGER = "dynamodb"
 EXTRA = (
-    "`pip install 'extentflow[postgres]'` installs it; for functions and remote runs add what"
-    " requirements/ledger.in and postgres.in list to requirements/plugins.in (docs/extending.md)"
+    f"`pip install 'sqlalchemy>=2.1,<2.2' '{plugins.EXTRAS['postgres']}'` installs it; for"
+    " functions and remote runs add what requirements/ledger.in and postgres.in list to"
+    " requirements/plugins.in (docs/extending.md)"
 )
 
 

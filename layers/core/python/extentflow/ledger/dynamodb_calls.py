@@ -84,8 +84,8 @@ PERMISSION_CODES = {
     "UnrecognizedClientException",
 }
 REMEDIES = {
-    "ResourceNotFoundException": "there is no such table; `extentflow init` creates it, or correct "
-    "ledger.url, or ledger.table",
+    "ResourceNotFoundException": "there is no such table; `extentflow init` creates it, in Python "
+    "`Extentflow.init`, or correct ledger.url, or ledger.table",
     "NoRegionError": "no AWS region; set ledger.region, or region= in ledger.url, or"
     " AWS_DEFAULT_REGION or a profile's region",
 }

@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 POOL_CONNECTIONS = 16
 SERVER_SECONDS = 2.0  # for a server to report that a statement took too long
 READS = "extentflow_reads"  # an option of SQLite's connections: no transaction
-INIT = "`extentflow init` creates it, or correct ledger.url"
+INIT = "`extentflow init` creates it, in Python `Extentflow.init`, or correct ledger.url"
 ONE_MACHINE = "workers on other machines need postgresql://"
 
 CREATION = Key("META", "LAYOUT")

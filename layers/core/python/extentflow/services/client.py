@@ -16,10 +16,18 @@ from extentflow.config.connector_keys import AUTO
 from extentflow.config.worker import WorkerSettings, with_ledger
 from extentflow.engines import Engine
 from extentflow.jobs.run import RunReport
+from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import JobState, Receipt
 from extentflow.queue.redrive import RedriveResult
-from extentflow.services.composition import open_jobs, open_orders, open_runs, open_submissions
+from extentflow.services.composition import (
+    open_initialisation,
+    open_jobs,
+    open_orders,
+    open_runs,
+    open_submissions,
+)
 from extentflow.services.connectors import Connectors
+from extentflow.services.health import Initialised
 from extentflow.services.jobs import JobDetail, JobFilter, JobList, Jobs
 from extentflow.services.orders import StoredOrder
 from extentflow.services.plans import Plans
@@ -30,6 +38,8 @@ from extentflow.wiring import Runtime, open_engine
 from extentflow.wiring.extents import INLINE
 
 OnReceipt = Callable[[Receipt], object]
+# Of missing topics: `partitions`, `replication.factor`, and settings of topics.
+TopicSettings = Mapping[str, object]
 
 
 class Extentflow:
@@ -60,6 +70,14 @@ class Extentflow:
         self._runtime = runtime or Runtime.from_environment()
         self._open_engine = open_engine
 
+    def init(self) -> Initialised:
+        """Create the ledger and the progress topic where they are missing, as `extentflow init`.
+
+        A ledger that `settings` name needs it once; without such a setting, the first delivery
+        creates the ledger. Repeated, it changes nothing.
+        """
+        return open_initialisation(self._runtime).run()
+
     @property
     def connectors(self) -> Connectors:
         """Put, list, get, delete, pause, resume and stop connectors."""
@@ -83,6 +101,7 @@ class Extentflow:
         cores: int | None = None,
         again: bool = False,
         failed: bool = False,
+        create_topic: TopicSettings | None = None,
         on_receipt: OnReceipt | None = None,
     ) -> RunReport:
         """Deliver objects into Kafka, exactly once, and return when every job has ended.
@@ -91,13 +110,17 @@ class Extentflow:
         reads. Jobs that are DONE are only reported, unless `again`; with `failed` only objects
         whose jobs FAILED or are CANCELLED are delivered, under the connector's latest revision.
         Failures of single objects are in the report: `report.ok`, `report.errors`, `report.jobs`.
-        `on_receipt` is called in this process for each processed extent. `engine` is `inline`
-        (processes of this machine), `spark` or a remote one.
+        `create_topic`, such as `{"partitions": 8, "retention.ms": 86400000}`, creates missing
+        topics; existing ones stay as they are. `on_receipt` is called in this process for each
+        processed extent. `engine` is `inline` (processes of this machine), `spark` or a remote one.
         """
+        topics = _new_topics(create_topic)
         control = RunControl(watch=lambda: nullcontext(Listener(on_receipt)))
         choice = EngineChoice(engine, cores)
         order = self._order(connector, addresses)
-        return self._runs(control).run(order, engine=choice, again=again, failed=failed)
+        return self._runs(control).run(
+            order, engine=choice, again=again, failed=failed, topics=topics
+        )
 
     def receipts(
         self,
@@ -106,6 +129,7 @@ class Extentflow:
         engine: str = INLINE,
         cores: int | None = None,
         again: bool = False,
+        create_topic: TopicSettings | None = None,
     ) -> Generator[Receipt, None, RunReport]:
         """Deliver as `deliver` does, and yield each extent's receipt as soon as it arrives.
 
@@ -115,12 +139,12 @@ class Extentflow:
         found: SimpleQueue[Receipt | None] = SimpleQueue()
         stop = _Stop()
         control = RunControl(watch=lambda: nullcontext(Listener(found.put)), stop_on=stop.on)
-        choice = EngineChoice(engine, cores)
+        choice, topics = EngineChoice(engine, cores), _new_topics(create_topic)
 
         def deliver() -> RunReport:
             try:
                 order = self._order(connector, addresses)
-                return self._runs(control).run(order, engine=choice, again=again)
+                return self._runs(control).run(order, engine=choice, again=again, topics=topics)
             finally:
                 found.put(None)
 
@@ -238,8 +262,19 @@ def deliver(
     connector: str,
     engine: str = INLINE,
     settings: Mapping[str, str] | None = None,
+    create_topic: TopicSettings | None = None,
     on_receipt: OnReceipt | None = None,
 ) -> RunReport:
     """Deliver objects as `Extentflow.deliver` does, with settings of the environment."""
     flow = Extentflow(settings)
-    return flow.deliver(*addresses, connector=connector, engine=engine, on_receipt=on_receipt)
+    return flow.deliver(
+        *addresses,
+        connector=connector,
+        engine=engine,
+        create_topic=create_topic,
+        on_receipt=on_receipt,
+    )
+
+
+def _new_topics(settings: TopicSettings | None) -> NewTopics | None:
+    return None if settings is None else NewTopics.of(settings)

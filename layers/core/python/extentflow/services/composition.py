@@ -123,7 +123,26 @@ def open_submissions(runtime: Runtime) -> Submissions:
         ledger=lambda: runtime.ledger,
         orders=partial(open_orders, runtime),
         selections=partial(open_selections, runtime),
+        look=partial(_look_up, runtime),
     )
+
+
+def _look_up(runtime: Runtime, bucket: str, key: str) -> bool | None:
+    """Return whether the store of any connector has an object; None: no connector reads it."""
+    from extentflow.jobs.connector_catalogue import ConnectorCatalogue
+
+    ledger, objects = runtime.brief_ledger, runtime.brief_objects
+    found: bool | None = None
+    for version, config in ConnectorCatalogue(ledger).readable(ledger.connectors.list()):
+        if not config.matches(bucket, key):
+            continue
+        try:
+            objects.store(config, version.revision).head(bucket, key)
+        except ObjectGone:
+            found = False
+        else:
+            return True
+    return found
 
 
 def open_dead_letters(runtime: Runtime, connector: str) -> DeadLetterQueue:

@@ -2,7 +2,7 @@
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from extentflow.config.connector import ConnectorConfig
@@ -20,12 +20,19 @@ COUNTED_JOBS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """One revision of a connector, as it was stored: secrets are references."""
+    """One revision of a connector, as it was stored: secrets are references.
+
+    `put` also finds the `overlapping` connectors, which deliver some of the same objects as well.
+    `earlier` are those of commands and deleted ones, which may have delivered such objects.
+    """
 
     name: str
     revision: int
     state: ConnectorState
     config: Mapping[str, str]
+    # No part of the connector: it equals what `get` returns.
+    overlapping: tuple["Connector", ...] = field(default=(), compare=False, repr=False)
+    earlier: tuple["Connector", ...] = field(default=(), compare=False, repr=False)
 
     @property
     def topic(self) -> str:
@@ -36,19 +43,6 @@ class Connector:
     def source(self) -> str:
         """The address that the connector reads."""
         return described_source(self.config)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredConnector:
-    """The result of `put`; `overlapping` connectors deliver some of the same objects as well.
-
-    `earlier` are those of commands and deleted ones, which may have delivered such objects.
-    """
-
-    name: str
-    revision: int
-    overlapping: tuple[Connector, ...] = ()
-    earlier: tuple[Connector, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +67,7 @@ class Connectors:
         self._ledger = ledger
         self._catalogue = ConnectorCatalogue(ledger)
 
-    def put(self, config: Mapping[str, str]) -> StoredConnector:
+    def put(self, config: Mapping[str, str]) -> Connector:
         """Store a connector's next revision; jobs already planned keep theirs.
 
         Raises Misconfigured with all problems of the configuration; nothing is stored then.
@@ -81,23 +75,23 @@ class Connectors:
         (stored,) = self.put_all([config])
         return stored
 
-    def put_all(self, configs: Sequence[Mapping[str, str]]) -> builtins.list[StoredConnector]:
+    def put_all(self, configs: Sequence[Mapping[str, str]]) -> builtins.list[Connector]:
         """Store connectors as `put`, none where one is wrong; an interruption leaves the rest."""
         checked = [check_connector(config) for config in configs]
-        revisions = [
-            self._ledger.connectors.put(one.name, config).revision
+        versions = [
+            self._ledger.connectors.put(one.name, config)
             for one, config in zip(checked, configs, strict=True)
         ]
         # Once for all: every listing reads each connector.
         new = {one.name for one in checked}
         every = self._ledger.connectors.list(deleted=True)
         known = list(self._catalogue.readable(one for one in every if one.name not in new))
-        stored: builtins.list[StoredConnector] = []
-        for one, config, revision in zip(checked, configs, revisions, strict=True):
+        stored: builtins.list[Connector] = []
+        for one, version in zip(checked, versions, strict=True):
             others, earlier = self._overlaps(one, known)
-            stored.append(StoredConnector(one.name, revision, others, earlier))
+            stored.append(replace(self._described(version), overlapping=others, earlier=earlier))
             known = [pair for pair in known if pair[0].name != one.name]
-            known.append((ConnectorVersion(one.name, revision, config), one))
+            known.append((version, one))
         return stored
 
     def _overlaps(

@@ -40,8 +40,9 @@ class DeadLetterQueue:
             ends = queue.ends()
         except TopicAbsent as exc:  # the names of other topics would mislead
             raise TopicAbsent(
-                f"connector {self.connector} has no dead letters yet: their topic {queue.topic}"
-                " does not exist; `extentflow run --create-topic` creates it"
+                f"connector {self.connector} has no dead letters: topic {queue.topic}, its dead"
+                " letter queue, does not exist; `extentflow run` with --create-topic partitions=1"
+                " creates it before it delivers"
             ) from exc
         for partition, end in ends.items():
             yield from queue.letters(partition, 0 if everything else queue.unread(partition), end)

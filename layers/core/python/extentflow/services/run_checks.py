@@ -23,6 +23,9 @@ from extentflow.services.trials import Trials
 from extentflow.wiring.deliverability import Deliverability
 from extentflow.wiring.extents import PinnedExtent
 
+# Names the note that a plan has once; no topic has this name.
+ARRAY = "a JSON array"
+
 
 @dataclass(frozen=True, slots=True)
 class RunChecks:
@@ -59,6 +62,8 @@ class RunChecks:
             for line in run_notes.describe_formats(_formats(config, versions, recognised)):
                 self.notify(line)
         self.trials.check_columns(config, order.revision, versions)
+        if uri := self.trials.first_array(config, order.revision, versions):
+            self.notify(run_notes.describe_array(uri))
         self.topics.create(order, versions, recognised, topics)
         self.topics.require(order, versions, recognised)
 
@@ -80,6 +85,8 @@ class RunChecks:
             first = PinnedExtent(config, request.revision, extents[0], job.content)
             for name, line in self.trials.check_first_records(first, sized=usable).items():
                 checked.note(name, line)
+            if self.trials.starts_with_array(first):
+                checked.note(ARRAY, run_notes.describe_array(version.uri))
         known = planner.newest(request)  # the job of the dry run is not registered
         return ObjectPlan(
             version=version,

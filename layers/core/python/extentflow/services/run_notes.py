@@ -62,6 +62,22 @@ def describe_formats(found: Mapping[tuple[str, str], Counter[str]]) -> Iterator[
         yield f"format {name}, by {source}: {counted(folders.total(), 'object')}{where}"
 
 
+def describe_array(uri: str) -> str:
+    """Describe an object of JSON lines whose first line is an array."""
+    return (
+        f"the first line of {uri} is a JSON array, and each line stays one record; with"
+        " input.format=json each element becomes one"
+    )
+
+
+def describe_refused() -> str:
+    """Describe what a job that exists needs where the brokers refuse transactions."""
+    return (
+        "a job that exists keeps its guarantee: with delivery.guarantee=at_least_once, give --again"
+        " as well"
+    )
+
+
 def describe_topic(facts: TopicFacts, *, created: bool) -> str:
     """Describe a topic that a run created, or that exists although its creation was asked for."""
     many = f"{facts.partitions} partition{'' if facts.partitions == 1 else 's'}"

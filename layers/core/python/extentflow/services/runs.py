@@ -14,6 +14,7 @@ from extentflow.errors import (
     Defect,
     Misconfigured,
     Permanent,
+    TransactionsRefused,
     UnsupportedFormat,
 )
 from extentflow.jobs import preflight
@@ -129,7 +130,11 @@ class Runs:
             requests = self.selections.job_requests(order, found.versions, cores)
             if again and engine.remote:
                 requests = self._finished_first(requests)
-            result = driver.deliver(requests, again=since, failed=failed, earlier=found.earlier)
+            try:
+                result = driver.deliver(requests, again=since, failed=failed, earlier=found.earlier)
+            except TransactionsRefused:
+                self.control.notify(run_notes.describe_refused())
+                raise
         if again and not (result.stopped or result.left_out or result.broken):
             AGAIN.clear(self.ledger.notes, delivery)
         return self._completed(result, found, order)

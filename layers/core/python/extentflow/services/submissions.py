@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -44,12 +44,16 @@ class QueueDepths:
 class Submission:
     """What was submitted; `backfill` is the id of the Spark run for all objects, if there is one.
 
-    `skipped` says that the connector is paused or stopped, "" where it runs.
+    `skipped` says that the connector is paused or stopped, "" where it runs. `unread` are addresses
+    that no connector reads, `unchecked` those of which it is not known whether they exist; only the
+    first one has the reason.
     """
 
     submitted: int
     backfill: str | None = None
     skipped: str = ""
+    unread: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ class Submissions:
     """Sends work to the queues of a stack.
 
     The callables open what only some calls use: the planner function's queue, the ledger, orders
-    of its connectors, and their objects.
+    of its connectors, and their objects. `look` returns whether any connector's store has an
+    object; None: none reads it. It raises StoreUnavailable, or another error of a store.
     """
 
     settings: WorkerSettings
@@ -66,6 +71,7 @@ class Submissions:
     ledger: Callable[[], Ledger]
     orders: Callable[[], Orders]
     selections: Callable[[RunControl], Selections]
+    look: Callable[[str, str], bool | None]
 
     def queue_depths(self) -> QueueDepths:
         """Return the depths of the stack's queues; one unavailable queue hides no other."""
@@ -87,13 +93,17 @@ class Submissions:
     ) -> Submission:
         """Announce objects to the planner function, or have one Spark run deliver them all.
 
-        Without `connector`, every address names a single object. Nothing was sent if it raises.
+        Without `connector`, every address names a single object. Nothing was sent if it raises, as
+        for objects that do not exist.
         """
         require_engine(engine, connector)
         require_shared_ledger(self.settings, FUNCTIONS)
         if connector is None:
-            named = [_bucket_and_key(address) for address in addresses]
-            return self._announce([_body(*one) for one in named])
+            named = {address: _bucket_and_key(address) for address in addresses}
+            arrivals = self._open_arrivals()
+            unread, unchecked = self._check_exist(named)
+            arrivals.send([_body(*one) for one in named.values()])
+            return Submission(len(named), unread=unread, unchecked=unchecked)
         order = self.orders().stored(connector, addresses)
         config = order.config
         if engine == SPARK:
@@ -148,6 +158,33 @@ class Submissions:
         # In a dry run, each queue's `left` includes what would be resent.
         left = sum(one.left for one in found) - (len(moved) if dry_run else 0)
         return RedriveResult(moved, left)
+
+    def _check_exist(
+        self, named: Mapping[str, tuple[str, str]]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the addresses that no connector reads, and those of stores without an answer.
+
+        Raises Misconfigured where objects do not exist.
+        """
+        unread: list[str] = []
+        unchecked: list[str] = []
+        absent: list[str] = []
+        for address, place in named.items():
+            if unchecked:  # one store that does not answer is waited for once
+                unchecked.append(address)
+                continue
+            try:
+                found = self.look(*place)
+            except ExtentflowError as exc:
+                unchecked.append(f"{address} ({exc})")
+                continue
+            if found is None:
+                unread.append(address)
+            elif not found:
+                absent.append(f"{address} does not exist; correct the address: nothing was sent")
+        if absent:
+            raise Misconfigured(absent)
+        return tuple(unread), tuple(unchecked)
 
     def _announce(self, bodies: Sequence[str]) -> Submission:
         self._open_arrivals().send(bodies)

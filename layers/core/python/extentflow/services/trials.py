@@ -110,6 +110,42 @@ class Trials:
         if few:
             raise Misconfigured(problems)
 
+    def starts_with_array(self, at: PinnedExtent) -> bool:
+        """Return whether an object is JSON lines, and its first line an array.
+
+        Reads SAMPLE_BYTES. An object that cannot be read is no error: the run reports it.
+        """
+        extent = at.extent
+        if extent.format != "jsonl":
+            return False
+        try:
+            with contain_defects(extent.uri):
+                first = next(iter(self.previews.decoded(at)), None)
+        except ExtentflowError:
+            return False
+        # With a schema there are columns in place of lines, and an array is a bad record.
+        if first is None or not first.batch.num_rows or first.batch.schema.names[0] != "value":
+            return False
+        line = first.batch.column(0)[0].as_py()
+        return isinstance(line, bytes) and line.lstrip().startswith(b"[")
+
+    def first_array(
+        self, config: ConnectorConfig, revision: int, versions: Sequence[ObjectVersion]
+    ) -> str:
+        """Return the address of the first object, if it `starts_with_array`; else nothing."""
+        try:
+            request = self.requests.make(config, revision, versions[0], 1)
+            if request.format != "jsonl":
+                return ""
+            job, extents = self.planner.dry_run(request)
+        except ExtentflowError:  # the run reports it
+            return ""
+        found = any(
+            self.starts_with_array(PinnedExtent(config, revision, one, job.content))
+            for one in extents[:1]
+        )
+        return versions[0].uri if found else ""
+
     def _check_opens(self, at: PinnedExtent) -> None:
         """Raise what delivery of an extent would for its columns; bad records are no error."""
         with contain_defects(at.extent.uri):

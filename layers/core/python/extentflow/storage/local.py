@@ -27,6 +27,7 @@ from extentflow.model import ObjectVersion, bucket_uri
 from extentflow.retry import RetryPolicy
 from extentflow.storage import Link, ListedObject, ObjectProperties, Page, StoreOptions, ranges
 from extentflow.storage.ranges import TransferCounters
+from extentflow.wording import name_problem
 
 _RETRY = RetryPolicy(total_seconds=10.0)
 _NOT_FOUND = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
@@ -219,6 +220,8 @@ def _walk(
     with _translate_errors(_uri(bucket, parent)), os.scandir(root / parent) as entries:
         ordered = sorted(entries, key=_sort_key)
     for entry in ordered:
+        if problem := name_problem(entry.name):
+            raise Misconfigured(f"{_uri(bucket, parent)}{problem}")
         key, name = parent + entry.name, os.fsencode(parent) + _sort_key(entry)
         # Neither is it a key after `after`, nor does it contain one.
         if name <= after and not (name.endswith(b"/") and after.startswith(name)):

@@ -7,9 +7,11 @@ import logging
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from uuid import uuid4
 
 import pyarrow as pa
@@ -29,7 +31,7 @@ from extentflow.engines.remote import RunService
 from extentflow.engines.submitted_engine import SubmittedRunEngine
 from extentflow.engines.submitted_runs import SubmittedRuns
 from extentflow.errors import Misconfigured, UnsupportedFormat
-from extentflow.formats import Format
+from extentflow.formats import Chunk, Format
 from extentflow.formats.magic import SAMPLE_BYTES
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord
@@ -268,6 +270,15 @@ class Previews:
             preview=True,
         )
 
+    def decoded(self, at: PinnedExtent) -> Iterator[Chunk]:
+        """Yield what an extent's records are before transforms. Raises as decoding does."""
+        config, revision, extent = at.config, at.revision, at.extent
+        opened = self.objects.format(
+            config, revision, extent.version, at.content, window_bytes=SAMPLE_BYTES
+        )
+        source = RangeReader(self.objects.store(config, revision), extent.version, ahead=1)
+        return opened.decode(source, extent, 0)
+
 
 def delivery_context(
     runtime: Runtime, slots: Slots, *, setup: ExtentSetup | None = None
@@ -363,6 +374,10 @@ def require_engine(name: str, master: str | None = None) -> None:
         )
     if master is not None and name != "spark":
         raise Misconfigured(f"--master goes with --engine spark, not with {name}")
+    if name == SPARK:  # before a broker is asked, or a topic is made
+        with _from_spark_extra():
+            if find_spec("pyspark") is None:
+                raise ModuleNotFoundError(name="pyspark")
 
 
 def open_engine(
@@ -418,12 +433,16 @@ def _remote(
     return SubmittedRunEngine(runs, start, runtime.ledger, clock, cores=cores or 1, say=say)
 
 
+def _from_spark_extra() -> AbstractContextManager[None]:
+    return from_extra("spark", "--engine spark", "; --engine inline needs no Spark")
+
+
 def _spark(
     runtime: Runtime, spec: WorkerSpec[Worker], cores: int, master: str | None, most: int
 ) -> Engine:
     if master != SUBMITTED:
         require_ledger_for(master, runtime.settings, HERE)
-    with from_extra("spark", "--engine spark", "; --engine inline needs no Spark"):
+    with _from_spark_extra():
         from extentflow.engines import spark  # noqa: PLC0415 - only Spark users need pyspark
     home = os.environ.get("JAVA_HOME")
     if master != SUBMITTED and shutil.which("java", path=f"{home}/bin" if home else None) is None:

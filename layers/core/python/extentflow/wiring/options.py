@@ -19,7 +19,7 @@ from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.config.connector_keys import CONVERTER_PARTS, TAG
 from extentflow.config.ledgers import DYNAMODB, LedgerAddress
 from extentflow.config.registry import RegistryOptions, registries
-from extentflow.config.secrets import environments, resolve
+from extentflow.config.secrets import absent_variables, environments, resolve
 from extentflow.config.store_access import StoreAccess
 from extentflow.config.table import Key, declared
 from extentflow.config.types import SECRET
@@ -83,6 +83,11 @@ class SecretResolver:
             read_text=lambda path: Path(path).read_text("utf-8"),
             read_secret=partial(self.secrets.read, refresh=refresh),
         )
+
+
+def absent_here(settings: Mapping[str, str]) -> list[str]:
+    """Return which settings refer to variables that this process lacks."""
+    return absent_variables(settings, os.environ)
 
 
 def absent_elsewhere(config: ConnectorConfig) -> str | None:

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 TOPIC_SECONDS = REFRESH_SECONDS
 # Before records are refused for a limit; bad records of several chunks cost one request.
 CURRENT_SECONDS = 10.0
+# Of a question to a store whose answer is not needed.
+BRIEF_SECONDS = 2.0
 # Of one request, at the creation of a ledger.
 TABLE_SECONDS = 1.0
 
@@ -129,6 +131,12 @@ class Runtime:
         return ObjectAccess(
             self.connectors, self.secrets, retry_seconds=self.settings.retry_timeout_seconds
         )
+
+    @cached_property
+    def brief_objects(self) -> ObjectAccess:
+        """The stores of connectors with short timeouts, for calls that may do without an answer."""
+        connectors = ConnectorCatalogue(self.brief_ledger)
+        return ObjectAccess(connectors, self.secrets, retry_seconds=BRIEF_SECONDS)
 
     @cached_property
     def requests(self) -> JobRequests:
