@@ -2,6 +2,9 @@
 
 records ──`source`──> partition ──`joining`──> file ──`partition_files`──> published
                           └ continues behind the last offset in the names of its files
+
+A position is gone only where records before the partition's first offset were not read. Offsets
+that were read to the end, and hold markers of transactions or aborted records, are no gap.
 """
 
 import secrets
@@ -25,6 +28,7 @@ from extentflow.export.partition_files import (
     ResumePosition,
     claim_name,
     folder_of,
+    is_passed_name,
     resume,
 )
 from extentflow.kafka.reading import ConsumedRecord, Place, PolledRecords
@@ -88,6 +92,7 @@ class TopicExport:
     threads: int = PUBLISHING_THREADS
     _files: dict[int, PartitionFiles] = field(default_factory=dict, init=False)
     _ends: dict[int, int] = field(default_factory=dict, init=False)
+    _highs: dict[int, int] = field(default_factory=dict, init=False)
     _note: ExportedTopic = field(default=ExportedTopic(""), init=False)
 
     def run(self) -> Iterator[ExportedFile]:
@@ -141,6 +146,8 @@ class TopicExport:
         begins: dict[int, int] = {}
         new = range(len(self._files), self.source.partitions(self.topic))
         bounds = {one: self.source.watermarks((self.topic, one)) for one in new}
+        if not self._files:
+            self._drop_former()
         positions = {one: resume(self._folder(one)) for one in new}
         if not self._files:
             self._settle(bounds, positions)
@@ -148,10 +155,27 @@ class TopicExport:
             low, high = bounds[partition]
             begins[partition] = begin = self._checked(partition, resumed, low, high)
             self._files[partition] = files(partition, resumed)
+            self._highs[partition] = high
             if not self.options.once or begin < high:
                 self._ends[partition] = high
         for partition in self._ends.keys() & begins.keys():
             self.source.read_from((self.topic, partition), begins[partition])
+
+    def _drop_former(self) -> None:
+        """Delete what is noted of a former topic of which nothing was written.
+
+        For example because its values were rows.
+        """
+        folder = self.target.below(self.topic)
+        folder.clean()
+        found = read_note(folder)
+        if found is None or not found.is_of_another(self.identify()):
+            return
+        names = list(folder.names())
+        if all(name == NOTE or is_passed_name(name) for name in names):
+            # The topic's note is the last one, so that a process that ends here leaves it.
+            for name in sorted(names, key=NOTE.__eq__):
+                folder.delete(name)
 
     def _settle(
         self,
@@ -163,15 +187,9 @@ class TopicExport:
         Raises Misconfigured where it says that it holds another topic.
         """
         folder = self.target.below(self.topic)
-        folder.clean()
         found = read_note(folder)
-        # Nothing was written of a former topic, for example because its values were rows.
-        is_empty = all(name == NOTE for name in folder.names())
-        if found is not None and is_empty and found.is_of_another(self.identify()):
-            folder.delete(NOTE)
-            found = None
         if found is None:
-            is_begun = any(one.offset or one.claim for one in positions.values())
+            is_begun = any(one.offset or one.claim or one.note for one in positions.values())
             firsts = {one: 0 if is_begun else low for one, (low, _) in bounds.items()}
             found = write_note(folder, ExportedTopic(self.identify(), firsts))
         self._note = found
@@ -183,10 +201,10 @@ class TopicExport:
     def _checked(self, partition: int, resumed: ResumePosition, low: int, high: int) -> int:
         """Return the offset from which on a partition is read."""
         claim = resumed.claim
-        offset = resumed.offset or self._note.first.get(partition, 0)
+        offset = max(resumed.offset or self._note.first.get(partition, 0), resumed.passed)
         where = f"topic {self.topic}[{partition}]"
         files = self._folder(partition).uri()
-        if resumed.offset > high:
+        if max(resumed.offset, resumed.passed) > high:
             raise self._shorter(partition, offset, high)
         if claim is not None and low > claim.first:
             raise Misconfigured(
@@ -224,6 +242,7 @@ class TopicExport:
                 yield from self._append(record, now)
             for (_, partition), offset in polled.lost.items():
                 yield from self._continue_behind_gap(partition, offset)
+            self._reach(polled)
             if self.options.once:
                 for _, partition in polled.ended:
                     self._ends.pop(partition, None)
@@ -241,6 +260,12 @@ class TopicExport:
                 refreshed = now
                 self._require_same_topic()
                 self._begin(files)
+
+    def _reach(self, polled: PolledRecords) -> None:
+        """Note how far partitions were read; a run with an end leaves out what was added since."""
+        for (_, partition), end in polled.ended.items():
+            most = self._highs[partition] if self.options.once else end
+            self._files[partition].reach(min(end, most))
 
     def _append(self, record: ConsumedRecord, now: float) -> Iterator[ExportedFile]:
         end = self._ends.get(record.partition, 0)
@@ -270,3 +295,4 @@ class TopicExport:
             yield from one.close()
         for one in self._files.values():
             yield from one.published()
+            one.note_passed()
