@@ -180,10 +180,9 @@ class RetainedReader:
         if rows is None:
             return False
         self.reading.cuts.add((place.partition, cut))
-        deleted = TopicPartition(self.topic, place.partition, cut)
         # Kept before: whether a deletion without an answer took place, the comparison shows.
         self.archived = pa.concat_tables([self.archived, rows])
-        self.servers.admin.delete_records([deleted])[deleted].result(timeout=30)
+        self.servers.delete_records(self.topic, place.partition, cut)
         return True
 
     def _stable_end(self, place: TopicPartition) -> int:

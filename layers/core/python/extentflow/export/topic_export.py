@@ -7,6 +7,7 @@ A position is gone only where records before the partition's first offset were n
 that were read to the end, and hold markers of transactions or aborted records, are no gap.
 """
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,8 @@ from extentflow.export.partition_files import (
 from extentflow.kafka.reading import ConsumedRecord, Place, PolledRecords
 from extentflow.retry import Clock
 from extentflow.storage.folders import Folder
+
+log = logging.getLogger(__name__)
 
 # Publishing waits for disks and servers, while further values are fetched.
 PUBLISHING_THREADS: Final = 4
@@ -212,9 +215,15 @@ class TopicExport:
                 f" {claim_name(resumed.offset)} in {files} begins a file with them; delete it once"
                 " no other process writes there, and use --accept-gap"
             )
-        if low > offset and not self.options.accept_gap:
-            raise self._gap(partition, offset, low)
+        if low > offset:
+            self._accept(self._gap(partition, offset, low))
         return max(low, offset)
+
+    def _accept(self, gap: PositionGone) -> None:
+        """Name a gap that is accepted; raise it otherwise."""
+        if not self.options.accept_gap:
+            raise gap
+        log.warning("%s", gap)
 
     def _shorter(self, partition: int, offset: int, high: int) -> Misconfigured:
         return Misconfigured(
@@ -286,8 +295,7 @@ class TopicExport:
         if low <= offset:
             self._require_same_topic()
             raise self._shorter(partition, offset, high)
-        if not self.options.accept_gap:
-            raise self._gap(partition, offset, low)
+        self._accept(self._gap(partition, offset, low))
         self.source.read_from(place, low)
 
     def _close_all(self) -> Iterator[ExportedFile]:
