@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.cimpl import Producer
 from tests.faults.commands import UNEXPECTED
 from tests.faults.comparison import Verdict
-from tests.faults.retention import Place, Reading
+from tests.faults.retention import LAST_DELETIONS, Place, Reading
 from tests.faults.servers import Servers
 from tests.support.columnar_topics import columnar, rows_of
 from tests.support.delivery import PROGRAM
@@ -34,6 +34,8 @@ ROWS = 3
 WAIT_SECONDS = 3.0
 REQUEST_SECONDS = 20.0
 FINISH_SECONDS = 180.0
+START_SECONDS = 60.0
+STARTED = "note: writing "
 ACCEPT = "--accept-gap"
 _GAP = re.compile(r"\[(\d+)\]: retention deleted the offsets (\d+) to (\d+)")
 
@@ -64,9 +66,10 @@ class RetainedExport:
         while not over.is_set() and not self.given_up.is_set():
             self._produce()
             self._export(seconds=self.random.uniform(0.5, 2 * WAIT_SECONDS))
-            if self.random.random() < 0.7:
-                self._delete()
-        self._produce()
+            self._delete()
+        for _ in range(LAST_DELETIONS):  # of what no export has read yet, too
+            self._produce()
+            self._delete()
         self._finish()
 
     # -- the topic ------------------------------------------------------------------------------
@@ -114,9 +117,12 @@ class RetainedExport:
         )
 
     def _delete(self) -> None:
-        """Delete all before an offset that was written, or behind a marker."""
+        """Delete all before an offset that was written, or behind a marker.
+
+        What is deleted before the first export notes where partitions begin is no gap.
+        """
         known = [*self.committed.values()]
-        if not known:
+        if not known or not (self.folder / "files" / self.topic / ".topic").exists():
             return
         partition, offset = self.random.choice(known)
         cut = offset + self.random.randrange(3)
@@ -142,6 +148,8 @@ class RetainedExport:
             process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT)
             code: int | None = None
             try:
+                if not once:
+                    self._await_start(process, log)
                 code = process.wait(timeout=seconds)
             except subprocess.TimeoutExpired:
                 ends = self.random.choice((process.kill, process.terminate))
@@ -155,6 +163,13 @@ class RetainedExport:
         self._accepts = code == 2 and ACCEPT in said
         self.codes[f"export {'ended' if code is None else code}"] += 1
         return code
+
+    def _await_start(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        """Wait until the command writes; on a busy machine, it would be ended before each time."""
+        deadline = time.monotonic() + START_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            if STARTED in log.read_text(errors="replace") or self.given_up.wait(0.1):
+                return
 
     def _finish(self) -> None:
         """Export to the end, as an operator would; what was deleted meanwhile is accepted."""
