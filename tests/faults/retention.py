@@ -25,8 +25,7 @@ from tests.faults.comparison import SAMPLES, Verdict
 from tests.faults.console import FOUND, NO_HEADERS
 from tests.faults.servers import Servers
 
-from extentflow.consumer import ConsumedBatch, TopicConsumer
-from extentflow.consumer.topic_consumer import TOPICS_SECONDS
+from extentflow.consumer import ConsumedBatch, TopicConsumer, topic_watch
 from extentflow.errors import ExtentflowError, Fenced, Misconfigured, PositionGone, Retryable
 
 IDLE_SECONDS = 1.0
@@ -35,7 +34,7 @@ ARCHIVE_SECONDS = 5.0
 LAST_DELETIONS = 4
 FINISH_SECONDS = 120.0
 # Longer than a member waits before it asks again whether topics are still those that they were.
-AGAIN_SECONDS = TOPICS_SECONDS + 30.0
+AGAIN_SECONDS = topic_watch.IDLE_SECONDS + 30.0
 # Of a new topic, beyond the offsets that the reader committed in the one before.
 MORE = 5
 
@@ -181,10 +180,9 @@ class RetainedReader:
         if rows is None:
             return False
         self.reading.cuts.add((place.partition, cut))
-        deleted = TopicPartition(self.topic, place.partition, cut)
         # Kept before: whether a deletion without an answer took place, the comparison shows.
         self.archived = pa.concat_tables([self.archived, rows])
-        self.servers.admin.delete_records([deleted])[deleted].result(timeout=30)
+        self.servers.delete_records(self.topic, place.partition, cut)
         return True
 
     def _stable_end(self, place: TopicPartition) -> int:

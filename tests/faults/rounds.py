@@ -21,6 +21,7 @@ from confluent_kafka import KafkaException
 from tests.faults.commands import Findings, Operator
 from tests.faults.comparison import Verdict, compare
 from tests.faults.console import Console, ConsoleFailedError
+from tests.faults.exporting import RetainedExport
 from tests.faults.injection import FREEZES, KILLS, MOST_OBJECTS, Injector
 from tests.faults.lanes import KINDS, Kind, Lane, draw_kinds, draw_routes, next_object, open_lane
 from tests.faults.objects import Numbers
@@ -125,6 +126,7 @@ class Round:
     joined: threading.Event = field(default_factory=threading.Event)
     given_up: threading.Event = field(default_factory=threading.Event)
     topicless: Lane | None = None
+    exporter: RetainedExport | None = None
 
     def play(self) -> Result:
         """Deliver under faults, heal, and finish; the verdict is still missing in the result."""
@@ -151,9 +153,14 @@ class Round:
         reconcile = self.random.random() < 0.5 and self.servers.path is not None
         deadline = began + self.fault_seconds + FINISH_SECONDS
         readers = self._readers()
-        with ThreadPoolExecutor(len(self.operators) + len(readers) + 1) as pool:
+        exporter = RetainedExport(
+            self.servers, self.folder / "export", Random(f"{self.random.random()} export")
+        )
+        self.exporter = exporter
+        with ThreadPoolExecutor(len(self.operators) + len(readers) + 2) as pool:
             going = [pool.submit(one.go, deadline) for one in self.operators]
             reading = [pool.submit(one.go, self.over) for one in readers]
+            reading.append(pool.submit(exporter.go, self.over))
             try:
                 if reconcile:
                     self.joined.set()
@@ -199,6 +206,9 @@ class Round:
             result.verdict += replace(verdict, samples=labelled)
         for reader in self._readers():
             result.retained += reader.figures()
+        if self.exporter is not None:
+            result.verdict += self.exporter.verdict()
+            result.retained += self.exporter.figures()
         result.verify_seconds = time.monotonic() - began
         result.orphans = [line for one in self.operators for line in _survivors(one)]
 
@@ -207,7 +217,8 @@ class Round:
         for lane in self.lanes:
             self.servers.direct.ledger.connectors.delete(lane.connector)
         topics = [name for lane in self.lanes for name in (*lane.topics, lane.dead_topic) if name]
-        self.servers.delete_topics(topics)
+        exported = [] if self.exporter is None else [self.exporter.topic]
+        self.servers.delete_topics([*topics, *exported])
 
     def _give_up(self) -> None:
         self.given_up.set()
@@ -215,6 +226,8 @@ class Round:
             lane.delivery.kill_started()
         for reader in self._readers():
             reader.stop.set()
+        if self.exporter is not None:
+            self.exporter.given_up.set()
 
     def _readers(self) -> list[RetainedReader]:
         return [lane.reader for lane in self.lanes if lane.reader is not None]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import boto3
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from demo.eventpath import synthesise
@@ -164,6 +164,11 @@ class Servers:
         """Delete topics."""
         for future in self.admin.delete_topics(names, operation_timeout=60).values():
             future.result(timeout=60)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records of a partition before an offset, as retention does."""
+        place = TopicPartition(topic, partition, before)
+        self.admin.delete_records([place])[place].result(timeout=30)
 
     def leader_of(self, topic: str, partition: int) -> Broker | None:
         """Return the broker that leads a partition; None if there is none now."""

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import psutil
 import pytest
 from tests.integration.conftest import Deliver
 from tests.integration.faultproxy import Delay, FaultProxy, Hold, Reset
+from tests.support.columnar_topics import Topics
 from tests.support.delivery import SLOW_LINES, Delivery
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.long
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 # Nothing listens there.
 NOWHERE = "127.0.0.1:9"
+# Below the time-outs of records (30 s) and of retries (120 s), on a machine that does other things.
+NAMED_SECONDS = 25.0
 SHORT = {"EXTENTFLOW_RETRY_TIMEOUT_SECONDS": "1"}
 
 
@@ -156,3 +160,26 @@ def test_a_run_ends_with_the_documented_code_and_the_same_command_continues(
 
     assert sorted(delivery.values()) == sorted(SLOW_LINES)
     assert delivery.leftovers() == []
+
+
+def test_a_topic_that_is_deleted_during_a_run_is_named_soon_and_the_object_is_delivered_again(
+    deliver: Deliver, s3_proxy: FaultProxy
+) -> None:
+    delivery = deliver(lease_seconds=3.0)
+    topics = Topics(delivery.settings.bootstrap_servers)
+    with delivery.start("inline") as process:
+        eventually("an extent is under way", delivery.under_way, process=process)
+        topics.delete_topic(delivery.topic)
+        began = time.monotonic()
+        _, said = process.communicate(timeout=AWAITED_SECONDS)
+        seconds = time.monotonic() - began
+    s3_proxy.clear()
+
+    assert process.returncode == 1, said  # some of it is committed
+    assert f"topic {delivery.topic} does not exist" in said
+    assert "it was deleted during the delivery" in said
+    assert seconds < NAMED_SECONDS
+    topics.create(delivery.topic, partitions=3)
+    again = ("run", delivery.address, "--connector", delivery.connector_name, "--again")
+    assert ended(delivery.start("inline", *again)) == 0
+    assert sorted(delivery.values()) == sorted(SLOW_LINES)

@@ -1,7 +1,8 @@
 """`extentflow lake` on tables that others replace, restore and write to."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from random import Random
@@ -133,6 +134,45 @@ def test_a_topic_that_was_created_again_with_as_many_records_is_refused(
     assert lake.run(continue_at={delivery.topic: {}}) == 10
     assert lake.run() == 0
     assert [row["id"] for row in lake.rows()] == [*range(20)]
+
+
+@dataclass
+class CreatingAgain:
+    """A target whose topic is created again before a batch of it is read."""
+
+    target: Any
+    create_again: Callable[[], None]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self.target, name)
+
+    def write(self, *given: Any) -> Any:  # noqa: ANN401
+        self.create_again()
+        return self.target.write(*given)
+
+
+@pytest.mark.parametrize("kind", ["iceberg-workers", "parquet"])
+def test_a_topic_that_is_created_again_during_a_query_is_not_committed(
+    delivery: Delivery, spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    lake = Lake(delivery, spark, kind, tmp_path)
+    topics = Topics(delivery.settings.bootstrap_servers)
+    topics.create_again(delivery.topic)  # with one partition
+    topics.write({delivery.topic: [columnar(numbered(0, 10))]})
+    assert lake.run() == 10
+    topics.write({delivery.topic: [columnar(numbered(10, 20))]})
+
+    def create_again() -> None:
+        topics.create_again(delivery.topic)
+        for start in (20, 30):
+            topics.write({delivery.topic: [columnar(numbered(start, start + 10))]})
+
+    with pytest.raises(Conflict, match=r"was created again.*Nothing of the new topic is written"):
+        lake.run(CreatingAgain(lake.target, create_again))
+
+    assert [row["id"] for row in lake.rows()] == [*range(10)]
+    with pytest.raises(Conflict, match="--continue-at"):
+        lake.run()
 
 
 def numbered(start: int, end: int) -> pa.RecordBatch:

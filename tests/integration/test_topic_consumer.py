@@ -16,7 +16,7 @@ from tests.integration.conftest import MakeTopic
 from tests.support.columnar_topics import Reading, Topics, Value, columnar, rows_of
 from tests.support.waiting import AWAITED_SECONDS, eventually
 
-from extentflow.consumer import TopicConsumer, topic_consumer
+from extentflow.consumer import TopicConsumer
 from extentflow.errors import CorruptRecord, Fenced, PositionGone
 from extentflow_local.stack.servers.kafka import Kafka
 from extentflow_local.stack.stack import Stack
@@ -241,9 +241,28 @@ def test_records_that_retention_deleted_are_an_error_and_the_gap_can_be_accepted
     assert reading.ids() == []
 
 
+def test_markers_behind_the_last_row_are_no_gap_when_they_are_deleted(
+    topics: Topics, make_topic: MakeTopic, unique: str
+) -> None:
+    topic = make_topic(partitions=1)
+    reading = Reading(topics, unique, topic)
+    topics.write({topic: [columnar(rows_of(0, 5))]})
+    topics.write({topic: [columnar(rows_of(5, 10))]}, abort=True)
+    with reading.member() as consumer:
+        first = list[int]()
+        for batch in consumer.batches(until_end=True):
+            consumer.commit()
+            first += batch.rows.column("id").to_pylist()
+    topics.delete(topic, 0, -1)
+    topics.write({topic: [columnar(rows_of(10, 15))]})
+
+    assert first == [*range(5)]
+    assert reading.ids() == [*range(10, 15)]
+
+
 @pytest.mark.long
 def test_from_the_latest_records_on_nothing_is_skipped(
-    topics: Topics, make_topic: MakeTopic, unique: str, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, make_topic: MakeTopic, unique: str
 ) -> None:
     topic = make_topic(partitions=1)
     topics.write({topic: [columnar(rows_of(0, 5))]})
@@ -259,7 +278,6 @@ def test_from_the_latest_records_on_nothing_is_skipped(
     with reading.member() as consumer:
         found += (row["id"] for row in consumer.rows(until_end=True))
         topics.create_again(topic)
-        monkeypatch.setattr(topic_consumer, "TOPICS_SECONDS", 0.0)
         with pytest.raises(PositionGone, match="was created again: its id was"):
             list(consumer.rows(idle_seconds=AWAITED_SECONDS))
 
@@ -403,10 +421,9 @@ def test_a_corrupt_value_is_an_error_and_is_not_skipped(
 
 @pytest.mark.long
 def test_a_topic_created_again_is_read_after_a_restart_of_its_brokers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """The epochs of its leaders are then lower than those that the client knows."""
-    monkeypatch.setattr(topic_consumer, "TOPICS_SECONDS", 1.0)
     with Stack(tmp_path, services=[Kafka(quick=True)], free_ports=True) as stack:
         stack.up()
         servers = stack.endpoint("kafka")

@@ -95,10 +95,17 @@ class Topics:
 
     def create_again(self, topic: str) -> None:
         """Delete a topic, and create it with one partition."""
+        self.delete_topic(topic)
+        self.create(topic)
+
+    def delete_topic(self, topic: str) -> None:
         admin = self._open_admin()
         admin.delete_topics([topic])[topic].result(AWAITED_SECONDS)
         eventually("it is gone", lambda: not self._partitions(topic))
-        admin.create_topics([NewTopic(topic, 1)])[topic].result(AWAITED_SECONDS)
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        admin = self._open_admin()
+        admin.create_topics([NewTopic(topic, partitions)])[topic].result(AWAITED_SECONDS)
         eventually("it is there", lambda: self._partitions(topic))
 
     def id_of(self, topic: str) -> str:

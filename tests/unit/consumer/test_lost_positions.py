@@ -2,17 +2,29 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.support.golden import Golden
-from tests.support.group_reading import Client, Cluster, Joining
+from tests.support.group_reading import Client, Cluster, Joining, Message
 
-from extentflow.consumer import TopicConsumer
-from extentflow.consumer import topic_consumer as topics
+from extentflow.consumer import TopicConsumer, topic_watch
 from extentflow.consumer.group_starts import TopicOrigin
 from extentflow.errors import Misconfigured, PositionGone
 
 A0, A1 = ("a", 0), ("a", 1)
+
+
+class LateEnds(Client):
+    """The end of a partition arrives after its last record, as from brokers."""
+
+    def consume(self, count: int, seconds: float) -> list[Message]:
+        found = super().consume(count, seconds)
+        if any(not one.is_end for one in found):
+            for one in found:
+                self.ended.pop(one.place, None)
+            return [one for one in found if not one.is_end]
+        return found
 
 
 def one_topic(batches: int = 0, partitions: int = 1) -> Cluster:
@@ -72,6 +84,76 @@ def test_a_committed_offset_behind_retention_is_an_error_until_the_gap_is_accept
         consumer.accept_gap(caught.value)
         consumer.commit()
     assert read_as_member(cluster, start=start) == [*range(20, 50)]
+
+
+@pytest.mark.parametrize("commits", ["each batch", "at the end", "by the next member"])
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_markers_and_aborted_records_that_were_read_and_deleted_are_no_gap(
+    names: list[str], commits: str
+) -> None:
+    cluster = Cluster(random.Random(1), names, 1)
+
+    def write_all(*batches: int) -> None:
+        for batch in batches:
+            cluster.write_batch(str(batch), topics=names)
+
+    write_all(*range(5))
+    found = list[int]()
+    with Joining(cluster, LateEnds(cluster, most=100)) as consumer:
+        for batch in consumer.batches(until_end=True):
+            found.append(batch.offset)
+            if commits == "each batch" or len(found) == 5:
+                consumer.commit()
+            if commits == "by the next member" and len(found) == 5:
+                break
+        if commits == "at the end":
+            consumer.commit()
+    for place in cluster.places:
+        cluster.high[place] += 3  # aborted records, and their marker
+    if commits != "each batch":
+        assert read_as_member(cluster) == []
+    for place in cluster.places:
+        cluster.delete(place, cluster.high[place] - (3 if commits == "each batch" else 0))
+
+    assert read_as_member(cluster) == []
+    write_all(5)
+    assert read_as_member(cluster) == [5]
+    assert found == [0, 2, 4, 6, 8]
+
+
+def test_rows_that_the_caller_does_not_have_are_never_behind_a_committed_position() -> None:
+    cluster = one_topic(3)
+    with member(cluster) as consumer:
+        for batch in consumer.batches(until_end=True):
+            if batch.offset == 4:
+                consumer.handled(batch, 1)
+                consumer.commit()
+                at = cluster.committed[A0]
+                assert (at.offset, '"row":1' in (at.metadata or "")) == (4, True)
+        consumer.handled(batch, 2)
+        consumer.commit()
+    assert cluster.committed[A0].offset == 6
+
+
+def test_the_end_of_a_busy_topic_is_not_committed_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, commits = one_topic(), list[int]()
+    client = LateEnds(cluster, most=100)
+    original = client.commit
+
+    def commit(**options: Any) -> None:  # noqa: ANN401 - of Kafka's client
+        commits.append(options["offsets"][0].offset)
+        original(**options)
+
+    monkeypatch.setattr(client, "commit", commit)
+    with Joining(cluster, client) as consumer:
+        for number in range(4):
+            write(cluster, number)
+            for _ in consumer.batches(idle_seconds=0.05):
+                consumer.commit()
+
+    assert commits == [1, 2, 3, 5, 7]
 
 
 def test_records_that_are_deleted_while_a_member_is_behind_are_an_error() -> None:
@@ -181,7 +263,7 @@ def test_a_topic_that_is_created_again_is_an_error_that_names_both_ids(
         assert read(consumer) == [*range(5)]
         cluster.create_again("a")
         write(cluster, *range(100, 120))
-        monkeypatch.setattr(topics, "TOPICS_SECONDS", 0.0)
+        monkeypatch.setattr(topic_watch, "FETCHED_SECONDS", 0.0)
 
         with golden.raises(PositionGone, match="its id was id of a, and is .*again now") as caught:
             read(consumer)
@@ -192,17 +274,36 @@ def test_a_topic_that_is_created_again_is_an_error_that_names_both_ids(
         assert read(consumer) == [*range(100, 120)]
 
 
-def test_an_offset_that_was_committed_in_a_topic_before_is_an_error() -> None:
+def test_a_commit_never_covers_rows_of_a_topic_that_was_created_again() -> None:
+    """They may be yielded as those of the topic before, until it is asked for."""
     cluster = one_topic(5)
     with member(cluster) as consumer:
         assert read(consumer) == [*range(5)]
         cluster.create_again("a")
         write(cluster, *range(100, 120))
-        consumer.commit()  # within a minute, before the member asks for the topic's id
+        yielded = read(consumer)
+        consumer.commit()
+
+        assert cluster.committed == {}
+        with pytest.raises(PositionGone, match="was created again") as caught:
+            read(consumer)
+        consumer.accept_gap(caught.value)
+        assert read(consumer) == [*range(100, 120)]
+    assert yielded == [*range(105, 120)]
+
+
+def test_an_offset_that_was_committed_in_a_topic_before_is_an_error() -> None:
+    cluster = one_topic(5)
+    with member(cluster) as consumer:
+        assert read(consumer) == [*range(5)]
+        consumer.commit()
+        cluster.create_again("a")
+        write(cluster, *range(100, 120))
+        consumer.commit()  # nothing was fetched since the last one
 
     with (
         member(cluster) as consumer,
-        pytest.raises(PositionGone, match=r"was created again.*up to offset 9"),
+        pytest.raises(PositionGone, match=r"was created again.*up to offset 10"),
     ):
         read(consumer)
 

@@ -40,6 +40,8 @@ from extentflow.errors import (
     RegistryUnavailable,
     SinkUnavailable,
     StoreUnavailable,
+    TopicAbsent,
+    TopicLost,
 )
 from extentflow.formats import Chunk
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord, SlotProgress
@@ -336,6 +338,38 @@ def test_batches_above_a_lowered_limit_are_sent_again_with_the_current_limit(
     assert lowered[:2] == [100, 50]
     assert world.delivered() == expected(b"abcdef")
     assert worker.size.limit(64 << 20) > 1  # brokers are not slow
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_topic_that_was_deleted_is_named_at_once_unless_it_exists(
+    *, exists: bool, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    """Brokers that lack their metadata for a moment do not list it either."""
+    world, expired = World(), list[bool]()
+    (extent,) = world.extents(world.job(b"abcdef", extent_bytes=100))
+    send, answers = MemorySink.send, [False, False, True]
+
+    def listed(self: MemorySink, records: Records) -> Sequence[RejectedRecord]:
+        if answers and not answers.pop(0):
+            raise TopicLost("topic records does not exist; create it")
+        return send(self, records)
+
+    def client(_: Extent) -> ProducerSettings:
+        if expired and not exists:
+            raise TopicAbsent("topic records does not exist on Kafka at broker; create it")
+        return ProducerSettings()
+
+    monkeypatch.setattr(MemorySink, "send", listed)
+    worker = replace(world.worker(), client=client, expire_topics=lambda: expired.append(True))
+
+    if exists:
+        assert run_extent(extent, worker).outcome is Outcome.DONE
+        assert world.delivered() == expected(b"abcdef")
+        assert expired == [True, True]
+    else:
+        with golden.raises(TopicAbsent, match="it was deleted during the delivery.*--again"):
+            run_extent(extent, worker)
+        assert expired == [True]
 
 
 def test_a_limit_that_no_batch_respects_uses_up_the_attempts(

@@ -437,7 +437,8 @@ def test_a_file_that_was_touched_since_its_job_is_found_until_its_content_is_kno
 
     touched = replace(version, modified=6)
     assert [scan(version), scan(touched)] == [0, 1]
-    contents.remember(ledger.notes, "c", touched, "digest", version.etag)
+    known = contents.StoredContent(version.etag, version.modified, "digest", version.etag)
+    contents.remember(ledger.notes, "c", touched, known)
     assert scan(touched) == 1
 
 

@@ -34,6 +34,8 @@ class ListedSource:
 
     records: Mapping[int, Sequence[ConsumedRecord]]
     lows: dict[int, int] = field(default_factory=dict)
+    # Where they are not those of the last records: markers and aborted records follow.
+    highs: dict[int, int] = field(default_factory=dict)
     at_once: int = 3
     id: str = "one"
     _reading: dict[int, int] = field(default_factory=dict)
@@ -45,7 +47,8 @@ class ListedSource:
     def watermarks(self, place: Place) -> tuple[int, int]:
         partition = place[1]
         found = self.records[partition]
-        return self.lows.get(partition, 0), found[-1].offset + 1 if found else 0
+        high = self.highs.get(partition, 0)
+        return self.lows.get(partition, 0), max(high, found[-1].offset + 1 if found else 0)
 
     def read_from(self, place: Place, begin: int) -> None:
         partition = place[1]
@@ -100,7 +103,7 @@ def export(
 
 
 def files_in(target: MemoryFolder) -> dict[str, bytes]:
-    return {name: content for name, content in target.files.items() if name != "orders/.topic"}
+    return {name: content for name, content in target.files.items() if "/." not in name}
 
 
 def rows_in(target: MemoryFolder) -> list[int]:
@@ -254,6 +257,7 @@ def test_a_claim_of_an_earlier_process_decides_what_the_next_file_holds() -> Non
         ("00000000000000000000-00000000000000000004.parquet", "overlaps"),
         ("00000000000000000009-00000000000000000008.parquet", "overlaps"),
         (".next-00000000000000000099", "behind a file that is not there"),
+        (".passed-00000000000000000099-00000000000000000120", "behind a file that is not there"),
         (".next-00000000000000000005", "no claim of this version"),
     ],
 )
@@ -346,6 +350,82 @@ def test_records_that_were_deleted_before_the_first_start_are_no_gap() -> None:
     assert export(source, target) == []
 
 
+@pytest.mark.parametrize("records", [[0, 1, 2], [2, 7], []])
+def test_markers_and_aborted_records_that_were_read_and_deleted_are_no_gap(
+    records: list[int],
+) -> None:
+    source = ListedSource({0: [numbers(offset) for offset in records]}, highs={0: 9})
+    target = MemoryFolder()
+    export(source, target)
+    source.lows[0], source.highs[0] = 9, 11  # two more markers
+
+    export(source, target)
+    source.records = {0: [*source.records[0], numbers(11)]}
+    source.lows[0] = 11
+    export(source, target)
+
+    assert rows_in(target) == rows_of(source)
+    source.lows[0], source.highs[0] = 14, 14
+    with pytest.raises(PositionGone, match="offsets 12 to 13"):
+        export(source, target)
+
+
+def test_offsets_that_an_exporter_did_not_read_are_never_stated_as_read() -> None:
+    """It ended before it read them, or they were added during a run with an end."""
+    source = ListedSource({0: [numbers(0), numbers(1)]}, highs={0: 3})
+    stopped, target, polled = MemoryFolder(), MemoryFolder(), source.poll
+
+    def poll(_most: int, _seconds: float) -> PolledRecords:
+        source.records = {0: [numbers(0), numbers(1), numbers(3)]}
+        source.highs[0] = 9
+        return polled(_most, _seconds)
+
+    export(source, stopped, stop=lambda: True)
+    source.poll = poll  # type: ignore[method-assign]
+    export(source, target)
+    source.lows[0] = 9
+
+    with pytest.raises(PositionGone, match="offsets 0 to 8"):
+        export(source, stopped)
+    with pytest.raises(PositionGone, match="offsets 3 to 8"):
+        export(source, target)
+
+
+def test_an_accepted_gap_is_accepted_once() -> None:
+    source = ListedSource({0: [numbers(0)]}, lows={0: 0}, highs={0: 2})
+    target = MemoryFolder()
+    export(source, target)
+    source.lows[0], source.highs[0] = 5, 6
+
+    export(source, target, replace(BY_SIZE, accept_gap=True))
+
+    assert export(source, target) == []
+    assert [one for one in names(target) if one.startswith(".")] == [
+        ".passed-00000000000000000001-00000000000000000005"
+    ]
+
+
+def test_a_run_without_an_end_states_what_follows_the_files_once_in_a_while() -> None:
+    source, target = ListedSource({0: [numbers(0)]}, highs={0: 2}), MemoryFolder()
+    now, stated = 0.0, list[tuple[float, str]]()
+
+    def stop() -> bool:
+        nonlocal now
+        now += 10.0
+        source.highs[0] += 1
+        source._ended.clear()
+        found = [(now, one) for one in names(target) if one.startswith(".passed")]
+        stated.extend(one for one in found if one[1] not in [name for _, name in stated])
+        return now > 70.0
+
+    options = ExportOptions(seconds=20.0)
+    export(source, target, options, stop=stop, clock=Clock(monotonic=lambda: now))
+
+    assert len(stated) == 3
+    assert {name[8:28] for _, name in stated} == {f"{1:020}"}
+    assert [one[28:] for one in names(target) if one.startswith(".")] == [f"-{8:020}"]
+
+
 @pytest.mark.parametrize("when", ["before a run", "during a run"])
 def test_a_topic_that_was_created_again_with_as_many_records_is_an_error(
     when: str, golden: Golden
@@ -372,13 +452,14 @@ def test_a_topic_that_was_created_again_with_as_many_records_is_an_error(
 
 def test_a_target_without_files_takes_a_topic_that_was_created_again() -> None:
     source, target = three_partitions(), MemoryFolder()
-    export(ListedSource({one: [] for one in source.records}), target)
+    former = ListedSource({one: [] for one in source.records}, highs={0: 5, 1: 20})
+    export(former, target)
     source.id = "another"
 
     export(source, target)
 
     assert json.loads(target.read("orders/.topic"))["id"] == "another"
-    assert len(list(names(target))) > 0
+    assert rows_in(target) == rows_of(source)
 
 
 @pytest.mark.parametrize("content", [b"?", b"[]", b'{"id":"one"}', b'{"id":"one","first":[0]}'])

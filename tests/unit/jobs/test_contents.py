@@ -156,16 +156,59 @@ def test_what_a_ledger_without_times_delivered_counts(files: Files) -> None:
     assert files.deliver() == first
 
 
-def test_a_large_file_that_was_touched_counts_as_delivered_with_a_warning(
-    files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def large(files: Files, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """One whose file has no digest but that of samples: its first, middle and last byte."""
     monkeypatch.setattr(contents, "MAX_DIGEST_BYTES", len(BODY) - 1)
-    first = files.deliver()
-    change_mode(files.path)
+    monkeypatch.setattr(contents, "SAMPLES", 3)
+    monkeypatch.setattr(contents, "SAMPLE_BYTES", 1)
+    return files
 
-    assert files.deliver() == first
+
+def test_a_large_file_that_was_touched_counts_as_delivered_with_a_warning(
+    large: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = large.deliver()
+
+    for _ in range(2):
+        change_mode(large.path)
+        assert large.deliver() == first
+        assert large.known()
+
     assert "a.csv" in caplog.text
     assert "--again" in caplog.text
+
+
+def test_a_large_file_of_which_samples_differ_is_delivered_again(large: Files) -> None:
+    first = large.deliver()
+    rewrite(large.path)
+
+    second = large.deliver()
+
+    assert second.id != first.id
+    assert large.deliver() == second
+
+
+def test_samples_prove_nothing_of_a_copy_of_a_large_file(large: Files) -> None:
+    first = large.deliver()
+    restore(large.path)
+
+    assert large.deliver().id != first.id
+
+
+def test_a_file_whose_digest_an_earlier_version_left_out_counts_as_delivered(
+    large: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = large.deliver()
+    version = large.store.head(str(large.path.parent), "a.csv")
+    notes = large.world.ledger.notes
+    known = contents.recall(notes, "c", version)
+    assert known
+    contents.remember(notes, "c", version, replace(known, digest=""))
+    rewrite(large.path)
+
+    assert large.deliver() == first
+    assert "no digest is stored" in caplog.text
 
 
 @pytest.mark.parametrize(("change", "again"), [(change_mode, False), (rewrite, True)])

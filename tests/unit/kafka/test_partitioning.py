@@ -5,9 +5,10 @@ import pytest
 from tests.support.golden import Golden
 from tests.unit.kafka.scripted import ScriptedProducer, error, timeouts
 
-from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.errors import Misconfigured, SinkUnavailable, TopicLost
 from extentflow.kafka import Records
 from extentflow.kafka.partitioning import REFRESH_SECONDS, KnownTopics, PartitionBalancer
+from extentflow.kafka.settings import Timeouts
 
 
 def records(topic: str = "orders", partition: int = -1) -> Records:
@@ -43,6 +44,48 @@ def test_a_missing_topic_is_named_even_when_the_last_answer_was_a_timeout(golden
 
     with golden.raises(SinkUnavailable, match="topic orders"):
         topics(producer).check(records())
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_lost"),
+    [
+        (["UNKNOWN_TOPIC_OR_PART"] * 9, True),
+        # A broker that restarts lacks its metadata, and another one lists the topic.
+        (["UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_OR_PART", "", "UNKNOWN_TOPIC_OR_PART"], False),
+        (["LEADER_NOT_AVAILABLE"] * 9, False),
+        ([], False),
+    ],
+)
+def test_a_topic_that_brokers_list_no_longer_is_named_while_its_records_are_awaited(
+    answers: list[str], *, is_lost: bool
+) -> None:
+    now, producer = [0.0], ScriptedProducer()
+    known = KnownTopics(producer.client(), Timeouts(topic_seconds=3.0), now=lambda: now[0])
+    known.check(records())
+    producer.topic_errors = answers
+    caught: list[float] = []
+
+    for _ in range(90):
+        now[0] += 0.1
+        try:
+            known.require_listed()
+        except TopicLost:
+            caught.append(round(now[0]))
+            break
+
+    assert caught == ([8] if is_lost else [])
+    assert producer.calls.count("list_topics") <= 6
+
+
+def test_without_an_answer_no_topic_is_lost() -> None:
+    now, producer = [0.0], ScriptedProducer()
+    known = KnownTopics(producer.client(), timeouts(), now=lambda: now[0])
+    known.check(records())
+    producer._answers["list_topics"] = [error("_TRANSPORT")] * 100
+
+    for _ in range(100):
+        now[0] += 1.0
+        known.require_listed()
 
 
 def test_a_broker_that_does_not_answer_is_no_missing_topic() -> None:

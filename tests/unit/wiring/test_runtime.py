@@ -21,7 +21,7 @@ from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.parsing import parse
 from extentflow.config.worker import WorkerSettings
 from extentflow.engines import spark
-from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.errors import Misconfigured, ObjectChanged, SinkUnavailable
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.kafka.topic_limits import TopicLimits
 from extentflow.model import Content, Extent, Job, ObjectVersion
@@ -86,9 +86,7 @@ class World:
         config, revision = self.runtime.connectors.latest("c")
         version = self.runtime.objects.store(config, revision).head(config.bucket, name)
         planner = self.runtime.planner()
-        return planner.plan(
-            planner.register(self.runtime.requests.make(config, revision, version, 1))
-        )
+        return planner.plan(planner.admit(self.runtime.requests.make(config, revision, version, 1)))
 
     def extent(self, job: Job) -> Extent:
         return next(self.runtime.planner().extents(job))
@@ -169,6 +167,21 @@ def test_an_extent_of_an_unknown_job_is_named(world: World, golden: Golden) -> N
 
     with golden.raises(Misconfigured, match=r"file:///data/a.csv\[0-10\)"):
         world.setup.pipeline(Extent("x", 0, "c", version, 0, 10, "csv"))
+
+
+def test_a_file_that_is_overwritten_in_place_while_its_job_runs_is_refused(world: World) -> None:
+    world.put()
+    extent = world.extent(world.job())
+    path = world.directory / "a.csv"
+    found = path.stat()
+    while path.stat().st_ctime_ns == found.st_ctime_ns:
+        path.write_bytes(b"id,v\n3,x\n4,y\n")
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+    # A message of a queue states no ctime; the job does.
+    for each in (extent, Extent.from_message(extent.to_message())):
+        with pytest.raises(ObjectChanged, match=r"a\.csv was overwritten in place"):
+            list(world.setup.pipeline(each).convert(each, 0))
 
 
 # -- what is kept ---------------------------------------------------------------------------------

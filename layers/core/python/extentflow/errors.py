@@ -5,7 +5,8 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
 
     ExtentflowError
     ├── Retryable       the same call may succeed later; nothing about the input is wrong
-    │     StoreUnavailable  SinkUnavailable (BatchTooLarge, RecordsRejected, ProducerSpent)
+    │     StoreUnavailable
+    │     SinkUnavailable (BatchTooLarge, RecordsRejected, ProducerSpent, TopicLost)
     │     LedgerUnavailable  QueueUnavailable
     │     BusUnavailable  RunsUnavailable  RunFailed  CredentialsUnavailable  Fenced
     │     RegistryUnavailable  ProcessExhausted  Defect
@@ -47,6 +48,13 @@ class SinkUnavailable(Retryable):
 
 class BatchTooLarge(SinkUnavailable):
     """A topic's `max.message.bytes` is below a batch that was sent: it was lowered meanwhile."""
+
+
+class TopicLost(SinkUnavailable):
+    """Brokers do not list a topic that records go to: it was deleted, or they lack their metadata.
+
+    Whether it exists is asked for before the next try.
+    """
 
 
 class RecordsRejected(SinkUnavailable):
@@ -209,7 +217,7 @@ class TransactionsRefused(Misconfigured):
 
 
 class TopicAbsent(Misconfigured):
-    """A topic that is to be read does not exist."""
+    """A topic does not exist."""
 
 
 class TooManyExtents(Misconfigured):

@@ -287,6 +287,9 @@ class _PartitionJoin:
         self.lifts = {one: behind for one, behind in self.lifts.items() if one >= at}
         while at in self.lifts:
             at = self.lifts[at]
+        is_done = at == self.behind and not self.heads and self.yielded is None
+        if is_done and self.reading.is_caught_up and not self.is_replaying:
+            at = max(at, Position(self.reading.frontier))  # markers of transactions follow
         if leading is None and at == self.begun:
             return {}
         others = {topic: follower.position() for topic, follower in self.followers.items()}

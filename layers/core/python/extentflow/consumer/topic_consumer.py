@@ -13,7 +13,8 @@ Tests: unit/consumer/test_lost_positions.py, integration/test_topic_consumer.py
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -28,7 +29,9 @@ from extentflow.consumer.group_starts import (
     require_settings,
 )
 from extentflow.consumer.joins import GroupJoin
+from extentflow.consumer.read_ends import ReadEnds
 from extentflow.consumer.row_batches import ConsumedBatch, Position
+from extentflow.consumer.topic_watch import Gap, TopicWatch
 from extentflow.consumer.value_reader import FindSchema, ValueReader
 from extentflow.errors import (
     ExtentflowError,
@@ -55,8 +58,6 @@ from extentflow.kafka.topic_admin import Admin
 POLL_RECORDS = 10_000
 POLL_SECONDS = 0.1
 REQUEST_SECONDS = 30.0
-# How often a member asks whether topics are still those that they were.
-TOPICS_SECONDS = 60.0
 Made = TypeVar("Made")
 
 
@@ -114,15 +115,15 @@ class TopicConsumer:
             )
         self._kafka, self._sign, self._start = kafka, sign, start
         self._subject, self._group = f"topics {', '.join(topics)} for group {group}", group
-        self._origins: dict[str, TopicOrigin] = {}
+        self._watch = TopicWatch(self._admin)
         self._next_offsets: dict[Place, int] = {}
-        self._gone: dict[Place, _Gap] = {}
-        self._asked = time.monotonic()
+        self._gone: dict[Place, Gap] = {}
         self._assigned: set[Place] = set()
         self._ended: set[Place] = set()
         self._reached: dict[Place, int] = {}
         self._paused: set[Place] = set()
         self._positions: dict[Place, Position] = {}
+        self._ends = ReadEnds()
         self._starts: dict[Place, Position] = {}
         self._fetched: deque[tuple[str, list[ConsumedRecord]]] = deque()
         self._ready: deque[ConsumedBatch] = deque()
@@ -130,7 +131,7 @@ class TopicConsumer:
         self._arrived = 0.0
         self._broken: ExtentflowError | None = None
         self._reopened: set[str] = set()
-        self._kept_gaps: dict[Place, _Gap] = {}
+        self._kept_gaps: dict[Place, Gap] = {}
         self._topics = topics
         self._client = self._open_client()
 
@@ -152,6 +153,7 @@ class TopicConsumer:
 
     def close(self) -> None:
         """Leave the group. What was not committed is read again by its next member."""
+        self._watch.close()
         self._client.close()
 
     def batches(
@@ -171,6 +173,7 @@ class TopicConsumer:
             while (batch := self._next(until_end=until_end)) is not None:
                 self._arrived = time.monotonic()
                 self.handled(batch, batch.rows.num_rows)
+                self._ends.yielded(batch)
                 if self._join is not None:
                     self._join.yielded(batch)
                 yield batch
@@ -247,19 +250,29 @@ class TopicConsumer:
     def commit(self) -> None:
         """Commit the positions behind what was yielded last, or `handled` states.
 
+        Where nothing but markers of transactions follows, these are behind them: `read_ends`.
+
         Raises Fenced where the group gave the partitions to another member meanwhile.
         """
-        positions: Mapping[Place, Position] = self._positions
         if self._join is not None:
+            if not self._fetched:
+                self._pass_ends(self._join)
             positions = self._join.positions(self._positions)
+        else:
+            waiting = [(topic, run[0].partition) for topic, run in self._fetched]
+            waiting += [(one.topic, one.partition) for one in self._ready]
+            positions = self._ends.moved(self._positions, waiting)
+        if self._watch.is_due(before_commit=True):
+            self._find_other_topics()
         if positions:
             self._commit(positions)
+        self._ends.committed(self._positions)
 
     def _commit(self, positions: Mapping[Place, Position]) -> None:
         """Commit positions, but none of a topic that was created again: it has none yet."""
         gaps = self._gone
         offsets = {
-            place: (at.offset, self._origins[place[0]].added_to(at.to_metadata()))
+            place: (at.offset, self._watch.origins[place[0]].added_to(at.to_metadata()))
             for place, at in positions.items()
             if place not in gaps or not gaps[place].topic_id
         }
@@ -279,7 +292,7 @@ class TopicConsumer:
         if place not in self._gone:
             return
         again = bool(self._gone[place].topic_id)
-        if again and self._join is None and self._origins[gap.topic].id not in self._reopened:
+        if again and self._join is None and self._watch.origins[gap.topic].id not in self._reopened:
             self._join_again(place, Position(gap.first))
             return
         if self._join is None:
@@ -301,7 +314,7 @@ class TopicConsumer:
         """
         del self._gone[place]
         self._commit({place: at})
-        self._reopened.add(self._origins[place[0]].id)
+        self._reopened.add(self._watch.origins[place[0]].id)
         self._kept_gaps = dict(self._gone)
         self._revoke(list(self._assigned))
         self._client.close()
@@ -383,6 +396,8 @@ class TopicConsumer:
         found = self._complete()
         if found is None and not self._fetched:
             self._fetch(until_end=until_end)
+        if found is None and self._fetched and self._watch.is_due():
+            self._find_other_topics()
         while found is None and self._fetched:
             self._decode()
             found = self._complete()
@@ -400,9 +415,14 @@ class TopicConsumer:
         records = [one for one in self._messages() if one[0] in self._assigned]
         if records:
             self._arrived = time.monotonic()
+            self._watch.fetched()
         for (topic, _), part in groupby(records, lambda one: one[0]):
             runs = self._reader.runs([record for _, record in part])
             self._fetched.extend((topic, run) for run in runs)
+        is_last = until_end and self._ended >= self._assigned
+        if not records and self._ends.must_repeat(self._positions, is_last=is_last):
+            with suppress(Fenced):  # the next member reads the markers again
+                self.commit()
 
     def _decode(self) -> None:
         """Decode what was fetched first. A value that cannot be decoded stays the next one."""
@@ -422,9 +442,7 @@ class TopicConsumer:
 
     def _steer(self, join: GroupJoin, *, until_end: bool) -> None:
         """Decide about batches that wait; pause partitions, and read them again from elsewhere."""
-        for place in self._reached.keys() & self._assigned:
-            join.reached(*place, self._reached[place])
-        self._reached.clear()
+        self._pass_ends(join)
         is_last = until_end and self._ended >= self._assigned - self._paused
         overdue = join.overdue(time.monotonic() - (0 if is_last else joins.JOIN_SECONDS))
         if missing := [place for place in overdue if place not in self._assigned]:
@@ -443,6 +461,11 @@ class TopicConsumer:
             self._next_offsets[place] = offset
             self._ended.discard(place)
         self._paused = set(paused)
+
+    def _pass_ends(self, join: GroupJoin) -> None:
+        for place in self._reached.keys() & self._assigned:
+            join.reached(*place, self._reached[place])
+        self._reached.clear()
 
     def _ends_of(self, places: Collection[Place]) -> Mapping[Place, int]:
         """Return the ends of partitions, open transactions included."""
@@ -491,37 +514,31 @@ class TopicConsumer:
         last = {place: record.offset for place, record in records}
         self._next_offsets |= {place: offset + 1 for place, offset in last.items()}
         lost = {one: at for one, at in polled.lost.items() if one in self._assigned}
-        self._gone |= {place: _Gap(offset) for place, offset in lost.items()}
+        self._gone |= {place: Gap(offset) for place, offset in lost.items()}
         for gap in map(self._gap_at, lost):
             if skips or self._is_known(gap):
                 self._continue_behind(gap)
         self._ended -= last.keys() | lost.keys()
         self._ended |= {one for one, end in polled.ended.items() if last.get(one, -1) < end}
         self._reached |= polled.ended
+        self._ends.reached(polled.ended)
         return records
 
     def _require_positions(self) -> None:
         """Raise PositionGone for a partition whose next record is not there."""
-        if time.monotonic() - self._asked > TOPICS_SECONDS and self._assigned:
-            self._require_same_topics()
+        if self._watch.is_due():
+            self._find_other_topics()
         for place in self._gone:
             raise self._gap_at(place)
 
-    def _require_same_topics(self) -> None:
-        """Note the partitions of topics that were created again since they were assigned.
-
-        Kafka's client continues in them at the offset of the topic before.
-        """
-        with self._admin() as admin:
-            ids = admin.topic_ids(sorted({topic for topic, _ in self._assigned}))
-        self._asked = time.monotonic()
-        for place in self._assigned:
-            origin = self._origins[place[0]]
-            if origin.is_other(ids[place[0]]):
-                self._gone[place] = _Gap(self._next_offsets[place], origin.id)
-        self._origins |= {
-            topic: replace(self._origins[topic], id=found) for topic, found in ids.items()
-        }
+    def _find_other_topics(self) -> None:
+        """Note the partitions of topics that were created again; drop what was fetched of them."""
+        others = self._watch.others({topic for topic, _ in self._assigned})
+        for place in sorted(self._assigned):  # the new topic may have fewer partitions
+            if (former := others.get(place[0])) is not None:
+                self._gone[place] = Gap(self._next_offsets[place], former)
+        if others:
+            self._fetched = deque(one for one in self._fetched if one[0] not in others)
 
     def _gap_at(self, place: Place) -> PositionGone:
         gap, bounds = self._gone[place], self._bounds_of([place])[place]
@@ -529,7 +546,7 @@ class TopicConsumer:
         remedy = f"`accept_gap` of the consumer continues group {self._group} at offset {bounds[0]}"
         if not gap.topic_id:
             return position_gone(place, gap.position, bounds, remedy)
-        again = created_again(topic, gap.topic_id, self._origins[topic].id)
+        again = created_again(topic, gap.topic_id, self._watch.origins[topic].id)
         message = f"{again}; partition {partition} was read up to offset {gap.position}; {remedy}"
         return PositionGone(message, topic, partition, gap.position, bounds[0])
 
@@ -549,6 +566,7 @@ class TopicConsumer:
 
     def _begin(self, place: Place, at: Position) -> None:
         self._starts[place] = at
+        self._ends.begin(place, at)
         if self._join is not None:  # it leaves out what is done itself
             self._join.begin(*place, at)
             self._starts[place] = Position(at.resumes_at, at.row)
@@ -616,12 +634,12 @@ class TopicConsumer:
                     every = self._committed([(topic, one) for one in range(count)]).values()
                     begun = partitions_at_start((one.metadata for one in every), without=count)
                     added |= {place for place in new if place[1] >= begun}
-                self._origins[topic] = TopicOrigin(found, begun)
-        self._asked = time.monotonic()
+                self._watch.begin(topic, TopicOrigin(found, begun))
+        self._ends.hold(held.keys())
         for place, one in held.items():
             origin = TopicOrigin.of(one.metadata)
             if origin.is_other(ids[place[0]]):
-                self._gone[place] = _Gap(one.offset, origin.id)
+                self._gone[place] = Gap(one.offset, origin.id)
         starts = self._starts_of(fresh, added, held.keys())
         if starts and self._start == "latest":
             self._commit(starts)
@@ -674,16 +692,9 @@ class TopicConsumer:
         ):
             for place in gone:
                 held.pop(place, None)
+        self._ends.forget(gone)
         if self._join is not None:
             self._join.forget(gone)
         # A partition that comes back would be paused.
         self._client.resume(self._paused & gone)
         self._paused -= gone
-
-
-@dataclass(frozen=True, slots=True)
-class _Gap:
-    """The offset that was to be read next; `topic_id` was that of its topic, if it is another."""
-
-    position: int
-    topic_id: str = ""

@@ -6,6 +6,7 @@
     RegistryUnavailable
     Fenced, SinkUnavailable,       return the attempt, drop the producer, claim again (Kafka states
     LedgerUnavailable              the position); after `retry_seconds` raised: the lease expires
+    TopicLost                      likewise, if the topic exists; otherwise TopicAbsent is raised
     BatchTooLarge                  likewise, with the topics' current limits; counts as an attempt
     RecordsRejected                likewise, at once and with fewer records, until the record is
                                    found; it is then a bad record
@@ -57,6 +58,8 @@ from extentflow.errors import (
     SinkUnavailable,
     StoreUnavailable,
     TooManyBadRecords,
+    TopicAbsent,
+    TopicLost,
     contain_defects,
     reason,
 )
@@ -205,7 +208,7 @@ class _Call:
         self.extent = extent
         self.context = context
         self.records = self.bad = self.filtered = self.commits = 0
-        self.last_error = ""
+        self.last_error, self.topic_lost = "", False
         self.claim: Claim | None = None  # of the last try
         self.rejections = Rejections()
         self._key = (extent.job, extent.ordinal)
@@ -259,8 +262,9 @@ class _Call:
                 self._require_retry(exc, out_of_time=out_of_time and not is_answer)
                 if isinstance(exc, _HANDED_BACK) and context.stopping():
                     return self.receipt(Outcome.HANDED_BACK, reason=str(exc))
-                if isinstance(exc, BatchTooLarge):
+                if isinstance(exc, BatchTooLarge | TopicLost):
                     context.expire_topics()
+                self.topic_lost = isinstance(exc, TopicLost)
                 left = deadline - context.clock.monotonic()
                 self._log_retry(exc, max(0.0, left))
                 if is_answer:  # of brokers that work, and the next one says more
@@ -299,12 +303,24 @@ class _Call:
             raise exc
 
     def _try(self, message: str, *, out_of_time: bool) -> Receipt:
-        client = self.context.client(self.extent)
+        try:
+            client = self.context.client(self.extent)
+        except TopicAbsent as exc:
+            raise (self._deleted(exc) if self.topic_lost else exc) from exc
         answer = self.context.slots.claim(self.extent, client, message=message)
         self.claim = answer if isinstance(answer, Claim) else None
         if isinstance(answer, Claim):
             return _ClaimedExtent(answer, self).run(out_of_time=out_of_time)
         return self.unclaimed(answer)
+
+    def _deleted(self, error: TopicAbsent) -> TopicAbsent:
+        """Return the error for a topic that was there when the job began."""
+        what, _, _ = str(error).partition(";")
+        return TopicAbsent(
+            f"{self.extent.uri}: {what}: it was deleted during the delivery, and what was committed"
+            " to it is gone with it. Create it, and deliver the object from its beginning with"
+            " `extentflow run --again`; without --again only the rest is delivered"
+        )
 
     def _pause(self, failures: int) -> None:
         """Sleep, in slices short enough to react to `stopping`."""

@@ -17,15 +17,20 @@ any two of them:
 that finds `.next-<position>` at its start writes exactly that file, with the same bytes. One that
 finds it later is not alone, and ends.
 
+Behind the last file there may be markers of transactions, aborted records and records without a
+value. `.passed-<position>-<last>` states that there is nothing else up to offset `last`, or that a
+person accepted a gap there. So it is no gap when retention deletes these offsets.
+
 Tests: unit/export/test_topic_export.py
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from extentflow.consumer.row_batches import place
@@ -39,6 +44,7 @@ FILE_BYTES: Final = 128 << 20
 FILE_SECONDS: Final = 60.0
 _FILE_NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.(?:parquet|arrows)")
 _CLAIM_NAME = re.compile(r"\.next-([0-9]{20})")
+_PASSED_NAME = re.compile(r"\.passed-([0-9]{20})-([0-9]{20})")
 _SHOWN_NAMES = 5
 
 
@@ -94,11 +100,14 @@ class Claim:
 class ResumePosition:
     """Where a partition continues: the offset behind its files, and the claim on the next one.
 
-    `offset` is 0 where there is no file.
+    `offset` is 0 where there is no file. `passed` is the offset behind what follows the files and
+    is in none, as the file called `note` states; 0 where there is no such statement.
     """
 
     offset: int = 0
     claim: Claim | None = None
+    passed: int = 0
+    note: str = ""
 
 
 def claim_name(position: int) -> str:
@@ -111,6 +120,11 @@ def folder_of(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
 
 
+def is_passed_name(name: str) -> bool:
+    """Return whether a file of a partition, below any folder, states offsets without records."""
+    return _PASSED_NAME.fullmatch(name.rpartition("/")[2]) is not None
+
+
 def resume(folder: Folder) -> ResumePosition:
     """Return where a partition's folder continues; remove what is left of an earlier process.
 
@@ -120,7 +134,10 @@ def resume(folder: Folder) -> ResumePosition:
     names = list(folder.names())
     files = [(int(found[1]), int(found[2]), found[0]) for found in _matches(_FILE_NAME, names)]
     claims = {int(found[1]): found[0] for found in _matches(_CLAIM_NAME, names)}
-    known = {name for _, _, name in files} | set(claims.values())
+    notes = [
+        (int(found[2]) + 1, int(found[1]), found[0]) for found in _matches(_PASSED_NAME, names)
+    ]
+    known = {name for _, _, name in [*files, *notes]} | set(claims.values())
     if foreign := [name for name in names if name not in known]:
         shown = ", ".join(foreign[:_SHOWN_NAMES])
         raise Misconfigured(
@@ -136,7 +153,8 @@ def resume(folder: Folder) -> ResumePosition:
                 " move one of them away"
             )
         position, before = last + 1, name
-    if later := [name for at, name in claims.items() if at > position]:
+    behind = [*claims.items(), *((at, name) for _, at, name in notes)]
+    if later := [name for at, name in behind if at > position]:
         raise Misconfigured(
             f"{folder.uri(later[0])} belongs behind a file that is not there; restore the files"
             " that were deleted, or delete it once no other process writes there"
@@ -144,7 +162,14 @@ def resume(folder: Folder) -> ResumePosition:
     for at, name in claims.items():
         if at < position:
             folder.delete(name)
-    return ResumePosition(position, _read_claim(folder, position) if position in claims else None)
+    passed, _, note = max(notes, default=(0, 0, ""))
+    if passed <= position:
+        passed, note = 0, ""
+    for _, _, name in notes:
+        if name != note:
+            folder.delete(name)
+    claim = _read_claim(folder, position) if position in claims else None
+    return ResumePosition(position, claim, passed, note)
 
 
 def _matches(pattern: re.Pattern[str], names: Iterable[str]) -> Iterator[re.Match[str]]:
@@ -244,6 +269,8 @@ class PartitionFiles:
     confirm: Callable[[], None]
     _open: _OpenFile | None = field(default=None, init=False)
     _running: "Future[ExportedFile] | None" = field(default=None, init=False)
+    _reached: int = field(default=0, init=False)
+    _noted: float = field(default=-math.inf, init=False)
 
     def append(self, record: ConsumedRecord, now: float) -> Iterator[ExportedFile]:
         """Append a record's value; yield files that are published by now.
@@ -265,8 +292,15 @@ class PartitionFiles:
         if claim is not None and offset == claim.last:
             yield from self.close()
 
+    def reach(self, end: int) -> None:
+        """Note that each record before the offset `end` was appended, as far as there is one."""
+        self._reached = max(self._reached, end)
+
     def close_old(self, now: float) -> Iterator[ExportedFile]:
-        """Close the file if it is old; yield files that are published by now."""
+        """Close the file if it is old; yield files that are published by now.
+
+        States what follows the files and is in none, at most once in `seconds`.
+        """
         if (
             self._open is not None
             and self.resumed.claim is None
@@ -275,6 +309,25 @@ class PartitionFiles:
             yield from self.close()
         if self._running is not None and self._running.done():
             yield from self.published()
+        if self._running is None and now - self._noted >= self.options.seconds:
+            self._noted = now if self.note_passed() else self._noted
+
+    def note_passed(self) -> bool:
+        """State what follows the files and is in none; return whether there was something to state.
+
+        All files must be published. Raises as `confirm` and `Folder`.
+        """
+        position, claim = self.resumed.offset, self.resumed.claim
+        is_open = self._open is not None or claim is not None
+        if is_open or self._reached <= max(position, self.resumed.passed):
+            return False
+        self.confirm()
+        before, note = self.resumed.note, f".passed-{position:020}-{self._reached - 1:020}"
+        self.folder.create(note, b"")
+        if before:
+            self.folder.delete(before)
+        self.resumed = replace(self.resumed, passed=self._reached, note=note)
+        return True
 
     def close(self) -> Iterator[ExportedFile]:
         """Publish the open file in the background; yield the one before it."""
@@ -301,7 +354,8 @@ class PartitionFiles:
             ),
             self.confirm,
         )
-        self._open, self.resumed = None, ResumePosition(opened.last + 1)
+        # The note before is of no use now, and is deleted with the next one.
+        self._open, self.resumed = None, ResumePosition(opened.last + 1, note=self.resumed.note)
         self._running = self.submit(publication.run)
 
     def published(self) -> Iterator[ExportedFile]:

@@ -2,8 +2,12 @@
 
 records ──`source`──> partition ──`joining`──> file ──`partition_files`──> published
                           └ continues behind the last offset in the names of its files
+
+A position is gone only where records before the partition's first offset were not read. Offsets
+that were read to the end, and hold markers of transactions or aborted records, are no gap.
 """
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +29,14 @@ from extentflow.export.partition_files import (
     ResumePosition,
     claim_name,
     folder_of,
+    is_passed_name,
     resume,
 )
 from extentflow.kafka.reading import ConsumedRecord, Place, PolledRecords
 from extentflow.retry import Clock
 from extentflow.storage.folders import Folder
+
+log = logging.getLogger(__name__)
 
 # Publishing waits for disks and servers, while further values are fetched.
 PUBLISHING_THREADS: Final = 4
@@ -88,6 +95,7 @@ class TopicExport:
     threads: int = PUBLISHING_THREADS
     _files: dict[int, PartitionFiles] = field(default_factory=dict, init=False)
     _ends: dict[int, int] = field(default_factory=dict, init=False)
+    _highs: dict[int, int] = field(default_factory=dict, init=False)
     _note: ExportedTopic = field(default=ExportedTopic(""), init=False)
 
     def run(self) -> Iterator[ExportedFile]:
@@ -141,6 +149,8 @@ class TopicExport:
         begins: dict[int, int] = {}
         new = range(len(self._files), self.source.partitions(self.topic))
         bounds = {one: self.source.watermarks((self.topic, one)) for one in new}
+        if not self._files:
+            self._drop_former()
         positions = {one: resume(self._folder(one)) for one in new}
         if not self._files:
             self._settle(bounds, positions)
@@ -148,10 +158,27 @@ class TopicExport:
             low, high = bounds[partition]
             begins[partition] = begin = self._checked(partition, resumed, low, high)
             self._files[partition] = files(partition, resumed)
+            self._highs[partition] = high
             if not self.options.once or begin < high:
                 self._ends[partition] = high
         for partition in self._ends.keys() & begins.keys():
             self.source.read_from((self.topic, partition), begins[partition])
+
+    def _drop_former(self) -> None:
+        """Delete what is noted of a former topic of which nothing was written.
+
+        For example because its values were rows.
+        """
+        folder = self.target.below(self.topic)
+        folder.clean()
+        found = read_note(folder)
+        if found is None or not found.is_of_another(self.identify()):
+            return
+        names = list(folder.names())
+        if all(name == NOTE or is_passed_name(name) for name in names):
+            # The topic's note is the last one, so that a process that ends here leaves it.
+            for name in sorted(names, key=NOTE.__eq__):
+                folder.delete(name)
 
     def _settle(
         self,
@@ -163,15 +190,9 @@ class TopicExport:
         Raises Misconfigured where it says that it holds another topic.
         """
         folder = self.target.below(self.topic)
-        folder.clean()
         found = read_note(folder)
-        # Nothing was written of a former topic, for example because its values were rows.
-        is_empty = all(name == NOTE for name in folder.names())
-        if found is not None and is_empty and found.is_of_another(self.identify()):
-            folder.delete(NOTE)
-            found = None
         if found is None:
-            is_begun = any(one.offset or one.claim for one in positions.values())
+            is_begun = any(one.offset or one.claim or one.note for one in positions.values())
             firsts = {one: 0 if is_begun else low for one, (low, _) in bounds.items()}
             found = write_note(folder, ExportedTopic(self.identify(), firsts))
         self._note = found
@@ -183,10 +204,10 @@ class TopicExport:
     def _checked(self, partition: int, resumed: ResumePosition, low: int, high: int) -> int:
         """Return the offset from which on a partition is read."""
         claim = resumed.claim
-        offset = resumed.offset or self._note.first.get(partition, 0)
+        offset = max(resumed.offset or self._note.first.get(partition, 0), resumed.passed)
         where = f"topic {self.topic}[{partition}]"
         files = self._folder(partition).uri()
-        if resumed.offset > high:
+        if max(resumed.offset, resumed.passed) > high:
             raise self._shorter(partition, offset, high)
         if claim is not None and low > claim.first:
             raise Misconfigured(
@@ -194,9 +215,15 @@ class TopicExport:
                 f" {claim_name(resumed.offset)} in {files} begins a file with them; delete it once"
                 " no other process writes there, and use --accept-gap"
             )
-        if low > offset and not self.options.accept_gap:
-            raise self._gap(partition, offset, low)
+        if low > offset:
+            self._accept(self._gap(partition, offset, low))
         return max(low, offset)
+
+    def _accept(self, gap: PositionGone) -> None:
+        """Name a gap that is accepted; raise it otherwise."""
+        if not self.options.accept_gap:
+            raise gap
+        log.warning("%s", gap)
 
     def _shorter(self, partition: int, offset: int, high: int) -> Misconfigured:
         return Misconfigured(
@@ -224,6 +251,7 @@ class TopicExport:
                 yield from self._append(record, now)
             for (_, partition), offset in polled.lost.items():
                 yield from self._continue_behind_gap(partition, offset)
+            self._reach(polled)
             if self.options.once:
                 for _, partition in polled.ended:
                     self._ends.pop(partition, None)
@@ -241,6 +269,12 @@ class TopicExport:
                 refreshed = now
                 self._require_same_topic()
                 self._begin(files)
+
+    def _reach(self, polled: PolledRecords) -> None:
+        """Note how far partitions were read; a run with an end leaves out what was added since."""
+        for (_, partition), end in polled.ended.items():
+            most = self._highs[partition] if self.options.once else end
+            self._files[partition].reach(min(end, most))
 
     def _append(self, record: ConsumedRecord, now: float) -> Iterator[ExportedFile]:
         end = self._ends.get(record.partition, 0)
@@ -261,8 +295,7 @@ class TopicExport:
         if low <= offset:
             self._require_same_topic()
             raise self._shorter(partition, offset, high)
-        if not self.options.accept_gap:
-            raise self._gap(partition, offset, low)
+        self._accept(self._gap(partition, offset, low))
         self.source.read_from(place, low)
 
     def _close_all(self) -> Iterator[ExportedFile]:
@@ -270,3 +303,4 @@ class TopicExport:
             yield from one.close()
         for one in self._files.values():
             yield from one.published()
+            one.note_passed()

@@ -5,13 +5,14 @@ pin proves no content: a copy has another inode, and a file that is written agai
 three. The time of the last change of an inode (ctime) tells both from an untouched file, but it
 also changes with a mode, an owner or a link. So where only inode or ctime differ, digests decide.
 
-The digest of a file is stored when its job is registered, up to MAX_DIGEST_BYTES.
+The digest of a file is stored when its job is registered: of all its bytes up to MAX_DIGEST_BYTES,
+and of samples of a larger one. Samples that differ prove other content, and equal ones nothing.
 """
 
 import hashlib
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from extentflow.errors import CorruptRecord, Permanent
 from extentflow.ledger.notes import NoteKind, NoteStore
@@ -22,19 +23,26 @@ log = logging.getLogger(__name__)
 
 # A file is read once more for its digest, which takes about a second for this many bytes.
 MAX_DIGEST_BYTES = 256 << 20
+# Of a larger file: so many blocks at even distances, the first and the last one included.
+SAMPLES, SAMPLE_BYTES = 64, 1 << 20
+SAMPLED = "sampled:"
+# How buckets of files begin.
+FILES = ("/", "file://")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredContent:
-    """What is known of a file: its pin and ctime when last seen, its SHA-256, empty if unknown.
+    """What is known of a file: its pin and ctime when last seen, and its digest, empty if unknown.
 
-    `delivered` is the pin under which its jobs are.
+    `delivered` is the pin under which its jobs are. `registered` is the ctime with which the job of
+    this content was registered, 0 if unknown.
     """
 
     pin: str
     changed: int
     digest: str
     delivered: str
+    registered: int = 0
 
     def is_of(self, version: ObjectVersion) -> bool:
         """Return whether the file is as it was when last seen."""
@@ -48,16 +56,21 @@ CONTENTS: NoteKind[StoredContent] = NoteKind(
         "changed": str(one.changed),
         "digest": one.digest,
         "delivered": one.delivered,
+        "registered": str(one.registered),
     },
     lambda facts: StoredContent(
-        facts["pin"], int(facts["changed"]), facts["digest"], facts["delivered"]
+        facts["pin"],
+        int(facts["changed"]),
+        facts["digest"],
+        facts["delivered"],
+        int(facts.get("registered", 0)),
     ),
 )
 
 
 def is_file(version: ObjectVersion) -> bool:
     """Return whether an object is a file, and its ctime is known."""
-    return version.bucket.startswith(("/", "file://")) and version.modified > 0
+    return version.bucket.startswith(FILES) and version.modified > 0
 
 
 def is_touched(job: Job, version: ObjectVersion) -> bool:
@@ -77,11 +90,19 @@ def is_seen(notes: NoteStore, connector: str, version: ObjectVersion) -> bool:
     return known is not None and known.is_of(version)
 
 
-def remember(
-    notes: NoteStore, connector: str, version: ObjectVersion, digest: str, delivered: str
+def register(
+    notes: NoteStore, connector: str, version: ObjectVersion, content: StoredContent
 ) -> None:
-    """Store the content of a file, and the pin under which its jobs are."""
-    found = StoredContent(version.etag, version.modified, digest, delivered)
+    """Store the content of a file as that of a new job."""
+    found = replace(content, registered=version.modified)
+    CONTENTS.write(notes, _name(connector, version), found)
+
+
+def remember(
+    notes: NoteStore, connector: str, version: ObjectVersion, known: StoredContent
+) -> None:
+    """Store that a file, as it is now, has a content that is known."""
+    found = replace(known, pin=version.etag, changed=version.modified)
     CONTENTS.write(notes, _name(connector, version), found)
 
 
@@ -90,21 +111,34 @@ def may_be_same(known: StoredContent, version: ObjectVersion) -> bool:
     return known.pin.partition("-")[2] == version.etag.partition("-")[2]
 
 
+def is_sampled(digest: str) -> bool:
+    """Return whether a digest is one of samples, which proves no equality."""
+    return digest.startswith(SAMPLED)
+
+
 def digest_of(version: ObjectVersion, source: Callable[[], RangeSource]) -> str:
-    """Return a file's SHA-256; empty for a large one, and for one that cannot be read.
+    """Return a file's SHA-256, or that of samples of a large one; empty if it cannot be read.
 
     Raises StoreUnavailable.
     """
-    if version.size > MAX_DIGEST_BYTES:
-        return ""
     found = hashlib.sha256()
     try:
-        for window in source().stream(0, version.size):
+        for window in _windows(source(), version.size):
             found.update(window)
     except (Permanent, CorruptRecord) as exc:  # its extents end the job, with this reason
         log.debug("no digest of %s: %s", version.uri, exc)
         return ""
-    return found.hexdigest()
+    return f"{SAMPLED if version.size > MAX_DIGEST_BYTES else ''}{found.hexdigest()}"
+
+
+def _windows(source: RangeSource, size: int) -> Iterator[bytes]:
+    if size <= MAX_DIGEST_BYTES:
+        yield from source.stream(0, size)
+        return
+    last = size - SAMPLE_BYTES
+    for number in range(SAMPLES):
+        start = last * number // (SAMPLES - 1)
+        yield source.read(start, start + SAMPLE_BYTES)
 
 
 def warn_unknown(job: Job) -> None:
@@ -114,6 +148,16 @@ def warn_unknown(job: Job) -> None:
         " the same, and no digest is stored. `extentflow run --again` delivers it",
         job.version.uri,
         job.id,
+    )
+
+
+def warn_sampled(version: ObjectVersion) -> None:
+    """Say that a large file counts as delivered, although some of its bytes may be others."""
+    log.warning(
+        "%s was touched since it was delivered, and counts as delivered: its size, its time and"
+        " %d MiB of samples are the same. `extentflow run --again` delivers it",
+        version.uri,
+        SAMPLES * SAMPLE_BYTES >> 20,
     )
 
 

@@ -226,12 +226,15 @@ class Planner:
             return self._unproven(request)
         if not known.is_of(version):
             digest = contents.digest_of(version, lambda: self._source(request))
-            if not (digest and known.digest):
+            is_copy = version.etag != known.pin  # of which samples prove nothing
+            if not (digest and known.digest) or (contents.is_sampled(digest) and is_copy):
                 return self._unproven(request)
             if digest != known.digest:
                 return replace(request, changed=True)
+            if contents.is_sampled(digest):
+                contents.warn_sampled(version)
             if store:
-                contents.remember(notes, name, version, digest, known.delivered)
+                contents.remember(notes, name, version, known)
         as_delivered = replace(version, etag=known.delivered)
         delivered = self.newest_of(name, as_delivered)
         # What is left of a job is read as it pins the file, which is no more.
@@ -267,10 +270,13 @@ class Planner:
         new = job.state is JobState.PLANNING and not job.plan.count and job.version == version
         if not (new and is_file(version)):
             return
-        if contents.is_seen(self.ledger.notes, request.connector, version):
+        known = contents.recall(self.ledger.notes, request.connector, version)
+        if known is not None and known.is_of(version):
+            contents.register(self.ledger.notes, request.connector, version, known)
             return
         digest = contents.digest_of(version, lambda: self._source(request))
-        contents.remember(self.ledger.notes, request.connector, version, digest, version.etag)
+        found = contents.StoredContent(version.etag, version.modified, digest, version.etag)
+        contents.register(self.ledger.notes, request.connector, version, found)
 
     def _source(self, request: JobRequest) -> RangeSource:
         return self.open(self._draft(request, 0, Plan(target_bytes=0)))[1]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from extentflow.errors import Misconfigured, SinkUnavailable
+from extentflow.errors import Misconfigured, SinkUnavailable, TopicLost
 from extentflow.kafka import Records
 from extentflow.kafka.producer import ProducerHandle, error_of, remedy_of, translate
 from extentflow.kafka.settings import Timeouts
@@ -21,6 +21,13 @@ log = logging.getLogger(__name__)
 
 # librdkafka's own interval: partitions that are added later are found by a producer that lives on.
 REFRESH_SECONDS = 300.0
+# How often brokers are asked whether they list the topics, while deliveries are awaited.
+AWAITED_SECONDS = 5.0
+AGAIN_SECONDS = 1.0
+# Of a producer with more topics, the time-out of its records names one that was deleted.
+MOST_AWAITED = 16
+
+UNLISTED = "UNKNOWN_TOPIC_OR_PART"
 
 
 class PartitionBalancer:
@@ -60,12 +67,14 @@ class KnownTopics:
         self._timeouts = timeouts
         self._now = now
         self._known: dict[str, _TopicDescription] = {}
+        self._unlisted: dict[str, float] = {}
+        self._asked = now()
 
     def check(self, records: Records) -> PartitionBalancer:
         """Return the topic's balancer, which is replaced when partitions change.
 
-        Raises SinkUnavailable for a topic that does not exist or, unless it was described before,
-        without an answer; Misconfigured without the partition or a permission.
+        Raises TopicLost for a topic that does not exist, SinkUnavailable without an answer, unless
+        it was described before; Misconfigured without the partition or a permission.
         """
         known = self._known.get(records.topic)
         if known is None or self._now() - known.read_at >= REFRESH_SECONDS:
@@ -77,6 +86,27 @@ class KnownTopics:
                 "with `extentflow run --again`"
             )
         return known.balancer
+
+    def require_listed(self) -> None:
+        """Raise TopicLost where brokers have not listed a topic for `topic_seconds`.
+
+        To be called while deliveries are awaited: librdkafka repeats the records of a deleted topic
+        until their time-out. Asks now and then; without an answer, nothing is known.
+        """
+        now = self._now()
+        if now - self._asked < (AGAIN_SECONDS if self._unlisted else AWAITED_SECONDS):
+            return
+        self._asked = now
+        with self._client.calling() as producer:
+            for topic in [*self._known][:MOST_AWAITED]:
+                try:
+                    found = producer.list_topics(topic, AGAIN_SECONDS).topics[topic].error
+                except KafkaException:
+                    return
+                if found is None or found.name() != UNLISTED:
+                    self._unlisted.pop(topic, None)
+                elif now - self._unlisted.setdefault(topic, now) >= self._timeouts.topic_seconds:
+                    raise _lost(topic)
 
     def _describe(self, topic: str, before: _TopicDescription | None) -> _TopicDescription:
         with self._client.calling() as producer:
@@ -108,7 +138,11 @@ class KnownTopics:
                 return {number: each.leader for number, each in sorted(found.partitions.items())}
             if last is not None and remedy_of(last):
                 raise translate(last, f"topic {topic}")
-        if last is not None and last.name() == "UNKNOWN_TOPIC_OR_PART":
-            raise SinkUnavailable(f"topic {topic} does not exist; create it")
+        if last is not None and last.name() == UNLISTED:
+            raise _lost(topic)
         cause = last.str() if last else "no answer"
         raise SinkUnavailable(f"topic {topic}: {cause}{self._client.hint()}")
+
+
+def _lost(topic: str) -> TopicLost:
+    return TopicLost(f"topic {topic} does not exist; create it")

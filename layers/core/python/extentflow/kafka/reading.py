@@ -29,8 +29,8 @@ from extentflow.kafka.topic_admin import Admin, partial
 BATCH_RECORDS = 10_000
 POLL_SECONDS = 0.1  # also the time that a batch waits for more records
 REQUEST_SECONDS = 30.0
-# How often a reader without an end asks for partitions that were added.
-REFRESH_SECONDS = 60.0
+# How often a reader without an end asks for partitions that were added, and for the topic's id.
+REFRESH_SECONDS = 5.0
 _READ_AGAIN = "read the topic again"
 _LOST_MEMBERSHIP = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"})
 

@@ -74,29 +74,32 @@ class TransactionalSink:
         free = free and records.partitions is None
         library = self.arrays.library
         with self.arrays.watched(), self.transactions.begun() as producer:
-            check = self.client.check_deliveries
             # Headers and timestamps need one call per record: librdkafka's call for a batch has
             # neither.
             single = records.headers is not None or records.timestamps is not None
             if library is None or self.arrays.careful or single:
-                rejected = enqueue(producer, records, check)
+                rejected = enqueue(producer, records, self._check)
             else:
                 balancer = chosen if free else None
                 first = 0 if records.topic in self.arrays.reported else min(1, len(records.values))
-                rejected = enqueue(producer, records.slice(0, first), check)
+                rejected = enqueue(producer, records.slice(0, first), self._check)
                 if first:
                     self.arrays.reported.add(records.topic)
                 rest = records.slice(first, len(records.values))
                 rejected += (
                     replace(one, index=one.index + first)
-                    for one in enqueue_arrays(library, producer, rest, check, balancer)
+                    for one in enqueue_arrays(library, producer, rest, self._check, balancer)
                 )
             return self.limits.stated(rejected)
 
     def commit(self, progress: SlotProgress) -> None:
         with self.arrays.watched():
-            self.transactions.commit(progress)
+            self.transactions.commit(progress, self.topics.require_listed)
         self.arrays.careful = False
+
+    def _check(self) -> None:
+        self.client.check_deliveries()
+        self.topics.require_listed()
 
     def abort(self) -> None:
         self.transactions.abort()
@@ -142,12 +145,16 @@ class FlushingSink:
     def send(self, records: Records) -> Sequence[RejectedRecord]:
         self._topics.check(records)
         with self.client.calling() as producer:
-            rejected = enqueue(producer, records, self.client.check_deliveries)
+            rejected = enqueue(producer, records, self._check)
             return self._limits.stated(rejected)
 
     def commit(self, progress: SlotProgress) -> None:  # noqa: ARG002 - the ledger stores it
         with self.client.calling() as producer:
-            _flush(self.client, producer, self._timeouts, self.client.check_deliveries)
+            _flush(self.client, producer, self._timeouts, self._check)
+
+    def _check(self) -> None:
+        self.client.check_deliveries()
+        self._topics.require_listed()
 
     def abort(self) -> None:
         """Discard queued records; records in flight may be delivered twice.

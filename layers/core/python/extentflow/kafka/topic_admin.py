@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import (
@@ -219,10 +220,14 @@ class Admin:
         return self._send(request)
 
     def topic_facts(self, names: Sequence[str]) -> list[TopicFacts]:
-        """Return the facts of every topic in `names`, as `KafkaBroker.topics`."""
+        """Return the facts of every topic in `names`, as `KafkaBroker.topics`.
+
+        Raises TopicAbsent for those that do not exist, all at once.
+        """
         partitions = self._partitions(names)
         if missing := [name for name in names if name not in partitions]:
-            raise Misconfigured(
+            self._require_absent(missing)
+            raise TopicAbsent(
                 [
                     f"topic {name} does not exist on {self._subject}; `extentflow run` with "
                     "--create-topic partitions=8 creates it, in Python create_topic={'partitions': "
@@ -233,6 +238,30 @@ class Admin:
                 ]
             )
         return [self._facts(name, partitions[name]) for name in names]
+
+    def _require_absent(self, names: Sequence[str]) -> None:
+        """Raise SinkUnavailable for a topic that exists, and that brokers do not list.
+
+        As the controller states it, which validates the creation of such a topic and creates none.
+        A client that may not create topics gets no statement, and what brokers list counts.
+        """
+
+        def exists(name: str, seconds: float) -> bool:
+            (future,) = self._client.create_topics(
+                [NewTopic(name, num_partitions=-1)], request_timeout=seconds, validate_only=True
+            ).values()
+            try:
+                future.result()
+            except KafkaException as exc:
+                error = error_of(exc)
+                if error.retriable() or error.name().startswith("_"):  # no answer of a broker
+                    raise
+                return error.name() == "TOPIC_ALREADY_EXISTS"
+            return False
+
+        for name in names:
+            if self._send(partial(exists, name)):
+                raise SinkUnavailable(f"topic {name} exists, and the brokers do not list it yet")
 
     def partitions_to_read(self, name: str) -> int:
         """Return a topic's partition count.

@@ -208,8 +208,11 @@ class Transactions:
                 raise
             self._interrupted = False
 
-    def commit(self, progress: SlotProgress) -> None:
-        """Commit the sent records together with `progress`. Raises as `Sink.commit`."""
+    def commit(self, progress: SlotProgress, waiting: Callable[[], None] = lambda: None) -> None:
+        """Commit the sent records together with `progress`. Raises as `Sink.commit`.
+
+        `waiting` is called while brokers do not have all records; what it raises ends the producer.
+        """
         offset = offset_of(progress)
         with self.begun() as producer:
             # Offsets go into every transaction, also one without records: an empty commit succeeds
@@ -220,7 +223,7 @@ class Transactions:
                 refused_after=CONNECTED_SECONDS,
             )
             began = self._timeouts.retry.clock.monotonic()
-            self._flush(producer)
+            self._flush(producer, waiting)
             # After a timeout the outcome is unknown: repeat the commit, never abort.
             self._end(producer.commit_transaction, began=began)
         self._open = self._committing = False
@@ -310,21 +313,22 @@ class Transactions:
             f"({last.str()}){self._client.hint()}"
         )
 
-    def _flush(self, producer: Producer) -> None:
+    def _flush(self, producer: Producer, waiting: Callable[[], None]) -> None:
         """Wait until brokers have all records, so that a commit's time is that of its request."""
-        seconds, waiting = self._timeouts.commit_seconds, len(producer)
-        if not waiting:
+        seconds, left = self._timeouts.commit_seconds, len(producer)
+        if not left:
             return
         for remaining in self._timeouts.attempts(seconds):
             try:
-                waiting = producer.flush(remaining)
+                left = producer.flush(remaining)
             except SystemError:
                 # confluent-kafka 2.16 loses the exception of a fenced producer; the commit has it.
                 return
-            if not waiting:
+            if not left:
                 return
+            waiting()
         raise SinkUnavailable(
-            f"{self._client.subject}: {waiting} records not acknowledged after {seconds:g} s"
+            f"{self._client.subject}: {left} records not acknowledged after {seconds:g} s"
             f"{self._client.hint()}"
         )
 

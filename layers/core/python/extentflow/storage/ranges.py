@@ -13,15 +13,24 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from extentflow.background import BackgroundCall
 from extentflow.errors import ObjectChanged, Permanent, StoreUnavailable
 from extentflow.model import ObjectVersion
-from extentflow.storage import ObjectStore, RangeSource
+from extentflow.storage import RangeSource
 
 WINDOW_BYTES = 8 << 20
 TAIL_BYTES = 64 << 10
 MAX_READ_BYTES = 64 << 20
+
+
+class PinnedReads(Protocol):
+    """The part of an `ObjectStore` that a RangeReader needs."""
+
+    def read(self, version: ObjectVersion, start: int, end: int) -> bytes:
+        """Return exactly the bytes `[start, end)` of that version; see `ObjectStore`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +43,7 @@ class RangeReader:
     keep the process alive.
     """
 
-    store: ObjectStore
+    store: PinnedReads
     version: ObjectVersion
     window_bytes: int = WINDOW_BYTES
     ahead: int = 3

@@ -20,7 +20,14 @@ from typing import Literal
 
 import pyarrow as pa
 
-from extentflow.errors import ExtentflowError, Fenced, Misconfigured, SinkUnavailable, TopicAbsent
+from extentflow.errors import (
+    ExtentflowError,
+    Fenced,
+    Misconfigured,
+    SinkUnavailable,
+    TopicAbsent,
+    TopicLost,
+)
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord, SlotProgress
 from extentflow.kafka.producer import rejection, translate
 from extentflow.kafka.reading import ConsumedRecord, position_gone
@@ -155,7 +162,7 @@ class _Log:
         """Append the valid batches; return their records, and what is wrong with the others."""
         topic = self.topics.get(records.topic)
         if topic is None:
-            raise SinkUnavailable(f"topic {records.topic} does not exist; create it")
+            raise TopicLost(f"topic {records.topic} does not exist; create it")
         if records.partition >= len(topic.partitions):
             raise Misconfigured(
                 f"topic {records.topic} has {len(topic.partitions)} partitions, "

@@ -33,13 +33,15 @@ from extentflow.engines.submitted_runs import SubmittedRuns
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.formats import Chunk, Format
 from extentflow.formats.magic import SAMPLE_BYTES
+from extentflow.jobs.contents import FILES
+from extentflow.jobs.pinned_files import PinnedFile, SameContents
 from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.kafka import ProducerSettings, Records, RejectedRecord
 from extentflow.kafka.sinks import rejected_records
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.model import Content, Extent, Receipt
 from extentflow.plugins import from_extra
-from extentflow.storage import RangeSource
+from extentflow.storage import ObjectStore, RangeSource
 from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 from extentflow.wiring.objects import ObjectAccess
@@ -72,12 +74,13 @@ class ExtentSetup:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._log_rate = LogRate(runtime.clock.monotonic)
+        self._same = SameContents(lambda: runtime.ledger.notes)
 
     def pipeline(self, extent: Extent) -> Pipeline:
         """Return how this extent becomes records."""
         config, revision = self._config(extent)
         store = self._runtime.objects.store(config, revision)
-        source = RangeReader(store, extent.version)
+        source = self._source(extent, store)
         format_ = self._format(config, revision, extent)
         made = pipeline(
             config,
@@ -96,6 +99,15 @@ class ExtentSetup:
         # One partition keeps the object's order.
         topic = _written_topic(config, made.topic)
         return replace(made, partition=self._pinned_partition(extent, topic))
+
+    def _source(self, extent: Extent, store: ObjectStore) -> RangeReader:
+        """Return the reader of an extent's object; a file's compares its content with the job's."""
+        version = extent.version
+        if not version.bucket.startswith(FILES):
+            return RangeReader(store, version)
+        job = None if version.modified else self._runtime.ledger.jobs.get(extent.job)
+        version = version if job is None else job.version  # messages of queues state no ctime
+        return RangeReader(PinnedFile(store, extent.connector, self._same), version)
 
     def dead_letters(self, extent: Extent) -> DeadLetters:
         """Return where this extent's bad records go."""

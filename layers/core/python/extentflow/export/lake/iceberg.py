@@ -37,7 +37,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from extentflow.errors import Conflict, Misconfigured
+from extentflow.errors import Conflict, ExtentflowError, Misconfigured
 from extentflow.export.lake.data_files import DataFile, DataFolder, append
 from extentflow.export.lake.lake_columns import in_spark
 from extentflow.export.lake.lake_rows import RowReader, map_in_arrow, rows_in_arrow
@@ -168,7 +168,12 @@ class IcebergTable:
         return self._state().of_topics(state.ids)
 
     def write(
-        self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
+        self,
+        records: DataFrame,
+        batch: Batch,
+        state: TableState,
+        reader: RowReader,
+        confirm: Callable[[], None],
     ) -> WriteResult:
         """See `Target`."""
         if state.columns is None:
@@ -177,6 +182,11 @@ class IcebergTable:
             map_in_arrow(records, rows_in_arrow(reader), any_column).count()
             return WriteResult(state, 0)
         commit, drop = self._prepared(records, reader, state.columns)
+        try:
+            confirm()
+        except ExtentflowError:
+            drop()
+            raise
         own, is_unknown = uuid4().hex, False
         for attempt in range(ATTEMPTS):
             ends = _own(advanced(state.offsets, batch.end), batch)

@@ -298,7 +298,9 @@ class LakeService:
             values, spark = self.terms.values, self.target.spark
             reader = RowReader(self._state.columns, values, spark=spark)
             try:
-                return self.target.write(records, batch, self._state, reader)
+                return self.target.write(
+                    records, batch, self._state, reader, self._require_same_ids
+                )
             except (PySparkException, Py4JError) as exc:
                 text = str(exc)
                 columns = grown_columns(text, reader.nonce)
@@ -311,6 +313,11 @@ class LakeService:
             f"{self.target.where}: a batch has more than {MOST_GROWTHS} generations of columns;"
             " write fewer offsets per batch (--max-offsets-per-trigger)"
         )
+
+    def _require_same_ids(self) -> None:
+        """Raise Conflict where a topic was created again; Kafka's client reads on in it."""
+        ids = self._cluster.topics.topic_ids(self.terms.topics)
+        self._state.require_same(ids, self.target.where)
 
 
 @contextmanager

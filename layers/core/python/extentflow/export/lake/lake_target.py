@@ -8,7 +8,7 @@ target ──write(…, base=state)──> refused where another query wrote the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -105,6 +105,15 @@ class TableState:
     version: Any = None
     doubts: Offsets = field(default_factory=dict)
     ids: TopicIds = field(default_factory=dict)
+
+    def require_same(self, now: TopicIds, where: str) -> None:
+        """Raise Conflict where a topic has another id now than in this state."""
+        for topic in now.keys() & self.ids.keys():
+            if is_another(self.ids[topic], now[topic]):
+                raise Conflict(
+                    f"{where}: {created_again(topic, self.ids[topic], now[topic])}. Nothing of the"
+                    " new topic is written; the next start says how it continues"
+                )
 
     def of_topics(self, now: TopicIds) -> TableState:
         """Return the state with the ids that topics have now; others keep theirs."""
@@ -216,14 +225,21 @@ class Target(Protocol):
         ...
 
     def write(
-        self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
+        self,
+        records: DataFrame,
+        batch: Batch,
+        state: TableState,
+        reader: RowReader,
+        confirm: Callable[[], None],
     ) -> WriteResult:
         """Add the rows of Kafka records, and the offsets, in one commit on top of `state`.
 
         `records` has the columns of `rows.KAFKA_COLUMNS`, and only those of `batch`. `reader`
-        decodes them, in tasks, to the columns of `state`.
+        decodes them, in tasks, to the columns of `state`. `confirm` raises where the records are
+        not those of the topics of `state`: it is called when they are read, before the commit.
+        Where Spark reads and commits in one step, it is called before that.
 
-        Raises Conflict where the offsets of these topics are not those of `state` any more, and
-        otherwise what tasks raise: SchemaGrown among them.
+        Raises as `confirm`, Conflict where the offsets of these topics are not those of `state` any
+        more, and otherwise what tasks raise: SchemaGrown among them.
         """
         ...

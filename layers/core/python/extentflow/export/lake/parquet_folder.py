@@ -40,7 +40,7 @@ import base64
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -289,7 +289,12 @@ class ParquetFolder:
         return replace(state, columns=columns)
 
     def write(
-        self, records: DataFrame, batch: Batch, state: TableState, reader: RowReader
+        self,
+        records: DataFrame,
+        batch: Batch,
+        state: TableState,
+        reader: RowReader,
+        confirm: Callable[[], None],
     ) -> WriteResult:
         """See `Target`."""
         attempt = f"{self.run}-{state.version + 1}-{uuid4().hex[:8]}"
@@ -301,6 +306,7 @@ class ParquetFolder:
         )
         files = from_arrow_schema(FILES)
         staged = map_in_arrow(records, partial(_stage, reader, staging), files).collect()
+        confirm()
         return self.commit({each.path: each.rows for each in staged}, batch, state, attempt)
 
     def commit(
