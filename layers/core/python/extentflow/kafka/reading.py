@@ -21,6 +21,7 @@ from extentflow.errors import (
     PositionGone,
     SinkUnavailable,
 )
+from extentflow.kafka.broker_errors import READING
 from extentflow.kafka.producer import LOG, error_of, translate
 from extentflow.kafka.record_headers import Headers
 from extentflow.kafka.settings import Sign, Timeouts, client_settings, with_tokens
@@ -375,7 +376,7 @@ class RecordReader:
     def _translated(self, error: KafkaError, where: str = "") -> ExtentflowError:
         if error.name() in _LOST_MEMBERSHIP:
             return Fenced(f"{self._subject}: the group gave the partitions to others; poll again")
-        return translate(error, where or self._subject)
+        return translate(error, where or self._subject, READING)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

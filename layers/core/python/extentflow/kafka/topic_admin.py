@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import (
@@ -30,7 +30,7 @@ from extentflow.kafka.producer import (
     translate,
 )
 from extentflow.kafka.settings import Timeouts
-from extentflow.kafka.topic_limits import TopicLimits
+from extentflow.kafka.topic_limits import TopicLimits, is_compacted
 from extentflow.wording import nearest
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ SILENCE_SECONDS = 2.0  # a shorter delay is not worth a warning
 SHOWN_TOPICS = 5
 NO_ID = str(Uuid(0, 0))  # of a topic, where brokers have none
 DEFAULT_MESSAGE_BYTES = 1_048_588  # of Kafka's brokers
+CLEANUP_POLICY = "cleanup.policy"
 ISOLATION = "share.isolation.level"  # of a share group
 # A topic's setting in Inkless, and its former name.
 DISKLESS = ("diskless.enable", "inkless.enable")
@@ -73,6 +74,12 @@ class NewTopics:
     partitions: int = -1
     replication: int = -1
     config: Mapping[str, str] = field(default_factory=dict)
+
+    def without_keys(self) -> Self:
+        """Return how a topic is created whose records have no keys, which compaction refuses."""
+        if not is_compacted(self.config.get(CLEANUP_POLICY, "")):
+            return self
+        return replace(self, config={**self.config, CLEANUP_POLICY: "delete"})
 
     def facts(self, name: str) -> TopicFacts:
         """Return what a topic would be, as far as this says it; its partitions are not known."""
