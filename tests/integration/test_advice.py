@@ -1,5 +1,7 @@
 """What commands advise, executed in the state in which they say it; then the topic is counted."""
 
+import os
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ import pytest
 
 from extentflow.cli import app, run_command_line
 from extentflow.kafka.reading import read_committed
+from extentflow_local.stack.ports import free_run
 from extentflow_local.stack.stack import Stack
 
 pytestmark = pytest.mark.long
@@ -221,3 +224,30 @@ def test_a_changed_object_is_delivered_as_the_note_says(advised: Advised) -> Non
     assert "changed since delivery: 1 object" in advised.said
     assert "the new version is delivered in full" in advised.said
     assert advised.count == 5
+
+
+def test_the_stack_that_is_advised_takes_the_command_that_lacked_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is a stack of its own, at free ports, because the state is that none runs."""
+    first = free_run(2, random.SystemRandom())
+    monkeypatch.setenv("EXTENTFLOW_LOCAL_KAFKA_PORT", str(first))
+    monkeypatch.setenv("EXTENTFLOW_LOCAL_S3_PORT", str(free_run(8, random.SystemRandom())))
+    monkeypatch.delenv("EXTENTFLOW_LOCAL_STACK")
+    monkeypatch.setattr(
+        os, "environ", os.environ.copy()
+    )  # a command adds the servers that it finds
+    monkeypatch.chdir(tmp_path)
+    advised = Advised(tmp_path, f"127.0.0.1:{first}", "advice", capsys)
+    advised.write("a.csv", "id,n\n1,1\n2,2\n")
+
+    assert advised.run("--create-topic", "partitions=1") == 2
+    try:
+        assert advised.follow(advised.advice("up")) == 0
+        assert advised.run("--create-topic", "partitions=1") == 0
+        once = advised.count
+        assert advised.run() == 0
+
+        assert (once, advised.count) == (2, 2)
+    finally:
+        assert advised.follow(["down"]) == 0

@@ -73,7 +73,8 @@ class Cluster(MemoryBroker):
     def create_topics(self, names: list[str], wanted: NewTopics) -> list[str]:
         missing = self.missing_topics(names)
         for name in missing:
-            self.create_topic(name, 1 if wanted.partitions == -1 else wanted.partitions)
+            partitions = 1 if wanted.partitions == -1 else wanted.partitions
+            self.create_topic(name, partitions, config=wanted.config)
         return missing
 
     def _partitions(self, name: str) -> int:

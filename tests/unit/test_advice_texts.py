@@ -1,4 +1,4 @@
-"""Commands that messages advise: each kind is followed by a test, or is known not to be yet."""
+"""What messages advise: each kind is followed by a test, or is known not to be yet."""
 
 import re
 from pathlib import Path
@@ -6,49 +6,126 @@ from pathlib import Path
 from tests.support.golden import FOLDER, entries
 
 ADVICE = "integration/test_advice.py"
+FOLLOWED_ADVICE = "unit/cli/test_followed_advice.py"
+FIRST = "test_a_missing_ledger_and_topic_are_made_and_a_repetition_delivers_once"
+CORRECTED = "test_dead_letters_are_shown_corrected_and_replayed"
 # A command and its long options, and the test that runs it as it was advised.
 FOLLOWED = {
+    "connectors list": (FOLLOWED_ADVICE, "test_the_connectors_that_there_are_are_listed_and_shown"),
     "connectors put": (ADVICE, "test_the_command_that_put_names_delivers"),
-    "dead-letters": (ADVICE, "test_dead_letters_are_shown_corrected_and_replayed"),
-    "dead-letters --json": (ADVICE, "test_dead_letters_are_shown_corrected_and_replayed"),
-    "init": (ADVICE, "test_a_missing_ledger_and_topic_are_made_and_a_repetition_delivers_once"),
+    "connectors show": (FOLLOWED_ADVICE, "test_the_connectors_that_there_are_are_listed_and_shown"),
+    "dead-letters": (ADVICE, CORRECTED),
+    "dead-letters --json": (ADVICE, CORRECTED),
+    "doctor": (FOLLOWED_ADVICE, "test_doctor_is_repeated_when_the_brokers_answer"),
+    "init": (ADVICE, FIRST),
+    "plan --json": (FOLLOWED_ADVICE, "test_types_that_were_inferred_are_shown_and_given"),
+    "replay": (FOLLOWED_ADVICE, "test_a_failed_job_is_replayed"),
+    "replay --accept-duplicates": (
+        FOLLOWED_ADVICE,
+        "test_a_job_whose_object_was_delivered_since_is_replayed_with_accepted_duplicates",
+    ),
+    "replay --engine": (FOLLOWED_ADVICE, "test_a_failed_job_is_replayed"),
     "resume": (ADVICE, "test_a_connector_that_does_not_run_is_resumed"),
     "run": (ADVICE, "test_the_command_that_put_names_delivers"),
-    "run --again": (
-        ADVICE,
-        "test_a_missing_ledger_and_topic_are_made_and_a_repetition_delivers_once",
+    "run --again": (ADVICE, FIRST),
+    "run --engine": (
+        FOLLOWED_ADVICE,
+        "test_a_corrected_object_is_delivered_by_the_same_connector",
     ),
-    "run --failed": (ADVICE, "test_a_failed_job_is_continued_after_a_change_of_settings"),
+    "run --failed": (FOLLOWED_ADVICE, "test_what_failed_is_delivered_by_a_changed_connector"),
+    "run --failed --engine": (
+        FOLLOWED_ADVICE,
+        "test_what_failed_is_delivered_by_a_changed_connector",
+    ),
+    "run --topic": (FOLLOWED_ADVICE, "test_a_connector_that_a_command_made_is_stored_later"),
     "status": (ADVICE, "test_a_corrected_object_is_delivered_and_its_failed_job_no_longer_open"),
-    "stop": (ADVICE, "test_a_connector_that_does_not_run_is_resumed"),
+    "stop": (
+        FOLLOWED_ADVICE,
+        "test_a_job_that_its_connector_reads_no_more_is_continued_or_cancelled",
+    ),
+    "submit": (
+        FOLLOWED_ADVICE,
+        "test_the_object_of_a_notification_that_is_not_understood_is_submitted",
+    ),
+    "up": (ADVICE, "test_the_stack_that_is_advised_takes_the_command_that_lacked_it"),
 }
 # Advised, and not yet followed by a test in the state in which they are advised.
-OPEN = {
-    "connectors list",
-    "connectors show",
-    "doctor",
-    "plan --json",
-    "replay",
-    "replay --accept-duplicates",
-    "replay --engine",
-    "run --engine",
-    "run --failed --engine",
-    "run --topic",
-    "submit",
-    "up",
+OPEN: set[str] = set()
+# Options that texts advise by themselves, and the test that gives them as it was advised.
+FOLLOWED_OPTIONS = {
+    "--accept-gap": (
+        "integration/test_export.py",
+        "test_records_that_were_deleted_before_they_were_read_are_an_error_unless_accepted",
+    ),
+    "--again": (ADVICE, FIRST),
+    "--bootstrap-servers": (
+        FOLLOWED_ADVICE,
+        "test_commands_that_are_advised_take_the_servers_that_they_need",
+    ),
+    "--connector": (
+        FOLLOWED_ADVICE,
+        "test_the_objects_of_a_prefix_are_submitted_with_their_connector",
+    ),
+    "--continue-at": (
+        "unit/export/lake/test_parquet_folder.py",
+        "test_files_that_were_compacted_too_early_need_a_person",
+    ),
+    "--create-topic": (ADVICE, FIRST),
+    "--dry-run": (FOLLOWED_ADVICE, "test_what_failed_is_delivered_by_a_changed_connector"),
+    "--failed": (ADVICE, "test_a_failed_job_is_continued_after_a_change_of_settings"),
+    "--json": (FOLLOWED_ADVICE, "test_types_that_were_inferred_are_shown_and_given"),
+    "--repairs": (ADVICE, CORRECTED),
+    "--save": (FOLLOWED_ADVICE, "test_a_connector_that_a_command_made_is_stored_later"),
+    "--set": (FOLLOWED_ADVICE, "test_rows_of_other_settings_are_compared_with_those"),
+    "--topic": (FOLLOWED_ADVICE, "test_a_connector_that_a_command_made_is_stored_later"),
+    "-c": (FOLLOWED_ADVICE, "test_rows_of_other_settings_are_compared_with_those"),
+}
+OPEN_OPTIONS = {
+    "--checkpoint",
+    "--column",
+    "--debug",
+    "--engine",
+    "--keys",
+    "--master",
+    "--metrics",
+    "--registry",
+    "--since",
+    "--table",
 }
 COMMAND = re.compile(r"`extentflow ([a-z-]+(?: (?:put|list|show|delete|validate))?)([^`]*)`")
+# Of other programs, which begin with their names.
+PROGRAM = re.compile(r"`[^`-][^`]*`")
+OPTION = re.compile(r"(?<![\w-])-(?:-[a-z][a-z-]+|[a-z])\b")
+# Of an error that a test makes up.
+MADE_UP = {"--x"}
+SCRIPT = re.compile(r"\bjobs/\w+\.py\b|`extentflow-[^`]*`")
+
+
+def texts() -> list[str]:
+    return [text for path in FOLDER.glob("*.txt") for text in entries(path.stem).values()]
 
 
 def advised() -> set[str]:
     """Return every kind of command that a golden text advises."""
-    texts = [text for path in FOLDER.glob("*.txt") for text in entries(path.stem).values()]
-    found = (match for text in texts for match in COMMAND.findall(text))
+    found = (match for text in texts() for match in COMMAND.findall(text))
     return {" ".join((verb, *re.findall(r"--[a-z-]+", rest))) for verb, rest in found}
+
+
+def advised_options() -> set[str]:
+    """Return every option that a golden text names outside of a command."""
+    return {option for text in texts() for option in OPTION.findall(PROGRAM.sub("", text))}
 
 
 def test_every_advised_command_is_followed_by_a_test_or_known_to_be_open() -> None:
     assert advised() - {*FOLLOWED} == OPEN
+
+
+def test_every_advised_option_is_given_by_a_test_or_known_to_be_open() -> None:
+    assert advised_options() - {*FOLLOWED_OPTIONS} - MADE_UP == OPEN_OPTIONS
+
+
+def test_no_text_advises_a_program_that_no_test_follows() -> None:
+    assert [found for text in texts() for found in SCRIPT.findall(text)] == []
 
 
 def test_the_tests_that_follow_advice_exist() -> None:
@@ -56,7 +133,7 @@ def test_the_tests_that_follow_advice_exist() -> None:
 
     missing = [
         name
-        for file, name in FOLLOWED.values()
+        for file, name in (*FOLLOWED.values(), *FOLLOWED_OPTIONS.values())
         if f"def {name}(" not in (root / file).read_text(encoding="utf-8")
     ]
 

@@ -27,7 +27,7 @@ from extentflow.ledger import LedgerOptions, open_ledger
 from extentflow_local.stack.errors import LocalStackError, PortTaken, ServiceFailed
 from extentflow_local.stack.hosted import HostedService, ServiceState
 from extentflow_local.stack.neighbours import folders_at, note_folder
-from extentflow_local.stack.ports import free_run, taken
+from extentflow_local.stack.ports import accepts, free_run, taken
 from extentflow_local.stack.servers import Service
 from extentflow_local.stack.servers.aws import MotoServer
 from extentflow_local.stack.servers.dynamodb import DynamoDbLocal
@@ -240,14 +240,15 @@ class Stack:
             return
         among = [port for ports in clashes.values() for port in ports]
         folders = folders_at(self.settings.cache, among)
-        by_folder: dict[Path | None, dict[str, list[int]]] = {}
+        by_owner: dict[Path | bool, dict[str, list[int]]] = {}
         for name, ports in clashes.items():
             for port in ports:
-                by_folder.setdefault(folders.get(port), {}).setdefault(name, []).append(port)
+                owner = folders.get(port) or accepts(port)
+                by_owner.setdefault(owner, {}).setdefault(name, []).append(port)
         counts = {name: len(starting[name]) for name, ports in clashes.items() if ports}
         raise PortTaken(
             "nothing was started:"
-            f" {'; '.join(_owner(folder, found) for folder, found in by_folder.items())}; or choose"
+            f" {'; '.join(_owned(owner, found) for owner, found in by_owner.items())}; or choose"
             f" other ports: {_other_ports(counts)}"
         )
 
@@ -266,15 +267,26 @@ class Stack:
                 note_folder(self.settings.cache, self._var.parent, running=running)
 
 
-def _owner(folder: Path | None, found: Mapping[str, Sequence[int]]) -> str:
-    """Return who has ports that services need, and how to free them."""
+def _owned(
+    owner: Path | bool,  # noqa: FBT001 - one of three owners
+    found: Mapping[str, Sequence[int]],
+) -> str:
+    """Return who has ports that services need, and how to free them.
+
+    `owner` is the folder of a stack, or else whether a server listens there.
+    """
     listed = ", ".join(f"{_run(ports)} ({name})" for name, ports in found.items())
     several = sum(map(len, found.values())) > 1
     subject = f"port{'s' if several else ''} {listed} {'are' if several else 'is'} taken by"
-    if folder is None:
+    if owner is True:
         return f"{subject} another process: stop it"
-    command = f"`extentflow down --dir {shlex.quote(str(folder))}`"
-    return f"{subject} the stack in {folder}: stop it with {command}"
+    if owner is False:
+        return (
+            f"{subject} a connection, and no server listens there: the system gave it to a client;"
+            " start again when that connection has ended"
+        )
+    command = f"`extentflow down --dir {shlex.quote(str(owner))}`"
+    return f"{subject} the stack in {owner}: stop it with {command}"
 
 
 def _run(ports: Sequence[int]) -> str:

@@ -119,7 +119,7 @@ def test_a_topic_that_is_missing_is_a_problem_unless_a_run_creates_it(
     with_topics = run_command_line(app, [*command, "--create-topic", "partitions=2"])
     said = capsys.readouterr().err
 
-    assert (without, with_topics) == (1, 0)
+    assert (without, with_topics) == (2, 0)
     assert "error: topic absent does not exist" in refused
     golden(said)
     assert "topic absent" in said

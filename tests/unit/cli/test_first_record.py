@@ -2,30 +2,26 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.golden import Golden
-from tests.support.local_engine import CallingThreadEngine, until_final
-from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
+from tests.support.memory_commands import CommandLine, line
+from tests.support.memory_runtime import BUCKET, Cluster
 
-from extentflow.cli import app, output, run_command_line
-from extentflow.cli import run_commands as runs
+from extentflow.cli import app, run_command_line
 from extentflow.cli.option_groups import ServerOptions
 from extentflow.kafka.topic_admin import NewTopics
 from extentflow.model import Job, JobState
 from extentflow.retry import RetryPolicy
 from extentflow.services import trials
-from extentflow.services.composition import open_runs
-from extentflow.services.run_control import RunControl
-from extentflow.services.runs import AGAIN, Runs
+from extentflow.services.runs import AGAIN
 from extentflow.storage import StoreOptions
 from extentflow.storage.local import LocalStore
-from extentflow.wiring.extents import delivery_context
 from extentflow.wiring.redeliveries import open_redelivery
+
+__all__ = ["line"]
 
 IN = f"s3://{BUCKET}/c/"
 TOPIC = ("--topic", "orders")
@@ -39,45 +35,9 @@ FILTER = {
 }
 
 
-@dataclass
-class Line:
-    """The command over a runtime in memory; `said` is what it wrote."""
-
-    captured: pytest.CaptureFixture[str]
-    runtime: MemoryRuntime = field(default_factory=MemoryRuntime)
-    engines: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    given: ServerOptions | None = None
-    said: str = ""
-
-    def open(self, given: ServerOptions) -> tuple[MemoryRuntime, Callable[[], Runs]]:
-        self.given = given
-        control = RunControl(notify=output.note)
-        return self.runtime, partial(open_runs, self.runtime, control, self._opened)
-
-    def run(self, *words: str) -> int:
-        code = run_command_line(app, ["run", *words])
-        self.said = self.captured.readouterr().err
-        return code
-
-    @property
-    def delivered(self) -> list[bytes | None]:
-        return [record.value for record in self.runtime.cluster.read_committed("orders")]
-
-    def _opened(self, _runtime: object, name: str, **words: Any) -> CallingThreadEngine:  # noqa: ANN401
-        self.engines.append((name, words))
-        work = delivery_context(self.runtime, self.runtime.slots("here"))
-        return CallingThreadEngine(until_final(work))
-
-
-@pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Line:
-    made = Line(capsys)
-    made.runtime.cluster.create_topic("orders")
-    monkeypatch.setattr(runs, "_open", made.open)
-    return made
-
-
-def test_one_command_delivers_with_a_connector_that_it_shows(line: Line, golden: Golden) -> None:
+def test_one_command_delivers_with_a_connector_that_it_shows(
+    line: CommandLine, golden: Golden
+) -> None:
     line.runtime.put("c/a.txt", lines=2)
 
     code = line.run(f"{IN}a.txt", *TOPIC, "--bootstrap-servers", "localhost:9092")
@@ -96,7 +56,7 @@ def test_one_command_delivers_with_a_connector_that_it_shows(line: Line, golden:
 
 
 def test_the_same_command_again_delivers_what_is_new_and_says_so(
-    line: Line, golden: Golden
+    line: CommandLine, golden: Golden
 ) -> None:
     line.runtime.put("c/a.txt")
     assert line.run(IN, *TOPIC) == 0
@@ -113,7 +73,7 @@ def test_the_same_command_again_delivers_what_is_new_and_says_so(
     "other", [f"s3://{BUCKET}", f"s3://{BUCKET}/c", f"{IN}*.txt", f"{IN}a.txt"]
 )
 def test_another_address_of_the_same_object_delivers_it_no_second_time(
-    line: Line, other: str, golden: Golden
+    line: CommandLine, other: str, golden: Golden
 ) -> None:
     line.runtime.put("c/a.txt")
     assert line.run(IN, *TOPIC) == 0
@@ -126,7 +86,7 @@ def test_another_address_of_the_same_object_delivers_it_no_second_time(
 
 
 def test_other_settings_are_reported_for_what_they_do_not_change(
-    line: Line, golden: Golden
+    line: CommandLine, golden: Golden
 ) -> None:
     line.runtime.put("c/a.txt")
     assert line.run(IN, *TOPIC) == 0
@@ -140,7 +100,7 @@ def test_other_settings_are_reported_for_what_they_do_not_change(
     assert "--again" in line.said
 
 
-def test_every_key_of_connectors_can_be_set(line: Line) -> None:
+def test_every_key_of_connectors_can_be_set(line: CommandLine) -> None:
     line.runtime.put("c/a.txt")
 
     code = line.run(IN, *TOPIC, "--set", "message.key=object", "--set", "name=mine")
@@ -151,7 +111,7 @@ def test_every_key_of_connectors_can_be_set(line: Line) -> None:
     assert "connector mine, revision 1" in line.said
 
 
-def test_a_saved_connector_is_used_by_its_name(line: Line) -> None:
+def test_a_saved_connector_is_used_by_its_name(line: CommandLine) -> None:
     line.runtime.put("c/a.txt")
     assert line.run(IN, *TOPIC, "--save") == 0
     assert "--save keeps" not in line.said
@@ -166,7 +126,7 @@ def test_a_saved_connector_is_used_by_its_name(line: Line) -> None:
 
 
 @pytest.fixture
-def files(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def files(line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder `data` of the working directory, with two files; the store reads files."""
     folder = tmp_path / "data"
     folder.mkdir()
@@ -178,7 +138,7 @@ def files(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("files")
-def test_a_file_is_delivered_once_by_whatever_address(line: Line, golden: Golden) -> None:
+def test_a_file_is_delivered_once_by_whatever_address(line: CommandLine, golden: Golden) -> None:
     """Its folder and the folder above once made connectors that delivered it a second time."""
     for address in ("data/a.txt", "data", ".", "data/b.txt", "data/*.txt", "data/../data/a.txt"):
         assert line.run(address, *TOPIC) == 0
@@ -189,7 +149,7 @@ def test_a_file_is_delivered_once_by_whatever_address(line: Line, golden: Golden
 
 @pytest.mark.usefixtures("files")
 def test_a_job_of_another_address_is_continued_under_its_own_connector(
-    line: Line, golden: Golden
+    line: CommandLine, golden: Golden
 ) -> None:
     assert line.run("data/b.txt", *TOPIC) == 0
     name, runtime = line.said.split()[2].strip(","), line.runtime
@@ -209,7 +169,7 @@ def test_a_job_of_another_address_is_continued_under_its_own_connector(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_what_another_command_registers_at_the_same_time_is_delivered_once(
-    line: Line, files: Path, monkeypatch: pytest.MonkeyPatch, *, first: bool
+    line: CommandLine, files: Path, monkeypatch: pytest.MonkeyPatch, *, first: bool
 ) -> None:
     """Trap: connectors were looked for once, before the first of many files was registered."""
     jobs, register, others = line.runtime.memory.jobs, line.runtime.memory.jobs.register, [files]
@@ -226,7 +186,9 @@ def test_what_another_command_registers_at_the_same_time_is_delivered_once(
     assert sorted(filter(None, line.delivered)) == [b"a", b"b"]
 
 
-def test_an_interrupted_second_delivery_survives_another_command(line: Line, files: Path) -> None:
+def test_an_interrupted_second_delivery_survives_another_command(
+    line: CommandLine, files: Path
+) -> None:
     """Trap: each address made another revision, and under another one `--again` began again."""
     files.joinpath("b.txt").unlink()
     assert line.run("data", *TOPIC) == 0
@@ -246,7 +208,7 @@ def test_an_interrupted_second_delivery_survives_another_command(line: Line, fil
 
 
 def test_what_failed_is_continued_by_whatever_address_of_its_folder(
-    line: Line, files: Path
+    line: CommandLine, files: Path
 ) -> None:
     """Trap: the address made another revision, under which it was delivered from its start."""
     files.joinpath("a.txt").write_text("one\ntwo\n" + "x" * 100 + "\n")
@@ -262,7 +224,7 @@ def test_what_failed_is_continued_by_whatever_address_of_its_folder(
 
 
 def test_what_failed_under_a_folder_above_is_not_passed_over(
-    line: Line, files: Path, golden: Golden
+    line: CommandLine, files: Path, golden: Golden
 ) -> None:
     files.joinpath("a.txt").write_text("x" * 100 + "\n")
     limited = ("--set", "record.max.bytes=50")
@@ -276,7 +238,7 @@ def test_what_failed_under_a_folder_above_is_not_passed_over(
 
 @pytest.mark.usefixtures("files")
 def test_a_dry_run_shows_the_jobs_of_other_folders(
-    line: Line, capsys: pytest.CaptureFixture[str]
+    line: CommandLine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert line.run("data/a.txt", *TOPIC) == 0
 
@@ -287,7 +249,7 @@ def test_a_dry_run_shows_the_jobs_of_other_folders(
 
 
 def test_what_was_corrected_and_delivered_since_is_no_failure_of_any_folder(
-    line: Line, files: Path
+    line: CommandLine, files: Path
 ) -> None:
     """Trap: each command with --failed advised what another one had delivered, for ever."""
     limited = ("--set", "record.max.bytes=50")
@@ -306,7 +268,9 @@ def test_what_was_corrected_and_delivered_since_is_no_failure_of_any_folder(
     assert "to deliver the new version" not in line.said
 
 
-def test_what_one_cluster_got_is_delivered_to_another_one_as_well(line: Line, files: Path) -> None:
+def test_what_one_cluster_got_is_delivered_to_another_one_as_well(
+    line: CommandLine, files: Path
+) -> None:
     """Trap: the second cluster was refused, and the advice doubled the records of the first."""
     files.joinpath("b.txt").unlink()
     assert line.run("data", *TOPIC) == 0
@@ -321,7 +285,7 @@ def test_what_one_cluster_got_is_delivered_to_another_one_as_well(line: Line, fi
 
 
 def test_a_file_that_changed_is_named_before_it_is_delivered_in_full(
-    line: Line, files: Path, golden: Golden
+    line: CommandLine, files: Path, golden: Golden
 ) -> None:
     assert line.run("data", *TOPIC) == 0
     assert "since delivery" not in line.said
@@ -336,7 +300,7 @@ def test_a_file_that_changed_is_named_before_it_is_delivered_in_full(
     assert sorted(filter(None, line.delivered)) == [b"a", b"a", b"b", b"c"]
 
 
-def test_again_delivers_what_another_connector_delivered(line: Line, files: Path) -> None:
+def test_again_delivers_what_another_connector_delivered(line: CommandLine, files: Path) -> None:
     assert line.run("data/a.txt", *TOPIC) == 0
     files.joinpath("b.txt").unlink()
 
@@ -345,7 +309,7 @@ def test_again_delivers_what_another_connector_delivered(line: Line, files: Path
     assert line.delivered == [b"a", b"a"]
 
 
-def test_a_saved_connector_of_a_file_reads_only_that_file(line: Line, files: Path) -> None:
+def test_a_saved_connector_of_a_file_reads_only_that_file(line: CommandLine, files: Path) -> None:
     assert line.run("data/a.txt", *TOPIC, "--save") == 0
     (stored,) = line.runtime.memory.connectors.list()
 
@@ -359,7 +323,7 @@ def test_a_saved_connector_of_a_file_reads_only_that_file(line: Line, files: Pat
 
 
 @pytest.mark.usefixtures("files")
-def test_another_file_than_the_saved_one_gets_a_connector_of_its_own(line: Line) -> None:
+def test_another_file_than_the_saved_one_gets_a_connector_of_its_own(line: CommandLine) -> None:
     """It was once refused, because the connector of the folder was stored with other settings."""
     assert line.run("data/b.txt", *TOPIC) == 0
     assert line.run("data/a.txt", *TOPIC, "--set", "message.key=object", "--save") == 0
@@ -374,7 +338,7 @@ def test_another_file_than_the_saved_one_gets_a_connector_of_its_own(line: Line)
 
 
 @pytest.mark.usefixtures("files")
-def test_the_saved_connector_of_a_folder_delivers_its_files(line: Line) -> None:
+def test_the_saved_connector_of_a_folder_delivers_its_files(line: CommandLine) -> None:
     assert line.run("data", *TOPIC, "--save") == 0
     (stored,) = line.runtime.memory.connectors.list()
 
@@ -389,7 +353,7 @@ def test_the_saved_connector_of_a_folder_delivers_its_files(line: Line) -> None:
 
 @pytest.mark.usefixtures("files")
 def test_saving_a_folder_lets_the_connector_of_its_file_read_all(
-    line: Line, golden: Golden
+    line: CommandLine, golden: Golden
 ) -> None:
     assert line.run("data/a.txt", *TOPIC, "--save") == 0
     assert line.run("data", *TOPIC) == 0
@@ -404,7 +368,7 @@ def test_saving_a_folder_lets_the_connector_of_its_file_read_all(
 
 
 def test_a_relative_path_is_an_address_of_a_stored_connector(
-    line: Line, files: Path, tmp_path: Path, golden: Golden
+    line: CommandLine, files: Path, tmp_path: Path, golden: Golden
 ) -> None:
     (tmp_path / "link").symlink_to(files)
     line.runtime.memory.connectors.put(
@@ -434,7 +398,7 @@ COMPACTED = "partitions=3,cleanup.policy=compact,delete"
     ],
 )
 def test_a_missing_topic_is_created_where_the_command_says_so(
-    line: Line, words: list[str], partitions: int
+    line: CommandLine, words: list[str], partitions: int
 ) -> None:
     line.runtime.put("c/a.txt")
 
@@ -446,7 +410,7 @@ def test_a_missing_topic_is_created_where_the_command_says_so(
 
 
 def test_a_topic_that_exists_is_named_where_the_command_would_create_it(
-    line: Line, golden: Golden
+    line: CommandLine, golden: Golden
 ) -> None:
     line.runtime.put("c/a.txt")
 
@@ -460,7 +424,7 @@ def test_a_topic_that_exists_is_named_where_the_command_would_create_it(
 
 @pytest.mark.usefixtures("files")
 def test_bad_records_that_are_tolerated_are_found_with_the_next_command(
-    line: Line, tmp_path: Path
+    line: CommandLine, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.csv").write_text("id,total\n1,2\n1,2,3\n")
     line.runtime.cluster.create_topic("dead")
@@ -479,7 +443,7 @@ def test_bad_records_that_are_tolerated_are_found_with_the_next_command(
 
 @pytest.mark.parametrize("connector", [("-c", "c"), TOPIC], ids=" ".join)
 def test_the_engine_is_inline_unless_an_option_names_spark(
-    line: Line, connector: tuple[str, ...]
+    line: CommandLine, connector: tuple[str, ...]
 ) -> None:
     line.runtime.put_connector(topic="orders")
     spark = ("--engine", "spark"), ("--master", "local[2]")
@@ -492,7 +456,7 @@ def test_the_engine_is_inline_unless_an_option_names_spark(
 
 
 @pytest.mark.usefixtures("files")
-def test_a_file_without_a_format_names_the_option_that_gives_it(line: Line) -> None:
+def test_a_file_without_a_format_names_the_option_that_gives_it(line: CommandLine) -> None:
     Path("odd.xyz").write_text("x\n")
 
     assert line.run("odd.xyz", *TOPIC) == 2
@@ -501,7 +465,7 @@ def test_a_file_without_a_format_names_the_option_that_gives_it(line: Line) -> N
 
 @pytest.mark.parametrize("creates", [True, False])
 def test_a_missing_topic_is_created_where_the_brokers_would_do_so(
-    line: Line,
+    line: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
     creates: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
@@ -538,7 +502,7 @@ def test_a_missing_topic_is_created_where_the_brokers_would_do_so(
     ],
 )
 def test_options_that_do_not_fit_are_refused_with_the_next_command(
-    line: Line, words: list[str], said: str
+    line: CommandLine, words: list[str], said: str
 ) -> None:
     assert line.run(*words) == 2
 
@@ -546,7 +510,9 @@ def test_options_that_do_not_fit_are_refused_with_the_next_command(
     assert line.engines == []
 
 
-def test_a_failure_says_what_the_commands_need_that_it_names(line: Line, golden: Golden) -> None:
+def test_a_failure_says_what_the_commands_need_that_it_names(
+    line: CommandLine, golden: Golden
+) -> None:
     line.runtime.put("c/a.parquet")
 
     code = line.run(IN, *TOPIC, "--bootstrap-servers", "broker:9092")
@@ -557,7 +523,7 @@ def test_a_failure_says_what_the_commands_need_that_it_names(line: Line, golden:
     assert "`--bootstrap-servers broker:9092`" in line.said
 
 
-def test_a_failure_advises_commands_with_the_same_engine(line: Line, golden: Golden) -> None:
+def test_a_failure_advises_commands_with_the_same_engine(line: CommandLine, golden: Golden) -> None:
     line.runtime.put("c/a.parquet")
 
     line.run(IN, *TOPIC)
@@ -577,7 +543,7 @@ def test_a_failure_advises_commands_with_the_same_engine(line: Line, golden: Gol
 
 
 def test_a_replay_of_what_a_command_made_advises_that_command(
-    line: Line, capsys: pytest.CaptureFixture[str], golden: Golden
+    line: CommandLine, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     line.runtime.put("c/a.parquet")
     line.run(IN, *TOPIC)
@@ -611,7 +577,7 @@ def test_a_replay_of_what_a_command_made_advises_that_command(
     ],
 )
 def test_a_column_that_no_object_has_is_an_error_before_a_job_and_a_topic(
-    line: Line, key: str, body: bytes, settings: dict[str, str], golden: Golden
+    line: CommandLine, key: str, body: bytes, settings: dict[str, str], golden: Golden
 ) -> None:
     line.runtime.memory_store.put(BUCKET, key, body)
     words = [word for name, text in settings.items() for word in ("--set", f"{name}={text}")]
@@ -642,7 +608,7 @@ def test_a_line_that_is_an_array_is_one_record_and_named_once(line: Line) -> Non
 
 
 def test_after_the_correction_of_a_setting_one_advice_says_how_to_try_again(
-    line: Line, golden: Golden
+    line: CommandLine, golden: Golden
 ) -> None:
     line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id\n1\nx\n")
     schema = ("--set", "csv.schema=id:int64")
@@ -665,7 +631,7 @@ def test_after_the_correction_of_a_setting_one_advice_says_how_to_try_again(
 
 @pytest.mark.parametrize("objects", [1, 20])
 def test_a_registry_that_does_not_answer_ends_a_run_before_a_job_and_a_topic(
-    line: Line, monkeypatch: pytest.MonkeyPatch, objects: int
+    line: CommandLine, monkeypatch: pytest.MonkeyPatch, objects: int
 ) -> None:
     monkeypatch.setattr(trials, "REGISTRY_RETRIES", RetryPolicy(total_seconds=0.1))
     for number in range(objects):
@@ -688,7 +654,7 @@ def test_a_registry_that_does_not_answer_ends_a_run_before_a_job_and_a_topic(
     assert line.runtime.broker.missing_topics(["missing"])
 
 
-def test_a_run_says_of_how_many_folders_its_objects_are(line: Line) -> None:
+def test_a_run_says_of_how_many_folders_its_objects_are(line: CommandLine) -> None:
     line.runtime.put("c/a.txt")
     line.runtime.put("c/x/b.txt")
 

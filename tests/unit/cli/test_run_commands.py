@@ -46,7 +46,7 @@ def test_jobs_under_an_older_revision_are_reported_with_the_remedy(golden: Golde
     (note,) = notes
     golden(note)
     assert "s3://bucket/old" in note
-    assert "`run --again`" in note
+    assert "the same command with --again" in note
 
 
 def test_jobs_under_the_latest_revision_are_not_reported() -> None:

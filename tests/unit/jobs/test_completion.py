@@ -291,6 +291,16 @@ def test_an_action_that_cannot_succeed_is_reported_and_the_object_stays(
     assert world.keys_left() == ["in/a"]
 
 
+def test_the_command_that_repeats_an_action_names_no_version() -> None:
+    """Trap: the address of a command is a pattern, in which `?` is any character."""
+    world = Completed(DELETED, versioned=True, faults=(Fault("denied", "delete"),))
+
+    world.job_events.publish_ended(world.done())
+
+    (event,) = world.events.events
+    assert "`extentflow run s3://bucket/in/a -c c`" in event.completion
+
+
 def test_the_next_run_repeats_an_action_that_failed() -> None:
     world = Completed({**MOVED, "after.completion.move.bucket": "elsewhere"})
     job = world.done()

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from tests.support.golden import Golden
 from tests.support.memory_delivery import Ticker
 
-from extentflow.errors import PositionGone, SinkUnavailable
+from extentflow.errors import Misconfigured, PositionGone, SinkUnavailable
 from extentflow.kafka import reading as reader
 from extentflow.kafka.settings import SPACING, Timeouts
 
@@ -102,6 +102,18 @@ def read(
     return reader.read_committed(
         kafka, "topic", timeouts=timeouts, group="g", idle_seconds=5, **bounds
     )
+
+
+def test_a_reader_without_permission_is_told_what_readers_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Trap: Write was advised, as to those who write."""
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    refused = message(0, 0)
+    refused.error = lambda: denied
+
+    with pytest.raises(Misconfigured, match=r"topic topic.*; allow Read and Describe on the topic"):
+        list(read(monkeypatch, [[refused]], Ticker()))
 
 
 def test_a_partition_ends_at_its_event_or_before_its_end_offset(

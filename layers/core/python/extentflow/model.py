@@ -47,7 +47,12 @@ class ObjectVersion:
     def uri(self) -> str:
         """`s3://bucket/key` (`file://directory/key`), with the version id where there is one."""
         version = f"?versionId={self.version_id}" if self.version_id else ""
-        return f"{bucket_uri(self.bucket)}/{self.key}{version}"
+        return f"{self.address}{version}"
+
+    @property
+    def address(self) -> str:
+        """The URI without a version: what commands take, for which `?` is any character."""
+        return f"{bucket_uri(self.bucket)}/{self.key}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ _USER_INFORMATION = re.compile(
 )
 _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?:pass|pwd|secret)[^=&\s]*=)[^&\s]*", re.IGNORECASE)
 _HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTALL)
+_AFTER_OUTAGE = re.compile(r"; replay the job when the (\w+) is available\Z")
 
 # How alike a name must be that messages suggest: a wrong suggestion is worse than none.
 SHORT_NAME, SHORT_CUTOFF, LONG_CUTOFF = 8, 0.6, 0.75
@@ -43,6 +44,17 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def after_outage(service: str) -> str:
+    """Return what to do with a job that an unavailable service, such as `store`, let fail."""
+    return f"replay the job when the {service} is available"
+
+
+def unavailable_service(cause: str) -> str:
+    """Return the service of `after_outage` that a cause names, "" where it names none."""
+    found = _AFTER_OUTAGE.search(cause)
+    return found[1] if found else ""
 
 
 def either(words: Iterable[str]) -> str:

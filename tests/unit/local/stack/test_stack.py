@@ -87,6 +87,26 @@ def test_taken_ports_are_explained_in_one_line(tmp_path: Path, settings: LocalSe
     assert running == {}
 
 
+def test_a_port_of_a_clients_connection_is_not_said_to_be_a_servers(
+    tmp_path: Path, settings: LocalSettings
+) -> None:
+    """Trap: it was advised to stop a process, and none listened there."""
+    port = settings.ports["echo"]
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket() as client,
+        Stack(tmp_path, services=[Echo()], settings=settings) as stack,
+    ):
+        client.bind(("127.0.0.1", port))
+        client.connect(server.getsockname())
+        with pytest.raises(PortTaken) as caught:
+            stack.up()
+        client.close()
+
+        assert f"port {port} (echo) is taken by a connection" in str(caught.value)
+        assert "stop it" not in str(caught.value)
+
+
 def test_the_stack_of_another_folder_is_named_with_the_command_that_stops_it(
     tmp_path: Path, settings: LocalSettings
 ) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from extentflow.cli import output
-from extentflow.cli.output import INCOMPLETE, counted, size
+from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, counted, size
 from extentflow.cli.run_reports import SHOWN_JOBS, by_state
 from extentflow.model import JobState
 
@@ -27,7 +27,7 @@ PLAN_COLUMNS = (
 
 
 def show_plans(found: "Plans | FailedPlans", *, as_json: bool) -> None:
-    """Print plans; end the command with INCOMPLETE where an object has a problem."""
+    """Print plans; end the command as the run would, where an object has a problem."""
     from extentflow.services.plans import Plans
 
     if isinstance(found, Plans):
@@ -35,6 +35,8 @@ def show_plans(found: "Plans | FailedPlans", *, as_json: bool) -> None:
     else:
         _show_failed(found, as_json=as_json)
     _show_problems(found.problems)
+    if found.problems:
+        raise typer.Exit(NOTHING_STARTED if found.prevented else INCOMPLETE)
 
 
 def _show_plans(found: "Plans", *, as_json: bool) -> None:
@@ -78,13 +80,11 @@ def _totals(found: "Plans") -> str:
 
 
 def _show_problems(problems: Sequence[str]) -> None:
-    """Show what prevents a delivery, and end the command if there is anything."""
+    """Show what prevents a delivery."""
     for problem in problems[:SHOWN_PROBLEMS]:
         output.complain(problem)
     if more := len(problems[SHOWN_PROBLEMS:]):
         output.note(f"and {more:,} more problems; give fewer addresses to see them")
-    if problems:
-        raise typer.Exit(INCOMPLETE)
 
 
 def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:

@@ -16,6 +16,7 @@ import typer
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, size
 from extentflow.model import JobState
+from extentflow.wording import unavailable_service
 
 if TYPE_CHECKING:
     from extentflow.jobs.run import JobReport, RunReport
@@ -181,7 +182,15 @@ def _next_commands(report: RunReport, given: _CommandParts) -> Iterator[str]:
     jobs = [job for job in report.jobs if not job.settled]
     for name, failed in _by_connector(jobs, JobState.FAILED):
         own = given.connector in ("", name)
-        yield from _after_failure(failed, given) if own else _after_failure_elsewhere(failed, given)
+        outages = [job for job in failed if unavailable_service(job.reason)]
+        others = [job for job in failed if job not in outages]
+        if outages:
+            yield (
+                f"when the {unavailable_service(outages[0].reason)} answers again,"
+                f" {given.replay(outages)} continues where it failed"
+            )
+        if others:
+            yield from (_after_failure if own else _after_failure_elsewhere)(others, given)
     for name, cancelled in _by_connector(jobs, JobState.CANCELLED):
         yield (
             f"`extentflow replay {cancelled[0].job}{given.engine_option}` delivers the rest,"
@@ -232,6 +241,11 @@ def _after_failure(failed: Sequence[JobReport], given: _CommandParts) -> Iterato
         f"correct the object, then {same} delivers its new version; or change the connector,"
         f" then {only} delivers only what failed (--dry-run shows it first)"
     )
+    if records := sum(job.records for job in failed):
+        yield (
+            f"both deliver these objects in full, and {output.counted(records, 'record')} of them"
+            f" {'is' if records == 1 else 'are'} in the topic already"
+        )
     yield f"if the cause has passed, {given.replay(failed)} continues where it failed"
 
 

@@ -18,6 +18,7 @@ from rich.text import Text
 from extentflow.cli import output
 from extentflow.cli.run_reports import by_state, extents
 from extentflow.model import ExtentState, JobState
+from extentflow.wording import unavailable_service
 
 if TYPE_CHECKING:
     from extentflow.ledger import ExtentItem
@@ -127,6 +128,9 @@ def next_command(found: JobDetail) -> str:
     """Return what continues a job, "" where nothing does or need."""
     job = found.job
     if found.replayable:
+        errors = (one.error for one in found.extents.values() if one.state is ExtentState.FAILED)
+        if service := unavailable_service(next(errors, "")):
+            return f"when the {service} answers again, `extentflow replay {job.id}` continues it"
         corrected = "a corrected object is a new version, which the next run delivers"
         more = f"; {corrected}" if job.state is JobState.FAILED else ""
         more = f"{more}; {_changed(found)}" if found.newer is None else ""

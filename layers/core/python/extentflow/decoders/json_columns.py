@@ -232,9 +232,10 @@ class ColumnReader:
             return str(exc)
         named = self._columns.format
         return (
-            f"{exc}; {named}.schema=infer found the types in samples of the object: set"
-            f" {named}.schema to what `extentflow plan --json` shows as facts, with another type or"
-            " member, and run the object again"
+            f"{exc}; {named}.schema=infer found the types in samples of the object. Set"
+            f" {named}.schema to the facts that `extentflow plan -c NAME --json` shows, or `run"
+            " ADDRESS --topic` with --dry-run --json, with another type or member; then deliver the"
+            " object again"
         )
 
     def _irregular(self, documents: Spans) -> NDArray[np.bool_]:

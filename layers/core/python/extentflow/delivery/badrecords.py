@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from extentflow.formats import BadRecord
 from extentflow.model import Extent
@@ -66,7 +66,7 @@ class BadRecordLog:
         members: dict[str, object] = {
             "connector": extent.connector,
             "job": extent.job,
-            "object": replace(extent.version, version_id=None).uri,
+            "object": extent.version.address,
             "version": extent.version.version_id or extent.version.etag,
             "extent": f"{extent.start}-{extent.end}",
             location_unit: record.location,

@@ -222,7 +222,7 @@ class BoundColumnValues:
             rows=rows,
             schema="",
             batch=f"{extent.job}-{extent.ordinal}-{first}",
-            object=replace(extent.version, version_id=None).uri,
+            object=extent.version.address,
             version=extent.version.version_id or extent.version.etag,
             extent=f"{extent.start}-{extent.end}",
             first=first,

@@ -1,7 +1,7 @@
 """Dead letters: the payload and headers of a bad record in the dead letter queue topic."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
@@ -87,7 +87,7 @@ class DeadLetters:
             "__connect.errors.stage": "VALUE_CONVERTER",
             "__connect.errors.exception.class.name": "extentflow.errors.CorruptRecord",
             "__connect.errors.exception.message": describe(extent, record, self.location_unit),
-            "extentflow.object": replace(extent.version, version_id=None).uri,
+            "extentflow.object": extent.version.address,
             "extentflow.version": extent.version.version_id or extent.version.etag,
             "extentflow.extent": f"{extent.start}-{extent.end}",
             f"extentflow.{self.location_unit}": str(record.location),

@@ -67,6 +67,7 @@ from extentflow.kafka import ProducerSettings, RejectedRecord
 from extentflow.ledger import Claim, Ledger, rules
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
+from extentflow.wording import after_outage
 
 log = logging.getLogger(__name__)
 
@@ -428,7 +429,7 @@ class _ClaimedExtent:
             if out_of_time and limits.gives_up:
                 self._abort()
                 what = "registry" if isinstance(exc, RegistryUnavailable) else "store"
-                return self.fail(f"{reason(exc)}; replay the job when the {what} is available")
+                return self.fail(f"{reason(exc)}; {after_outage(what)}")
             self._hand_back(keep_attempt=False)
             raise
         except Misconfigured:

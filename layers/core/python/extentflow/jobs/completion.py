@@ -92,7 +92,7 @@ class CompletionActions:
             if isinstance(exc, ObjectGone | ObjectChanged) and not isinstance(exc, BucketGone):
                 log.info("%s of job %s: nothing is left to do: %s", action, job.id, exc)
                 return ""
-            again = f"`extentflow run {job.version.uri} -c {job.connector}` repeats it"
+            again = f"`extentflow run {job.version.address} -c {job.connector}` repeats it"
             return f"{action} failed: {reason(exc)}; {again}"
         return ""
 

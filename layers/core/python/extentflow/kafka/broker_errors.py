@@ -18,6 +18,7 @@ from enum import StrEnum
 __all__ = [
     "CODES",
     "ELSEWHERE",
+    "READING",
     "REFUSED",
     "REFUSED_REMEDY",
     "ErrorCode",
@@ -58,6 +59,9 @@ _RECORD = {
     # Of the records that share a batch with a rejected one; librdkafka makes it from the answer.
     "_INVALID_DIFFERENT_RECORD": "another record of its batch is rejected",
 }
+
+# What readers need where the code says that a permission is missing: they write nothing.
+READING = {"TOPIC_AUTHORIZATION_FAILED": "allow Read and Describe on the topic"}
 
 _TOPIC = {
     "MSG_SIZE_TOO_LARGE": "max.message.bytes of the topic was lowered meanwhile",

@@ -11,6 +11,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -244,8 +245,12 @@ def rejection(name: str, topic: str, partition: int, *, count: int) -> KafkaErro
     )
 
 
-def translate(error: KafkaError, subject: str) -> ExtentflowError:
+def translate(
+    error: KafkaError, subject: str, remedies: Mapping[str, str] = MappingProxyType({})
+) -> ExtentflowError:
     """Return the extentflow error for `error`; the message starts with `subject`.
+
+    `remedies` are by code, and take the place of those of a writer.
 
     RecordsRejected  brokers judge records, and nothing else, as invalid
     BatchTooLarge    the limits of topics must be read again
@@ -264,7 +269,7 @@ def translate(error: KafkaError, subject: str) -> ExtentflowError:
     if error.name() == TOO_LARGE:
         return BatchTooLarge(f"{text}; {code.remedy}")
     if remedy := remedy_of(error):
-        return Misconfigured(f"{text}; {remedy}")
+        return Misconfigured(f"{text}; {remedies.get(error.name(), remedy)}")
     return SinkUnavailable(text)
 
 

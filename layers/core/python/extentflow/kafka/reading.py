@@ -21,10 +21,11 @@ from extentflow.errors import (
     PositionGone,
     SinkUnavailable,
 )
+from extentflow.kafka.broker_errors import READING
 from extentflow.kafka.producer import LOG, error_of, translate
 from extentflow.kafka.record_headers import Headers
 from extentflow.kafka.settings import Sign, Timeouts, client_settings, with_tokens
-from extentflow.kafka.topic_admin import Admin, partial
+from extentflow.kafka.topic_admin import Admin, partial_response
 
 BATCH_RECORDS = 10_000
 POLL_SECONDS = 0.1  # also the time that a batch waits for more records
@@ -284,7 +285,7 @@ class RecordReader:
                 TopicPartition(*place), timeout=REQUEST_SECONDS
             )
             if min(low, high) < 0:
-                raise partial(f"partition {place[1]} without an offset")
+                raise partial_response(f"partition {place[1]} without an offset")
         return low, high
 
     def require_brokers(self, seconds: float) -> None:
@@ -376,7 +377,7 @@ class RecordReader:
     def _translated(self, error: KafkaError, where: str = "") -> ExtentflowError:
         if error.name() in _LOST_MEMBERSHIP:
             return Fenced(f"{self._subject}: the group gave the partitions to others; poll again")
-        return translate(error, where or self._subject)
+        return translate(error, where or self._subject, READING)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

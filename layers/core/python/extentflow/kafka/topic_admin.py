@@ -4,7 +4,7 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -32,7 +32,7 @@ from extentflow.kafka.producer import (
     translate,
 )
 from extentflow.kafka.settings import Timeouts
-from extentflow.kafka.topic_limits import TopicLimits
+from extentflow.kafka.topic_limits import TopicLimits, is_compacted
 from extentflow.wording import nearest
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ SILENCE_SECONDS = 2.0  # a shorter delay is not worth a warning
 SHOWN_TOPICS = 5
 NO_ID = str(Uuid(0, 0))  # of a topic, where brokers have none
 DEFAULT_MESSAGE_BYTES = 1_048_588  # of Kafka's brokers
+CLEANUP_POLICY = "cleanup.policy"
 ISOLATION = "share.isolation.level"  # of a share group
 # A topic's setting in Inkless, and its former name.
 DISKLESS = ("diskless.enable", "inkless.enable")
@@ -95,6 +96,12 @@ class NewTopics:
                     f" {count!r}"
                 )
         return cls(int(counts[0]), int(counts[1]), found)
+
+    def without_keys(self) -> Self:
+        """Return how a topic is created whose records have no keys, which compaction refuses."""
+        if not is_compacted(self.config.get(CLEANUP_POLICY, "")):
+            return self
+        return replace(self, config={**self.config, CLEANUP_POLICY: "delete"})
 
     def facts(self, name: str) -> TopicFacts:
         """Return what a topic would be, as far as this says it; its partitions are not known."""
@@ -168,7 +175,7 @@ def similar(name: str, topics: Iterable[str]) -> str:
     return f"{there} {', '.join(groups[:SHOWN_TOPICS])}{more}"
 
 
-def partial(what: str) -> KafkaException:
+def partial_response(what: str) -> KafkaException:
     """Return the error for a response that lacks something, which is asked for again.
 
     While leaders change, librdkafka may answer without an error and without a value: an offset is
@@ -214,7 +221,7 @@ class Admin:
         def request(seconds: float) -> str:
             found: str | None = self._client.list_topics(PROGRESS_TOPIC, seconds).cluster_id
             if found is None:
-                raise partial("no cluster id")
+                raise partial_response("no cluster id")
             return found
 
         return self._send(request)
@@ -337,7 +344,7 @@ class Admin:
             found = self._client.list_offsets(wanted, request_timeout=seconds, **options)
             offsets = {(at.topic, at.partition): one.result().offset for at, one in found.items()}
             if any(offset < 0 for offset in offsets.values()):
-                raise partial("a partition without an offset")
+                raise partial_response("a partition without an offset")
             return offsets
 
         return self._send(request)

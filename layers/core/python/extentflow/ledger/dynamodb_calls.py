@@ -75,14 +75,19 @@ PASSING_CODES = {
     "TransactionInProgressException",
 }
 REFUSED_CODES = {"ConditionalCheckFailed", "ConditionalCheckFailedException"}
+DENIED = "AccessDeniedException"
 PERMISSION_CODES = {
-    "AccessDeniedException",
+    DENIED,
     "ExpiredTokenException",
     "IncompleteSignatureException",
     "InvalidSignatureException",
     "MissingAuthenticationTokenException",
     "UnrecognizedClientException",
 }
+PERMISSION_REMEDY = (
+    "allow it to these credentials; docs/command-line-policy.json has all that is needed"
+)
+CREDENTIALS_REMEDY = "renew or correct the credentials of this process"
 REMEDIES = {
     "ResourceNotFoundException": "there is no such table; `extentflow init` creates it, in Python "
     "`Extentflow.init`, or correct ledger.url, or ledger.table",
@@ -195,7 +200,7 @@ class DynamoCalls:
             return RejectedRequest(f"{self}: {REMEDIES[code]}", code=code)
         remedy = f"{self}: {subject} was refused, {code}: {message}"
         if code in PERMISSION_CODES:
-            remedy += " - check credentials and permissions with `extentflow doctor`"
+            remedy += f"; {PERMISSION_REMEDY if code == DENIED else CREDENTIALS_REMEDY}"
         return RejectedRequest(remedy, code=code)
 
 

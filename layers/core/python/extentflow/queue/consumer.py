@@ -131,15 +131,16 @@ class QueueWorker:
     def _reopen(self, extent: Extent, message: Message) -> MessageDisposition | None:
         job = self.ledger.jobs.get(extent.job)
         if job is None:
-            run = f"`extentflow run {extent.version.uri} -c {extent.connector}` delivers the object"
-            return self._dead_letter(message, f"the ledger has no job {extent.job}; {run}")
+            run = f"`extentflow run {extent.version.address} -c {extent.connector}`"
+            why = f"the ledger has no job {extent.job}; {run} delivers the object"
+            return self._dead_letter(message, why)
         if job.state is JobState.CANCELLED:
             continued = f"`extentflow replay {job.id}` delivers the rest of it"
             return self._dead_letter(message, f"job {job.id} is CANCELLED; {continued}")
         if self.dispatch.planner.is_followed(job):
             why = (
                 f"a later job delivers {job.version.uri} again, and a replay would double its"
-                f" records; `extentflow replay {job.id}` does it all the same"
+                f" records; `extentflow replay {job.id} --accept-duplicates` does it all the same"
             )
             return self._dead_letter(message, why)
         try:

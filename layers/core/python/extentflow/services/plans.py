@@ -39,19 +39,27 @@ class ObjectPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """The objects below `source`; `problems` name those that cannot be delivered."""
+    """The objects below `source`; `problems` name those that cannot be delivered.
+
+    `prevented`: a run would deliver none of them, and end before it starts.
+    """
 
     source: str
     objects: tuple[ObjectPlan, ...] = ()
     problems: tuple[str, ...] = ()
+    prevented: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FailedPlans:
-    """The objects that failed, and what prevents that a run delivers them."""
+    """The objects that failed, and what prevents that a run delivers them.
+
+    `prevented`: it would deliver none of them, and end before it starts.
+    """
 
     objects: tuple[FailedObject, ...]
     problems: tuple[str, ...] = ()
+    prevented: bool = False
 
 
 class Topics(preflight.Cluster, Protocol):

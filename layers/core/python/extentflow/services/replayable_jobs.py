@@ -105,10 +105,11 @@ class ReplayableJobs:
 
     def note_pinned(self, jobs: Sequence[Job], latest: int) -> None:
         """Report, before a replay, the jobs that use an earlier revision, and where it delivers."""
+        stored = bool(jobs) and self.ledger.connectors.get(jobs[0].connector) is not None
         for revision in dict.fromkeys(job.revision for job in jobs if job.revision != latest):
             alike = [job for job in jobs if job.revision == revision]
             topic = self.connectors.revision(jobs[0].connector, revision).topic
-            self.notify(run_notes.describe_pinned(alike, topic=topic, latest=latest))
+            self.notify(run_notes.describe_pinned(alike, topic=topic, latest=latest, stored=stored))
 
     def _is_replaced(self, job: Job) -> bool:
         """Return whether the version of a job is gone; False where that cannot be found out."""

@@ -151,8 +151,8 @@ def describe_older(older: Sequence[JobReport], latest: int) -> str:
     others = f" (and {more:,} more {have} an earlier one)" if more else ""
     return (
         f"{job.uri}: job {job.job} uses revision {job.revision} of connector "
-        f"{job.connector}, whose latest is {latest}{others}; `run --again` starts a full "
-        f"delivery under that {TWICE}"
+        f"{job.connector}, whose latest is {latest}{others}; the same command with --again"
+        f" delivers in full under that {TWICE}"
     )
 
 
@@ -190,11 +190,13 @@ def describe_second_delivery(since: float) -> str:
     return f"resuming the second delivery, begun at {began} and interrupted"
 
 
-def describe_done(job: Job) -> str:
-    """Describe a job of which nothing is left to replay."""
+def describe_done(job: Job, *, stored: bool) -> str:
+    """Describe a job of which nothing is left to replay; `stored`: `-c` finds its connector."""
+    run = f"`extentflow run {job.version.address} -c {job.connector} --again`"
+    again = run if stored else "the same `run ADDRESS --topic` command with --again"
     return (
-        f"job {job.id} is DONE, there is nothing to replay; `extentflow run --again` "
-        "delivers its object a second time"
+        f"job {job.id} is DONE, there is nothing to replay; {again} delivers its object a second"
+        " time"
     )
 
 
@@ -203,13 +205,18 @@ def describe_no_replay(connector: str) -> str:
     return f"connector {connector} has no job to replay"
 
 
-def describe_pinned(jobs: Sequence[Job], *, topic: str, latest: int) -> str:
-    """Describe jobs of one earlier revision before they are replayed, and where it delivers."""
+def describe_pinned(jobs: Sequence[Job], *, topic: str, latest: int, stored: bool) -> str:
+    """Describe jobs of one earlier revision before they are replayed, and where it delivers.
+
+    `stored`: `-c` finds the connector.
+    """
     job = jobs[0]
+    run = f"`extentflow run -c {job.connector} --failed`"
+    failed = run if stored else "the same `run ADDRESS --topic` command with --failed"
     return (
         f"{counted(len(jobs), 'job')} of revision {job.revision} of connector {job.connector},"
-        f" to topic {topic}; the latest is {latest}, under which `extentflow run --failed`"
-        " delivers their objects in full"
+        f" to topic {topic}; the latest is {latest}, under which {failed} delivers their objects"
+        " in full"
     )
 
 

@@ -67,9 +67,12 @@ class RunTopics:
             names[config.dead_letter_topic] = None
         missing = broker.missing_topics(list(names))
         existing = broker.topics([name for name in names if name not in missing])
-        planned = (creation.facts(name) for name in missing)
+        letters = creation.without_keys()
+        planned = ((creation if one in written else letters).facts(one) for one in missing)
         preflight.require_accepting(config, [*existing, *planned], written)
-        created = broker.create_topics(list(names), creation)
+        created = list(broker.create_topics(written, creation))
+        if others := [name for name in names if name not in written]:
+            created += broker.create_topics(others, letters)
         kept = [] if wanted is None else [name for name in names if name not in created]
         for facts in broker.topics([*created, *kept]):
             self.notify(describe_topic(facts, created=facts.name in created))

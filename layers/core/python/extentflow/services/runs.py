@@ -70,6 +70,7 @@ class Runs:
             problems.append(held)
         checked = self.checks.topics.checks(order, topics, problems)
         plans: list[ObjectPlan] = []
+        single: list[str] = []
         with self.control.counting("planning") as count:
 
             def counted() -> Iterator[ObjectVersion]:
@@ -81,11 +82,13 @@ class Runs:
                 try:
                     plans.append(self.checks.object_plan(config, request, checked))
                 except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
-                    problems.append(str(exc))
+                    single.append(str(exc))
         new = [one.version for one in plans if one.state == "new"]
         self.selections.note_changed(config, new)
         source = KeyScope.of(config).source
-        return Plans(source, tuple(plans), tuple(dict.fromkeys(problems)))
+        prevented = bool(problems or (single and not plans))
+        found = tuple(dict.fromkeys((*problems, *single)))
+        return Plans(source, tuple(plans), found, prevented)
 
     def run(
         self,
@@ -148,19 +151,24 @@ class Runs:
             problems.append(held)
         checked = self.checks.topics.checks(order, topics, problems)
         recognised = self.checks.recognised(order)
+        single: list[str] = []
+        deliverable = 0
         for one in found:
             if one.job is not None:
                 try:
                     self.selections.require_same_cluster(one.job)
                 except Conflict as exc:
-                    problems.append(str(exc))
+                    single.append(str(exc))
+                    continue
             try:
                 topic = preflight.route(config, one.version, recognised)
             except (Misconfigured, UnsupportedFormat) as exc:
-                problems.append(str(exc))
+                single.append(str(exc))
             else:
+                deliverable += 1
                 checked.usable(config.written_topics(topic))
-        return FailedPlans(found, tuple(dict.fromkeys(problems)))
+        prevented = bool(problems or (single and not deliverable))
+        return FailedPlans(found, tuple(dict.fromkeys((*problems, *single))), prevented)
 
     def replay(
         self,
@@ -179,11 +187,12 @@ class Runs:
         job = known_job(ledger, job_id)
         if not accept_duplicates:
             self.replayable.require_latest(job)
+        latest = ledger.connectors.get(job.connector)
         if job.state is JobState.DONE and extent is None:
-            self.control.notify(run_notes.describe_done(job))
+            self.control.notify(run_notes.describe_done(job, stored=latest is not None))
             done = replace(report(ledger, job), delivered_before=True)
             return RunReport(engine.name, jobs=(done,))
-        if latest := ledger.connectors.get(job.connector):
+        if latest is not None:
             self.replayable.note_pinned([job], latest.revision)
         with self._driver_of(job, engine) as driver:
             return driver.replay(job, ordinal=extent, accept_duplicates=accept_duplicates)

@@ -94,7 +94,7 @@ class Verifications:
         config, ends = order.config, self.topics.broker.end_offsets(topic)
         store = self.objects.store(config, order.revision)
         versions = {
-            replace(version, version_id=None).uri: version
+            version.address: version
             for version in select_all(store, KeyScope.of(config), order.addresses)
         }
         if not versions:

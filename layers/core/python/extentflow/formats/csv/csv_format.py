@@ -170,8 +170,9 @@ class CsvRowReader:
 
 
 _INFERRED = (
-    ", which csv.schema=infer found in samples of the object; set csv.schema to what"
-    " `extentflow plan --json` shows as facts, with a wider type, and run the object again"
+    ", which csv.schema=infer found in samples of the object; set csv.schema to the facts that"
+    " `extentflow plan -c NAME --json` shows, or `run ADDRESS --topic` with --dry-run --json, with"
+    " a wider type, and deliver the object again"
 )
 
 
