@@ -393,6 +393,30 @@ class EndContract:
 
         assert world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "second") == ended
 
+    @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
+    def test_a_job_that_is_dismissed_is_superseded_and_can_be_replayed(
+        self, world: LedgerUnderTest, state: JobState
+    ) -> None:
+        job = Scene(world.ledger).job()
+        ended = world.ledger.jobs.end(job.id, state, "why")
+
+        dismissed = world.ledger.jobs.dismiss(job.id, "it is gone")
+
+        assert world.ledger.jobs.dismiss(job.id, "again") == dismissed
+        assert world.ledger.jobs.get(job.id) == dismissed
+        assert (dismissed.state, dismissed.reason) == (JobState.SUPERSEDED, "it is gone")
+        assert (dismissed.ended, dismissed.published) == (ended.ended, False)
+        assert world.ledger.jobs.resume(job.id).state is JobState.RUNNING
+
+    def test_a_job_that_is_open_or_done_is_not_dismissed(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        running, done = scene.job(), world.ledger.jobs.close(scene.job(count=0).id)
+
+        assert [world.ledger.jobs.dismiss(job.id, "why") for job in (running, done)] == [
+            running,
+            done,
+        ]
+
     @pytest.mark.parametrize("state", [JobState.DONE, JobState.RUNNING, JobState.PLANNING])
     def test_a_job_is_never_ended_as_done_or_open(
         self, world: LedgerUnderTest, state: JobState

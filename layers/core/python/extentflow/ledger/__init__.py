@@ -236,6 +236,9 @@ class JobStore(Protocol):
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
         """Make an open job SUPERSEDED, CANCELLED or FAILED; return any other as it is."""
 
+    def dismiss(self, job_id: str, reason: str) -> Job:
+        """Make a FAILED or CANCELLED job SUPERSEDED; return any other as it is."""
+
     def progress(self, job_id: str) -> JobProgress:
         """Sum the job's counters, strongly consistent."""
 
