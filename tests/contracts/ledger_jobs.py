@@ -105,7 +105,7 @@ class ConnectorContract:
         assert world.ledger.connectors.get(name, 1) == first
         assert world.ledger.connectors.get(name, 3) is None
 
-    def test_a_connector_is_running_until_another_state_is_set(
+    def test_a_connector_is_enabled_until_another_state_is_set(
         self, world: LedgerUnderTest
     ) -> None:
         name = fresh("orders")
@@ -115,14 +115,16 @@ class ConnectorContract:
         said = world.ledger.connectors.set_state(name, ConnectorState.PAUSED)
         world.ledger.connectors.put(name, {"format": "csv"})
 
-        assert (before, said) == (ConnectorState.RUNNING, True)
+        assert (before, said) == (ConnectorState.ENABLED, True)
         assert world.elsewhere().connectors.state(name) is ConnectorState.PAUSED
+        world.ledger.connectors.set_state(name, ConnectorState.ENABLED)
+        assert world.elsewhere().connectors.state(name) is ConnectorState.ENABLED
 
     def test_an_unknown_connector_has_no_state_to_set(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
 
         assert not world.ledger.connectors.set_state(name, ConnectorState.STOPPED)
-        assert world.ledger.connectors.state(name) is ConnectorState.RUNNING
+        assert world.ledger.connectors.state(name) is ConnectorState.ENABLED
 
     def test_an_unknown_connector_is_none(self, world: LedgerUnderTest) -> None:
         assert world.ledger.connectors.get(fresh("orders")) is None

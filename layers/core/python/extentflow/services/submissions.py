@@ -44,7 +44,7 @@ class QueueDepths:
 class Submission:
     """What was submitted; `backfill` is the id of the Spark run for all objects, if there is one.
 
-    `skipped` says that the connector is paused or stopped, "" where it runs.
+    `skipped` says that the connector is paused or stopped, "" where it is enabled.
     """
 
     submitted: int
