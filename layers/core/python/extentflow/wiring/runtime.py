@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 TOPIC_SECONDS = REFRESH_SECONDS
 # Before records are refused for a limit; bad records of several chunks cost one request.
 CURRENT_SECONDS = 10.0
+# A person waits for the command's end.
+BRIEF_SECONDS = 5.0
 # Of one request, at the creation of a ledger.
 TABLE_SECONDS = 1.0
 
@@ -75,9 +77,15 @@ class Runtime:
         *,
         notify: Callable[[str], object] = log.info,
         creates: bool = True,
+        brokers: bool = True,
     ) -> Self:
-        """Read settings from the environment, the files it names, and `given` over both."""
-        found = worker_settings.load(os.environ, read_text=read_if_present, given=given)
+        """Read settings from the environment, the files it names, and `given` over both.
+
+        `brokers` False: the command uses the ledger only, and no setting has to name brokers.
+        """
+        found = worker_settings.load(
+            os.environ, read_text=read_if_present, given=given, brokers=brokers
+        )
         return cls(found, notify=notify, creates=creates)
 
     @cached_property
@@ -129,6 +137,12 @@ class Runtime:
         return ObjectAccess(
             self.connectors, self.secrets, retry_seconds=self.settings.retry_timeout_seconds
         )
+
+    @cached_property
+    def brief_objects(self) -> ObjectAccess:
+        """The stores of connectors that a command asks for a fact that it can do without."""
+        brief = min(BRIEF_SECONDS, self.settings.retry_timeout_seconds)
+        return ObjectAccess(self.connectors, self.secrets, retry_seconds=brief)
 
     @cached_property
     def requests(self) -> JobRequests:
