@@ -108,7 +108,7 @@ class MemoryRuntime(Runtime):
         self.reads: ObjectStore = self.memory_store
         # The doubles take the place of what cached properties would open.
         self.__dict__.update(ledger=self.memory, brief_ledger=self.memory, broker=self.cluster)
-        self.__dict__["objects"] = _MemoryObjects(self)
+        self.__dict__["objects"] = self.__dict__["brief_objects"] = _MemoryObjects(self)
 
     def use_cluster(self, cluster: Cluster) -> None:
         """Lead to another Kafka cluster from now on."""

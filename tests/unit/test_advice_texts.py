@@ -9,6 +9,10 @@ ADVICE = "integration/test_advice.py"
 # A command and its long options, and the test that runs it as it was advised.
 FOLLOWED = {
     "connectors put": (ADVICE, "test_the_command_that_put_names_delivers"),
+    "connectors list --all": (
+        "unit/cli/test_connector_commands.py",
+        "test_a_connector_of_a_command_is_listed_and_shown_as_not_stored",
+    ),
     "dead-letters": (ADVICE, "test_dead_letters_are_shown_corrected_and_replayed"),
     "dead-letters --json": (ADVICE, "test_dead_letters_are_shown_corrected_and_replayed"),
     "init": (ADVICE, "test_a_missing_ledger_and_topic_are_made_and_a_repetition_delivers_once"),
@@ -20,6 +24,10 @@ FOLLOWED = {
     ),
     "run --failed": (ADVICE, "test_a_failed_job_is_continued_after_a_change_of_settings"),
     "status": (ADVICE, "test_a_corrected_object_is_delivered_and_its_failed_job_no_longer_open"),
+    "status --undelivered": (
+        "unit/cli/test_job_commands.py",
+        "test_failed_jobs_that_were_delivered_since_are_counted_and_marked",
+    ),
     "stop": (ADVICE, "test_a_connector_that_does_not_run_is_resumed"),
 }
 # Advised, and not yet followed by a test in the state in which they are advised.
@@ -34,6 +42,7 @@ OPEN = {
     "run --engine",
     "run --failed --engine",
     "run --topic",
+    "stream",
     "submit",
     "up",
 }
