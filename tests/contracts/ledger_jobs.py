@@ -105,7 +105,7 @@ class ConnectorContract:
         assert world.ledger.connectors.get(name, 1) == first
         assert world.ledger.connectors.get(name, 3) is None
 
-    def test_a_connector_is_running_until_another_state_is_set(
+    def test_a_connector_is_enabled_until_another_state_is_set(
         self, world: LedgerUnderTest
     ) -> None:
         name = fresh("orders")
@@ -115,14 +115,16 @@ class ConnectorContract:
         said = world.ledger.connectors.set_state(name, ConnectorState.PAUSED)
         world.ledger.connectors.put(name, {"format": "csv"})
 
-        assert (before, said) == (ConnectorState.RUNNING, True)
+        assert (before, said) == (ConnectorState.ENABLED, True)
         assert world.elsewhere().connectors.state(name) is ConnectorState.PAUSED
+        world.ledger.connectors.set_state(name, ConnectorState.ENABLED)
+        assert world.elsewhere().connectors.state(name) is ConnectorState.ENABLED
 
     def test_an_unknown_connector_has_no_state_to_set(self, world: LedgerUnderTest) -> None:
         name = fresh("orders")
 
         assert not world.ledger.connectors.set_state(name, ConnectorState.STOPPED)
-        assert world.ledger.connectors.state(name) is ConnectorState.RUNNING
+        assert world.ledger.connectors.state(name) is ConnectorState.ENABLED
 
     def test_an_unknown_connector_is_none(self, world: LedgerUnderTest) -> None:
         assert world.ledger.connectors.get(fresh("orders")) is None
@@ -392,6 +394,30 @@ class EndContract:
         ended = world.ledger.jobs.end(job.id, JobState.CANCELLED, "first")
 
         assert world.ledger.jobs.end(job.id, JobState.SUPERSEDED, "second") == ended
+
+    @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
+    def test_a_job_that_is_dismissed_is_superseded_and_can_be_replayed(
+        self, world: LedgerUnderTest, state: JobState
+    ) -> None:
+        job = Scene(world.ledger).job()
+        ended = world.ledger.jobs.end(job.id, state, "why")
+
+        dismissed = world.ledger.jobs.dismiss(job.id, "it is gone")
+
+        assert world.ledger.jobs.dismiss(job.id, "again") == dismissed
+        assert world.ledger.jobs.get(job.id) == dismissed
+        assert (dismissed.state, dismissed.reason) == (JobState.SUPERSEDED, "it is gone")
+        assert (dismissed.ended, dismissed.published) == (ended.ended, False)
+        assert world.ledger.jobs.resume(job.id).state is JobState.RUNNING
+
+    def test_a_job_that_is_open_or_done_is_not_dismissed(self, world: LedgerUnderTest) -> None:
+        scene = Scene(world.ledger)
+        running, done = scene.job(), world.ledger.jobs.close(scene.job(count=0).id)
+
+        assert [world.ledger.jobs.dismiss(job.id, "why") for job in (running, done)] == [
+            running,
+            done,
+        ]
 
     @pytest.mark.parametrize("state", [JobState.DONE, JobState.RUNNING, JobState.PLANNING])
     def test_a_job_is_never_ended_as_done_or_open(

@@ -211,7 +211,7 @@ def test_a_corrected_object_is_delivered_and_its_failed_job_no_longer_open(
     assert advised.follow(["status"]) == 0
 
     assert (failed, corrected) == (2, 4)
-    assert "1 of 1 FAILED delivered since by a later job" in advised.said
+    assert "1 FAILED (1 delivered since)" in advised.said
 
 
 def test_a_changed_object_is_delivered_as_the_note_says(advised: Advised) -> None:

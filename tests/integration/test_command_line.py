@@ -208,12 +208,13 @@ def test_a_missing_part_of_a_connector_is_one_line_and_starts_nothing(
 ) -> None:
     key = line.delivery.put("noextension", joined(LINES))
     line.monkeypatch.setenv("A_WRONG_SECRET", "wrong")
-    line.put(**{"input__format": "text", **change})
-
     address = f"s3://{line.delivery.bucket}/{key}"
-    where = () if "aws__s3__bucket__name" in change else (address,)
-    said = line.say("run", *where, *line.connector, "--engine", "inline")
 
+    stored = line.say("connectors", "put", line.written(**{"input__format": "text", **change}))
+    refused = stored.code != 0
+    said = stored if refused else line.say("run", address, *line.connector, "--engine", "inline")
+
+    assert refused is ("aws__s3__bucket__name" in change)
     assert said.code == 2
     assert len(said.errors) == len(named)
     for error, name in zip(said.errors, named, strict=True):
@@ -352,7 +353,7 @@ def test_a_connectors_life(line: CommandLine) -> None:
     old = line.say("connectors", "show", name, "--revision", "1", "--json").json
     assert shown in listed
     assert (shown["revision"], shown["config"]["input.format"]) == (2, "text")
-    assert shown["state"] == "RUNNING"
+    assert shown["state"] == "ENABLED"
     assert (old["revision"], "input.format" in old["config"]) == (1, False)
     assert "input.format=text\n" in line.say("connectors", "show", name).out
     table = line.say("connectors", "list").out

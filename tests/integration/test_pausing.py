@@ -27,7 +27,7 @@ def test_a_pause_ends_a_run_and_the_same_command_resumes_it_later(
     attempts = [item.attempts for item in delivery.items()]
     leftovers, owned = delivery.leftovers(), delivery.owned()
     s3_proxy.clear()
-    delivery.runtime.ledger.connectors.set_state(name, ConnectorState.RUNNING)
+    delivery.runtime.ledger.connectors.set_state(name, ConnectorState.ENABLED)
     finished = delivery.finish("inline")
 
     assert process.returncode == 1, errors

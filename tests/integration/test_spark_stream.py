@@ -317,7 +317,7 @@ def test_paused_connectors_and_odd_objects_delay_no_other_connector(
         time.sleep(2)
         untouched = delivery.jobs()
         delivery.runtime.ledger.connectors.set_state(
-            delivery.connector_name, ConnectorState.RUNNING
+            delivery.connector_name, ConnectorState.ENABLED
         )
         eventually("both are over", lambda: states(delivery) == ["DONE", "FAILED"])
 

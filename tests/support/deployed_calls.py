@@ -414,7 +414,7 @@ class Scene:
         dispatch(self.runtime).start(self.registered(version))
 
     def resume(self) -> None:
-        assert self.runtime.ledger.connectors.set_state("waiting", ConnectorState.RUNNING)
+        assert self.runtime.ledger.connectors.set_state("waiting", ConnectorState.ENABLED)
 
     # -- acting and looking ---------------------------------------------------------------------
 

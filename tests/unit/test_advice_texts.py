@@ -14,6 +14,10 @@ FOLLOWED = {
     "connectors list": (FOLLOWED_ADVICE, "test_the_connectors_that_there_are_are_listed_and_shown"),
     "connectors put": (ADVICE, "test_the_command_that_put_names_delivers"),
     "connectors show": (FOLLOWED_ADVICE, "test_the_connectors_that_there_are_are_listed_and_shown"),
+    "connectors list --all": (
+        "unit/cli/test_connector_commands.py",
+        "test_a_connector_of_a_command_is_listed_and_shown_as_not_stored",
+    ),
     "dead-letters": (ADVICE, CORRECTED),
     "dead-letters --json": (ADVICE, CORRECTED),
     "doctor": (FOLLOWED_ADVICE, "test_doctor_is_repeated_when_the_brokers_answer"),
@@ -39,6 +43,10 @@ FOLLOWED = {
     ),
     "run --topic": (FOLLOWED_ADVICE, "test_a_connector_that_a_command_made_is_stored_later"),
     "status": (ADVICE, "test_a_corrected_object_is_delivered_and_its_failed_job_no_longer_open"),
+    "status --undelivered": (
+        "unit/cli/test_job_commands.py",
+        "test_failed_jobs_that_were_delivered_since_are_counted_and_marked",
+    ),
     "stop": (
         FOLLOWED_ADVICE,
         "test_a_job_that_its_connector_reads_no_more_is_continued_or_cancelled",
@@ -50,7 +58,7 @@ FOLLOWED = {
     "up": (ADVICE, "test_the_stack_that_is_advised_takes_the_command_that_lacked_it"),
 }
 # Advised, and not yet followed by a test in the state in which they are advised.
-OPEN: set[str] = set()
+OPEN = {"stream"}
 # Options that texts advise by themselves, and the test that gives them as it was advised.
 FOLLOWED_OPTIONS = {
     "--accept-gap": (

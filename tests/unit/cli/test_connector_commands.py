@@ -1,4 +1,4 @@
-"""`extentflow connectors validate`: every problem at once, without servers or settings."""
+"""`extentflow connectors`: every problem at once, and what is true of a stored connector."""
 
 import io
 import json
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.support.golden import Golden
 
-from extentflow.cli import app, run_command_line
+from extentflow.cli import app, output, run_command_line
+from extentflow.ledger import LedgerOptions, open_ledger
 
 GOOD = {"name": "orders", "topic": "orders", "aws.s3.bucket.name": "bucket"}
 BAD = {
@@ -156,6 +157,72 @@ def test_problems_of_several_files_are_named_at_once_and_none_is_stored(
         f"error: {tmp_path}/one",
         f"error: {tmp_path}/three",
     ]
+
+
+class Shell:
+    """Commands over a ledger of files, without brokers; `out` and `err` are what they wrote."""
+
+    def __init__(self, folder: Path, captured: pytest.CaptureFixture[str]) -> None:
+        self.file = written(
+            folder,
+            {"name": "orders", "topic": "o", "endpoint.type": "localfile", "directory": "/no/such"},
+        )
+        self._words = ["--ledger", f"sqlite:///{folder}/ledger.db"]
+        open_ledger(LedgerOptions(url=f"sqlite:///{folder}/ledger.db")).admin.create()
+        self._captured = captured
+        self.ledger = open_ledger(LedgerOptions(url=f"sqlite:///{folder}/ledger.db"))
+
+    def run(self, *words: str) -> int:
+        code = run_command_line(app, [*words, *self._words])
+        self.out, self.err = self._captured.readouterr()
+        return code
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EXTENTFLOW_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.setattr(output.out, "_width", 120)
+    return Shell(tmp_path, capsys)
+
+
+def test_a_stored_connector_is_enabled_and_delivers_nothing_by_itself(
+    shell: Shell, golden: Golden
+) -> None:
+    """Trap: it was called RUNNING, as a connector of Kafka Connect that delivers."""
+    codes = [shell.run("connectors", "put", shell.file)]
+    golden(shell.out)
+    golden(shell.err)
+    codes.append(shell.run("connectors", "list"))
+    golden(shell.out)
+    codes += [shell.run("pause", "orders"), shell.run("connectors", "put", shell.file)]
+    golden(shell.out)
+    codes += [shell.run("connectors", "put", shell.file, "--json")]
+    stored = json.loads(shell.out)
+    codes += [shell.run("resume", "orders"), shell.run("connectors", "show", "orders")]
+
+    assert codes == [0] * 7
+    assert stored == {"name": "orders", "revision": 1, "state": "PAUSED"}
+    assert shell.out.splitlines()[:2] == ["# orders, revision 1, ENABLED", "# no open job"]
+
+
+def test_a_connector_of_a_command_is_listed_and_shown_as_not_stored(
+    shell: Shell, golden: Golden
+) -> None:
+    shell.ledger.connectors.put("made", {**GOOD, "name": "made"}, listed=False)
+
+    codes = [shell.run("connectors", "list")]
+    listed = shell.out
+    golden(shell.err)
+    codes.append(shell.run("connectors", "list", "--all"))
+    golden(shell.out)
+    codes.append(shell.run("connectors", "show", "made"))
+
+    assert codes == [0] * 3
+    assert "made" not in listed
+    assert shell.out.startswith("# made, revision 1, ENABLED, not stored (")
 
 
 def test_one_name_in_several_files_is_refused(

@@ -12,8 +12,10 @@ from extentflow.cli import app, output, run_command_line
 from extentflow.cli import run_commands as runs
 from extentflow.cli.option_groups import ServerOptions
 from extentflow.engines import Engine
+from extentflow.ledger import ConnectorState
 from extentflow.model import JobState
-from extentflow.services.composition import open_runs
+from extentflow.services.addressed import make_connector
+from extentflow.services.composition import open_orders, open_runs
 from extentflow.services.run_control import RunControl
 from extentflow.services.runs import Runs
 
@@ -51,6 +53,22 @@ def test_a_connector_that_the_command_makes_is_not_stored(
     assert (plan["object"], plan["state"], plan["revision"]) == (f"{IN}a.txt", "new", 1)
     assert list(runtime.memory.connectors.list(deleted=True)) == []
     assert list(runtime.memory.jobs.list()) == []
+
+
+@pytest.mark.parametrize("option", [[], ["--failed"]])
+def test_a_stopped_connector_is_named_though_a_command_made_it(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    runtime.put("c/a.txt")
+    made = make_connector([IN], "orders", {})
+    open_orders(runtime).store(made, save=False, notify=output.note)
+    runtime.memory.connectors.set_state(made.name, ConnectorState.STOPPED)
+
+    code = run_command_line(app, ["run", IN, "--topic", "orders", "--dry-run", *option])
+
+    err = " ".join(capsys.readouterr().err.split())
+    assert code == 1
+    assert f"connector {made.name} is STOPPED; continue it with `extentflow resume" in err
 
 
 def test_a_stored_connector_is_planned(

@@ -591,7 +591,7 @@ def test_a_column_that_no_object_has_is_an_error_before_a_job_and_a_topic(
     assert line.runtime.broker.missing_topics(["missing"])
 
 
-def test_a_line_that_is_an_array_is_one_record_and_named_once(line: Line) -> None:
+def test_a_line_that_is_an_array_is_one_record_and_named_once(line: CommandLine) -> None:
     for name in ("a", "b"):
         line.runtime.memory_store.put(BUCKET, f"c/{name}.jsonl", b' [{"user":1},{"user":2}]\n')
     words = ("--set", "extent.bytes=auto")

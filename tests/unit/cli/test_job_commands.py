@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 from tests.support.golden import Golden
-from tests.support.memory_runtime import MemoryRuntime
+from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
-from extentflow.cli import output
+from extentflow.cli import app, opening, output, run_command_line
 from extentflow.cli.status_reports import (
     MAP_CELLS,
     extent_map,
@@ -21,7 +20,7 @@ from extentflow.cli.status_reports import (
     watch,
 )
 from extentflow.kafka import ProducerSettings
-from extentflow.ledger import Claim, ClaimMark, ExtentItem
+from extentflow.ledger import Claim, ClaimMark, ConnectorState, ExtentItem
 from extentflow.model import ExtentState, JobState
 from extentflow.services.composition import open_jobs
 from extentflow.services.jobs import JobFilter, JobList
@@ -48,20 +47,28 @@ def test_an_empty_list_says_what_is_missing(
 
 
 def test_failed_jobs_that_were_delivered_since_are_counted_and_marked(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     runtime = MemoryRuntime()
     runtime.put_connector()
     for key in ("c/a.txt", "c/b.txt"):
         runtime.memory.jobs.end(runtime.job(key).id, JobState.FAILED, "why")
-    found = open_jobs(runtime).find(JobFilter("c"))
-    solved = replace(found, jobs=(replace(found.jobs[0], followed=True), found.jobs[1]))
+    runtime.ticker.sleep(1)
+    newer = runtime.planner().plan(runtime.job("c/a.txt", lines=2))
+    runtime.run(newer, 0, 1)
+    runtime.memory.jobs.close(newer.id)
 
-    show_jobs(solved, filtered=False)
+    show_jobs(open_jobs(runtime).find(JobFilter("c")), filtered=False)
+    shown = capsys.readouterr()
+    show_jobs(open_jobs(runtime).find(JobFilter("c", undelivered=True)), filtered=False)
+    left = capsys.readouterr()
 
-    out = capsys.readouterr().out
-    assert "2 jobs: 2 FAILED; 1 of 2 FAILED delivered since by a later job" in out
-    assert out.count("FAILED, delivered since") == 1
+    golden(shown.err)
+    assert "2 FAILED (1 delivered since, 1 undelivered), 1 DONE" in shown.out
+    assert shown.out.count("FAILED, delivered since") == 1
+    assert "`extentflow status --undelivered`" in shown.err
+    assert "1 job: 1 FAILED" in left.out
+    assert "--undelivered" not in left.err
 
 
 def test_every_state_has_its_cell_and_an_extent_without_an_item_is_pending() -> None:
@@ -214,6 +221,39 @@ def test_a_job_without_a_worker_is_called_interrupted(golden: Golden) -> None:
     golden(next_command(left))
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_jobs_that_no_worker_delivers_name_the_command_that_continues_them(
+    capsys: pytest.CaptureFixture[str], golden: Golden, *, stored: bool
+) -> None:
+    """Trap: of a killed run, `status` showed 397 RUNNING, and no word about it."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    planned = runtime.planner().plan(runtime.job("c/a.txt"))
+    runtime.job("c/b.txt")
+    if not stored:
+        runtime.memory.connectors.delete("c")
+    extent = next(iter(runtime.planner().pending(planned)))
+    held = runtime.slots("worker").claim(extent, ProducerSettings())
+
+    show_jobs(open_jobs(runtime).find(JobFilter(prefix="c/b")), filtered=True)
+    during = capsys.readouterr().err
+    runtime.ticker.sleep(3_600)  # the lease ends
+    found = open_jobs(runtime).find(JobFilter())
+    show_jobs(found, filtered=False)
+    after = capsys.readouterr().err
+    runtime.memory.connectors.set_state("c", ConnectorState.PAUSED)
+    show_jobs(open_jobs(runtime).find(JobFilter()), filtered=False)
+    paused = capsys.readouterr().err
+
+    assert isinstance(held, Claim)
+    assert during == ""
+    golden(after)
+    assert f"`extentflow {'run' if stored else 'replay'} -c c` continues them" in after
+    golden(paused)
+    assert "`extentflow resume c`" in paused
+    assert view_jobs(filtered=False).to_json(found)["interrupted"] == {"c": 2}
+
+
 def test_a_watch_shows_changes_until_every_job_has_ended(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -279,3 +319,44 @@ def test_a_program_that_watches_reads_a_document_per_line(
     one, all_jobs = map(json.loads, capsys.readouterr().out.splitlines())
     assert (one["job"]["state"], one["plan"]["count"], len(one["extents"])) == ("DONE", 2, 2)
     assert (all_jobs["matching"], all_jobs["states"]) == (1, {"DONE": 1})
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> MemoryRuntime:
+    made = MemoryRuntime()
+    made.put_connector()
+    monkeypatch.setattr(opening, "open_runtime", lambda *_args, **_words: made)
+    return made
+
+
+def test_the_job_of_a_removed_object_is_dismissed(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    """Trap: it stayed FAILED for good, and counted with those that can still be delivered."""
+    for name in ("gone", "there", "replaced"):
+        job = runtime.memory.jobs.end(runtime.job(f"c/{name}.txt").id, JobState.FAILED, "why")
+        if name == "gone":
+            runtime.memory_store.delete(job.version)
+    runtime.put("c/replaced.txt", lines=2)
+
+    one = run_command_line(app, ["dismiss", job.id[:9]])
+    golden(capsys.readouterr().out)
+    rest = run_command_line(app, ["dismiss", "-c", "c"])
+    shown = capsys.readouterr()
+    again = run_command_line(app, ["dismiss", "-c", "c", "--json"])
+    document = json.loads(capsys.readouterr().out)
+
+    assert (one, rest, again) == (0, 0, 0)
+    golden(shown.out)
+    golden(shown.err)
+    assert document == {"dismissed": [], "kept": [f"s3://{BUCKET}/c/there.txt"]}
+    assert sorted(runtime.states().values()) == ["FAILED", "SUPERSEDED", "SUPERSEDED"]
+
+
+@pytest.mark.parametrize("words", [[], ["abc", "-c", "c"]], ids=" ".join)
+def test_a_dismissal_names_jobs_or_a_connector(
+    words: list[str], capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    assert run_command_line(app, ["dismiss", *words]) == 2
+
+    golden(capsys.readouterr().err)

@@ -1,5 +1,7 @@
 """Every command reports wrong worker settings before it does anything else."""
 
+from pathlib import Path
+
 import pytest
 from tests.support.golden import Golden
 
@@ -8,14 +10,9 @@ from extentflow.cli import app, run_command_line
 COMMANDS = [
     ["init"],
     ["doctor"],
-    ["status"],
-    ["status", "abc"],
     ["plan", "-c", "orders"],
     ["run", "-c", "orders"],
     ["replay", "abc"],
-    ["connectors", "list"],
-    ["connectors", "show", "orders"],
-    ["connectors", "delete", "orders"],
 ]
 
 
@@ -36,6 +33,34 @@ def test_a_command_without_settings_names_the_missing_one(
     assert out == ""
     golden(err)
     assert "bootstrap.servers" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["status", "abc"],
+        ["dismiss", "abc"],
+        ["connectors", "list"],
+        ["connectors", "show", "orders"],
+        ["pause", "orders"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_asks_no_broker_needs_none(
+    arguments: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    code = run_command_line(app, arguments)
+
+    err = capsys.readouterr().err
+    assert code == 2  # of the missing ledger, or connector
+    assert "bootstrap.servers" not in err
+    assert ("there is no connector orders" if arguments[0] == "pause" else "no ledger yet") in err
 
 
 def test_all_wrong_settings_are_named_at_once(

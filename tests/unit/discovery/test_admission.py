@@ -133,7 +133,7 @@ class AdmissionWorld:
         yield from self.connectors_
 
     def state(self, config: ConnectorConfig) -> ConnectorState:
-        return self.states.get(config.name, ConnectorState.RUNNING)
+        return self.states.get(config.name, ConnectorState.ENABLED)
 
     def head(self, config: ConnectorConfig, revision: int, arrival: Arrival) -> ObjectVersion:
         assert self.revisions[config.name, revision] == config

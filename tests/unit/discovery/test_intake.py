@@ -147,7 +147,7 @@ def test_arrivals_of_a_paused_connector_wait_as_long_as_it_is_paused(site: Site)
         site.runtime.ticker.sleep(301)
     assert site.runtime.states() == {}
     assert len(site.arrivals.messages) == 1
-    site.runtime.memory.connectors.set_state("c", ConnectorState.RUNNING)
+    site.runtime.memory.connectors.set_state("c", ConnectorState.ENABLED)
     site.take()
 
     assert site.runtime.states() == {"c/a.txt": JobState.RUNNING}

@@ -158,7 +158,7 @@ def test_only_connectors_that_run_are_listed(reconciled: Reconciled, state: Conn
     reconciled.want(state)
     idle = reconciled.run()
 
-    reconciled.want(ConnectorState.RUNNING)
+    reconciled.want(ConnectorState.ENABLED)
     running = reconciled.run()
 
     assert (idle.keys_listed, idle.listings_finished) == (0, ())

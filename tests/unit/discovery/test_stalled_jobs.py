@@ -82,7 +82,7 @@ def test_without_an_open_job_of_a_running_connector_the_age_is_zero(reconciled: 
     paused = reconciled.run()
 
     reconciled.world.ledger.jobs.end(job.id, JobState.CANCELLED, "a test")
-    reconciled.world.ledger.connectors.set_state(job.connector, ConnectorState.RUNNING)
+    reconciled.world.ledger.connectors.set_state(job.connector, ConnectorState.ENABLED)
     ended = reconciled.run()
     reconciled.world.ledger.jobs.resume(job.id)
     replayed = reconciled.run()
@@ -220,7 +220,7 @@ def test_a_job_is_not_planned_while_its_connector_does_not_run(
     reconciled.run_for(HOUR)
     before = reconciled.state_of(job), list(reconciled.queue.sent)
 
-    reconciled.want(ConnectorState.RUNNING)
+    reconciled.want(ConnectorState.ENABLED)
     reconciled.run()
 
     assert before == (JobState.PLANNING, [])
@@ -692,7 +692,7 @@ def test_a_pause_does_not_count_as_a_stall(reconciled: Reconciled, state: Connec
     reconciled.want(state)
     idle = reconciled.run_for(DAY)
 
-    reconciled.want(ConnectorState.RUNNING)
+    reconciled.want(ConnectorState.ENABLED)
     at_first = reconciled.run_for(STALL_SECONDS)
     then = reconciled.run_for(3 * EVERY_SECONDS)
 

@@ -33,7 +33,7 @@ def test_an_answer_holds_for_a_few_seconds_for_each_connector(world: World) -> N
 
     world.ticker.sleep(CACHE_SECONDS)
     assert asked.skip_reason("c") == PAUSED_REASON
-    world.ledger.connectors.set_state("c", ConnectorState.RUNNING)
+    world.ledger.connectors.set_state("c", ConnectorState.ENABLED)
     world.ticker.sleep(CACHE_SECONDS)
     assert asked.skip_reason("c") == ""
 

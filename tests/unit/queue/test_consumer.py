@@ -739,7 +739,7 @@ def test_a_paused_connectors_messages_wait_and_use_no_attempt() -> None:
         assert queued.queue.next_at is not None
         queued.world.ticker.now = max(queued.world.ticker.now, queued.queue.next_at)
         assert not any(answer.again_seconds is None for answer in queued.deliver(worker))
-    steer(queued, ConnectorState.RUNNING)
+    steer(queued, ConnectorState.ENABLED)
     queued.drain(worker)
 
     assert queued.now(job).state is JobState.DONE
@@ -758,7 +758,7 @@ def test_a_long_pause_ends_no_message() -> None:
         queued.world.ticker.now = queued.queue.next_at or 0.0
         queued.deliver(worker)
         highest = max(highest, *(message.received for message in queued.queue.messages))
-    steer(queued, ConnectorState.RUNNING)
+    steer(queued, ConnectorState.ENABLED)
     queued.drain(worker)
 
     assert highest <= PAUSED_RECEIVES

@@ -549,7 +549,7 @@ def test_an_ordered_jobs_replay_delivers_the_rest_in_order() -> None:
     steer.connectors.set_state("c", ConnectorState.STOPPED)
     queued.drain(worker)
     assert queued.now(job).state is JobState.CANCELLED
-    steer.connectors.set_state("c", ConnectorState.RUNNING)
+    steer.connectors.set_state("c", ConnectorState.ENABLED)
 
     queued.dispatch.start(queued.world.planner.replay(queued.now(job)))
     assert waiting(queued) == [1]

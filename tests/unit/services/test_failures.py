@@ -17,7 +17,7 @@ from extentflow.jobs.run import RunReport
 from extentflow.model import JobState, ObjectVersion
 from extentflow.services.composition import open_jobs, open_runs
 from extentflow.services.connectors import Connectors
-from extentflow.services.failures import Step, described
+from extentflow.services.failures import Step, described, later_jobs
 from extentflow.services.run_control import EngineChoice, RunControl
 from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
@@ -108,6 +108,17 @@ def test_only_failed_objects_are_delivered_under_the_latest_revision(stage: Stag
     ) in stage.notes
 
 
+def test_a_run_of_failed_objects_without_any_says_so(stage: Stage, golden: Golden) -> None:
+    stage.put(good=GOOD)
+    stage.run()
+
+    report = stage.run(failed=True)
+
+    assert (report.ok, report.jobs) == (True, ())
+    golden(stage.notes[-1])
+    assert "no object whose job of connector c FAILED or is CANCELLED" in stage.notes[-1]
+
+
 def test_under_the_same_revision_nothing_is_delivered_twice(stage: Stage) -> None:
     stage.put(good=GOOD, bad=BAD)
     stage.run()
@@ -177,7 +188,10 @@ def test_deleted_objects_are_left_out_with_a_note(stage: Stage) -> None:
     report = stage.run(failed=True)
 
     assert report.jobs == ()
-    assert "1 object left out, deleted since, as s3://shop/c/gone" in stage.notes
+    assert (
+        "1 object left out, deleted since, as s3://shop/c/gone; `extentflow dismiss -c c` closes"
+        " their jobs"
+    ) in stage.notes
 
 
 def stopped(stage: Stage) -> int:
@@ -324,6 +338,22 @@ def test_a_version_that_is_current_again_is_replayed(stage: Stage) -> None:
     assert report.ok
     assert [job.state for job in report.jobs] == ["DONE"]
     assert stage.sent() == sent + 1 + 1
+
+
+def test_a_later_version_is_found_however_many_objects_were_delivered_since(stage: Stage) -> None:
+    """Trap: behind the newest 1,000 deliveries, a job counted as failed again."""
+    stage.put(one=BAD)
+    stage.run()
+    (failed,) = stage.runtime.memory.jobs.list("c", JobState.FAILED)
+    stage.put(one=GOOD)
+    stage.run()
+    stage.put(**{f"later{number}": GOOD for number in range(3)})
+    stage.run()
+
+    found = later_jobs(stage.runtime.memory, [failed], least=1)
+
+    assert found[failed.id].state is JobState.DONE
+    assert found[failed.id].version.key == "c/one"
 
 
 def test_an_object_of_another_bucket_is_no_later_version(stage: Stage) -> None:

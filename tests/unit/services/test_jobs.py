@@ -9,7 +9,7 @@ from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured
-from extentflow.model import JobState
+from extentflow.model import Job, JobState
 from extentflow.services.composition import open_jobs
 from extentflow.services.jobs import JobFilter, parse_since
 
@@ -77,6 +77,50 @@ def test_a_failed_job_is_followed_once_a_later_one_is_done() -> None:
         runtime.run(planned, *range(planned.plan.count))
         runtime.memory.jobs.close(job.id)
     assert followed() == {"again", "replaced"}
+
+
+def test_jobs_that_ended_are_counted_by_what_became_of_their_objects() -> None:
+    """Trap: after a repair, `status` counted 12 FAILED, and did not say that one was left."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    config, revision = runtime.connectors.latest("c")
+    first = {key: runtime.job(f"c/{key}.txt") for key in ("again", "replaced", "open", "twice")}
+    for job in first.values():
+        runtime.memory.jobs.end(job.id, JobState.FAILED, "why")
+
+    def follow(name: str) -> Job:
+        runtime.ticker.sleep(1)
+        request = runtime.requests.make(config, revision, first[name].version, 1)
+        return runtime.planner().register(request, again=runtime.ticker.read())
+
+    for name in ("again", "twice"):
+        later = follow(name)
+        if name == "twice":  # and failed once more
+            runtime.memory.jobs.end(later.id, JobState.FAILED, "why")
+            continue
+        runtime.run(runtime.planner().plan(later), 0)
+        runtime.memory.jobs.close(later.id)
+    runtime.ticker.sleep(1)
+    newer = runtime.planner().plan(runtime.job("c/replaced.txt", lines=2))
+    runtime.run(newer, 0, 1)
+    runtime.memory.jobs.close(newer.id)
+
+    jobs = open_jobs(runtime)
+    found, left = jobs.find(JobFilter("c"), limit=1), jobs.find(JobFilter("c", undelivered=True))
+
+    assert (found.states, found.delivered, found.undelivered) == (
+        {"FAILED": 5, "DONE": 2},
+        {"FAILED": 2},
+        {"FAILED": 2},
+    )
+    assert [(one.job.version.key, one.job.generation) for one in left.jobs] == [
+        ("c/twice.txt", 1),
+        ("c/open.txt", 0),
+    ]
+    assert (left.states, left.matching) == ({"FAILED": 2}, 2)
+    runtime.job("c/new.txt")
+    assert jobs.find(JobFilter("c", undelivered=True)).states == {"PLANNING": 1, "FAILED": 2}
+    assert jobs.find(JobFilter("c", JobState.DONE, undelivered=True)).matching == 0
 
 
 def test_a_job_that_ended_is_replayable_unless_a_later_one_delivers_its_object() -> None:

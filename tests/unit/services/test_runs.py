@@ -31,8 +31,9 @@ from extentflow.engines import Engine
 from extentflow.errors import ExtentflowError, LedgerUnavailable, Misconfigured
 from extentflow.jobs.preflight import CACHE_SECONDS
 from extentflow.jobs.run import RunReport
+from extentflow.kafka import ProducerSettings
 from extentflow.kafka.topic_admin import NewTopics
-from extentflow.ledger import ConnectorState
+from extentflow.ledger import Claim, ConnectorState
 from extentflow.ledger.items import Write
 from extentflow.ledger.job_store import job_key
 from extentflow.model import Extent, Job, JobState, Receipt
@@ -214,14 +215,25 @@ def test_cancelled_and_failed_jobs_are_replayed(line: Line) -> None:
     assert line.states() == ["DONE"] * 3
 
 
-def test_open_jobs_are_left_to_their_run(line: Line) -> None:
-    line.runtime.job("c/open.txt")
+def test_open_jobs_are_left_to_their_run_while_a_worker_holds_one(line: Line) -> None:
+    """Trap: `replay -c` left them when their run was killed, and no command continued them all."""
+    runtime = line.runtime
+    planned = runtime.planner().plan(runtime.job("c/held.txt"))
+    runtime.job("c/waits.txt")
+    extent = next(iter(runtime.planner().pending(planned)))
+    held = runtime.slots("worker").claim(extent, ProducerSettings())
 
-    said = line.replay()
+    during = line.replay()
+    states = line.states()
+    runtime.ticker.sleep(3_600)  # the lease ends
+    after = line.replay()
 
-    assert said.ok
-    assert "has no job to replay" in said.messages
-    assert line.states() == ["PLANNING"]
+    assert isinstance(held, Claim)
+    assert during.ok
+    assert "2 open jobs left out, because a worker delivers connector c now" in during.messages
+    assert sorted(states) == ["PLANNING", "RUNNING"]
+    assert after.ok
+    assert line.states() == ["DONE", "DONE"]
 
 
 def test_the_next_replay_includes_jobs_that_a_broken_one_reopened(line: Line) -> None:
@@ -251,7 +263,7 @@ def test_a_pause_leaves_all_jobs_to_the_next_replay(line: Line) -> None:
     line.before_opening(2, pause)
 
     said = line.replay()
-    line.runtime.memory.connectors.set_state("c", ConnectorState.RUNNING)
+    line.runtime.memory.connectors.set_state("c", ConnectorState.ENABLED)
     repeated = line.replay()
 
     assert not said.ok

@@ -105,7 +105,7 @@ def test_a_paused_connector_is_rejected_until_it_is_resumed(runtime: MemoryRunti
         query(runtime)
 
     assert runtime.states() == {}
-    runtime.memory.connectors.set_state("c", ConnectorState.RUNNING)
+    runtime.memory.connectors.set_state("c", ConnectorState.ENABLED)
     assert query(runtime).tasks
 
 

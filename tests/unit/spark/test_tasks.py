@@ -57,7 +57,7 @@ def test_the_same_worker_continues_after_a_resume(runtime: MemoryRuntime) -> Non
     worker = QueryWorker(runtime, "source/1")
     assert [row.state for row in worker.finish([job.id])] == ["RUNNING"]
 
-    runtime.memory.connectors.set_state("c", ConnectorState.RUNNING)
+    runtime.memory.connectors.set_state("c", ConnectorState.ENABLED)
     runtime.ticker.sleep(CACHE_SECONDS)
 
     assert worker.finish([job.id]) == []

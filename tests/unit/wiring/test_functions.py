@@ -215,7 +215,7 @@ def test_what_people_want_of_a_connector_is_asked_for_one_at_a_time(tmp_path: Pa
 
     states = {config.name: surroundings.state(config) for config, _ in readable(made)}
 
-    assert states == {"a": ConnectorState.RUNNING, "b": ConnectorState.PAUSED}
+    assert states == {"a": ConnectorState.ENABLED, "b": ConnectorState.PAUSED}
 
 
 def test_an_object_is_looked_up_in_the_connectors_own_store(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class JobState(enum.StrEnum):
 
     PLANNING -> RUNNING -> DONE | FAILED | SUPERSEDED | CANCELLED; `replay JOB` brings the
     last three back to RUNNING (a SUPERSEDED one ends again while its object stays replaced),
-    `replay -c NAME` FAILED and CANCELLED ones.
+    `replay -c NAME` FAILED and CANCELLED ones, and continues open ones that nothing delivers.
     """
 
     PLANNING = "PLANNING"

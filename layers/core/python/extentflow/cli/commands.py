@@ -63,7 +63,11 @@ COMMANDS = {
     ),
     "replay": CommandEntry(
         "extentflow.cli.run_commands:replay",
-        "Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector.",
+        "Deliver the rest of FAILED, CANCELLED and interrupted jobs: of one, or of a connector.",
+    ),
+    "dismiss": CommandEntry(
+        "extentflow.cli.job_commands:dismiss",
+        "Close FAILED and CANCELLED jobs whose objects were removed: they become SUPERSEDED.",
     ),
     "dead-letters": CommandEntry(
         "extentflow.cli.dead_letter_commands:dead_letters",

@@ -23,7 +23,13 @@ Files = Annotated[
     Argument(help=".properties, .json or .yaml; - is the standard input, .properties or JSON."),
 ]
 Name = Annotated[str, Argument(help="The connector's name.")]
+Every = Annotated[
+    bool,
+    Option("--all", help="Also those that `run --topic` made without --save, and deleted ones."),
+]
 Revision = Annotated[int | None, Option("--revision", min=1, help="This revision, not the latest.")]
+
+NOT_STORED = "not stored (`extentflow run --topic` made it, or it was deleted)"
 
 
 @app.command()
@@ -47,17 +53,20 @@ def validate(files: Files, *, as_json: AsJson = False) -> None:
 @app.command()
 @expand_options
 def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> None:
-    """Store connectors, none where one is wrong; jobs already planned keep their revision."""
+    """Store connectors, none where one is wrong; jobs already planned keep their revision.
+
+    Storing delivers nothing. Exit code 2 where a bucket does not exist.
+    """
+    from extentflow.cli.opening import open_runtime
+    from extentflow.services.composition import open_connectors
     from extentflow.wiring.options import absent_here
 
     checked = _checked(files)  # all of them, before the ledger is reached
-    stored = _connectors(servers).put_all(checked)
-    facts = [{"name": one.name, "revision": one.revision} for one in stored]
-    said = [
-        f"connector {one.name} stored as revision {one.revision}; `extentflow run -c {one.name}`"
-        f" delivers what is there, `extentflow stream -c {one.name}` also what comes"
-        for one in stored
-    ]
+    runtime = open_runtime(servers, brokers=False)
+    stored = open_connectors(runtime).put_all(checked)
+    facts = [{"name": one.name, "revision": one.revision, "state": one.state} for one in stored]
+    functions = runtime.settings.arrivals_queue_url is not None
+    said = [_describe_stored(one, functions=functions) for one in stored]
     output.show(facts[0] if len(files) == 1 else facts, *said, as_json=as_json)
     for one in stored:
         if lacking := absent_here(one.config):
@@ -65,6 +74,8 @@ def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> Non
                 f"connector {one.name}: {', '.join(lacking)}: not set here; set the variable where"
                 " the connector delivers"
             )
+        if one.unchecked:
+            output.note(f"connector {one.name}: its objects were not read here: {one.unchecked}")
         for other in one.overlapping:
             output.note(
                 f"connector {other.name} reads {other.source} into the same topic: objects that "
@@ -76,6 +87,20 @@ def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> Non
                 f" command, delivered from {other.source} into the same topic:"
                 f" `extentflow run -c {one.name}` delivers those objects a second time"
             )
+
+
+def _describe_stored(one: "Connector", *, functions: bool) -> str:
+    """Return what was stored, and what delivers it; `functions`: settings name their queue."""
+    from extentflow.ledger import ConnectorState
+
+    said = f"connector {one.name} stored as revision {one.revision}, {one.state}"
+    if one.state is not ConnectorState.ENABLED:
+        return f"{said}: nothing is delivered; continue it with `extentflow resume {one.name}`"
+    return (
+        f"{said}, which delivers nothing by itself: `extentflow run -c {one.name}` delivers what"
+        f" is there, `extentflow stream -c {one.name}` also what comes"
+        + (", and so do the deployed functions" if functions else "")
+    )
 
 
 def _checked(files: Sequence[Path]) -> list[dict[str, str]]:
@@ -107,21 +132,24 @@ def _checked(files: Sequence[Path]) -> list[dict[str, str]]:
 
 @app.command("list")
 @expand_options
-def list_all(*, servers: ServerOptions, as_json: AsJson = False) -> None:
-    """List the connectors."""
+def list_all(*, every: Every = False, servers: ServerOptions, as_json: AsJson = False) -> None:
+    """List the connectors, and how many of their jobs are open or in work now.
+
+    ENABLED permits delivery: a job is in work only while a command, a query or a function delivers.
+    """
     from extentflow.cli.opening import open_runtime
     from extentflow.services.connectors import Connectors
     from extentflow.wiring.environments import other_ledger
 
-    runtime = open_runtime(servers, creates=False)
-    found = Connectors(runtime.ledger).list()
-    if not found and (elsewhere := other_ledger(runtime.ledger_address)):
+    runtime = open_runtime(servers, creates=False, brokers=False)
+    known = Connectors(runtime.ledger).list(every=True)
+    found = [one for one in known if one.stored or every]
+    if not known and (elsewhere := other_ledger(runtime.ledger_address)):
         output.note(elsewhere)
     if as_json:
         output.print_json([_facts(one) for one in found])
         return
-    rows = [(one.name, one.revision, one.state, one.topic, one.source) for one in found]
-    output.print_table(("connector", "revision", "state", "topic", "reads"), rows)
+    show_connectors(found, left_out=len(known) - len(found))
 
 
 @app.command()
@@ -130,8 +158,9 @@ def show(
     name: Name, *, revision: Revision = None, servers: ServerOptions, as_json: AsJson = False
 ) -> None:
     """Show a connector's configuration as it was stored (secrets are references)."""
-    found = _connectors(servers, creates=False).get(name, revision)
-    lines = [f"# {found.name}, revision {found.revision}, {found.state}"]
+    found = _connectors(servers, creates=False).get(name, revision, every=True)
+    stored = "" if found.stored else f", {NOT_STORED}"
+    lines = [f"# {found.name}, revision {found.revision}, {found.state}{stored}", f"# {now(found)}"]
     lines += [f"{key}={value}" for key, value in sorted(found.config.items())]
     output.show(_facts(found), *lines, as_json=as_json)
 
@@ -142,6 +171,9 @@ def _facts(found: "Connector") -> dict[str, object]:
         "revision": found.revision,
         "state": found.state,
         "config": found.config,
+        "stored": found.stored,
+        "open_jobs": found.open_jobs,
+        "jobs_in_work": found.jobs_in_work,
     }
 
 
@@ -192,6 +224,29 @@ def stop(connector: Name, *, servers: ServerOptions, as_json: AsJson = False) ->
             )
 
 
+def show_connectors(found: "Sequence[Connector]", *, left_out: int = 0) -> None:
+    """Print connectors as a table; `left_out` counts those that are not stored."""
+    heads = ["connector", "revision", "state", "now", "topic", "reads"]
+    rows = [[one.name, one.revision, one.state, now(one), one.topic, one.source] for one in found]
+    if not all(one.stored for one in found):
+        heads.insert(2, "stored")
+        for row, one in zip(rows, found, strict=True):
+            row.insert(2, "yes" if one.stored else "no")
+    output.print_table(heads, rows)
+    if left_out:
+        output.note(
+            f"{output.counted(left_out, 'connector')} not stored, which `extentflow run --topic`"
+            " made or which were deleted: `extentflow connectors list --all` shows them, too"
+        )
+
+
+def now(one: "Connector") -> str:
+    """Return whether a connector is delivered now, as far as the ledger records it."""
+    if not one.open_jobs:
+        return "no open job"
+    return f"{output.counted(one.open_jobs, 'open job')}, {one.jobs_in_work:,} in work"
+
+
 def _after_change(connector: str) -> str:
     return (
         f"after a change of the connector, `extentflow run -c {connector} --failed` delivers these"
@@ -203,14 +258,11 @@ def _connectors(servers: ServerOptions, *, creates: bool = True) -> "Connectors"
     from extentflow.cli.opening import open_runtime
     from extentflow.services.connectors import Connectors
 
-    return Connectors(open_runtime(servers, creates=creates).ledger)
+    return Connectors(open_runtime(servers, creates=creates, brokers=False).ledger)
 
 
 def _show_change(change: "ConnectorChange", *, as_json: bool, **more: object) -> None:
     said = f"connector {change.name} is {change.state}"
     if change.deleted:
-        said += (
-            "; it is not stored (`extentflow run --topic` made it, or it was deleted): its jobs"
-            " and later runs under this name are concerned"
-        )
+        said += f"; it is {NOT_STORED}: its jobs and later runs under this name are concerned"
     output.show({"name": change.name, "state": change.state, **more}, said, as_json=as_json)

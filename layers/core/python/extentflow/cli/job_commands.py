@@ -1,4 +1,4 @@
-"""`extentflow status`, `submit` and `redrive`: jobs, and work for the deployed functions."""
+"""`extentflow status` and `dismiss`: jobs; `submit` and `redrive`: work for the functions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from extentflow.services.jobs import JobDetail, JobList
 
 JobId = Annotated[str | None, Argument(help="A job's id, or its beginning.")]
+DismissedJobs = Annotated[list[str] | None, Argument(help="Ids of jobs, or their beginnings.")]
+DismissedConnector = Annotated[
+    str | None,
+    Option("--connector", "-c", help="All jobs of this connector whose objects were removed."),
+]
 Watched = Annotated[
     bool, Option("--watch", "-w", help="Show changes, from the first job on until all have ended.")
 ]
@@ -64,6 +69,13 @@ class JobListOptions:
         str | None,
         Option("--since", help="Only jobs that began or ended since: 2h, 3d, 2026-11-26T08:00Z."),
     ] = None
+    undelivered: Annotated[
+        bool,
+        Option(
+            "--undelivered",
+            help="Only open jobs, and FAILED and CANCELLED ones whose object no later job has.",
+        ),
+    ] = False
     limit: Annotated[int, Option("--limit", min=1, help="At most so many jobs.")] = 50
 
 
@@ -83,12 +95,14 @@ def status(
     from extentflow.services.jobs import JobFilter, parse_since
     from extentflow.wiring.environments import other_ledger
 
-    runtime = open_runtime(servers, creates=False)
+    runtime = open_runtime(servers, creates=False, brokers=False)
     if job is not None:
         _show_one(lambda: open_jobs(runtime).get(job), watch=watch, as_json=as_json)
         return
     since = parse_since(listed.since, runtime.clock.wall())
-    chosen = JobFilter(listed.connector, listed.state, listed.prefix or "", since)
+    chosen = JobFilter(
+        listed.connector, listed.state, listed.prefix or "", since, listed.undelivered
+    )
 
     def read() -> "JobList":
         return open_jobs(runtime).find(chosen, limit=listed.limit)
@@ -108,7 +122,8 @@ def status(
         if not found.jobs and (elsewhere := other_ledger(runtime.ledger_address)):
             output.note(elsewhere)
         name = listed.connector
-        if name is not None and (skipped := skip_reason(runtime.ledger, name)):
+        named = {one.connector for one in found.interrupted}  # their notes say it
+        if name and name not in named and (skipped := skip_reason(runtime.ledger, name)):
             output.note(skipped)
     # Last, so that one unavailable queue hides neither jobs nor the other queues.
     for name, error in queues.unavailable.items():
@@ -125,6 +140,35 @@ def _show_one(read: "Callable[[], JobDetail]", *, watch: bool, as_json: bool) ->
         output.print_json(view.to_json(read()))
     else:
         view.show(read())
+
+
+@expand_options
+def dismiss(
+    jobs: DismissedJobs = None,
+    *,
+    connector: DismissedConnector = None,
+    servers: ServerOptions,
+    as_json: AsJson = False,
+) -> None:
+    """Close FAILED and CANCELLED jobs whose objects were removed: they become SUPERSEDED."""
+    from extentflow.cli.opening import open_runtime
+    from extentflow.services.composition import open_dismissals
+
+    if bool(jobs) == (connector is not None):
+        raise Misconfigured(
+            "give jobs, or --connector for all jobs of it whose objects were removed"
+        )
+    dismissals = open_dismissals(open_runtime(servers, creates=False, brokers=False))
+    found = dismissals.dismiss(jobs) if jobs else dismissals.dismiss_all(connector or "")
+    facts = {"dismissed": [job.id for job in found.jobs], "kept": list(found.kept)}
+    now = ", now SUPERSEDED" if found.jobs else ""
+    output.show(facts, f"{output.counted(len(found.jobs), 'job')} dismissed{now}", as_json=as_json)
+    if found.kept:
+        more = ", ..." if len(found.kept) > 1 else ""
+        output.note(
+            f"{output.counted(len(found.kept), 'object')} still there, whose jobs stay:"
+            f" {found.kept[0]}{more}; `extentflow status -c {connector} --undelivered` shows them"
+        )
 
 
 @expand_options

@@ -152,7 +152,11 @@ class ReplayOptions:
 
     connector: Annotated[
         str | None,
-        Option("--connector", "-c", help="All FAILED and CANCELLED jobs of this connector."),
+        Option(
+            "--connector",
+            "-c",
+            help="All FAILED, CANCELLED and interrupted jobs of this connector.",
+        ),
     ] = None
     extent: Annotated[int | None, Option("--extent", min=0, help="Replay only this extent.")] = None
     accept_duplicates: Annotated[
@@ -295,7 +299,7 @@ def replay(
     servers: ServerOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Deliver the rest of FAILED and CANCELLED jobs: of one job, or of all of a connector."""
+    """Deliver the rest of FAILED, CANCELLED and interrupted jobs: of one, or of a connector."""
     options.require_jobs(job, engine.engine)
     choice = _choice(engine)
     runtime, open_runs = _open(servers)

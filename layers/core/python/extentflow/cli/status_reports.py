@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from rich.text import Text
 
 from extentflow.cli import output
-from extentflow.cli.run_reports import by_state, extents
+from extentflow.cli.run_reports import extents
 from extentflow.model import ExtentState, JobState
 from extentflow.wording import unavailable_service
 
@@ -35,9 +35,11 @@ LAYOUTS = {
     100: ("job", "begun", "state", "extents", "records", "bad", "took", "object"),
     160: (
         *("job", "begun", "connector", "state", "extents", "records", "bad", "filtered"),
-        *("took", "rate", "size", "topic", "object"),
+        *("took", "rate", "size", "topic", "delivered by", "object"),
     ),
 }
+# Of jobs that failed: the same object has a later job, which is listed and counted itself.
+LATER = "with a later job"
 SHORT_ID, LEAST_OBJECT = 10, 12
 BETWEEN, BORDERS = 3, 2  # of a table's columns
 MAP = {
@@ -80,8 +82,11 @@ def show_jobs(found: JobList, *, filtered: bool, watched: bool = False) -> None:
         return
     width = output.out.width
     columns = next(LAYOUTS[least] for least in sorted(LAYOUTS, reverse=True) if width >= least)
-    if not any(one.report.filtered for one in found.jobs):
-        columns = tuple(column for column in columns if column != "filtered")
+    unused = {
+        *(() if any(one.report.filtered for one in found.jobs) else ("filtered",)),
+        *(() if any(one.followed for one in found.jobs) else ("delivered by",)),
+    }
+    columns = tuple(column for column in columns if column not in unused)
     rows = [_row(one, brief=width < min(filter(None, LAYOUTS))) for one in found.jobs]
     _fit(rows, columns, width)
     heads = [f"begun ({_zone()})" if column == "begun" else column for column in columns]
@@ -89,6 +94,21 @@ def show_jobs(found: JobList, *, filtered: bool, watched: bool = False) -> None:
     output.say(_totals(found))
     for one in islice((one for one in found.jobs if one.cause), SHOWN_ERRORS):
         output.note(f"{one.job.id}: {one.cause}")
+    for line in () if watched else _continuing(found):
+        output.note(line)
+
+
+def _continuing(found: JobList) -> Iterator[str]:
+    """Yield, for each connector whose jobs were interrupted, the command that continues them."""
+    for one in found.interrupted[:SHOWN_ERRORS]:
+        command = "run" if one.stored else "replay"
+        yield one.held or (
+            f"connector {one.connector}: {output.counted(one.count, 'open job')}, none in work:"
+            " unless a command has just begun, they were interrupted;"
+            f" `extentflow {command} -c {one.connector}` continues them"
+        )
+    if found.undelivered and found.delivered and not found.only_undelivered:
+        yield "`extentflow status --undelivered` lists what is still to be delivered"
 
 
 def show_job(found: JobDetail) -> None:
@@ -203,6 +223,9 @@ def jobs_json(found: JobList) -> dict[str, Any]:
         "jobs": [one.to_json() for one in found.jobs],
         "states": dict(found.states),
         "matching": found.matching,
+        "delivered_since": dict(found.delivered),
+        "undelivered": dict(found.undelivered),
+        "interrupted": {one.connector: one.count for one in found.interrupted},
     }
 
 
@@ -246,6 +269,7 @@ def _row(one: JobDetail, *, brief: bool) -> dict[str, str]:
         "rate": _rate(one),
         "size": output.size(job.version.size),
         "topic": one.topic,
+        "delivered by": one.delivered_by,
     }
 
 
@@ -268,14 +292,22 @@ def shortened(text: str, width: int) -> str:
 def _totals(found: JobList) -> str:
     if not found.states:
         return "no job matches yet"
-    many = by_state(found.states)
+    many = ", ".join(_counted(found, state, count) for state, count in found.states.items())
     shown = len(found.jobs)
-    if since := sum(one.followed for one in found.jobs):
-        failed = sum(one.job.state is JobState.FAILED for one in found.jobs)
-        many += f"; {since:,} of {failed:,} FAILED delivered since by a later job"
     if shown < found.matching:
         many += f"; {shown:,} of {found.matching:,} shown, the newest (--limit shows more)"
     return f"{output.counted(found.matching, 'job')}: {many}"
+
+
+def _counted(found: JobList, state: str, count: int) -> str:
+    """Return how many jobs are in a state, and of these how many objects are delivered or not."""
+    delivered, left = found.delivered.get(state, 0), found.undelivered.get(state, 0)
+    text = f"{count:,} {state}"
+    if state not in (JobState.FAILED, JobState.CANCELLED) or left == count:
+        return text
+    rest = count - delivered - left
+    parts = ((delivered, "delivered since"), (left, "undelivered"), (rest, LATER))
+    return f"{text} ({', '.join(f'{many:,} {what}' for many, what in parts if many)})"
 
 
 def _line(found: JobDetail) -> str:

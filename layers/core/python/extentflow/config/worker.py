@@ -48,6 +48,8 @@ FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 OPTIONS = {"bootstrap.servers": "--bootstrap-servers", "ledger.url": "--ledger"}
 OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
+# Of a process that connects to no broker; RFC 6761 keeps the name from ever being one.
+NO_BROKERS = "none.invalid:9092"
 
 SPARK_THRESHOLD_BYTES = 20 << 30
 # The default execution timeout of the service that runs Spark.
@@ -234,13 +236,15 @@ def load(
     read_text: Callable[[str], str | None],
     given: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
+    brokers: bool = True,
 ) -> WorkerSettings:
     """Return the settings that the environment and a file give together; the environment wins.
 
     `read_text` returns a file's text, None where there is no such file. A variable that is set to
     nothing counts as not set. `given` are settings of `OPTIONS`, over all others; `labels` are the
-    names of these in messages. Without a ledger, the settings name the user's own. Raises
-    Misconfigured with every problem at once.
+    names of these in messages. Without a ledger, the settings name the user's own. With `brokers`
+    False, the process uses the ledger only, and brokers may be missing. Raises Misconfigured with
+    every problem at once.
     """
     problems: list[str] = []
     config = _from_file(environ, read_text, problems)
@@ -261,6 +265,8 @@ def load(
             config.pop(other, None)
         config[name] = text
         spelled[name] = (labels or OPTIONS)[name]
+    if not brokers:
+        config.setdefault("bootstrap.servers", NO_BROKERS)
     try:
         settings = with_ledger(WorkerSettings.from_map(config, labels=spelled), environ)
     except Misconfigured as exc:

@@ -40,7 +40,7 @@ from extentflow.queue.consumer import PAUSED_RECEIVES
 
 log = logging.getLogger(__name__)
 
-_RUNNING = ConnectorState.RUNNING
+_ENABLED = ConnectorState.ENABLED
 # Fixed outside this object, for several objects at once.
 _AGAIN = (Retryable, Misconfigured, AccessDenied)
 
@@ -166,7 +166,7 @@ class JobAdmission:
             try:
                 with contain_defects(f"connector {config.name}, {arrival.uri}"):
                     state = self.context.state(config)
-                    job = self._job(config, revision, arrival) if state is _RUNNING else None
+                    job = self._job(config, revision, arrival) if state is _ENABLED else None
             except ExtentflowError as exc:
                 log.warning("connector %s, %s: %s", config.name, arrival.uri, exc)
                 errors.append(exc)
@@ -278,7 +278,7 @@ class ArrivalHandler(JobAdmission):
         body = json.dumps(wanted.to_message())
         try:
             state = self._state_of(wanted.connector)
-            if state is _RUNNING:
+            if state is _ENABLED:
                 self.backfill(wanted)
             elif state is ConnectorState.PAUSED:
                 dealt.paused.append(f"connector {wanted.connector} is PAUSED")

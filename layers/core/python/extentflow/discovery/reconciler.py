@@ -2,7 +2,7 @@
 
     slots       lease expired, extent in work   fenced, settled, released   `Slots.recover_expired`
     jobs        PLANNING, RUNNING               planned, sent again, closed       `stalled_jobs`
-    connectors  RUNNING                         listed; objects without a job     `listing`
+    connectors  ENABLED                         listed; objects without a job     `listing`
     ends        event not published             published                         `JobEvents.sweep`
 
 It runs every few minutes, one at a time (concurrent runs are harmless, but repeat work). Every step
@@ -112,7 +112,7 @@ class Reconciler:
         self.random.shuffle(connectors)
 
         def listing(name: str, revision: int) -> Iterator[Report]:
-            if self.ledger.connectors.state(name) is ConnectorState.RUNNING:
+            if self.ledger.connectors.state(name) is ConnectorState.ENABLED:
                 yield from discovery.scan(self.context.listed_prefix(name, revision))
 
         yield from interleave(

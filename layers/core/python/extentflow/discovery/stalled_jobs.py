@@ -99,7 +99,7 @@ class StalledJobScanner:
 
     def scan(self, connector: str) -> Iterator[Report]:
         """Check a connector's jobs one by one, from where the last run stopped."""
-        active = self.ledger.connectors.state(connector) is ConnectorState.RUNNING
+        active = self.ledger.connectors.state(connector) is ConnectorState.ENABLED
         for state in (JobState.PLANNING, JobState.RUNNING):
             yield from self._round(connector, state, active=active)
 

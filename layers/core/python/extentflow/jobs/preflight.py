@@ -155,16 +155,16 @@ class ConnectorStateCache:
     _cached: dict[str, tuple[float, ConnectorState]] = field(default_factory=dict)
 
     def state(self, connector: str) -> ConnectorState:
-        """Return the state; RUNNING while the ledger is unavailable, which pauses no connector."""
-        read_at, state = self._cached.get(connector, (float("-inf"), ConnectorState.RUNNING))
+        """Return the state; ENABLED while the ledger is unavailable, which pauses no connector."""
+        read_at, state = self._cached.get(connector, (float("-inf"), ConnectorState.ENABLED))
         now = self.monotonic()
         if now - read_at < CACHE_SECONDS:
             return state
         try:
             state = self.ledger.connectors.state(connector)
         except LedgerUnavailable as exc:
-            log.warning("connector %s: state unknown, RUNNING is assumed: %s", connector, exc)
-            state = ConnectorState.RUNNING
+            log.warning("connector %s: state unknown, ENABLED is assumed: %s", connector, exc)
+            state = ConnectorState.ENABLED
         self._cached[connector] = (now, state)
         return state
 
@@ -174,7 +174,7 @@ class ConnectorStateCache:
 
 
 def explain_skip(connector: str, state: ConnectorState) -> str:
-    """Return that a connector is paused or stopped and how to resume it; "" if it is running."""
-    if state is ConnectorState.RUNNING:
+    """Return that a connector is paused or stopped and how to resume it; "" if it is enabled."""
+    if state is ConnectorState.ENABLED:
         return ""
     return f"connector {connector} is {state}; continue it with `extentflow resume {connector}`"

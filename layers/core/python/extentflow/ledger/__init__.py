@@ -147,9 +147,13 @@ class ConnectorVersion:
 
 
 class ConnectorState(enum.StrEnum):
-    """The requested state of a connector, as in Kafka Connect. STOPPED cancels open jobs."""
+    """The requested state of a connector. STOPPED cancels open jobs.
 
-    RUNNING = "RUNNING"
+    ENABLED permits delivery and does not say that any takes place: no process belongs to a
+    connector, unlike RUNNING in Kafka Connect.
+    """
+
+    ENABLED = "ENABLED"
     PAUSED = "PAUSED"
     STOPPED = "STOPPED"
 
@@ -190,7 +194,7 @@ class ConnectorStore(Protocol):
         """Hide the connector from new jobs; revisions stay for the jobs that pinned them."""
 
     def state(self, name: str) -> ConnectorState:
-        """Return the requested state of a connector; RUNNING when none was requested."""
+        """Return the requested state of a connector; ENABLED when none was requested."""
 
     def set_state(self, name: str, state: ConnectorState) -> bool:
         """Request a state of a connector; False when there is none of that name."""
@@ -235,6 +239,9 @@ class JobStore(Protocol):
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
         """Make an open job SUPERSEDED, CANCELLED or FAILED; return any other as it is."""
+
+    def dismiss(self, job_id: str, reason: str) -> Job:
+        """Make a FAILED or CANCELLED job SUPERSEDED; return any other as it is."""
 
     def progress(self, job_id: str) -> JobProgress:
         """Sum the job's counters, strongly consistent."""

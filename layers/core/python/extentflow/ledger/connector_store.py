@@ -20,6 +20,8 @@ from extentflow.ledger.items import (
 )
 
 CONNECTORS = "CONNECTORS"
+# What items hold for ENABLED, as processes of 0.1 read and write it.
+ENABLED = "RUNNING"
 
 
 class StoredConnectors:
@@ -82,10 +84,12 @@ class StoredConnectors:
     def state(self, name: str) -> ConnectorState:
         shown = self._items.get(Key(CONNECTORS, name)) or {}
         with decoding(shown):
-            return ConnectorState(shown.get("state", ConnectorState.RUNNING))
+            stored = shown.get("state", ENABLED)
+            return ConnectorState.ENABLED if stored == ENABLED else ConnectorState(stored)
 
     def set_state(self, name: str, state: ConnectorState) -> bool:
-        write = Write(Key(CONNECTORS, name), Attr("revision").exists(), {"state": state})
+        stored = ENABLED if state is ConnectorState.ENABLED else state
+        write = Write(Key(CONNECTORS, name), Attr("revision").exists(), {"state": stored})
         return refusal(self._items, f"setting connector {name} to {state}", write) is None
 
     def _latest(self, name: str, shown: Stored) -> ConnectorVersion | None:

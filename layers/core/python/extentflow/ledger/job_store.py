@@ -157,6 +157,18 @@ class StoredJobs:
 
         return race(self._items, subject, attempt)
 
+    def dismiss(self, job_id: str, reason: str) -> Job:
+        subject = f"dismissing job {job_id}"
+
+        def attempt() -> Job:
+            job = self.stored(job_id)[0]
+            after = rules.dismissed(job, reason)
+            if after is not job:
+                self._items.update(subject, job_change(job, after))
+            return after
+
+        return race(self._items, subject, attempt)
+
     def progress(self, job_id: str) -> JobProgress:
         return _sum(self._items.query(f"{JOB}{job_id}", COUNT))
 

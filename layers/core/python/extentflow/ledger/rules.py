@@ -160,6 +160,13 @@ def ended(job: Job, state: JobState, reason: str, *, at: float) -> Job:
     return job.in_state(state, _storable(reason), ended=at) if job.state.open else job
 
 
+def dismissed(job: Job, reason: str) -> Job:
+    """Return a FAILED or CANCELLED job as SUPERSEDED, with the time of its end; others as is."""
+    if job.state not in (JobState.FAILED, JobState.CANCELLED):
+        return job
+    return job.in_state(JobState.SUPERSEDED, _storable(reason), ended=job.ended)
+
+
 def reopened(job: Job, *, planned: bool) -> Job:
     """Return a job that continues, with its planning if that is not complete."""
     # A higher `reopened` refuses late closings and publications that read the job before.

@@ -17,11 +17,10 @@ def committed(ledger: Ledger, job: Job) -> JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """A job's totals with all committed records; why it ended; extents that a worker holds."""
+    """A job's totals with all committed records, and why it ended."""
 
     progress: JobProgress
     cause: str = ""
-    claimed: tuple[ExtentItem, ...] = ()
 
 
 def summary(ledger: Ledger, job: Job) -> JobSummary:
@@ -33,7 +32,6 @@ def summary(ledger: Ledger, job: Job) -> JobSummary:
 
 def summary_of(job: Job, totals: JobProgress, items: Iterable[ExtentItem]) -> JobSummary:
     """Return a job's summary by its extents, which were read after `totals`."""
-    claimed: list[ExtentItem] = []
     error: str | None = None
     for item in items:
         if item.state is not ExtentState.DONE:
@@ -45,9 +43,7 @@ def summary_of(job: Job, totals: JobProgress, items: Iterable[ExtentItem]) -> Jo
             )
         if item.state is ExtentState.FAILED and error is None:
             error = item.error
-        if item.claim is not None:
-            claimed.append(item)
-    return JobSummary(totals, _cause(job, error or ""), tuple(claimed))
+    return JobSummary(totals, _cause(job, error or ""))
 
 
 def summaries(ledger: Ledger, jobs: Collection[Job]) -> dict[str, JobSummary]:
@@ -55,6 +51,18 @@ def summaries(ledger: Ledger, jobs: Collection[Job]) -> dict[str, JobSummary]:
     totals = ledger.jobs.progress_of(jobs)
     extents = ledger.extents.list_many(job for job in jobs if job.state is not JobState.DONE)
     return {job.id: summary_of(job, totals[job.id], extents.get(job.id, [])) for job in jobs}
+
+
+def jobs_in_work(ledger: Ledger, clusters: Iterable[str]) -> set[str]:
+    """Return the jobs of which a worker, whose lease has not ended, holds an extent.
+
+    `clusters` are the Kafka clusters whose slots are read. A job that waits for a free worker, or
+    whose driver has claimed no extent yet, is not among them.
+    """
+    wanted = set(clusters)
+    now = ledger.now() if wanted else 0.0
+    slots = (slot for cluster in wanted for slot in ledger.slots.list(cluster))
+    return {slot.working[0] for slot in slots if slot.working is not None and slot.until > now}
 
 
 def failure_reason(ledger: Ledger, job: Job) -> str:

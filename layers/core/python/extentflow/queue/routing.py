@@ -217,7 +217,7 @@ class JobRouter:
         A run also fails when a job of it did; another one would change nothing about that.
         """
         ledger = self.dispatch.planner.ledger
-        if ledger.connectors.state(found.connector) is not ConnectorState.RUNNING:
+        if ledger.connectors.state(found.connector) is not ConnectorState.ENABLED:
             return False
         for state in (JobState.RUNNING, JobState.PLANNING):
             if any(found.may_have(job) for job in ledger.jobs.list(found.connector, state)):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.ledgers import LedgerAddress
-from extentflow.config.worker import WorkerSettings
+from extentflow.config.worker import NO_BROKERS, WorkerSettings
 from extentflow.errors import BucketGone, ObjectGone
 from extentflow.services.run_control import RunControl
 from extentflow.wiring import Runtime, open_engine
@@ -26,7 +26,9 @@ from extentflow.wiring.extents import Previews
 if TYPE_CHECKING:
     from extentflow.engines import Engine
     from extentflow.formats.parquet.column_keys import KeyService
+    from extentflow.services.connectors import Connectors
     from extentflow.services.dead_letter_queues import DeadLetterQueue
+    from extentflow.services.dismissals import Dismissals
     from extentflow.services.exports import Exports
     from extentflow.services.health import Health, Initialisation, LedgerChecks
     from extentflow.services.jobs import Jobs
@@ -37,11 +39,10 @@ if TYPE_CHECKING:
     from extentflow.services.submissions import Submissions
     from extentflow.services.topics import Topics
     from extentflow.services.verifications import Verifications
+    from extentflow.wiring.objects import ObjectAccess
 
 log = logging.getLogger(__name__)
 
-# Of a peek, which connects to no broker.
-NO_BROKERS = "none.invalid:9092"
 UNOBSERVED = RunControl()
 
 
@@ -49,19 +50,29 @@ def open_orders(runtime: Runtime) -> Orders:
     """Return the orders of a ledger; the cluster's id is requested where jobs have one."""
     from extentflow.services.orders import Orders
 
-    def look(config: ConnectorConfig) -> None:
-        store = runtime.objects.store(config, 0)
-        if config.object_key is None:
-            next(iter(store.list(config.bucket, config.prefix)), None)
-            return
-        try:
-            store.head(config.bucket, config.object_key)
-        except BucketGone:
-            raise
-        except ObjectGone:  # the run reports it, or finds what is below it
-            return
-
+    look = partial(_look, runtime.objects)
     return Orders(runtime.ledger, runtime.connectors, lambda: runtime.broker.cluster, look)
+
+
+def open_connectors(runtime: Runtime) -> Connectors:
+    """Return the connectors of a ledger; `put` looks at their buckets for a few seconds."""
+    from extentflow.services.connectors import Connectors
+
+    return Connectors(runtime.ledger, partial(_look, runtime.brief_objects))
+
+
+def _look(objects: ObjectAccess, config: ConnectorConfig) -> None:
+    """Raise where the bucket or the folder of a connector cannot be read."""
+    store = objects.store(config, 0)
+    if config.object_key is None:
+        next(iter(store.list(config.bucket, config.prefix)), None)
+        return
+    try:
+        store.head(config.bucket, config.object_key)
+    except BucketGone:
+        raise
+    except ObjectGone:  # the run reports it, or finds what is below it
+        return
 
 
 def open_topics(runtime: Runtime, keys: KeyService | None = None) -> Topics:
@@ -108,6 +119,13 @@ def open_jobs(runtime: Runtime) -> Jobs:
     from extentflow.services.jobs import Jobs
 
     return Jobs(runtime.ledger, runtime.connectors, runtime.planner(), runtime.settings)
+
+
+def open_dismissals(runtime: Runtime) -> Dismissals:
+    """Return what closes jobs whose objects were removed."""
+    from extentflow.services.dismissals import Dismissals
+
+    return Dismissals(runtime.ledger, runtime.connectors, runtime.objects)
 
 
 def open_submissions(runtime: Runtime) -> Submissions:
@@ -220,6 +238,7 @@ def open_runs(
             runtime.planner(),
             lambda: runtime.broker,
             control.notify,
+            queued=runtime.settings.extents_queue_url is not None,
         ),
     )
 

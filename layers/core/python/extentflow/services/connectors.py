@@ -1,19 +1,23 @@
 """Connectors: validate, put, list, show, delete, pause, resume and stop."""
 
 import builtins
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from extentflow.config.connector import ConnectorConfig
-from extentflow.errors import Misconfigured
+from extentflow.config.connector_keys import LOCAL_FILE
+from extentflow.errors import BucketGone, ExtentflowError, Misconfigured
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue, not_stored
-from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger
-from extentflow.model import JobState
+from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger, last_stored
+from extentflow.ledger.summaries import jobs_in_work
+from extentflow.model import Job, JobState
 from extentflow.services.places import StoredPair, described_source, overlapping
 from extentflow.wiring import check_connector
 from extentflow.wording import nearest
 
+OPEN = (JobState.PLANNING, JobState.RUNNING)
 # Bounds the requests that `resume` makes for a number in a note.
 COUNTED_JOBS = 1_000
 
@@ -22,15 +26,24 @@ COUNTED_JOBS = 1_000
 class Connector:
     """One revision of a connector, as it was stored: secrets are references.
 
+    `stored`: `run -c`, streaming queries and functions find it. Otherwise `run --topic` made it
+    without --save, or it was deleted. `list` and `get` add how many of its jobs are open, and of
+    how many of these a worker holds an extent now (`jobs_in_work`).
+
     `put` also finds the `overlapping` connectors, which deliver some of the same objects as well.
     `earlier` are those of commands and deleted ones, which may have delivered such objects.
+    `unchecked` says why its bucket or folder could not be read from here; "" where it can be.
     """
 
     name: str
     revision: int
     state: ConnectorState
     config: Mapping[str, str]
+    stored: bool = True
+    open_jobs: int = 0
+    jobs_in_work: int = 0
     # No part of the connector: it equals what `get` returns.
+    unchecked: str = field(default="", compare=False, repr=False)
     overlapping: tuple["Connector", ...] = field(default=(), compare=False, repr=False)
     earlier: tuple["Connector", ...] = field(default=(), compare=False, repr=False)
 
@@ -61,10 +74,16 @@ class ConnectorChange:
 
 
 class Connectors:
-    """Manages the connectors of one ledger; raises Misconfigured where there is no such one."""
+    """Manages the connectors of one ledger; raises Misconfigured where there is no such one.
 
-    def __init__(self, ledger: Ledger) -> None:
+    `look` raises where the bucket or the folder of a connector that is put cannot be read.
+    """
+
+    def __init__(
+        self, ledger: Ledger, look: Callable[[ConnectorConfig], object] = lambda _config: None
+    ) -> None:
         self._ledger = ledger
+        self._look = look
         self._catalogue = ConnectorCatalogue(ledger)
 
     def put(self, config: Mapping[str, str]) -> Connector:
@@ -76,8 +95,13 @@ class Connectors:
         return stored
 
     def put_all(self, configs: Sequence[Mapping[str, str]]) -> builtins.list[Connector]:
-        """Store connectors as `put`, none where one is wrong; an interruption leaves the rest."""
+        """Store connectors as `put`, none where one is wrong; an interruption leaves the rest.
+
+        A bucket that does not exist is wrong. Objects that cannot be read here are not, because the
+        machines that deliver may reach a bucket, or have a folder, that this machine lacks.
+        """
         checked = [check_connector(config) for config in configs]
+        unchecked = self._unchecked(checked)
         versions = [
             self._ledger.connectors.put(one.name, config)
             for one, config in zip(checked, configs, strict=True)
@@ -89,10 +113,33 @@ class Connectors:
         stored: builtins.list[Connector] = []
         for one, version in zip(checked, versions, strict=True):
             others, earlier = self._overlaps(one, known)
-            stored.append(replace(self._described(version), overlapping=others, earlier=earlier))
+            stored.append(
+                replace(
+                    self._described(version),
+                    unchecked=unchecked[one.name],
+                    overlapping=others,
+                    earlier=earlier,
+                )
+            )
             known = [pair for pair in known if pair[0].name != one.name]
             known.append((version, one))
         return stored
+
+    def _unchecked(self, configs: Sequence[ConnectorConfig]) -> dict[str, str]:
+        """Return why the objects of connectors cannot be listed here, by name; raises as `put`."""
+        found: dict[str, str] = {}
+        problems: builtins.list[str] = []
+        for config in configs:
+            found[config.name] = ""
+            try:
+                self._look(config)
+            except ExtentflowError as exc:
+                found[config.name] = str(exc)
+                if isinstance(exc, BucketGone) and config.endpoint_type != LOCAL_FILE:
+                    problems.append(f"connector {config.name} is not stored: {exc}")
+        if problems:
+            raise Misconfigured(problems)
+        return found
 
     def _overlaps(
         self, config: ConnectorConfig, known: Sequence[StoredPair]
@@ -107,16 +154,43 @@ class Connectors:
                 earlier.append(self._described(version))
         return tuple(others), tuple(earlier)
 
-    def list(self) -> list[Connector]:
-        """Return the latest revision of every connector."""
-        return [self._described(version) for version in self._ledger.connectors.list()]
+    def list(self, *, every: bool = False) -> list[Connector]:
+        """Return the latest revision of every connector; `every`: also of those not stored."""
+        connectors = self._ledger.connectors
+        stored = list(connectors.list())
+        names = {version.name for version in stored}
+        found = connectors.list(deleted=True) if every else stored
+        described = [self._described(one, stored=one.name in names) for one in found]
+        return self._with_jobs(described, None)
 
-    def get(self, name: str, revision: int | None = None) -> Connector:
-        """Return a connector's latest revision, or the given one, else raise Misconfigured."""
-        found = self._ledger.connectors.get(name, revision)
+    def get(self, name: str, revision: int | None = None, *, every: bool = False) -> Connector:
+        """Return a connector's latest revision, or the given one, else raise Misconfigured.
+
+        `every`: also the latest one of a connector that is not stored; its jobs remain.
+        """
+        connectors = self._ledger.connectors
+        shown = connectors.get(name)
+        found = shown if revision is None else connectors.get(name, revision)
+        if found is None and revision is None and every:
+            found = last_stored(connectors, name)
         if found is None:
             raise self._unknown(name, revision)
-        return self._described(found)
+        (described,) = self._with_jobs([self._described(found, stored=shown is not None)], name)
+        return described
+
+    def _with_jobs(
+        self, found: builtins.list[Connector], name: str | None
+    ) -> builtins.list[Connector]:
+        """Add to connectors how many of their jobs are open, and in work."""
+        listed = (job for state in OPEN for job in self._ledger.jobs.list(name, state))
+        # By id: between the two lists a job may change from one to the other.
+        jobs: dict[str, Job] = {job.id: job for job in listed}
+        working = jobs_in_work(self._ledger, {job.cluster for job in jobs.values()})
+        count = Counter(job.connector for job in jobs.values())
+        held = Counter(job.connector for job in jobs.values() if job.id in working)
+        return [
+            replace(one, open_jobs=count[one.name], jobs_in_work=held[one.name]) for one in found
+        ]
 
     def delete(self, name: str) -> None:
         """Hide a connector from new jobs; planned jobs continue with their own revision."""
@@ -129,7 +203,7 @@ class Connectors:
 
     def resume(self, name: str) -> ConnectorChange:
         """Continue a paused or stopped connector; cancelled jobs stay cancelled."""
-        change = self._set_state(name, ConnectorState.RUNNING)
+        change = self._set_state(name, ConnectorState.ENABLED)
         cancelled = islice(self._ledger.jobs.list(name, JobState.CANCELLED), COUNTED_JOBS)
         return replace(change, cancelled_before=sum(1 for _ in cancelled))
 
@@ -144,7 +218,7 @@ class Connectors:
         jobs, reason = self._ledger.jobs, f"connector {name} was stopped"
         ended = [
             jobs.end(jobs.close(job.id).id, JobState.CANCELLED, reason)
-            for state in (JobState.PLANNING, JobState.RUNNING)
+            for state in OPEN
             for job in list(jobs.list(name, state))
         ]
         # A job that became final meanwhile stays as it is.
@@ -166,6 +240,6 @@ class Connectors:
         near = nearest(name, names, "`extentflow connectors list` shows the connectors")
         return Misconfigured(f"there is no connector {name}; {near}")
 
-    def _described(self, version: ConnectorVersion) -> Connector:
+    def _described(self, version: ConnectorVersion, *, stored: bool = True) -> Connector:
         state = self._ledger.connectors.state(version.name)
-        return Connector(version.name, version.revision, state, version.config)
+        return Connector(version.name, version.revision, state, version.config, stored)

@@ -14,7 +14,6 @@ import enum
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from extentflow.errors import BucketGone, ObjectGone, Permanent
@@ -40,6 +39,8 @@ SEARCHED_JOBS = 1_000
 ENDED = (JobState.FAILED, JobState.CANCELLED)
 # Open jobs count only where a run or a replay of ended ones opened them and did not finish.
 SOUGHT = (*ENDED, JobState.PLANNING, JobState.RUNNING)
+# Of a later job of an object, best first.
+LATER = (JobState.DONE, JobState.RUNNING, JobState.PLANNING, *ENDED)
 
 
 class Step(enum.StrEnum):
@@ -132,7 +133,10 @@ class FailedObjects:
             same = job is not None and (alike(job.revision) or planner.is_complete(job))
             found.append(FailedObject(version, job, _step(job, same_settings=same)))
         if gone:
-            notify(f"{counted(len(gone), 'object')} left out, deleted since, as {gone[0]}")
+            notify(
+                f"{counted(len(gone), 'object')} left out, deleted since, as {gone[0]};"
+                f" `extentflow dismiss -c {config.name}` closes their jobs"
+            )
         jobs_of = {one: _jobs_of(self.ledger, one, failed[one.version.key]) for one in found}
         facts = summaries(self.ledger, [job for jobs in jobs_of.values() for job in jobs])
         return tuple(
@@ -183,20 +187,53 @@ def is_current(store: ObjectStore, version: ObjectVersion) -> bool:
 def delivered_since(ledger: Ledger, jobs: Iterable[Job]) -> dict[str, Job]:
     """Return, by the id of each of these jobs, one that delivered another version after it began.
 
-    That version may have been replaced in turn, also by the job's own. Searches the newest
-    SEARCHED_JOBS jobs of each connector that are DONE.
+    That version may have been replaced in turn, also by the job's own.
     """
     asked = list(jobs)
-    done: dict[tuple[str, str, str], Job] = {}
-    for connector in {job.connector for job in asked}:
-        for job in islice(ledger.jobs.list(connector, JobState.DONE), SEARCHED_JOBS):
-            done.setdefault((connector, job.version.bucket, job.version.key), job)
+    later = later_jobs(ledger, asked, (JobState.DONE,))
+    versions = {job.id: job.version for job in asked}
+    return {key: one for key, one in later.items() if one.version != versions[key]}
+
+
+def later_jobs(
+    ledger: Ledger,
+    jobs: Iterable[Job],
+    states: Sequence[JobState] = LATER,
+    *,
+    least: int = SEARCHED_JOBS,
+) -> dict[str, Job]:
+    """Return, by the id of each of these jobs, one that has its object since: best a DONE one.
+
+    It is a later generation, or of another version and later: created since, or DONE since. Reads
+    each connector's jobs in `states`, as far back as the oldest of `jobs`, and at
+    `least` so many.
+    """
+    asked: dict[tuple[str, str, str], list[Job]] = {}
+    oldest: dict[str, float] = {}
+    for job in jobs:
+        asked.setdefault(_target(job), []).append(job)
+        oldest[job.connector] = min(job.created, oldest.get(job.connector, job.created))
     found: dict[str, Job] = {}
-    for job in asked:
-        later = done.get((job.connector, job.version.bucket, job.version.key))
-        if later and later.version != job.version and (later.ended or later.created) > job.created:
-            found[job.id] = later
+    for connector, since in oldest.items():
+        for state in states:
+            for count, other in enumerate(ledger.jobs.list(connector, state)):
+                if count >= least and other.created < since:
+                    break
+                for job in asked.get(_target(other), ()):
+                    if job.id not in found and _is_later(other, job):
+                        found[job.id] = other
     return found
+
+
+def _target(job: Job) -> tuple[str, str, str]:
+    return job.connector, job.version.bucket, job.version.key
+
+
+def _is_later(other: Job, job: Job) -> bool:
+    if other.version == job.version:
+        return other.generation > job.generation
+    ended = other.ended if other.state is JobState.DONE else 0.0
+    return (ended or other.created) > job.created
 
 
 def _jobs_of(ledger: Ledger, one: FailedObject, of_key: list[Job]) -> list[Job]:

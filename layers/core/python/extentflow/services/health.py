@@ -324,7 +324,7 @@ class ConnectorChecks:
             return
         state = self.ledger.connectors.state(name)
         fact = f"{name}, revision {revision}"
-        if state is ConnectorState.RUNNING:
+        if state is ConnectorState.ENABLED:
             yield _usable("connector", fact)
         else:
             remedy = f"continue it with `extentflow resume {name}`"

@@ -3,7 +3,7 @@
 import builtins
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from heapq import nlargest
@@ -14,15 +14,17 @@ from extentflow.engines.submitted_runs import run_of
 from extentflow.errors import Misconfigured
 from extentflow.jobs.completion import FAILURES
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
-from extentflow.jobs.planner import Planner, following_id
+from extentflow.jobs.planner import Planner
 from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report_of
 from extentflow.ledger import ExtentItem, JobProgress, Ledger
-from extentflow.ledger.summaries import JobSummary, summaries, summary_of
+from extentflow.ledger.summaries import jobs_in_work, summaries, summary_of
 from extentflow.model import Job, JobState
-from extentflow.services.failures import delivered_since
+from extentflow.services.failures import ENDED, delivered_since, later_jobs
 from extentflow.wording import plain
 
+# In the order in which jobs pass through them: one that ends meanwhile is seen later.
+UNDELIVERED = (JobState.PLANNING, JobState.RUNNING, *ENDED)
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -34,8 +36,8 @@ class JobDetail:
     of its extents; None where it ended.
 
     `list` adds the `cause` of its end: the first failed extent's, if there is one. A job has no
-    cause where a later job delivers the object. `followed`: it FAILED, and the next job of its
-    version, or one of a later version, is DONE.
+    cause where a later job delivers the object. `delivered_by`: it FAILED or is CANCELLED, and this
+    job delivered its object since, in the same version or another one.
 
     `get` adds its extents by ordinal (one without an item is PENDING), its remote run,
     and why nothing is delivered now. It adds why `after.completion` failed, and the jobs that
@@ -46,7 +48,7 @@ class JobDetail:
     job: Job
     report: JobReport
     cause: str = ""
-    followed: bool = False
+    delivered_by: str = ""
     extents: dict[int, ExtentItem] = field(default_factory=dict)
     run: str | None = None
     skipped: str = ""
@@ -59,6 +61,11 @@ class JobDetail:
     active: bool | None = None
     queued: bool = False
     stored: bool = True
+
+    @property
+    def followed(self) -> bool:
+        """Whether it FAILED or is CANCELLED, and its object was delivered since."""
+        return bool(self.delivered_by)
 
     @property
     def rate(self) -> float:
@@ -82,6 +89,7 @@ class JobDetail:
             "records_per_second": round(self.rate, 1),
             "active": self.active,
             "cause": self.cause,
+            "delivered_by": self.delivered_by or None,
         }
 
 
@@ -89,13 +97,15 @@ class JobDetail:
 class JobFilter:
     """Which jobs are shown: of a connector, a state, keys or addresses that begin with `prefix`.
 
-    `since` is in seconds since the epoch; jobs match that began or ended since.
+    `since` is in seconds since the epoch; jobs match that began or ended since. `undelivered`: only
+    open jobs, and those FAILED or CANCELLED whose object no later job has.
     """
 
     connector: str | None = None
     state: JobState | None = None
     prefix: str = ""
     since: float = 0.0
+    undelivered: bool = False
 
     def matches(self, job: Job) -> bool:
         """Return whether a job of that connector and state matches."""
@@ -104,11 +114,32 @@ class JobFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class InterruptedJobs:
+    """Open jobs of a connector of which no worker holds any: interrupted, or only just begun.
+
+    `stored`: `run -c` continues them. `held` says that the connector is paused or stopped.
+    """
+
+    connector: str
+    count: int
+    stored: bool
+    held: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobList:
-    """The newest of the jobs that match, and how many match by state."""
+    """The newest of the jobs that match, and how many match by state.
+
+    Of all that match, FAILED and CANCELLED ones are counted by state: in `delivered` those whose
+    object a later job delivered, in `undelivered` those whose object no later job has.
+    """
 
     jobs: tuple[JobDetail, ...]
     states: Mapping[str, int]
+    delivered: Mapping[str, int] = field(default_factory=dict)
+    undelivered: Mapping[str, int] = field(default_factory=dict)
+    interrupted: tuple[InterruptedJobs, ...] = ()
+    only_undelivered: bool = False
 
     @property
     def matching(self) -> int:
@@ -118,7 +149,8 @@ class JobList:
     @property
     def open(self) -> bool:
         """Whether a job that matches can still change, or the first one is still to come."""
-        return not self.states or any(JobState(state).open for state in self.states)
+        awaited = not self.states and not self.only_undelivered
+        return awaited or any(JobState(state).open for state in self.states)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,46 +174,72 @@ class Jobs:
         Lists the connector's jobs, then reads what is shown in few requests; it may lag a little.
         """
         ledger = self.ledger
-        states: Counter[str] = Counter()
-        known: set[str] = set()
-
-        def counted() -> Iterator[Job]:
-            for job in ledger.jobs.list(chosen.connector, chosen.state):
-                # One whose state changes meanwhile may be listed twice.
-                if chosen.matches(job) and job.id not in known:
-                    known.add(job.id)
-                    states[job.state] += 1
-                    yield job
-
-        found = nlargest(limit, counted(), key=lambda job: job.created)
+        known = _Matching(ledger, chosen)
+        if chosen.undelivered:
+            candidates = list(known.jobs())
+            later = later_jobs(ledger, known.ended)
+            known.states = Counter(job.state for job in candidates if job.id not in later)
+            candidates = [job for job in candidates if job.id not in later]
+            found = nlargest(limit, candidates, key=lambda job: job.created)
+        else:
+            found = nlargest(limit, known.jobs(), key=lambda job: job.created)
+            later = later_jobs(ledger, known.ended)
         if not found and chosen.connector is not None:
             # An unknown name is a mistake.
             self.connectors.latest(chosen.connector, deleted=True)
         facts = summaries(ledger, found)
-        following = {job.id: following_id(job) for job in found if job.reason}
-        followed = ledger.jobs.find_registered(following.values())
-        working = self._working(found, facts)
-        failed = [job for job in found if job.state is JobState.FAILED]
-        replaced = delivered_since(ledger, failed)
-        again = {following.get(job.id, "") for job in failed} & followed
-        done = {job.id for job in ledger.jobs.get_many(again) if job.state is JobState.DONE}
-        settled = {job.id for job in failed if following.get(job.id) in done} | {*replaced}
+        working = jobs_in_work(ledger, {job.cluster for job in known.open})
         details: builtins.list[JobDetail] = []
         listed: set[tuple[str, str, str]] = set()
         for job in found:
             target = (job.connector, job.version.bucket, job.version.key)
-            since = following.get(job.id) in followed or job.id in replaced
-            shown = job.reason and target not in listed and not since
+            since = later.get(job.id)
+            done = since is not None and since.state is JobState.DONE
+            shown = target not in listed and not (since and (done or since.version == job.version))
             listed.add(target)
             details.append(
                 replace(
                     self._detail(job, facts[job.id].progress),
-                    cause=facts[job.id].cause if shown else "",
-                    followed=job.id in settled,
+                    cause=facts[job.id].cause if job.reason and shown else "",
+                    delivered_by=since.id if since and done and job.state in ENDED else "",
                     active=job.id in working if job.state.open else None,
                 )
             )
-        return JobList(tuple(details), dict(states.most_common()))
+        ended = [job for job in known.ended if job.state in ENDED]
+        since_done = {key for key, one in later.items() if one.state is JobState.DONE}
+        return JobList(
+            tuple(details),
+            dict(known.states.most_common()),
+            delivered=_by_state(job for job in ended if job.id in since_done),
+            undelivered=_by_state(job for job in ended if job.id not in later),
+            interrupted=self._interrupted(known.open, working),
+            only_undelivered=chosen.undelivered,
+        )
+
+    def _interrupted(
+        self, open_jobs: Sequence[Job], working: Collection[str]
+    ) -> tuple[InterruptedJobs, ...]:
+        """Return the connectors with open jobs of which no worker holds any.
+
+        None where a queue delivers them: their messages wait for functions.
+        """
+        if self.settings.extents_queue_url is not None:
+            return ()
+        ledger, own = self.ledger, {job.id for job in open_jobs}
+        # A filter may leave out the jobs that are in work.
+        others = ledger.jobs.get_many(job_id for job_id in working if job_id not in own)
+        busy = {job.connector for job in open_jobs if job.id in working}
+        busy |= {job.connector for job in others}
+        counts = Counter(job.connector for job in open_jobs if job.connector not in busy)
+        return tuple(
+            InterruptedJobs(
+                name,
+                count,
+                stored=ledger.connectors.get(name) is not None,
+                held=skip_reason(ledger, name),
+            )
+            for name, count in counts.most_common()
+        )
 
     def get(self, job_id: str) -> JobDetail:
         """Return one job, by its id or its beginning; Misconfigured if none or several match."""
@@ -189,12 +247,12 @@ class Jobs:
         job = known_job(ledger, job_id)
         totals = ledger.jobs.progress(job.id)
         items = {item.ordinal: item for item in ledger.extents.list(job.id)}
-        facts = {job.id: summary_of(job, totals, items.values())}
+        summary = summary_of(job, totals, items.values())
         ended = job.state in (JobState.FAILED, JobState.CANCELLED)
         later = self.planner.later(job) if ended else None
         newer = delivered_since(ledger, [job]).get(job.id) if ended else None
         return replace(
-            self._detail(job, facts[job.id].progress),
+            self._detail(job, summary.progress),
             extents=items,
             run=run_of(ledger, job.id),
             skipped=skip_reason(ledger, job.connector) if job.state.open else "",
@@ -203,7 +261,7 @@ class Jobs:
             newer=newer,
             # Without versions, the bytes that the job is pinned to do not exist any more.
             replayable=ended and not later and not (newer and job.version.version_id is None),
-            active=bool(self._working([job], facts)) if job.state.open else None,
+            active=job.id in jobs_in_work(ledger, [job.cluster]) if job.state.open else None,
             queued=self.settings.extents_queue_url is not None,
             stored=ledger.connectors.get(job.connector) is not None,
         )
@@ -216,20 +274,38 @@ class Jobs:
         until = job.ended or max(job.created, self.planner.clock.wall())
         return JobDetail(job, report_of(job, totals), topic=topic, seconds=until - job.created)
 
-    def _working(self, jobs: Sequence[Job], facts: Mapping[str, JobSummary]) -> set[str]:
-        """Return the jobs of which a worker, whose lease has not ended, holds an extent."""
-        ledger = self.ledger
-        claims = {
-            (job.cluster, item.claim.slot, item.claim.epoch): job.id
-            for job in jobs
-            for item in (facts[job.id].claimed if job.state.open else ())
-            if item.claim is not None
-        }
-        now = ledger.now() if claims else 0.0
-        clusters = {cluster for cluster, _, _ in claims}
-        slots = (slot for cluster in clusters for slot in ledger.slots.list(cluster))
-        held = ((slot.cluster, slot.number, slot.epoch) for slot in slots if slot.until > now)
-        return {claims[place] for place in held if place in claims}
+
+@dataclass(slots=True)
+class _Matching:
+    """Lists the jobs that match, once, and keeps those that are `open` or `ended` but not DONE."""
+
+    ledger: Ledger
+    chosen: JobFilter
+    states: Counter[str] = field(default_factory=Counter)
+    open: list[Job] = field(default_factory=list)
+    ended: list[Job] = field(default_factory=list)
+    _known: set[str] = field(default_factory=set)
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield the jobs, those with a state that `undelivered` leaves out aside."""
+        chosen, jobs = self.chosen, self.ledger.jobs
+        states: Sequence[JobState | None] = (chosen.state,)
+        if chosen.undelivered:
+            states = [state for state in UNDELIVERED if chosen.state in (None, state)]
+        for job in (job for state in states for job in jobs.list(chosen.connector, state)):
+            # One whose state changes meanwhile may be listed twice.
+            if chosen.matches(job) and job.id not in self._known:
+                self._known.add(job.id)
+                self.states[job.state] += 1
+                if job.state.open:
+                    self.open.append(job)
+                elif job.state is not JobState.DONE:
+                    self.ended.append(job)
+                yield job
+
+
+def _by_state(jobs: Iterable[Job]) -> dict[str, int]:
+    return dict(Counter(str(job.state) for job in jobs).most_common())
 
 
 def parse_since(text: str | None, now: float) -> float:

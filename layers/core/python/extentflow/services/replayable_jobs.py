@@ -13,6 +13,7 @@ from extentflow.jobs import preflight
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.jobs.planner import Planner, check_cluster
 from extentflow.ledger import Ledger
+from extentflow.ledger.summaries import jobs_in_work
 from extentflow.model import Job, JobState
 from extentflow.services import run_notes
 from extentflow.services.failures import delivered_since, is_current
@@ -30,7 +31,7 @@ REPLAYABLE = (JobState.FAILED, JobState.CANCELLED, *OPEN)
 class ReplayableJobs:
     """Finds jobs to replay, in the cluster that `broker` opens.
 
-    `notify` receives which of them are left out.
+    `notify` receives which of them are left out. `queued`: functions deliver open jobs.
     """
 
     ledger: Ledger
@@ -39,20 +40,34 @@ class ReplayableJobs:
     planner: Planner
     broker: Callable[[], RunCluster]
     notify: Callable[[str], object]
+    queued: bool = False
 
     def of_connector(self, connector: str) -> list[Job]:
-        """Return a connector's jobs to replay, without those whose object a later job delivers."""
+        """Return a connector's jobs to replay, without those whose object a later job delivers.
+
+        These are jobs that ended, replays of such jobs that were interrupted, and, while no worker
+        holds any job of the connector, the jobs that its commands left open.
+        """
         ledger, planner = self.ledger, self.planner
         listed = [job.id for state in REPLAYABLE for job in ledger.jobs.list(connector, state)]
         # Read again, because the index lags behind the items.
         current = (ledger.jobs.get(job_id) for job_id in dict.fromkeys(listed))
         known = [job for job in current if job is not None and job.state in REPLAYABLE]
-        jobs = [job for job in known if not job.state.open or job.reopened > 0]
+        left_open = [job for job in known if job.state.open and not job.reopened]
+        working = jobs_in_work(ledger, {job.cluster for job in known if job.state.open})
+        in_work = {job.connector for job in ledger.jobs.get_many(working)}
+        left_out = {job.id for job in left_open} if self.queued or connector in in_work else set()
+        if left_out and not self.queued:
+            self.notify(run_notes.describe_in_work(connector, len(left_out)))
+        jobs = [job for job in known if job.id not in left_out]
         latest = [job for job in jobs if not planner.is_followed(job)]
         if left := len(jobs) - len(latest):
             self.notify(run_notes.describe_followed(left))
-        # Without versions, the bytes that such a job is pinned to do not exist any more.
-        unversioned = {job.id: job for job in latest if job.version.version_id is None}
+        # Without versions, the bytes that such a job is pinned to do not exist any more. An open
+        # job is run all the same, which ends it.
+        unversioned = {
+            job.id: job for job in latest if job.version.version_id is None and not job.state.open
+        }
         replaced = {
             job_id
             for job_id in delivered_since(ledger, unversioned.values())

@@ -124,6 +124,14 @@ def describe_nothing(config: ConnectorConfig) -> str:
     return f"there is nothing to deliver below {KeyScope.of(config).source}"
 
 
+def describe_nothing_failed(config: ConnectorConfig) -> str:
+    """Describe a run of only failed objects that finds none."""
+    return (
+        f"there is nothing left to deliver: below {KeyScope.of(config).source} is no object whose"
+        f" job of connector {config.name} FAILED or is CANCELLED, and that was not delivered since"
+    )
+
+
 def describe_delivered(jobs: Sequence[JobReport]) -> Iterator[str]:
     """Describe the objects of a run that were delivered before."""
     if count := sum(job.delivered_before for job in jobs):
@@ -225,6 +233,14 @@ def describe_followed(count: int) -> str:
     return (
         f"{counted(count, 'job')} left out, because the object was delivered again since; "
         "`extentflow replay JOB --accept-duplicates` replays one all the same"
+    )
+
+
+def describe_in_work(connector: str, count: int) -> str:
+    """Describe open jobs that are not replayed, because something delivers their connector now."""
+    return (
+        f"{counted(count, 'open job')} left out, because a worker delivers connector {connector}"
+        " now; where its command was killed, repeat this one after `lease.seconds`"
     )
 
 

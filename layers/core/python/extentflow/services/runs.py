@@ -118,7 +118,7 @@ class Runs:
         self.checks.prepare(order, found.versions, topics)
         if not found.versions and not found.earlier:
             # Without an engine, which may take minutes to start.
-            return self._completed(RunReport(engine.name), found, order)
+            return self._completed(RunReport(engine.name), found, order, failed=failed)
 
         def start(runs: SubmittedRuns) -> str:
             # A person started it, and decides what follows its end. The subject is unique: a run's
@@ -140,7 +140,7 @@ class Runs:
                 raise
         if again and not (result.stopped or result.left_out or result.broken):
             AGAIN.clear(self.ledger.notes, delivery)
-        return self._completed(result, found, order)
+        return self._completed(result, found, order, failed=failed)
 
     def failed(self, order: Order, *, topics: NewTopics | None = None) -> FailedPlans:
         """Return what a run of only the failed objects would do; nothing is written."""
@@ -200,7 +200,7 @@ class Runs:
     def replay_all(
         self, connector: str, *, engine: EngineChoice = INLINE_HERE, accept_duplicates: bool = False
     ) -> RunReport:
-        """Replay all FAILED and CANCELLED jobs of a connector, and replays that were interrupted.
+        """Replay all FAILED and CANCELLED jobs of a connector, and those that were interrupted.
 
         Raises Misconfigured where none of its jobs can run here.
         """
@@ -242,7 +242,9 @@ class Runs:
 
         return self.drivers.open(engine, config.max_tasks, start)
 
-    def _completed(self, result: RunReport, found: Selection, order: Order) -> RunReport:
+    def _completed(
+        self, result: RunReport, found: Selection, order: Order, *, failed: bool
+    ) -> RunReport:
         """Add the objects that were delivered before to a report, and say what they mean."""
         if found.delivered:
             totals = self.ledger.jobs.progress_of(found.delivered)
@@ -252,14 +254,18 @@ class Runs:
             )
             result = replace(result, jobs=(*result.jobs, *before))
             self.drivers.publish(found.delivered)
-        for line in self._result_notes(result, order):
+        for line in self._result_notes(result, order, failed=failed):
             self.control.notify(line)
         return result
 
-    def _result_notes(self, result: RunReport, order: Order) -> Iterator[str]:
+    def _result_notes(
+        self, result: RunReport, order: Order, *, failed: bool = False
+    ) -> Iterator[str]:
         """Yield what the jobs of a run mean, beside their states."""
         config, jobs = order.config, result.jobs
-        if not jobs:
+        if not jobs and failed:
+            yield run_notes.describe_nothing_failed(config)
+        elif not jobs:
             yield run_notes.describe_nothing(config)
         if isinstance(order, MadeOrder):
             own = (config.name, order.revision)

@@ -44,9 +44,9 @@ class QueueDepths:
 class Submission:
     """What was submitted; `backfill` is the id of the Spark run for all objects, if there is one.
 
-    `skipped` says that the connector is paused or stopped, "" where it runs. `unread` are addresses
-    that no connector reads, `unchecked` those of which it is not known whether they exist; only the
-    first one has the reason.
+    `skipped` says that the connector is paused or stopped, "" where it is enabled. `unread` are
+    addresses that no connector reads, `unchecked` those of which it is not known whether they
+    exist; only the first one has the reason.
     """
 
     submitted: int

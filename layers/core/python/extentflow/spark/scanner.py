@@ -152,7 +152,7 @@ class JobScanner:
     def _list(self, name: str, late: Callable[[], bool]) -> Report:
         rounds, ledger, report, refused = self._rounds, self._runtime.ledger, Report(), list[str]()
         stored = ledger.connectors.get(name)
-        if stored is None or ledger.connectors.state(name) is not ConnectorState.RUNNING:
+        if stored is None or ledger.connectors.state(name) is not ConnectorState.ENABLED:
             rounds[name] = rounds[name].listed(0, (), at=None)  # it has no objects to take on
             return report
         receive = self._admission(name).receive
@@ -181,7 +181,7 @@ class JobScanner:
             if state is ConnectorState.STOPPED:
                 ledger.jobs.end(job.id, JobState.CANCELLED, f"connector {name} was stopped")
             elif job.cluster == cluster:
-                wanted = room - len(extents) if state is ConnectorState.RUNNING else 0
+                wanted = room - len(extents) if state is ConnectorState.ENABLED else 0
                 ordered[job.id] = job.ordered
                 what = f"job {job.id} of {job.version.uri}"
                 attempt_step(what, partial(self._add, job, wanted, extents), on_failure=on_failure)

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 TOPIC_SECONDS = REFRESH_SECONDS
 # Before records are refused for a limit; bad records of several chunks cost one request.
 CURRENT_SECONDS = 10.0
-# Of a question to a store whose answer is not needed.
+# Of a question to a store whose answer is not needed, while a person waits for the command's end.
 BRIEF_SECONDS = 2.0
 # Of one request, at the creation of a ledger.
 TABLE_SECONDS = 1.0
@@ -77,9 +77,15 @@ class Runtime:
         *,
         notify: Callable[[str], object] = log.info,
         creates: bool = True,
+        brokers: bool = True,
     ) -> Self:
-        """Read settings from the environment, the files it names, and `given` over both."""
-        found = worker_settings.load(os.environ, read_text=read_if_present, given=given)
+        """Read settings from the environment, the files it names, and `given` over both.
+
+        `brokers` False: the command uses the ledger only, and no setting has to name brokers.
+        """
+        found = worker_settings.load(
+            os.environ, read_text=read_if_present, given=given, brokers=brokers
+        )
         return cls(found, notify=notify, creates=creates)
 
     @cached_property
@@ -136,7 +142,8 @@ class Runtime:
     def brief_objects(self) -> ObjectAccess:
         """The stores of connectors with short timeouts, for calls that may do without an answer."""
         connectors = ConnectorCatalogue(self.brief_ledger)
-        return ObjectAccess(connectors, self.secrets, retry_seconds=BRIEF_SECONDS)
+        brief = min(BRIEF_SECONDS, self.settings.retry_timeout_seconds)
+        return ObjectAccess(connectors, self.secrets, retry_seconds=brief)
 
     @cached_property
     def requests(self) -> JobRequests:
