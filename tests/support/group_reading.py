@@ -240,6 +240,7 @@ class Client:
         self.paused: set[Place] = set()
         self.delayed: dict[Place, int] = {}  # of which nothing arrives before a poll
         self.ended: dict[Place, int] = {}
+        self.errors: list[Message] = []
         self.polls = self.fetched = 0
         self.before_poll: Callable[[], None] = lambda: None
 
@@ -251,11 +252,9 @@ class Client:
         while source.random() < self._steps:
             self.cluster.step()
         self.before_poll()
-        found: list[Message] = []
+        self._find_lost()
+        found, self.errors = self.errors, []
         for place in source.sample(sorted(self.next), len(self.next)):
-            if not self.cluster.low[place] <= self.next[place] <= self.cluster.high[place]:
-                found.append(Message(place, self.next.pop(place), is_lost=True))
-                continue
             if place not in self.paused and self.polls >= self.delayed.get(place, 0):
                 found += self._fetched(place, source.randrange(self._most + 1))
         self.fetched += len(found)
@@ -286,6 +285,13 @@ class Client:
         self.next = {(one.topic, one.partition): one.offset for one in places}
         self.cluster.begun = {**self.next, **self.cluster.begun}
         self.ended.clear()
+        self._find_lost()
+
+    def _find_lost(self) -> None:
+        """Note positions that are gone. librdkafka, too, drops no such error when it is assigned."""
+        for place, offset in [*self.next.items()]:
+            if not self.cluster.low[place] <= offset <= self.cluster.high[place]:
+                self.errors.append(Message(place, self.next.pop(place), is_lost=True))
 
     def unassign(self) -> None:
         self.next = {}

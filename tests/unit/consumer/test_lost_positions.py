@@ -86,6 +86,34 @@ def test_a_committed_offset_behind_retention_is_an_error_until_the_gap_is_accept
     assert read_as_member(cluster, start=start) == [*range(20, 50)]
 
 
+def test_gaps_of_several_partitions_are_accepted_once_each_and_nothing_is_read_twice() -> None:
+    """Each acceptance assigns all partitions again, of which others are still behind retention."""
+    cluster = one_topic(partitions=3)
+    for partition in range(3):
+        write(cluster, *range(10), partition=partition)
+    with member(cluster) as consumer:
+        assert len(read(consumer)) == 30
+        consumer.commit()
+    for partition in range(3):
+        write(cluster, *range(10, 20), partition=partition)
+        cluster.delete(("a", partition), 30)
+    found, gaps = list[tuple[int, int]](), list[int]()
+    with member(cluster) as consumer:
+        for _ in range(4):
+            try:
+                for batch in consumer.batches(until_end=True):
+                    found.append((batch.partition, batch.offset))
+                    consumer.commit()
+                break
+            except PositionGone as gap:
+                gaps.append(gap.partition)
+                consumer.accept_gap(gap)
+                consumer.commit()
+
+    assert sorted(gaps) == [0, 1, 2]
+    assert sorted(found) == [(one, at) for one in range(3) for at in range(30, 40, 2)]
+
+
 @pytest.mark.parametrize("commits", ["each batch", "at the end", "by the next member"])
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])
 def test_markers_and_aborted_records_that_were_read_and_deleted_are_no_gap(

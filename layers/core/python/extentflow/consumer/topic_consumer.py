@@ -513,7 +513,10 @@ class TopicConsumer:
         records = [one for one in polled.records if one[0] not in others]
         last = {place: record.offset for place, record in records}
         self._next_offsets |= {place: offset + 1 for place, offset in last.items()}
-        lost = {one: at for one, at in polled.lost.items() if one in self._assigned}
+        # An error from before an assignment still arrives behind it: reading is further now.
+        lost = {
+            one: at for one, at in polled.lost.items() if at >= self._next_offsets.get(one, at + 1)
+        }
         self._gone |= {place: Gap(offset) for place, offset in lost.items()}
         for gap in map(self._gap_at, lost):
             if skips or self._is_known(gap):
@@ -562,7 +565,10 @@ class TopicConsumer:
         del self._gone[place]
         self._ended.discard(place)
         self._next_offsets[place] = gap.first
-        self._client.assign(self._next_offsets)
+        # Others that are gone would be lost again, and their errors arrive after their acceptance.
+        self._client.assign(
+            {one: at for one, at in self._next_offsets.items() if one not in self._gone}
+        )
 
     def _begin(self, place: Place, at: Position) -> None:
         self._starts[place] = at
@@ -683,13 +689,7 @@ class TopicConsumer:
         gone = set(places)
         self._assigned -= gone
         self._ended -= gone
-        for held in (
-            self._positions,
-            self._starts,
-            self._reached,
-            self._next_offsets,
-            self._gone,
-        ):
+        for held in (self._positions, self._starts, self._reached, self._next_offsets, self._gone):
             for place in gone:
                 held.pop(place, None)
         self._ends.forget(gone)
