@@ -6,10 +6,11 @@ import logging
 import ssl
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from typer import Option
 
@@ -20,14 +21,15 @@ from extentflow.config.files import read_if_present
 from extentflow.discovery.receiver import Receiver
 from extentflow.discovery.sources import Source, declared
 from extentflow.errors import Misconfigured
+from extentflow.http.receiving import ReceivingServer
 from extentflow.http.requests import HttpRequest, HttpResponse
-from extentflow.http.serving import receiving_server
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
 
 if TYPE_CHECKING:
     from extentflow.queue import Queue
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # By the class of the status, as the receiver function names them in CloudWatch.
 METRICS = (
@@ -128,7 +130,9 @@ def receive(
     ended = threading.Event()
     responder = Responder(allowed, queue)
     try:
-        server = receiving_server((host, listen.port), responder.answer, tls=context)
+        server = ReceivingServer(
+            (host, listen.port), responder.answer, before_body=responder.before_body, tls=context
+        )
     except OSError as exc:
         raise Misconfigured(
             f"--host {host} --port {listen.port}: the address cannot be used"
@@ -178,17 +182,27 @@ class Responder:
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the response to one request; 503 while the sources cannot be read."""
-        response = self._answer(request)
-        self.metrics.update({f"extentflow_status{response.status // 100}xx_total": 1})
+        response = self._by(lambda receiver: receiver.answer(request))
+        self._count(response)
         return response
 
-    def _answer(self, request: HttpRequest) -> HttpResponse:
+    def before_body(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the response to a request that needs no body, or None. As `answer` otherwise."""
+        response = self._by(lambda receiver: receiver.before_body(request))
+        if response is not None:
+            self._count(response)
+        return response
+
+    def _count(self, response: HttpResponse) -> None:
+        self.metrics.update({f"extentflow_status{response.status // 100}xx_total": 1})
+
+    def _by(self, call: Callable[[Receiver], T]) -> T | HttpResponse:
         try:
             receiver = Receiver(self.sources.read(), lambda body: self.queue.send([body]))
         except Misconfigured as exc:
             log.error("no sender is admitted: %s", exc)  # noqa: TRY400 - the message says it all
             return HttpResponse(503, "text/plain", "the receiver is misconfigured\n")
-        return receiver.answer(request)
+        return call(receiver)
 
 
 @lru_cache(maxsize=1)
