@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import ssl
 import sys
@@ -19,7 +20,7 @@ from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import AsJson, MetricsAddress
 from extentflow.config.files import read_if_present
 from extentflow.discovery.receiver import Receiver
-from extentflow.discovery.sources import Source, declared
+from extentflow.discovery.sources import SecretPathProof, Source, declared
 from extentflow.errors import Misconfigured
 from extentflow.http.receiving import ReceivingServer
 from extentflow.http.requests import HttpRequest, HttpResponse
@@ -60,6 +61,13 @@ class ListenOptions:
     port: Annotated[
         int, Option("--port", min=0, max=65_535, help="The port to listen on; 0 takes a free one.")
     ] = 8480
+
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it; a name other than localhost may be any address."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +132,11 @@ def receive(
 
     context, host = tls.context(), listen.host
     runtime = open_runtime(servers)
-    allowed = SourcesFile(sources, open_allowed=runtime.settings.receiver_open_allowed)
+    allowed = SourcesFile(
+        sources,
+        open_allowed=runtime.settings.receiver_open_allowed and listen.loopback(),
+        clear_text=context is None and not listen.loopback(),
+    )
     allowed.read()
     queue = open_receiving_queue(runtime)
     ended = threading.Event()
@@ -159,17 +171,21 @@ def receive(
 
 @dataclass(frozen=True, slots=True)
 class SourcesFile:
-    """The permitted sources in a file, as they are now."""
+    """The permitted sources in a file, as they are now.
+
+    `clear_text`: requests cross a network without TLS, on which a secret path can be read.
+    """
 
     path: Path
     open_allowed: bool
+    clear_text: bool = False
 
     def read(self) -> tuple[Source, ...]:
         """Return the sources. Raises Misconfigured if the file does not declare any."""
         text = read_if_present(str(self.path))
         if text is None:
             raise Misconfigured(f"--sources {self.path}: no such file; correct the path")
-        return _declared(text, self.open_allowed)
+        return _declared(self, text)
 
 
 @dataclass(frozen=True)
@@ -206,5 +222,11 @@ class Responder:
 
 
 @lru_cache(maxsize=1)
-def _declared(text: str, open_allowed: bool) -> tuple[Source, ...]:  # noqa: FBT001 - a cache's key
-    return declared(text, open_allowed=open_allowed)
+def _declared(file: SourcesFile, text: str) -> tuple[Source, ...]:
+    found = declared(text, open_allowed=file.open_allowed)
+    if file.clear_text and any(isinstance(source.proof, SecretPathProof) for source in found):
+        output.note(
+            f"--sources {file.path}: secret_path can be read on the network, without TLS; give"
+            " --tls-certificate, or let a proxy end TLS and keep the way from it to here closed"
+        )
+    return found
