@@ -72,7 +72,7 @@ test: setup ## Lint, types, import contracts, unit, laws, infra, integration; ei
 	$(MAKE) --no-print-directory lint unit infra integration; code=$$?; \
 	echo "make test: $$([ $$code = 0 ] && echo passed || echo FAILED) after $$((SECONDS - started)) s"; exit $$code
 
-test-all: test rest ## `test`, then what it leaves out (archives, chaos, clusters, fuzzing, outages, long tests, variants)
+test-all: test rest ## `test`, then what it leaves out (archives, attacks, chaos, clusters, fuzzing, outages, long tests, variants)
 
 lint: setup ## Ruff, mypy --strict, import contracts, length of sentences
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python -m tools.sentences
@@ -148,6 +148,8 @@ lock: setup ## Pin the requirements again, with hashes
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --emit-find-links --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --emit-find-links --no-header --python-version 3.13 --python-platform aarch64-manylinux_2_28 requirements/lambda.in -o requirements/lambda.txt
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --emit-find-links --no-header --python-version 3.11 --python-platform aarch64-manylinux_2_28 requirements/emr.in -o requirements/emr.txt
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --emit-find-links --no-header --python-version 3.12 requirements/image.in -o requirements/image.txt
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --emit-find-links --no-header --python-version 3.12 requirements/build.in -o requirements/build.txt
 
 clean: ## Stop the stack and remove everything generated, caches of components apart
 	@if [ -x $(BIN)/extentflow ]; then $(BIN)/extentflow down; fi

@@ -1,6 +1,6 @@
 """Writes the bill of materials of what is deployed: packages, versions, licences (CycloneDX 1.6).
 
-requirements/lambda.txt, emr.txt ──pins──> packages of .venv ──metadata──> build/sbom/
+requirements/lambda.txt, emr.txt, image.txt ──pins──> packages of .venv ──metadata──> build/sbom/
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from layers.recipes.wheels import ROOT, PackagingError
 
-LOCKS = tuple(ROOT / "requirements" / name for name in ("lambda.txt", "emr.txt"))
+LOCKS = tuple(ROOT / "requirements" / name for name in ("lambda.txt", "emr.txt", "image.txt"))
 TARGET = ROOT / "build" / "sbom" / "extentflow.cdx.json"
 
 # Licences under which a package may be shipped unchanged, beside code under Apache-2.0.
@@ -23,6 +23,8 @@ PERMITTED = frozenset(
     {
         *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MIT-0"),
         *("MPL-2.0", "PSF-2.0", "Zlib"),
+        # Of psycopg, which is imported, and which a user of the image may replace.
+        "LGPL-3.0-only",
     }
 )
 # What packages write that have no SPDX expression.
@@ -34,7 +36,7 @@ _SPDX = {
     "License :: OSI Approved :: MIT License": "MIT",
 }
 # Packages whose metadata do not say it: their LICENSE file does.
-_STATED = {"python-dateutil": "Apache-2.0 OR BSD-3-Clause"}
+_STATED = {"py4j": "BSD-3-Clause", "python-dateutil": "Apache-2.0 OR BSD-3-Clause"}
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)", re.MULTILINE)
 _IDENTIFIER = re.compile(r"[A-Za-z0-9.+-]+")
 _OPERATORS = frozenset({"AND", "OR", "WITH"})

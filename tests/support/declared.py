@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -39,17 +40,21 @@ def of_unit(name: str) -> Declared:
     return Declared(shlex.split(command), environment)
 
 
+def manifest() -> list[dict[str, Any]]:
+    """The objects that Kubernetes gets."""
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / "extentflow.yaml").read_text()))
+
+
 def of_manifest(name: str) -> Declared:
     """What Kubernetes runs; it expands $(NAME) in arguments."""
-    documents = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "extentflow.yaml").read_text()))
-    by_name = {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    by_name = {(one["kind"], one["metadata"]["name"]): one for one in manifest()}
     pod = by_name["Deployment", name]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     environment: dict[str, str] = {}
     for source in container["envFrom"]:
         environment |= by_name["ConfigMap", source["configMapRef"]["name"]]["data"]
     environment |= {one["name"]: one["value"] for one in container.get("env", [])}
-    (mount,) = container["volumeMounts"]
+    (mount,) = [one for one in container["volumeMounts"] if one.get("readOnly")]
     (volume,) = [one for one in pod["volumes"] if one["name"] == mount["name"]]
     assert f"{mount['mountPath']}/" == CONFIGURED
     files = by_name["Secret", volume["secret"]["secretName"]]["stringData"]

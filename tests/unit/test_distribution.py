@@ -184,10 +184,10 @@ def test_the_command_and_the_module_are_one_program() -> None:
 
 
 def test_the_image_is_built_from_all_that_the_wheel_is_built_from() -> None:
-    *copied, wheels = instructions("COPY")
+    *copied, environment = instructions("COPY")
     sources = {word for line in copied for word in line.split()[:-1]}
 
-    assert wheels == "--from=wheel /wheels /wheels"
+    assert environment == "--from=build /opt/extentflow /opt/extentflow"
     project = PROJECT["project"]
     assert sources == {
         "pyproject.toml",
@@ -199,13 +199,51 @@ def test_the_image_is_built_from_all_that_the_wheel_is_built_from() -> None:
     assert all((ROOT / source).exists() for source in sources)
 
 
-def test_the_image_installs_extras_that_exist_and_starts_the_command() -> None:
-    arguments = dict(line.split("=", 1) for line in instructions("ARG"))
+def test_the_image_starts_the_command() -> None:
     (entry_point,) = instructions("ENTRYPOINT")
-    (install,) = (line for line in instructions("RUN") if "pip install" in line)
+    environments = [line for line in instructions("RUN") if "python -m venv " in line]
 
-    assert set(arguments["EXTRAS"].split(",")) == set(EXTRAS)
-    assert install.endswith('"$(ls /wheels/extentflow-*.whl)[$EXTRAS]"')
     assert json.loads(entry_point) == list(SCRIPTS)
     assert 'PATH="/opt/extentflow/bin:$PATH"' in instructions("ENV")
-    assert "python -m venv /opt/extentflow " in install
+    assert [line.split("&&")[0].strip() for line in environments] == [
+        "python -m venv /opt/extentflow"
+    ]
+
+
+def test_the_image_is_made_of_what_has_been_checked() -> None:
+    bases = {line.split()[0] for line in instructions("FROM")}
+    installs = [
+        part
+        for line in instructions("RUN")
+        for part in line.split("&&")
+        if re.search(r"pip\w* (?:install|wheel|download)", part)
+    ]
+
+    # Without a default, so that who builds it names a digest.
+    assert bases == {"${BASE}"}
+    assert "BASE" in instructions("ARG")
+    assert any("*@sha256:*) ;;" in line and "exit 1" in line for line in instructions("RUN"))
+    assert len(installs) == 3
+    assert all("--require-hashes" in one or "--no-index --no-deps" in one for one in installs)
+
+
+def pinned(name: str) -> dict[str, str]:
+    """The version of each requirement in a lock; each must have a hash."""
+    text = (ROOT / "requirements" / name).read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and line.lstrip()[0] not in "#-"]
+    assert all("--hash=sha256:" in line for line in lines)
+    return dict(line.split(" ")[0].split("==") for line in lines)
+
+
+@pytest.mark.parametrize("name", ["build", "image"])
+def test_the_image_has_the_versions_that_are_tested(name: str) -> None:
+    (ours, tested) = (pinned(f"{lock}.txt") for lock in (name, "dev"))
+
+    assert ours.items() <= tested.items()
+    installed = " ".join(instructions("RUN"))
+    assert "--require-hashes " in installed
+    assert f"-r requirements/{name}.txt" in installed
+
+
+def test_the_image_has_every_extra() -> None:
+    assert of_the_wheel() <= set(included(ROOT / "requirements" / "image.in"))

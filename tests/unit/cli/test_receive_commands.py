@@ -8,7 +8,7 @@ import pytest
 from tests.support.memory_delivery import Ticker
 
 from extentflow.cli import app, run_command_line
-from extentflow.cli.receive_commands import Responder, SourcesFile
+from extentflow.cli.receive_commands import ListenOptions, Responder, SourcesFile
 from extentflow.http.requests import HttpRequest
 from extentflow.testing.services import MemoryQueue
 
@@ -32,6 +32,11 @@ def _settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (
             ["--sources", "sources.json"],
             {"EXTENTFLOW_RECEIVER_OPEN_ALLOWED": "false"},
+            "sources: open: a public endpoint needs a proof",
+        ),
+        (
+            ["--sources", "sources.json", "--host", "0.0.0.0"],  # noqa: S104 - refused
+            {},
             "sources: open: a public endpoint needs a proof",
         ),
         (
@@ -117,3 +122,35 @@ def test_responses_are_counted_by_their_class(tmp_path: Path) -> None:
         "extentflow_status4xx_total 1.0",
         "extentflow_status5xx_total 1.0",
     ]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
+def test_addresses_of_the_loopback_interface_are_known(host: str) -> None:
+    assert ListenOptions(host=host).loopback()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "grid.example.com"])  # noqa: S104 - values
+def test_other_addresses_are_on_a_network(host: str) -> None:
+    assert not ListenOptions(host=host).loopback()
+
+
+def test_a_secret_path_in_clear_text_is_noted_once_for_each_content_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sources.json"
+    secret, signed = "0123456789abcdef", {"access_key_id": "A", "secret_access_key": "b"}
+    noted = f"--sources {path}: secret_path can be read on the network, without TLS; give"
+
+    def notes(*sources: dict[str, str], clear_text: bool = True) -> int:
+        path.write_text(json.dumps(sources))
+        file = SourcesFile(path, open_allowed=False, clear_text=clear_text)
+        for _ in range(2):
+            file.read()
+        printed = " ".join(capsys.readouterr().err.split())
+        assert secret not in printed
+        return printed.count(noted)
+
+    assert notes({"secret_path": secret}) == 1
+    assert notes({"secret_path": secret}, clear_text=False) == 0
+    assert notes(signed) == 0
+    assert notes(signed, {"secret_path": secret}) == 1

@@ -28,6 +28,7 @@ from tests.unit.discovery.posting import (
     publish,
     record,
     signed,
+    signing_time,
 )
 
 from extentflow.discovery import documents
@@ -76,7 +77,7 @@ def test_a_webhook_is_queued_as_it_was_sent() -> None:
 
     answer = there.answer(post(WEBHOOK))
 
-    assert answer == HttpResponse(200, "text/plain", "queued\n")
+    assert answer == HttpResponse(200, "text/plain", "queued\n", proven=True)
     assert [documents.unwrapped(json.loads(body)) for body in there.queued] == [(WEBHOOK, GRID)]
 
 
@@ -449,3 +450,37 @@ def test_a_body_cut_short_anywhere_is_kept_for_people(body: bytes) -> None:
         result = parse_notification(queued)
         assert len(result.unparseable) == 1
         assert result.arrivals == ()
+
+
+def test_what_needs_no_body_is_answered_without_it() -> None:
+    there = Receiver((Source(None, SECRET),), lambda _body: None)
+    without = HttpRequest("POST", f"/{SEGMENT}", {}, b"")
+
+    assert there.before_body(without) is None
+    assert_refused(there.before_body(replace(without, path="/elsewhere")), 403)
+    assert_refused(there.before_body(replace(without, method="PUT")), 405)
+    assert there.before_body(replace(without, method="GET")) == there.answer(
+        replace(without, method="GET")
+    )
+
+
+def assert_refused(response: HttpResponse | None, status: int) -> None:
+    assert response is not None
+    assert (response.status, response.proven) == (status, False)
+
+
+@pytest.mark.parametrize("wrong", ["key", "time", "names", None])
+def test_a_signature_is_checked_before_the_body_as_far_as_it_can_be(wrong: str | None) -> None:
+    request = signed(form(notification("in/a.csv")))
+    key = SignatureProof("AKIAANOTHER", KEY.secret_access_key) if wrong == "key" else KEY
+    if wrong == "names":
+        authorization = (request.header("authorization") or "").replace("host", "host" + ";a" * 100)
+        headers = {**request.headers, "Authorization": authorization}
+        request = replace(request, headers=headers)
+    now = signing_time(request) + (3_600 if wrong == "time" else 0)
+    clock = Clock(wall=lambda: now)
+    there = Receiver((Source(None, key),), lambda _body: None, clock=clock)
+
+    response = there.before_body(replace(request, body=b""))
+
+    assert (response is None) == (wrong is None)

@@ -5,15 +5,16 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from tests.support.secured import Certified
 
+from extentflow.http.receiving import ReceivingServer
 from extentflow.http.requests import MAX_REQUEST_BYTES, HttpRequest, HttpResponse
-from extentflow.http.serving import HttpServer, receiving_server
+from extentflow.http.serving import HttpServer
 
 HOST = "127.0.0.1"
 WAIT_SECONDS = 60.0
@@ -25,24 +26,30 @@ class Answering:
 
     requests: list[HttpRequest] = field(default_factory=list)
     before: Callable[[], object] = lambda: None
+    proven: bool = True
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         self.before()
         self.requests.append(request)
-        return HttpResponse(200, "text/plain", "queued\n")
+        return HttpResponse(200, "text/plain", "queued\n", proven=self.proven)
 
 
 @contextmanager
 def serving(
     answer: Answering,
     tls: ssl.SSLContext | None = None,
+    *,
     request_seconds: float = WAIT_SECONDS,
     most_connections: int = 8,
+    head_seconds: float = WAIT_SECONDS,
+    before_body: Callable[[HttpRequest], HttpResponse | None] = lambda _request: None,
 ) -> Iterator[HttpServer]:
-    server = receiving_server(
+    server = ReceivingServer(
         (HOST, 0),
         answer,
+        before_body=before_body,
         tls=tls,
+        head_seconds=head_seconds,
         request_seconds=request_seconds,
         most_connections=most_connections,
     ).start()
@@ -193,7 +200,110 @@ def test_a_slow_request_loses_its_connection() -> None:
     assert answer.requests == []
 
 
-def test_more_connections_than_places_wait() -> None:
+def test_a_slow_head_loses_its_connection_while_a_body_has_more_time() -> None:
+    opening = serving(Answering(), head_seconds=0.2)
+    with opening as server, connected(server) as other, connected(server) as slow:
+        other.sendall(b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\n")
+        slow.sendall(b"POST / HTTP/1.1\r\nHost: a\r\n")
+        assert status(slow) == 0
+        other.sendall(b"a")
+
+        assert status(other) == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "refused"),
+    [
+        (b"GET / HTTP/1.1\r\nX: " + b"a" * 33_000, 431),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200, 431),
+        (b"GET / HTTP/9.9\r\n\r\n", 505),
+        (b"no request at all\r\n\r\n", 501),
+    ],
+)
+def test_a_head_that_cannot_be_read_is_refused_but_never_with_400(
+    head: bytes, refused: int
+) -> None:
+    with serving(Answering()) as server, connected(server) as connection:
+        connection.sendall(head)
+
+        assert status(connection) == refused
+
+
+def refused_early(_request: HttpRequest) -> HttpResponse:
+    return HttpResponse(403, "text/plain", "refused\n")
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"])
+def test_a_request_that_is_refused_by_its_head_is_answered_before_its_body(framing: bytes) -> None:
+    answer = Answering()
+    with serving(answer, before_body=refused_early) as server, connected(server) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\n" + framing + b"\r\n\r\n")
+        response = connection.makefile("rb").read()
+
+    assert response.startswith(b"HTTP/1.1 403 ")
+    assert response.endswith(b"refused\n")
+
+    assert answer.requests == []
+
+
+def test_a_sender_that_sends_its_body_at_once_reads_why_it_is_refused() -> None:
+    with serving(Answering(), before_body=refused_early) as server:
+        assert post(server, b"a" * MAX_REQUEST_BYTES) == 403
+
+
+def test_a_sender_that_waits_for_it_is_asked_for_the_body() -> None:
+    with serving(Answering()) as server, connected(server) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n")
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"a")
+
+        assert status(connection) == 200
+
+
+def test_a_connection_without_a_proof_has_one_request() -> None:
+    with serving(Answering(proven=False)) as server, connected(server) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        response = connection.makefile("rb").read()
+
+    assert response.startswith(b"HTTP/1.1 200 ")
+    assert b"\r\nConnection: close\r\n" in response
+
+
+def test_a_newcomer_takes_the_place_of_the_oldest_without_a_proof() -> None:
+    begun = b"POST / HTTP/1.1\r\n"
+    with serving(Answering(), most_connections=3) as server, connected(server) as proven:
+        client = http.client.HTTPConnection(HOST)
+        client.sock = proven
+        client.request("POST", "/", b"a")
+        assert client.getresponse().read() == b"queued\n"
+        with connected(server) as oldest, connected(server) as newer:
+            oldest.sendall(begun)
+            newer.sendall(begun)
+
+            assert post(server, b"a") == 200
+            assert status(oldest) == 0
+        client.request("POST", "/", b"b")
+        assert client.getresponse().read() == b"queued\n"
+
+
+def test_a_newcomer_takes_the_place_of_the_address_that_has_most() -> None:
+    begun = b"POST / HTTP/1.1\r\n"
+    with serving(Answering(), most_connections=3) as server, ExitStack() as opened:
+
+        def stranger(address: str) -> socket.socket:
+            found = socket.create_connection((HOST, server.port), WAIT_SECONDS, (address, 0))
+            opened.enter_context(found).sendall(begun)
+            return found
+
+        alone, first, _ = (stranger(f"127.0.0.{host}") for host in (2, 3, 3))
+
+        assert post(server, b"a") == 200
+        assert status(first) == 0
+        alone.sendall(b"Content-Length: 1\r\n\r\na")
+        assert status(alone) == 200
+
+
+def test_more_connections_than_places_wait_for_those_with_a_proof() -> None:
     answer = Answering()
     with serving(answer, most_connections=1) as server, connected(server) as first:
         first.sendall(b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\na")
@@ -215,7 +325,7 @@ def test_a_stop_answers_the_request_in_progress_and_ends_idle_connections() -> N
         begun.set()
         assert go_on.wait(WAIT_SECONDS)
 
-    server = receiving_server((HOST, 0), Answering(before=wait)).start()
+    server = ReceivingServer((HOST, 0), Answering(before=wait)).start()
     with connected(server) as idle, connected(server) as working:
         working.sendall(b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\na")
         assert begun.wait(WAIT_SECONDS)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import ssl
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from typer import Option
 
@@ -18,16 +20,17 @@ from extentflow.cli.option_groups import ServerOptions, expand_options
 from extentflow.cli.output import AsJson, MetricsAddress
 from extentflow.config.files import read_if_present
 from extentflow.discovery.receiver import Receiver
-from extentflow.discovery.sources import Source, declared
+from extentflow.discovery.sources import SecretPathProof, Source, declared
 from extentflow.errors import Misconfigured
+from extentflow.http.receiving import ReceivingServer
 from extentflow.http.requests import HttpRequest, HttpResponse
-from extentflow.http.serving import receiving_server
 from extentflow.services.metrics import Metric, Metrics, serve_metrics
 
 if TYPE_CHECKING:
     from extentflow.queue import Queue
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # By the class of the status, as the receiver function names them in CloudWatch.
 METRICS = (
@@ -58,6 +61,13 @@ class ListenOptions:
     port: Annotated[
         int, Option("--port", min=0, max=65_535, help="The port to listen on; 0 takes a free one.")
     ] = 8480
+
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it; a name other than localhost may be any address."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +132,19 @@ def receive(
 
     context, host = tls.context(), listen.host
     runtime = open_runtime(servers)
-    allowed = SourcesFile(sources, open_allowed=runtime.settings.receiver_open_allowed)
+    allowed = SourcesFile(
+        sources,
+        open_allowed=runtime.settings.receiver_open_allowed and listen.loopback(),
+        clear_text=context is None and not listen.loopback(),
+    )
     allowed.read()
     queue = open_receiving_queue(runtime)
     ended = threading.Event()
     responder = Responder(allowed, queue)
     try:
-        server = receiving_server((host, listen.port), responder.answer, tls=context)
+        server = ReceivingServer(
+            (host, listen.port), responder.answer, before_body=responder.before_body, tls=context
+        )
     except OSError as exc:
         raise Misconfigured(
             f"--host {host} --port {listen.port}: the address cannot be used"
@@ -155,17 +171,21 @@ def receive(
 
 @dataclass(frozen=True, slots=True)
 class SourcesFile:
-    """The permitted sources in a file, as they are now."""
+    """The permitted sources in a file, as they are now.
+
+    `clear_text`: requests cross a network without TLS, on which a secret path can be read.
+    """
 
     path: Path
     open_allowed: bool
+    clear_text: bool = False
 
     def read(self) -> tuple[Source, ...]:
         """Return the sources. Raises Misconfigured if the file does not declare any."""
         text = read_if_present(str(self.path))
         if text is None:
             raise Misconfigured(f"--sources {self.path}: no such file; correct the path")
-        return _declared(text, self.open_allowed)
+        return _declared(self, text)
 
 
 @dataclass(frozen=True)
@@ -178,19 +198,35 @@ class Responder:
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the response to one request; 503 while the sources cannot be read."""
-        response = self._answer(request)
-        self.metrics.update({f"extentflow_status{response.status // 100}xx_total": 1})
+        response = self._by(lambda receiver: receiver.answer(request))
+        self._count(response)
         return response
 
-    def _answer(self, request: HttpRequest) -> HttpResponse:
+    def before_body(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the response to a request that needs no body, or None. As `answer` otherwise."""
+        response = self._by(lambda receiver: receiver.before_body(request))
+        if response is not None:
+            self._count(response)
+        return response
+
+    def _count(self, response: HttpResponse) -> None:
+        self.metrics.update({f"extentflow_status{response.status // 100}xx_total": 1})
+
+    def _by(self, call: Callable[[Receiver], T]) -> T | HttpResponse:
         try:
             receiver = Receiver(self.sources.read(), lambda body: self.queue.send([body]))
         except Misconfigured as exc:
             log.error("no sender is admitted: %s", exc)  # noqa: TRY400 - the message says it all
             return HttpResponse(503, "text/plain", "the receiver is misconfigured\n")
-        return receiver.answer(request)
+        return call(receiver)
 
 
 @lru_cache(maxsize=1)
-def _declared(text: str, open_allowed: bool) -> tuple[Source, ...]:  # noqa: FBT001 - a cache's key
-    return declared(text, open_allowed=open_allowed)
+def _declared(file: SourcesFile, text: str) -> tuple[Source, ...]:
+    found = declared(text, open_allowed=file.open_allowed)
+    if file.clear_text and any(isinstance(source.proof, SecretPathProof) for source in found):
+        output.note(
+            f"--sources {file.path}: secret_path can be read on the network, without TLS; give"
+            " --tls-certificate, or let a proxy end TLS and keep the way from it to here closed"
+        )
+    return found

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from extentflow.discovery import documents, sources
 from extentflow.errors import AccessDenied, ExtentflowError, Misconfigured
@@ -47,6 +47,16 @@ class Receiver:
         if not self.sources:
             raise Misconfigured("the receiver has no sources; declare who may send notifications")
 
+    def before_body(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the response to a request whose body is not read yet; None: it needs the body."""
+        if request.method != "POST":
+            return self.answer(request)
+        try:
+            sources.claimed(self.sources, request, now=self.clock.wall())
+        except AccessDenied as exc:
+            return _denied(exc)
+        return None
+
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Return the response to one request, whatever its content. Raises nothing of its own."""
         if request.method in {"GET", "HEAD"}:
@@ -68,15 +78,17 @@ class Receiver:
         try:
             source = sources.admitted(self.sources, request, payload, now=self.clock.wall())
         except AccessDenied as exc:
-            # The reason would reveal which access keys exist, and this clock.
-            return _refused(403, "AccessDenied", str(exc), shown="the proof is missing or wrong")
+            return _denied(exc)
+        return replace(self._stored(source.endpoint, payload), proven=True)
+
+    def _stored(self, endpoint: str | None, payload: bytes) -> HttpResponse:
         published = requests.publication(payload)
         if published is not None and published.probe:
             log.info("test message for %r: %.200r", published.topic, published.message)
             return _accepted(payload, published)
         document = payload if published is None else published.message.encode()
         try:
-            for body in documents.bodies(document, source.endpoint, limit=self.message_bytes):
+            for body in documents.bodies(document, endpoint, limit=self.message_bytes):
                 self.enqueue(body)
         except documents.TooLarge as exc:
             return _refused(413, "RequestEntityTooLarge", str(exc))
@@ -97,6 +109,11 @@ def _accepted(payload: bytes, published: requests.Publication | None) -> HttpRes
     if published is None:
         return HttpResponse(200, "text/plain", "queued\n")
     return HttpResponse(200, requests.CONTENT_TYPE, requests.accepted(payload))
+
+
+def _denied(why: AccessDenied) -> HttpResponse:
+    # The reason would reveal which access keys exist, and this clock.
+    return _refused(403, "AccessDenied", str(why), shown="the proof is missing or wrong")
 
 
 def _refused(status: int, code: str, why: str, *, shown: str | None = None) -> HttpResponse:

@@ -35,6 +35,8 @@ ALGORITHM = "AWS4-HMAC-SHA256"
 SERVICE = "sns"
 TERMINATOR = "aws4_request"
 MAX_SKEW_SECONDS = 15 * 60
+# As many as http.client reads; each is looked for among all.
+MAX_SIGNED_HEADERS = 100
 
 _TIMESTAMP = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
@@ -42,6 +44,9 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 class Proof(Protocol):
     """How a sender authenticates."""
+
+    def claim(self, request: HttpRequest, *, now: float) -> None:
+        """Check all of the proof that needs no body. Raises as `check`."""
 
     def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
         """Return if the request has the proof. `now` is in seconds since 1970.
@@ -57,7 +62,10 @@ class SignatureProof:
     access_key_id: str
     secret_access_key: str = field(repr=False)
 
-    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
+    def claim(self, request: HttpRequest, *, now: float) -> None:
+        self._claim(request, now)
+
+    def _claim(self, request: HttpRequest, now: float) -> _Claim:
         claim = _Claim.read(request)
         if not _same(claim.access_key_id, self.access_key_id):
             raise AccessDenied(f"the access key id {claim.access_key_id!a} is not the shared one")
@@ -69,6 +77,10 @@ class SignatureProof:
                 f"signed {skew:.0f} s away from this clock, at most {MAX_SKEW_SECONDS} s are "
                 "allowed; compare the clocks (NTP)"
             )
+        return claim
+
+    def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
+        claim = self._claim(request, now)
         canonical = _octets(_canonical(request, payload, claim.signed_headers))
         digest = hashlib.sha256(canonical).hexdigest()
         signing = _octets(f"AWS4{self.secret_access_key}")
@@ -99,6 +111,8 @@ class _Claim:
             raise AccessDenied(f"not signed: no Authorization header that begins with {ALGORITHM}")
         parts = dict(part.strip().partition("=")[::2] for part in rest.split(","))
         names = parts.get("SignedHeaders", "").split(";")
+        if len(names) > MAX_SIGNED_HEADERS:
+            raise AccessDenied(f"more than {MAX_SIGNED_HEADERS} headers are signed")
         match parts.get("Credential", "").rsplit("/", 4):
             case [key_id, _, _, _, _] as credential if "host" in names:
                 scope, timestamp = "/".join(credential[1:]), request.header("x-amz-date") or ""
@@ -166,6 +180,9 @@ class SecretPathProof:
     segment: str = field(repr=False)
 
     def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:  # noqa: ARG002 - see Proof
+        self.claim(request, now=now)
+
+    def claim(self, request: HttpRequest, *, now: float) -> None:  # noqa: ARG002 - see Proof
         # No early exit: the time must not reveal which segment is similar.
         found = [_same(segment, self.segment) for segment in request.path.split("/")]
         if not any(found):
@@ -175,6 +192,9 @@ class SecretPathProof:
 @dataclass(frozen=True, slots=True)
 class NoProof:
     """No proof: for a receiver on the loopback interface only."""
+
+    def claim(self, request: HttpRequest, *, now: float) -> None:
+        pass
 
     def check(self, request: HttpRequest, payload: bytes, *, now: float) -> None:
         pass
@@ -192,10 +212,19 @@ def admitted(
     sources: Sequence[Source], request: HttpRequest, payload: bytes, *, now: float
 ) -> Source:
     """Return the first source whose proof the request has; AccessDenied says what each lacks."""
+    return _first(sources, lambda proof: proof.check(request, payload, now=now))
+
+
+def claimed(sources: Sequence[Source], request: HttpRequest, *, now: float) -> None:
+    """Return if the body decides whether a source has sent the request. Raises as `admitted`."""
+    _first(sources, lambda proof: proof.claim(request, now=now))
+
+
+def _first(sources: Sequence[Source], check: Callable[[Proof], None]) -> Source:
     missed: list[str] = []
     for source in sources:
         try:
-            source.proof.check(request, payload, now=now)
+            check(source.proof)
         except AccessDenied as exc:
             missed.append(str(exc))
         else:

@@ -132,8 +132,12 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A response. A status below 300 means: stored, or nothing to store."""
+    """A response. A status below 300 means: stored, or nothing to store.
+
+    `proven`: the sender's proof was right, so that its connection may continue.
+    """
 
     status: int
     content_type: str
     body: str
+    proven: bool = False

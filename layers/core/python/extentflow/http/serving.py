@@ -1,7 +1,8 @@
 """An HTTP server of the standard library with limits: for the receiver, and for local emulators.
 
-accept ──a free place──> thread: (handshake) request ──> answer ──> next request
-                                    │ over `request_seconds`: the connection ends
+accept ──a place──> thread: (handshake) request ──> answer ──> next request
+             │                             │ over its time: the connection ends
+             └ none free: the oldest connection without a proof, of the address with most, ends
 stop: requests in progress are answered, every other connection ends, all threads have ended
 """
 
@@ -15,17 +16,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from http import HTTPStatus
+from dataclasses import dataclass, field
+from enum import IntEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from extentflow.http.requests import MAX_REQUEST_BYTES, HttpRequest, HttpResponse
-
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 60.0
-MOST_CONNECTIONS = 64
 POLL_SECONDS = 0.05
+# A mebibyte in chunks of 128 bytes; proxies send kilobytes.
+MOST_CHUNKS = 8_192
 LINE_BYTES = 1_024
 MOST_TRAILERS = 32
 SHOWN_CHARACTERS = 40
@@ -69,6 +69,10 @@ class Handler(BaseHTTPRequestHandler):
             OverflowError: it has more than `most_bytes`; the rest is not read.
             ConnectionError: the connection ended before the body did.
         """
+        return self.framed(self.framing(length_required=length_required), most_bytes)
+
+    def framing(self, *, length_required: bool = False) -> int | None:
+        """Return the length of the body, None if it comes in chunks. Raises as `body`."""
         codings = [value.strip().lower() for value in self._stated("transfer-encoding")]
         lengths = {value.strip() for value in self._stated("content-length")}
         if codings and codings != ["chunked"]:
@@ -76,27 +80,34 @@ class Handler(BaseHTTPRequestHandler):
         if codings and lengths:
             raise ValueError("both a transfer coding and a length are stated")
         if codings:
-            return self._chunks(most_bytes)
+            return None
         if not lengths and not length_required:
-            return b""
+            return 0
         (length,) = lengths or {""}
         if not _DIGITS.fullmatch(length):
             raise ValueError(f"{length[:SHOWN_CHARACTERS]!r} is no length")
-        return self._read(int(length), most_bytes)
+        return int(length)
+
+    def framed(self, length: int | None, most_bytes: int) -> bytes:
+        """Read the body that `framing` described. Raises as `body`."""
+        return self._chunks(most_bytes) if length is None else self._read(length, most_bytes)
 
     def _stated(self, name: str) -> list[str]:
         # Blanks before the colon do not hide a header.
         return [value for key, value in self.headers.items() if key.strip().lower() == name]
 
     def _chunks(self, most_bytes: int) -> bytes:
-        found = b""
+        found, chunks = bytearray(), 0
         while size := self._chunk_bytes():
+            chunks += 1
+            if chunks > MOST_CHUNKS:
+                raise OverflowError(f"more than {MOST_CHUNKS} chunks; send larger ones")
             found += self._read(size, most_bytes - len(found))
             if self.rfile.readline(LINE_BYTES).strip():
                 raise ValueError("a chunk is longer than it states")
         for _ in range(MOST_TRAILERS):
             if not self.rfile.readline(LINE_BYTES).strip():
-                return found
+                return bytes(found)
         raise ValueError(f"more than {MOST_TRAILERS} lines behind the last chunk")
 
     def _chunk_bytes(self) -> int:
@@ -128,16 +139,95 @@ class AnyMethod(Handler):
         raise NotImplementedError
 
 
+class Trust(IntEnum):
+    """What a connection's peer has shown; the least trusted ends first where places are short."""
+
+    NONE = 0
+    CLAIM = 1
+    PROOF = 2
+
+
+@dataclass(slots=True)
+class _Held:
+    """A connection that has a place, until `ends` (seconds of the monotonic clock)."""
+
+    address: str
+    ends: float | None
+    trust: Trust = Trust.NONE
+
+
+@dataclass(slots=True)
+class _Places:
+    """The connections that are served; not safe for threads.
+
+    Those without a proof are in groups by trust and address, each in the order of their arrival.
+    """
+
+    held: dict[socket.socket, _Held] = field(default_factory=dict)
+    groups: dict[Trust, dict[str, dict[socket.socket, None]]] = field(
+        default_factory=lambda: {Trust.NONE: {}, Trust.CLAIM: {}}
+    )
+
+    def take(self, connection: socket.socket, address: str, ends: float | None) -> None:
+        self.held[connection] = _Held(address, ends)
+        self.groups[Trust.NONE].setdefault(address, {})[connection] = None
+
+    def leave(self, connection: socket.socket) -> None:
+        if (held := self.held.pop(connection, None)) is not None:
+            self._ungroup(connection, held)
+
+    def extend(self, connection: socket.socket, ends: float, trust: Trust) -> None:
+        held = self.held.get(connection)
+        if held is None:
+            return
+        held.ends = ends
+        # A proof is kept: the next request of the same sender begins without a claim.
+        if trust > held.trust and self._ungroup(connection, held):
+            held.trust = trust
+            if trust in self.groups:
+                self.groups[trust].setdefault(held.address, {})[connection] = None
+
+    def displaced(self) -> socket.socket | None:
+        """Return the connection that gives its place away, once; None if all have a proof."""
+        for group in self.groups.values():
+            if group:
+                address = max(group, key=lambda one: len(group[one]))
+                connection = next(iter(group[address]))
+                self._ungroup(connection, self.held[connection])
+                return connection
+        return None
+
+    def overdue(self, now: float) -> list[socket.socket]:
+        return [one for one, held in self.held.items() if held.ends is not None and held.ends < now]
+
+    def _ungroup(self, connection: socket.socket, held: _Held) -> bool:
+        """Remove a connection from its group; False if it gave its place away."""
+        group = self.groups.get(held.trust, {})
+        if connection not in group.get(held.address, {}):
+            return False
+        del group[held.address][connection]
+        if not group[held.address]:
+            del group[held.address]
+        return True
+
+
+def _network(address: str) -> str:
+    # A host with IPv6 has 2^64 addresses.
+    return ":".join(address.split(":")[:4]) if address.count(":") > 4 else address  # noqa: PLR2004 - as RFC 4291
+
+
 class HttpServer(ThreadingHTTPServer):
     """Serves from `start` to `stop` on a thread of its own, with a thread per connection.
 
-    `tls` encrypts; a connection ends `request_seconds` after its last response (None: never). At
-    most `most_connections` are served at once; others wait. `stop` completes requests in progress,
-    and closes every other connection. OSError: the address cannot be used.
+    `tls` encrypts; a connection ends `request_seconds` after its begin, or as `extend` says (None:
+    never). At most `most_connections` are served at once. Where time is limited, the next one takes
+    the place of the oldest one without a proof, of the address that has most; otherwise it waits.
+    `stop` completes requests in progress, and closes every other connection. OSError: the address
+    cannot be used.
     """
 
     daemon_threads = False
-    request_queue_size = 128
+    request_queue_size = 1_024
 
     def __init__(
         self,
@@ -152,8 +242,9 @@ class HttpServer(ThreadingHTTPServer):
             self.address_family = socket.AF_INET6
         self._tls = tls
         self._request_seconds = request_seconds
-        self._places = threading.Semaphore(most_connections)
-        self._begun: dict[socket.socket, float] = {}
+        self._free = threading.Semaphore(most_connections)
+        self._places = _Places()
+        self._looked = 0.0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         super().__init__(address, handler)
@@ -177,13 +268,16 @@ class HttpServer(ThreadingHTTPServer):
         self.shutdown()
         self._thread.join()
         with self._lock:
-            for connection in self._begun:
-                _shut(connection, socket.SHUT_RD)
+            for connection in self._places.held:
+                shut(connection, socket.SHUT_RD)
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
         """Register the connection, when there is a place for it."""
-        while not self._places.acquire(timeout=POLL_SECONDS):
+        while not self._free.acquire(blocking=False):
+            self._displace()
+            if self._free.acquire(timeout=POLL_SECONDS):
+                break
             self.service_actions()
             if self._stopping.is_set():
                 super().shutdown_request(request)
@@ -194,7 +288,7 @@ class HttpServer(ThreadingHTTPServer):
                 request, server_side=True, do_handshake_on_connect=False
             )
         with self._lock:
-            self._begun[request] = time.monotonic()
+            self._places.take(request, _network(client_address[0]), self._from_now())
         super().process_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
@@ -206,25 +300,35 @@ class HttpServer(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - the base class's
         """Deregister the connection."""
         with self._lock:
-            self._begun.pop(request, None)
+            self._places.leave(request)
         super().shutdown_request(request)
-        self._places.release()
+        self._free.release()
+
+    def _from_now(self) -> float | None:
+        return None if self._request_seconds is None else time.monotonic() + self._request_seconds
+
+    def _displace(self) -> None:
+        if self._request_seconds is None:
+            return
+        with self._lock:
+            if (connection := self._places.displaced()) is not None:
+                shut(connection, socket.SHUT_RDWR)
 
     def service_actions(self) -> None:
         """End connections whose request takes too long, or that are idle."""
-        if self._request_seconds is None:
+        now = time.monotonic()
+        # The base class calls this for each connection, of which hostile senders make thousands.
+        if self._request_seconds is None or now < self._looked + POLL_SECONDS:
             return
-        oldest = time.monotonic() - self._request_seconds
+        self._looked = now
         with self._lock:
-            for connection, begun in self._begun.items():
-                if begun < oldest:
-                    _shut(connection, socket.SHUT_RDWR)
+            for connection in self._places.overdue(now):
+                shut(connection, socket.SHUT_RDWR)
 
-    def renew(self, request: Any) -> None:  # noqa: ANN401 - as the base class's
-        """Count the time of a connection from now: it was answered."""
+    def extend(self, request: socket.socket, seconds: float, trust: Trust = Trust.NONE) -> None:
+        """Let a connection end so many seconds from now; it does not lose its trust."""
         with self._lock:
-            if request in self._begun:
-                self._begun[request] = time.monotonic()
+            self._places.extend(request, time.monotonic() + seconds, trust)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the base class's
         """Log errors, except a closed connection: a killed process causes one."""
@@ -237,7 +341,7 @@ class HttpServer(ThreadingHTTPServer):
         super().handle_error(request, client_address)
 
 
-def _shut(connection: socket.socket, how: int) -> None:
+def shut(connection: socket.socket, how: int) -> None:
     """End the connection's read, or both directions.
 
     That of TLS would write the rest in plain text: its method forgets the session.
@@ -247,50 +351,3 @@ def _shut(connection: socket.socket, how: int) -> None:
     except OSError:
         # The peer closed the connection first.
         return
-
-
-def receiving_server(
-    address: tuple[str, int],
-    answer: Callable[[HttpRequest], HttpResponse],
-    *,
-    tls: ssl.SSLContext | None = None,
-    request_seconds: float = REQUEST_SECONDS,
-    most_connections: int = MOST_CONNECTIONS,
-) -> HttpServer:
-    """Return a server, not started yet, whose requests `answer` answers. Raises as `HttpServer`."""
-
-    class Receiving(AnyMethod):
-        def take(self) -> None:
-            try:
-                # One byte more than is taken, so that the receiver answers, and logs.
-                body = self.body(MAX_REQUEST_BYTES + 1, length_required=self.command == "POST")
-            except UnknownCoding as exc:
-                self._refuse(HTTPStatus.NOT_IMPLEMENTED, exc)
-                return
-            except ValueError as exc:
-                self._refuse(HTTPStatus.LENGTH_REQUIRED, exc)
-                return
-            except OverflowError as exc:
-                self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, exc)
-                return
-            path, _, query = self.path.partition("?")
-            headers = dict(self.headers.items())
-            response = answer(HttpRequest(self.command, path, headers, body, query=query))
-            content = response.body.encode("utf-8", "backslashreplace")
-            self.answer(response.status, content, [("Content-Type", response.content_type)])
-            server.renew(self.connection)
-
-        def _refuse(self, status: HTTPStatus, why: Exception) -> None:
-            # The unread rest of the request would be read as the next one.
-            self.close_connection = True
-            log.warning("refused with %d %s: %s", status, status.phrase, why)
-            self.answer(status, status.phrase.encode(), [("Content-Type", "text/plain")])
-
-    server = HttpServer(
-        address,
-        Receiving,
-        tls=tls,
-        request_seconds=request_seconds,
-        most_connections=most_connections,
-    )
-    return server

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from extentflow.discovery.notifications import parse_notification
+from extentflow.http.receiving import ReceivingServer
 from extentflow.http.requests import HttpRequest, HttpResponse
-from extentflow.http.serving import receiving_server
 from extentflow_local.aws.event_source.notifier import Follow, Notifier, to_receiver
 from extentflow_local.stack.ports import HOST
 
@@ -105,7 +105,7 @@ def test_what_a_receiver_refuses_is_posted_again(tmp_path: Path) -> None:
         accepted.set()
         return HttpResponse(200, "text/plain", "queued\n")
 
-    server = receiving_server((HOST, 0), answer).start()
+    server = ReceivingServer((HOST, 0), answer).start()
     send = to_receiver(f"http://{HOST}:{server.port}/a-secret-segment")
     notifier = Notifier(printing(tmp_path, change(1)), send, tmp_path / "output")
     notifier.start()
