@@ -288,7 +288,7 @@ class Client:
         self._find_lost()
 
     def _find_lost(self) -> None:
-        """Note positions that are gone; librdkafka, too, keeps such an error when it is assigned."""
+        """Note positions that are gone; as librdkafka, keep such errors when it is assigned."""
         for place, offset in [*self.next.items()]:
             if not self.cluster.low[place] <= offset <= self.cluster.high[place]:
                 self.errors.append(Message(place, self.next.pop(place), is_lost=True))
