@@ -109,8 +109,11 @@ def test_a_password_does_not_cross_a_network_in_clear_text(
         "value.converter.basic.auth.user.info": "${env:A}",
     }
 
-    found = [one for one in problems({**ORDERS, **chosen}) if "clear text; write https" in one]
-    assert len(found) == clear
+    if not clear:
+        parse({**AVRO, **chosen})
+        return
+    (problem,) = problems({**AVRO, **chosen})
+    assert "clear text; write https" in problem
 
 
 @pytest.mark.parametrize(

@@ -77,10 +77,11 @@ class Trust:
         means does not depend on whose name for it was written.
         """
         for name, text in written.items():
+            found = None
             with suppress(ValueError):  # only resembles a reference, and is looked up nowhere
                 found = Reference.parse(text)
-                if found is not None and (why := self._refused(found)):
-                    yield _said(name, text, why)
+            if found is not None and (why := self._refused(found)):
+                yield _said(name, text, why)
         if config.endpoint_type == "localfile" and not self._may_read(config.directory or "/"):
             why = "the worker's connectors.directory.allowed names no folder around this one"
             yield _said("directory", config.directory or "/", why)
@@ -138,7 +139,7 @@ def _matches(text: str, patterns: tuple[str, ...], *, guarded: str = "") -> bool
 def _real(path: str) -> Path:
     try:
         return Path(os.path.realpath(path))
-    except PermissionError:  # of a link; what it leads to cannot be read either
+    except (OSError, ValueError):  # a link that cannot be read, or a NUL; nor can what it names
         return Path(os.path.normpath(path))
 
 
