@@ -22,6 +22,7 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.config.files import parse_text
 from extentflow.config.parsing import connector_table, parse, to_map
 from extentflow.config.secrets import resolve
+from extentflow.config.trust import Trust
 from extentflow.config.worker import TABLE, WorkerSettings, load, variable
 from extentflow.discovery.sources import declared
 from extentflow.errors import ExtentflowError, Misconfigured
@@ -34,6 +35,14 @@ from extentflow.wording import without_credentials
 _ORDERS = Path(__file__).parents[2] / "connectors" / "orders.yaml"
 _CONNECTORS: list[dict[str, str]] = [
     dict(yaml.safe_load(_ORDERS.read_text())),
+    {
+        "name": "hostile",
+        "topic": "t",
+        "aws.s3.bucket.name": "b",
+        "aws.s3.endpoint": "http://127.0.0.1:9000",
+        "aws.access.key.id": "${env:AWS_SECRET_ACCESS_KEY}",
+        "aws.secret.access.key": "${file:/proc/self/environ:HOME}",
+    },
     {
         "name": "grid",
         "topic": "grid.{bucket}.{extension}",
@@ -117,6 +126,8 @@ def _connector(random: Random) -> bytes:
     return pack({"suffix": suffix}, data)
 
 
+# References that no connector may hold; other texts may resemble them.
+_OF_OWNERS = ("'${env:AWS_SECRET_ACCESS_KEY}'", "'${file:/proc/self/environ:HOME}'")
 _KEYS = ("in/a.csv", "in/", "in/x.JSONL.gz", "orders/ü/*[a.parquet", "a.b.c.txt.zst", "")
 
 
@@ -134,6 +145,8 @@ def _run_connector(data: bytes) -> str:
         assert not any("\n" in problem for problem in exc.problems), "one line each"
         return "refused: Misconfigured"
     assert parse(to_map(config)) == config, "what is written is read back"
+    allowed = not list(Trust().problems(config, flat))
+    assert not allowed or not any(one in str(flat.values()) for one in _OF_OWNERS)
     if any(name.startswith("producer.") for name in flat):
         check_connector(flat)
     for key in _KEYS:

@@ -817,7 +817,9 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
             id="topics",
         ),
         pytest.param(
-            {"producer__ssl__key__location": "/no/such.key"}, ["producer settings"], id="files"
+            {"producer__sasl__password": "${file:/no/such.properties:password}"},
+            ["producer settings"],
+            id="files",
         ),
     ],
 )

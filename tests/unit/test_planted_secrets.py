@@ -18,9 +18,13 @@ from tests.unit.discovery.posting import SECRET as SECRET_PATH
 from tests.unit.discovery.posting import SEGMENT, SIGNED, Post, post
 
 from extentflow.config import files
-from extentflow.config.kafka_properties import SECRET_PROPERTIES
+from extentflow.config.kafka_properties import (
+    CLIENT_PROPERTIES,
+    PRODUCER_PROPERTIES,
+    SECRET_PROPERTIES,
+)
 from extentflow.config.parsing import connector_table, parse
-from extentflow.config.types import SECRET
+from extentflow.config.types import REFERABLE, SECRET
 from extentflow.config.worker import TABLE, WorkerSettings
 from extentflow.config.worker import load as load_settings
 from extentflow.delivery.runner import run_extent
@@ -217,6 +221,64 @@ def test_a_delivery_keeps_only_references(
     )
     assert PLANTED not in repr(seen)
     assert PLANTED in repr(runtime.secrets(settings.kafka))
+
+
+SECRETS_OF_CONNECTORS = [
+    *(key.name for key in connector_table() if key.kind in (SECRET, REFERABLE)),
+    *(f"producer.{name}" for name in sorted(SECRET_PROPERTIES & PRODUCER_PROPERTIES)),
+]
+# What a key with a secret needs beside it.
+BESIDE = {
+    "aws.secret.access.key": {"aws.access.key.id": "id"},
+    "aws.access.key.id": {"aws.secret.access.key": "${file:/a:b}"},
+    "aws.sts.role.external.id": {"aws.sts.role.arn": "arn:aws:iam::111122223333:role/r"},
+    "columnar.encryption.key.list": {
+        "columnar.encoding": "parquet",
+        "columnar.encryption.columns": "id",
+        "columnar.encryption.key": "k",
+    },
+    **{
+        f"{part}.converter.basic.auth.user.info": {
+            "message.key": "column:id",
+            f"{part}.converter": "avro",
+            f"{part}.converter.schema.registry.url": "https://host.example",
+            f"{part}.converter.basic.auth.credentials.source": "USER_INFO",
+        }
+        for part in ("key", "value")
+    },
+    "parquet.encryption.footer.key": {"input.format": "parquet"},
+    "parquet.encryption.key.list": {"input.format": "parquet"},
+}
+
+
+@pytest.mark.parametrize("name", SECRETS_OF_CONNECTORS)
+@pytest.mark.parametrize(
+    "reference", ["${env:AWS_SECRET_ACCESS_KEY}", "${file:/proc/self/environ:HOME}"]
+)
+def test_no_key_of_a_stored_connector_gets_the_workers_own_secrets(
+    name: str, reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", PLANTED)
+    runtime = MemoryRuntime()
+    hostile = {**CONNECTOR, **BESIDE.get(name, {}), name: reference}
+    parse(hostile)
+    revision = runtime.memory.connectors.put("c", hostile).revision
+
+    message = message_of(lambda: runtime.connectors.revision("c", revision))
+
+    assert f"connector c, revision {revision}: {name}=" in message
+    assert PLANTED not in message
+    with pytest.raises(ExtentflowError):
+        runtime.connectors.latest("c")
+    assert list(runtime.connectors.readable(runtime.memory.connectors.list())), "it is listed"
+
+
+@pytest.mark.parametrize("name", sorted(CLIENT_PROPERTIES - PRODUCER_PROPERTIES))
+def test_no_connector_changes_how_the_owners_password_travels(name: str) -> None:
+    message = message_of(lambda: read_connector({f"producer.{name}": PLANTED}))
+
+    assert f"write kafka.{name} in the worker's settings" in message
+    assert PLANTED not in message
 
 
 @pytest.mark.parametrize("kind", ["footer.key", "key.list"])

@@ -17,6 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from extentflow.config.files import foreign
+from extentflow.errors import Misconfigured
+
 _RECORD = "process.json"
 _PROC = Path("/proc")
 _POLL_SECONDS = 0.02
@@ -36,17 +39,26 @@ class RunningProcess:
 
     @classmethod
     def recorded_in(cls, directory: Path) -> Self | None:
-        """Read the record of a live process; remove the record of an ended one."""
+        """Read the record of a live process; remove the record of an ended one.
+
+        Raises Misconfigured, and leaves the record, where another user may have written it.
+        """
         record = directory / _RECORD
         try:
+            if whose := foreign(record):
+                raise Misconfigured(
+                    f"{record}: {whose}, and a stack is used only if nobody but you or root may"
+                    " write its records; set EXTENTFLOW_LOCAL_STACK=off, or use another folder"
+                )
             running = cls(**json.loads(record.read_text(encoding="utf-8")))
+            sound = all(map(_is_port, running.ports.values()))
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, AttributeError):
             # Written by a rename, so an invalid one comes from another version or from an edit.
             record.unlink()
             return None
-        if running.alive():
+        if sound and running.alive():
             return running
         record.unlink(missing_ok=True)
         return None
@@ -117,6 +129,10 @@ def start(
     _children[running.pid, running.birth] = child
     _record(running, directory)
     return running
+
+
+def _is_port(found: object) -> bool:
+    return type(found) is int and 0 < found < 1 << 16
 
 
 def forget(directory: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_stopped_connector_is_named_though_a_command_made_it(
     code = run_command_line(app, ["run", IN, "--topic", "orders", "--dry-run", *option])
 
     err = " ".join(capsys.readouterr().err.split())
-    assert code == 1
+    assert code == 2
     assert f"connector {made.name} is STOPPED; continue it with `extentflow resume" in err
 
 

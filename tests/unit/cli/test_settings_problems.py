@@ -80,3 +80,21 @@ def test_all_wrong_settings_are_named_at_once(
         "error: EXTENTFLOW_BOOTSTRAP_SERVERS",
         "error: EXTENTFLOW_LEASE_SECONDS",
     }
+
+
+def test_a_file_of_the_current_folder_is_named_and_counts_only_if_it_is_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "extentflow.properties"
+    path.write_text(
+        f"bootstrap.servers=127.0.0.1:1\nledger.url=sqlite:///{tmp_path}/ledger.db\n", "utf-8"
+    )
+    path.chmod(0o600)
+
+    run_command_line(app, ["connectors", "list"])
+    assert capsys.readouterr().err.count(f"using the settings in {path}") == 1
+
+    path.chmod(0o666)
+    assert run_command_line(app, ["connectors", "list"]) == 2
+    assert f"{path}: everybody may write it" in " ".join(capsys.readouterr().err.split())

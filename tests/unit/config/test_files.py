@@ -1,10 +1,13 @@
 """The machinery under connectors and settings: files, references, values, client properties."""
 
+import ctypes
 import json
+import os
 import re
 import string
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 import yaml
 from confluent_kafka import KafkaException, Producer
@@ -13,9 +16,10 @@ from hypothesis import strategies as st
 from tests.support.golden import Golden
 
 from extentflow.config.__main__ import main, page
-from extentflow.config.files import load, parse_text
+from extentflow.config.files import load, parse_text, read_owned
 from extentflow.config.kafka_properties import (
     CLIENT_PROPERTIES,
+    NOT_OFFERED,
     PRODUCER_PROPERTIES,
     REFUSED_CLIENT_PROPERTIES,
     REFUSED_PRODUCER_PROPERTIES,
@@ -450,7 +454,47 @@ def test_no_property_is_both_accepted_and_rejected() -> None:
     assert not PRODUCER_PROPERTIES & set(REFUSED_PRODUCER_PROPERTIES)
     assert not CLIENT_PROPERTIES & set(REFUSED_CLIENT_PROPERTIES)
     assert not any(name.endswith("timeout.ms") for name in PRODUCER_PROPERTIES)
-    assert SECRET_PROPERTIES <= CLIENT_PROPERTIES & PRODUCER_PROPERTIES
+    assert SECRET_PROPERTIES <= CLIENT_PROPERTIES
+
+
+def installed_properties(path: Path) -> set[str]:
+    """Return the names in the CONFIGURATION that the installed librdkafka prints."""
+    (bundled,) = Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka*")
+    library, libc = ctypes.CDLL(str(bundled)), ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    libc.fclose.argtypes = library.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
+    opened = libc.fopen(str(path).encode(), b"w")
+    library.rd_kafka_conf_properties_show(opened)
+    libc.fclose(opened)
+    rows = re.findall(r"^([a-z][a-z0-9_.]+) +\| +[*CP]", path.read_text("utf-8"), re.MULTILINE)
+    return set(rows)
+
+
+def test_each_property_of_the_installed_client_was_decided_about(tmp_path: Path) -> None:
+    installed = installed_properties(tmp_path / "CONFIGURATION.md")
+    allowed = CLIENT_PROPERTIES | PRODUCER_PROPERTIES
+    decided = allowed | set(REFUSED_PRODUCER_PROPERTIES) | NOT_OFFERED
+
+    assert len(installed) > 150
+    assert installed - decided == set(), "put each into a list of kafka_properties"
+    assert not NOT_OFFERED & (allowed | set(REFUSED_PRODUCER_PROPERTIES))
+    assert installed >= NOT_OFFERED
+
+
+CREDENTIALS = {
+    *("sasl.username", "sasl.password", "ssl.certificate.pem", "ssl.key.password", "ssl.key.pem"),
+    *("sasl.oauthbearer.assertion.private.key.passphrase", "sasl.oauthbearer.extensions"),
+    *("sasl.oauthbearer.assertion.private.key.pem", "sasl.oauthbearer.scope"),
+    *("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"),
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+}
+
+
+def test_a_connector_sets_no_transport_security_but_credentials() -> None:
+    security = re.compile(r"security\.|.*(sasl|ssl|https|kerberos|location|\.file)")
+
+    assert {name for name in PRODUCER_PROPERTIES if security.match(name)} == CREDENTIALS
 
 
 @pytest.mark.parametrize("name", sorted(PRODUCER_PROPERTIES))
@@ -481,3 +525,37 @@ def test_the_command_explains_itself_when_it_is_misused(capsys: pytest.CaptureFi
 
     assert code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+# -- whose files are read ----------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_a_file_of_the_users_own_is_read(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "extentflow.yaml"
+    path.write_text("app.id: a", encoding="utf-8")
+    path.chmod(mode)
+
+    assert read_owned(str(path)) == "app.id: a"
+    assert read_owned(str(tmp_path / "absent.yaml")) is None
+
+
+def test_a_file_that_others_may_have_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "extentflow.yaml"
+    path.write_text("app.id: a", encoding="utf-8")
+    path.chmod(0o666)
+
+    with pytest.raises(Misconfigured, match=f"{path}: everybody may write it, .*chmod go-w"):
+        read_owned(str(path))
+    path.chmod(0o660)
+    monkeypatch.setattr("extentflow.config.files._is_private", lambda *_: False)
+    with pytest.raises(Misconfigured, match=r"group \d+ may write it"):
+        read_owned(str(path))
+    path.chmod(0o600)
+    owner = path.stat().st_uid
+    status = os.stat_result((0o100600, 0, 0, 1, owner + 1, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(Path, "stat", lambda *_args, **_words: status)
+    with pytest.raises(Misconfigured, match=rf"user {owner + 1} owns it"):
+        read_owned(str(path))

@@ -89,6 +89,34 @@ def test_a_key_of_a_converter_needs_its_converter(part: str, chosen: dict[str, s
 
 
 @pytest.mark.parametrize(
+    ("url", "clear"),
+    [
+        ("http://registry:8081", True),
+        ("https://registry:8081,HTTP://registry:8081", True),
+        ("https://registry:8081", False),
+        ("http://127.0.0.1:8081", False),
+        ("http://[::1]:8081", False),
+        ("http://localhost:8081", False),
+    ],
+)
+def test_a_password_does_not_cross_a_network_in_clear_text(
+    url: str,
+    clear: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    chosen = {
+        "value.converter.schema.registry.url": url,
+        "value.converter.basic.auth.credentials.source": "USER_INFO",
+        "value.converter.basic.auth.user.info": "${env:A}",
+    }
+
+    if not clear:
+        parse({**AVRO, **chosen})
+        return
+    (problem,) = problems({**AVRO, **chosen})
+    assert "clear text; write https" in problem
+
+
+@pytest.mark.parametrize(
     ("changes", "problem"),
     [
         ({"schema.registry.url": "registry:8081"}, "write http://host:port"),

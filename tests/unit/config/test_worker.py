@@ -84,6 +84,11 @@ def test_every_setting_comes_from_its_variable() -> None:
         "EXTENTFLOW_SPARK_ARCHIVE": "s3://code/spark.tar.gz",
         "EXTENTFLOW_SPARK_THRESHOLD_BYTES": "1GiB",
         "EXTENTFLOW_SPARK_TIMEOUT_MINUTES": "60",
+        "EXTENTFLOW_CONNECTORS_ENV_ALLOWED": "TEAM_*, AWS_REGION",
+        "EXTENTFLOW_CONNECTORS_FILE_ALLOWED": "/etc/team",
+        "EXTENTFLOW_CONNECTORS_SECRET_ALLOWED": "team/*",
+        "EXTENTFLOW_CONNECTORS_DIRECTORY_ALLOWED": "none",
+        "EXTENTFLOW_CONNECTORS_HOST_ALLOWED": "*.example.com",
         "EXTENTFLOW_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
         "EXTENTFLOW_KAFKA_SASL_PASSWORD": "${env:PASSWORD}",
         "EXTENTFLOW_KAFKA_LOG_LEVEL": "3",
@@ -120,6 +125,11 @@ def test_every_setting_comes_from_its_variable() -> None:
         spark_archive="s3://code/spark.tar.gz",
         spark_threshold_bytes=1 << 30,
         spark_timeout_minutes=60,
+        connectors_env_allowed=("TEAM_*", "AWS_REGION"),
+        connectors_file_allowed=("/etc/team",),
+        connectors_secret_allowed=("team/*",),
+        connectors_directory_allowed=(),
+        connectors_host_allowed=("*.example.com",),
         kafka={
             "security.protocol": "SASL_SSL",
             "sasl.password": "${env:PASSWORD}",
@@ -143,6 +153,11 @@ def test_every_setting_is_in_that_test() -> None:
         "EXTENTFLOW_EXTENT_ATTEMPTS_MAX",
         "EXTENTFLOW_EXTENT_AHEAD_BYTES",
         "EXTENTFLOW_SINK_ENQUEUE",
+        "EXTENTFLOW_CONNECTORS_ENV_ALLOWED",
+        "EXTENTFLOW_CONNECTORS_FILE_ALLOWED",
+        "EXTENTFLOW_CONNECTORS_SECRET_ALLOWED",
+        "EXTENTFLOW_CONNECTORS_DIRECTORY_ALLOWED",
+        "EXTENTFLOW_CONNECTORS_HOST_ALLOWED",
         "EXTENTFLOW_RETRY_TIMEOUT_SECONDS",
         "EXTENTFLOW_TRANSACTION_MAX_BYTES",
         "EXTENTFLOW_TRANSACTION_MAX_SECONDS",
@@ -322,7 +337,7 @@ def test_variables_of_the_local_stack_and_of_others_are_left_alone(name: str) ->
     assert load({**BROKERS, name: "x"}, read_text=files()).app_id == "extentflow"
 
 
-URL = {"EXTENTFLOW_LEDGER_URL": "postgresql://me@db/ledgers"}
+URL = {"EXTENTFLOW_LEDGER_URL": "postgresql://me@db/ledgers?sslmode=verify-full"}
 
 
 def test_the_ledger_comes_from_its_url_with_a_password_by_reference() -> None:
@@ -431,3 +446,50 @@ def test_settings_survive_every_way_of_travelling(settings: WorkerSettings) -> N
     assert WorkerSettings.from_map(json.loads(json.dumps(flat))) == settings
     assert load(environ, read_text=files()) == settings
     assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kafka.sasl.kerberos.kinit.cmd: touch x",
+        "kafka.ssl.providers: x",
+        "kafka.sasl.password: ${env:AWS_SECRET_ACCESS_KEY}",
+    ],
+)
+def test_a_file_that_came_with_its_folder_runs_nothing_and_names_no_credentials(line: str) -> None:
+    (problem,) = problems(BROKERS, files(extentflow__yaml=line))
+
+    assert "only in a file that EXTENTFLOW_CONFIG names" in problem
+    named = {**BROKERS, "EXTENTFLOW_CONFIG": "extentflow.yaml"}
+    assert load(named, read_text=files(extentflow__yaml=line)).kafka
+
+
+@pytest.mark.parametrize(
+    ("url", "refused"),
+    [
+        ("postgresql://me@db.example.com/l", True),
+        ("postgresql:///l?host=db.example.com", True),
+        ("postgresql://me@db.example.com/l?sslmode=verify-full", False),
+        ("postgresql://me@127.0.0.1:5432/l", False),
+        ("postgresql://me@[::1]:5432/l", False),
+        ("postgresql://me@[::1]/l", False),
+        ("postgresql://me@localhost/l", False),
+        ("postgresql:///l?host=/run/postgresql", False),
+        ("postgresql:///l", False),
+    ],
+)
+def test_a_password_of_postgresql_does_not_cross_a_network_in_silence(
+    url: str,
+    refused: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    config = {
+        "bootstrap.servers": "a:1",
+        "ledger.url": url,
+        "ledger.password": "${env:PGPASSWORD}",
+    }
+
+    if not refused:
+        assert WorkerSettings.from_map(config).ledger_password
+        return
+    with pytest.raises(Misconfigured, match=r"^ledger.url: .*clear text; add \?sslmode"):
+        WorkerSettings.from_map(config)

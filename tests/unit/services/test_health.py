@@ -387,7 +387,7 @@ def test_references_of_all_connectors_are_resolved_without_naming_one() -> None:
     assert references() == []
     (whole,) = references(whole={})
     ours = references(
-        file={"producer.ssl.ca.location": "/absent/ca.pem"},
+        file={"producer.sasl.password": "${file:/absent/kafka.properties:key}"},
         secret={"aws.access.key.id": "${env:ABSENT_ID}", "aws.secret.access.key": "${env:ABSENT}"},
     )
 
@@ -397,6 +397,6 @@ def test_references_of_all_connectors_are_resolved_without_naming_one() -> None:
         ("producer settings of connector file", "problem"),
         ("references of connector secret", "problem"),
     ]
-    assert "/absent/ca.pem" in ours[0].fact
+    assert "/absent/kafka.properties" in ours[0].fact
     assert "ABSENT" in ours[1].fact
     assert "ABSENT_ID" in ours[1].fact

@@ -834,34 +834,14 @@ def test_a_plan_reports_a_first_record_whose_value_names_another_topic(
     assert [record.value for record in read("fr")] == [b'{"id":"2","to":"fr"}']
 
 
-def test_a_plan_and_doctor_name_files_of_the_producer_that_cannot_be_read(
-    line: Line, golden: Golden
-) -> None:
-    line.put_connector(producer__ssl__key__location="/nowhere/client.key")
-    line.runtime.put()
-
-    plans = open_runs(line.runtime).plan(line.runtime.order())
-    findings = {one.check: one for one in line.checks()}
-
-    (problem,) = plans.problems
-    golden(problem)
-    assert "producer.ssl.key.location=/nowhere/client.key" in problem
-    found = findings["producer settings"]
-    assert found.verdict == "problem"
-    assert problem == f"{found.fact}; {found.remedy}"
-
-
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("ssl__key__location", "/nowhere/client.key"),
         ("sasl__password", "${file:/nowhere/kafka.properties:password}"),
         ("sasl__password", "${env:NO_SUCH_VARIABLE}"),
     ],
 )
-def test_a_missing_file_or_secret_of_the_producer_leaves_no_job(
-    line: Line, key: str, text: str
-) -> None:
+def test_a_missing_secret_of_the_producer_leaves_no_job(line: Line, key: str, text: str) -> None:
     line.put_connector(**{f"producer__{key}": text})
     line.runtime.put()
 

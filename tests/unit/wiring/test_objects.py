@@ -80,13 +80,9 @@ def test_what_only_workers_have_is_not_looked_for_here() -> None:
     config = check_connector(
         {
             **BASE,
-            "producer.security.protocol": "SASL_SSL",
-            "producer.sasl.mechanism": "SCRAM-SHA-512",
             "producer.sasl.username": "user",
             "producer.sasl.password": "${env:A_VARIABLE_OF_WORKERS}",
-            "producer.ssl.ca.location": "/only/on/workers.pem",
             "producer.ssl.key.pem": "${file:/only/on/workers.properties:key}",
-            "producer.ssl.certificate.location": "/only/on/workers.crt",
         }
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from extentflow.errors import Misconfigured
 from extentflow_local.stack import processes
 from extentflow_local.stack.processes import RunningProcess, birth_of, forget
 
@@ -114,7 +115,31 @@ def test_a_zombie_is_not_alive(bystander: subprocess.Popen[bytes]) -> None:
     assert bystander.returncode is None
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}'])
+@pytest.mark.parametrize("port", ["39997,broker.attacker.example:9092", True, 0, 65_536, 9.0])
+def test_a_record_whose_ports_are_no_ports_is_forgotten(
+    tmp_path: Path, bystander: subprocess.Popen[bytes], port: object
+) -> None:
+    record = {"pid": bystander.pid, "birth": birth_of(bystander.pid), "ports": {"kafka": port}}
+    (tmp_path / "process.json").write_text(json.dumps(record))
+
+    assert RunningProcess.recorded_in(tmp_path) is None
+
+
+def test_a_record_that_others_may_write_is_neither_used_nor_removed(
+    tmp_path: Path, bystander: subprocess.Popen[bytes]
+) -> None:
+    record = tmp_path / "process.json"
+    running = {"pid": bystander.pid, "birth": birth_of(bystander.pid), "ports": {"kafka": 9}}
+    for content in (json.dumps(running), "damaged"):
+        record.write_text(content)
+        record.chmod(0o666)
+
+        with pytest.raises(Misconfigured, match=f"{record}: everybody may write it"):
+            RunningProcess.recorded_in(tmp_path)
+        assert record.read_text() == content
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"pid": 1, "birth": "", "ports": 1}'])
 def test_an_unreadable_record_is_forgotten(tmp_path: Path, content: str) -> None:
     (tmp_path / "process.json").write_text(content)
 

@@ -4,8 +4,12 @@ Values stay text exactly as written: YAML's `yes` stays `yes` and `010` stays `0
 key decides what they mean.
 """
 
+import grp
 import json
+import os
+import pwd
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -69,6 +73,47 @@ def read_if_present(path: str) -> str | None:
         raise Misconfigured(f"{path}: not UTF-8 text; save it as UTF-8") from None
     except OSError as exc:
         raise Misconfigured(f"{path}: cannot be read ({exc.strerror}); check the path") from exc
+
+
+def read_owned(path: str) -> str | None:
+    """Return a file's text as `read_if_present`, if only the user or root can have written it.
+
+    Raises Misconfigured for a file of another owner, or one that others may write.
+    """
+    text = read_if_present(path)
+    if text is not None and (whose := foreign(Path(path))):
+        raise Misconfigured(
+            f"{Path(path).absolute()}: {whose}, and settings are used only if nobody but you or"
+            " root may write them; read it, then `chown $USER` and `chmod go-w`, or remove it"
+        )
+    return text
+
+
+def foreign(path: Path) -> str | None:
+    """Return why others than the user and root may have written a file, in words; None: none may.
+
+    A group that has only the user is the user: several distributions make one for each.
+    """
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"user {found.st_uid} owns it"
+    if found.st_mode & stat.S_IWOTH:
+        return "everybody may write it"
+    if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid, found.st_uid):
+        return f"group {found.st_gid} may write it"
+    return None
+
+
+def _is_private(group: int, user: int) -> bool:
+    """Whether only this user is in the group."""
+    if group == 0:
+        return True
+    try:
+        owner, found = pwd.getpwuid(user), grp.getgrgid(group)
+    except KeyError:  # no such entry on this machine, as in containers
+        return False
+    alone = set(found.gr_mem) <= {owner.pw_name}
+    return alone and owner.pw_gid == group and found.gr_name == owner.pw_name
 
 
 def parse_text(text: str, path: str) -> dict[str, str]:

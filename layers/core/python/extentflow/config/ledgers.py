@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-from extentflow.config.types import URL, Kind, matching
+from extentflow.config.types import URL, Kind, is_this_machine, matching
 from extentflow.errors import Misconfigured
 from extentflow.wording import either, nearest, plain
 
@@ -108,6 +108,18 @@ class LedgerAddress:
     def of_one_machine(self) -> bool:
         """Whether only processes of one machine can use it."""
         return self.scheme == SQLITE
+
+    @property
+    def may_send_clear_text(self) -> bool:
+        """Whether PostgreSQL's client may do without TLS on a network, and no parameter says so."""
+        if self.scheme != POSTGRESQL:
+            return False
+        parts = urlsplit(self.url)
+        given = parse_qsl(parts.query)
+        hosts = [text for name, text in given if name == "host"]
+        hosts.append(re.sub(r":[0-9]+$", "", parts.netloc.rpartition("@")[2]))
+        named = [host for text in hosts for host in text.split(",") if host]
+        return "sslmode" not in dict(given) and not all(map(is_this_machine, named))
 
     def __str__(self) -> str:
         return self.url

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from extentflow.config import types
 from extentflow.config.specs import ConverterCheck
@@ -241,6 +242,13 @@ def problems(check: ConverterCheck) -> Iterator[str]:
         )
         yield f"{prefix}{missing}: missing; write {value}, or remove the other key"
     yield from _unnamed(check)
+    read = [urlsplit(url) for url in options.urls]
+    clear = [one for one in read if one.scheme == "http"]
+    if user and source and not all(types.is_this_machine(one.hostname or "") for one in clear):
+        yield (
+            f"{prefix}basic.auth.user.info: {prefix}schema.registry.url is not https, and the"
+            " password would go over the network in clear text; write https://"
+        )
     plain = any(url.lower().startswith("http:") for url in options.urls)
     if options.ca_location is not None and plain and sound("schema.registry.ssl.ca.location"):
         yield (

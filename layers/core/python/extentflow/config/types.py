@@ -15,6 +15,7 @@ Tests: unit/config/test_files.py
 """
 
 import codecs
+import ipaddress
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -342,6 +343,16 @@ TOPIC: Kind[str] = Kind(_topic_name)
 BUCKET: Kind[str] = Kind(_bucket)
 DIRECTORY: Kind[str] = Kind(_directory)
 TAG: Kind[str] = Kind(_tag)
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether what is sent to the host stays here: the loopback interface, or a socket's path."""
+    if host.startswith(("/", "%2F", "%2f")) or host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def whole(least: int, most: int = 10**18) -> Kind[int]:

@@ -21,6 +21,7 @@ from extentflow.config.ledgers import (
     LedgerAddress,
 )
 from extentflow.config.table import Family, ParsedKeys, Table, declared, family, key
+from extentflow.config.trust import EVERY, EVERYWHERE, FOLDERS, PATTERNS, Trust
 from extentflow.config.types import (
     BOOLEAN,
     NAME,
@@ -47,6 +48,8 @@ FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 # Settings that options of commands replace.
 OPTIONS = {"bootstrap.servers": "--bootstrap-servers", "ledger.url": "--ledger"}
 OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
+# They run a command or load code, of whoever wrote the file.
+_COMMANDS = ("kinit.cmd", "ssl.providers")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 # Of a process that connects to no broker; RFC 6761 keeps the name from ever being one.
 NO_BROKERS = "none.invalid:9092"
@@ -193,6 +196,36 @@ class WorkerSettings:
         "How long a run may take; functions deliver what it left.",
         default=SPARK_TIMEOUT_MINUTES,
     )
+    connectors_env_allowed: tuple[str, ...] = key(
+        PATTERNS,
+        "Variables that connectors may name as `${env:NAME}`: patterns (`TEAM_*`), or `none`. `*`"
+        " leaves out `AWS_*`. Functions allow none.",
+        default=EVERY,
+        section="What connectors may name",
+    )
+    connectors_file_allowed: tuple[str, ...] = key(
+        FOLDERS,
+        "Folders of files that they may name, as `${file:path:key}` or authorities; or `none`."
+        " Never /proc and /sys; `.aws` if it is named.",
+        default=EVERYWHERE,
+    )
+    connectors_secret_allowed: tuple[str, ...] = key(
+        PATTERNS,
+        "Names in Secrets Manager that they may name: patterns (`team/*`), or `none`.",
+        default=EVERY,
+    )
+    connectors_directory_allowed: tuple[str, ...] = key(
+        FOLDERS,
+        "Folders that `localfile` may read, or `none`. Never /proc and /sys; below /etc what is"
+        " named.",
+        default=EVERYWHERE,
+    )
+    connectors_host_allowed: tuple[str, ...] = key(
+        PATTERNS,
+        "Hosts of stores and registries that they may name: patterns (`*.example.com`), or"
+        " `none`. `*` leaves out link-local addresses.",
+        default=EVERY,
+    )
     kafka: Mapping[str, str] = family(
         Family(
             "kafka.",
@@ -201,6 +234,17 @@ class WorkerSettings:
             REFUSED_CLIENT_PROPERTIES,
         )
     )
+
+    @property
+    def trust(self) -> Trust:
+        """What stored connectors may name."""
+        return Trust(
+            variables=self.connectors_env_allowed,
+            files=self.connectors_file_allowed,
+            secrets=self.connectors_secret_allowed,
+            folders=self.connectors_directory_allowed,
+            hosts=self.connectors_host_allowed,
+        )
 
     @property
     def ledger(self) -> LedgerAddress | None:
@@ -283,6 +327,13 @@ def configured_by(environ: Mapping[str, str], read_text: Callable[[str], str | N
     for found in sorted(environ):
         if found.startswith(PREFIX) and not _is_foreign(found) and environ[found]:
             return found
+    return found_file(environ, read_text)
+
+
+def found_file(environ: Mapping[str, str], read_text: Callable[[str], str | None]) -> str | None:
+    """Return the file of settings of the current folder; None: none, or a variable names one."""
+    if environ.get(CONFIG_VARIABLE):
+        return None
     return next((path for path in SETTINGS_FILES if read_text(path) is not None), None)
 
 
@@ -313,10 +364,23 @@ def _from_file(
     if len(found) > 1:
         problems.append(f"{' and '.join(found)}: both are here; keep one of the two")
     try:
-        return next((parse_text(text, path) for path, text in found.items()), {})
+        config = next((parse_text(text, path) for path, text in found.items()), {})
     except Misconfigured as exc:
         problems.extend(exc.problems)
         return {}
+    if not named:
+        problems.extend(_only_named(config, next(iter(found), "")))
+    return config
+
+
+def _only_named(config: Mapping[str, str], path: str) -> Iterator[str]:
+    """Yield what a file may not say that came with its folder, as those of cloned projects do."""
+    for name, text in config.items():
+        if name.endswith(_COMMANDS) or text.strip().startswith("${env:AWS_"):
+            yield (
+                f"{path}: {plain(name)}: only in a file that {CONFIG_VARIABLE} names; set"
+                f" {CONFIG_VARIABLE}={path} if the file is your own"
+            )
 
 
 def _problems(settings: WorkerSettings, reading: ParsedKeys) -> Iterator[str]:
@@ -355,6 +419,11 @@ def _ledger_problems(settings: WorkerSettings, reading: ParsedKeys) -> Iterator[
     password = settings.ledger_password is not None and reading.sound("ledger.url")
     if password and (url is None or url.scheme in (SQLITE, DYNAMODB)):
         yield "ledger.password: goes with ledger.url=postgresql://user@host/database"
+    if password and url is not None and url.may_send_clear_text:
+        yield (
+            f"{reading.spelled['ledger.url']}: ledger.password may go over the network in clear"
+            " text; add ?sslmode=verify-full, or sslmode=prefer if you trust the network"
+        )
 
 
 TABLE = Table(tuple(declared(WorkerSettings)))

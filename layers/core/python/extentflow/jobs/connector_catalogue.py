@@ -3,10 +3,11 @@
 Tests: unit/wiring/test_objects.py
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.parsing import parse
+from extentflow.config.trust import Trust
 from extentflow.errors import Misconfigured
 from extentflow.ledger import ConnectorVersion, Ledger, last_stored
 from extentflow.model import Content, Extent, Job
@@ -27,10 +28,15 @@ def not_stored(name: str) -> Misconfigured:
 
 
 class ConnectorCatalogue:
-    """Reads connectors from the ledger. Revisions are immutable, so each is parsed only once."""
+    """Reads connectors from the ledger. Revisions are immutable, so each is parsed only once.
 
-    def __init__(self, ledger: Ledger) -> None:
+    `trust` says what stored connectors may name in this process; None: none is used here.
+    """
+
+    def __init__(self, ledger: Ledger, trust: Trust | None = None) -> None:
         self._ledger = ledger
+        self._trust = trust
+        self._refused: dict[tuple[str, int], list[str]] = {}
         self._configs: dict[tuple[str, int], ConnectorConfig] = {}
         self._pinned: dict[str, tuple[int, Content]] = {}
 
@@ -50,12 +56,21 @@ class ConnectorCatalogue:
             raise Misconfigured(f"there is no connector {name}; {nearest(name, names, put)}")
         return self.revision(name, stored.revision), stored.revision
 
-    def expect(self, config: ConnectorConfig, revision: int) -> None:
-        """Use a connector that is not stored, in this process only."""
+    def expect(self, config: ConnectorConfig, revision: int, written: Mapping[str, str]) -> None:
+        """Use a connector that is not stored, in this process only.
+
+        `written` is the connector as it would be stored. Raises Misconfigured where the worker's
+        owner refuses it.
+        """
+        if self._trust is not None and (refused := list(self._trust.problems(config, written))):
+            raise Misconfigured(refused)
         self._configs[config.name, revision] = config
 
     def revision(self, name: str, revision: int) -> ConnectorConfig:
-        """Return the revision that a job pins; Misconfigured if the ledger or parser lacks it."""
+        """Return the revision that a job pins.
+
+        Raises Misconfigured if the ledger or the parser lacks it, or the worker's owner refuses it.
+        """
         if (name, revision) not in self._configs:
             stored = self._ledger.connectors.get(name, revision)
             if stored is None:
@@ -64,16 +79,22 @@ class ConnectorCatalogue:
                     "pins; restore the table, or run the object's address with --again"
                 )
             try:
-                return self._parsed(stored)
+                self._parsed(stored)
             except Misconfigured as exc:
                 which = f"connector {name}, revision {revision}, cannot be read"
                 raise Misconfigured([f"{which}: {problem}" for problem in exc.problems]) from exc
+        if refused := self._refused.get((name, revision)):
+            raise Misconfigured(refused)
         return self._configs[name, revision]
 
     def _parsed(self, version: ConnectorVersion) -> ConnectorConfig:
         key = version.name, version.revision
         if key not in self._configs:
             self._configs[key] = parse(version.config)
+            if self._trust is not None:
+                which = f"connector {version.name}, revision {version.revision}"
+                refused = self._trust.problems(self._configs[key], version.config)
+                self._refused[key] = [f"{which}: {problem}" for problem in refused]
         return self._configs[key]
 
     def readable(

@@ -149,7 +149,7 @@ class KafkaBroker:
         Connects to no broker. Raises CredentialsUnavailable or Misconfigured as these do.
         """
         found = self._look_up(self._kafka, refresh=True)
-        _require_files(found, {})
+        _require_files(found)
         with_tokens(client_settings(found, {}), self._sign)
         return describe_security(found)
 
@@ -342,7 +342,7 @@ class KafkaBroker:
             return self._look_up(self._kafka, refresh=refresh), replace(client, producer=producer)
 
         def attempt(kafka: Mapping[str, str], client: ProducerSettings) -> Answer:
-            _require_files(kafka, client.producer)
+            _require_files(kafka)
             return act(kafka, client)
 
         cached = look_up(refresh=False)
@@ -356,9 +356,8 @@ class KafkaBroker:
         return attempt(*fresh)
 
 
-def _require_files(kafka: Mapping[str, str], producer: Mapping[str, str]) -> None:
-    missing = [*unreadable_files(kafka, "kafka."), *unreadable_files(producer, "producer.")]
-    if missing:
+def _require_files(kafka: Mapping[str, str]) -> None:
+    if missing := unreadable_files(kafka):
         raise Misconfigured(missing)
 
 

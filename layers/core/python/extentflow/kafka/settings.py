@@ -175,10 +175,10 @@ def problems(kafka: Mapping[str, str], producer: Mapping[str, str]) -> list[str]
     return found
 
 
-def unreadable_files(settings: Mapping[str, str], prefix: str) -> list[str]:
+def unreadable_files(settings: Mapping[str, str]) -> list[str]:
     """Return one line for every file of these settings that this process cannot read.
 
-    librdkafka names neither the path nor the setting. `prefix` precedes the keys in messages.
+    librdkafka names neither the path nor the setting. Only the worker's `kafka.*` names files.
     """
     found: list[str] = []
     for key in sorted(key for key in FILES if settings.get(key)):
@@ -191,7 +191,7 @@ def unreadable_files(settings: Mapping[str, str], prefix: str) -> list[str]:
             code = exc.errno or errno.ENOENT
         if code != errno.EACCES or not os.access(path, os.R_OK):
             found.append(
-                f"{prefix}{key}={path}: {os.strerror(code)}; every machine that delivers needs "
+                f"kafka.{key}={path}: {os.strerror(code)}; every machine that delivers needs "
                 "this file, readable for the user of its workers"
             )
     return found

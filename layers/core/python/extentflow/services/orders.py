@@ -121,11 +121,11 @@ class Orders:
         if save:
             self.look(made.config)  # a connector that stays must not be that of a mistyped name
             revision = stored.put(made.name, made.settings).revision
-            self.connectors.expect(made.config, revision)
+            self.connectors.expect(made.config, revision, made.settings)
             return MadeOrder(made.config, revision, made.addresses, made.settings, stored=True)
         config, settings = made.of_bucket()
         revision = stored.put(made.name, settings, listed=False).revision
-        self.connectors.expect(config, revision)
+        self.connectors.expect(config, revision, settings)
         return MadeOrder(config, revision, made.addresses, made.settings)
 
     def expect(self, made: AddressedConnector) -> MadeOrder:
@@ -136,7 +136,7 @@ class Orders:
         revision = 1 if latest is None else latest.revision
         if latest is not None and latest.config != settings:
             revision += 1
-        self.connectors.expect(config, revision)
+        self.connectors.expect(config, revision, settings)
         return MadeOrder(config, revision, made.addresses, made.settings)
 
     def compare(self, made: AddressedConnector) -> MadeOrder:
@@ -156,7 +156,7 @@ class Orders:
                 f"connector {made.name} is stored with other settings (`extentflow connectors show"
                 f" {made.name}`); use -c {made.name}, which has these, or --set name=NAME"
             )
-        self.connectors.expect(made.config, 0)
+        self.connectors.expect(made.config, 0, made.settings)
         return MadeOrder(made.config, 0, made.addresses, made.settings)
 
     def _for_cluster(self, made: AddressedConnector) -> AddressedConnector:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from extentflow.config import worker as worker_settings
-from extentflow.config.files import read_if_present
+from extentflow.config.files import read_owned
 from extentflow.config.table import ParsedKeys, Table, declared, key
 from extentflow.config.types import BOOLEAN, TEXT, choice, matching, or_word, seconds, whole
 from extentflow.config.worker import WorkerSettings
@@ -178,7 +178,7 @@ def _read(
         problems.append(f"option paths={several}: give addresses to `load`")
     try:
         settings = worker_settings.load(
-            variables, read_text=read_if_present, given=chosen, labels=labels
+            variables, read_text=read_owned, given=chosen, labels=labels
         )
     except Misconfigured as exc:
         problems += exc.problems

@@ -6,7 +6,6 @@ Tests: unit/services/test_runs.py, unit/wiring/test_runtime.py
 from extentflow.config.connector import ConnectorConfig
 from extentflow.errors import Misconfigured
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
-from extentflow.kafka.settings import unreadable_files
 from extentflow.model import Job
 from extentflow.wiring.objects import ObjectAccess
 from extentflow.wiring.options import SecretResolver, converter_secrets, encryption
@@ -40,7 +39,7 @@ class Deliverability:
         return ""
 
     def problems(self, config: ConnectorConfig) -> list[str]:
-        """Return a line for every secret, file and key of a connector that is missing here.
+        """Return a line for every secret and key of a connector that is missing here.
 
         Raises CredentialsUnavailable.
         """
@@ -52,12 +51,12 @@ class Deliverability:
         return problems
 
     def producer_problems(self, config: ConnectorConfig) -> list[str]:
-        """Return a line for every secret and file of a connector's producer that is missing here.
+        """Return a line for every secret of a connector's producer that is missing here.
 
         Raises CredentialsUnavailable.
         """
         try:
-            producer = self._secrets(config.producer)
+            self._secrets(config.producer)
         except Misconfigured as exc:
             return [f"producer.{problem}" for problem in exc.problems]
-        return unreadable_files(producer, "producer.")
+        return []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from extentflow.config.files import read_if_present
+from extentflow.config.files import read_owned
 from extentflow.config.ledgers import LedgerAddress
 from extentflow.config.worker import configured_by
 from extentflow.errors import ExtentflowError
@@ -54,7 +54,7 @@ def use_running_servers(
 
     Reports what is used, and which variable prevents it. A second call finds its own variables.
     """
-    if configured_by(environ, read_if_present) is not None:
+    if configured_by(environ, read_owned) is not None:
         return
     for name in finders.names():
         found = finders.get(name)()

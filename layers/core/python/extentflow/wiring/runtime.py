@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from pathlib import Path
 from random import Random
 from typing import Self
 
@@ -16,7 +17,7 @@ from extentflow.aws.secrets_manager import SecretsManager
 from extentflow.background import LatestCall
 from extentflow.columnar.topic_schemas import TopicSchemas
 from extentflow.config import worker as worker_settings
-from extentflow.config.files import read_if_present
+from extentflow.config.files import read_owned
 from extentflow.config.ledgers import DEFAULT_TABLE, LedgerAddress
 from extentflow.config.worker import ARRAYS, WorkerSettings
 from extentflow.delivery.acceptance import Acceptance
@@ -83,9 +84,9 @@ class Runtime:
 
         `brokers` False: the command uses the ledger only, and no setting has to name brokers.
         """
-        found = worker_settings.load(
-            os.environ, read_text=read_if_present, given=given, brokers=brokers
-        )
+        found = worker_settings.load(os.environ, read_text=read_owned, given=given, brokers=brokers)
+        if path := worker_settings.found_file(os.environ, read_owned):
+            notify(f"using the settings in {Path(path).resolve()}")
         return cls(found, notify=notify, creates=creates)
 
     @cached_property
@@ -129,7 +130,7 @@ class Runtime:
     @cached_property
     def connectors(self) -> ConnectorCatalogue:
         """The connectors of the ledger."""
-        return ConnectorCatalogue(self.ledger)
+        return ConnectorCatalogue(self.ledger, self.settings.trust)
 
     @cached_property
     def objects(self) -> ObjectAccess:
