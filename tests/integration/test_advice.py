@@ -244,9 +244,9 @@ def test_the_stack_that_is_advised_takes_the_command_that_lacked_it(
     assert advised.run("--create-topic", "partitions=1") == 2
     try:
         assert advised.follow(advised.advice("up")) == 0
-        assert advised.run("--create-topic", "partitions=1") == 0
+        assert advised.run("--create-topic", "partitions=1") == 0, advised.said
         once = advised.count
-        assert advised.run() == 0
+        assert advised.run() == 0, advised.said
 
         assert (once, advised.count) == (2, 2)
     finally:

@@ -805,7 +805,6 @@ def test_doctor_finds_everything_in_order(alone: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("change", "broken"),
     [
-        pytest.param({"aws__s3__bucket__name": "no-such-bucket"}, ["objects"], id="bucket"),
         pytest.param({"aws__s3__endpoint": "http://127.0.0.1:1"}, ["objects"], id="endpoint"),
         pytest.param(
             {

@@ -390,3 +390,15 @@ def test_a_tail_reads_no_further_than_it_is_followed() -> None:
     next(tail(source, 100, first_bytes=64))
 
     assert source.reads == [(100, 164)]
+
+
+def test_another_etag_replaces_an_object_and_is_a_wrong_response_for_a_version() -> None:
+    def check(version_id: str | None, etag: str) -> None:
+        pinned = ObjectVersion("bucket", "key", version_id, "aaa", 10)
+        ranges.check_etag(pinned, etag, where=pinned.uri, endpoint="http://store")
+
+    check("v1", '"aaa"')
+    with pytest.raises(ObjectChanged, match="its ETag is bbb, not aaa"):
+        check(None, '"bbb"')
+    with pytest.raises(StoreUnavailable, match="sent the ETag bbb for a version"):
+        check("v1", '"bbb"')

@@ -136,7 +136,9 @@ def _look_up(
         raise LookupError("the file is not UTF-8 text") from None
     except OSError as exc:
         why = exc.strerror or "unknown reason"
-        raise LookupError(f"the file cannot be read on this worker ({why})") from exc
+        raise LookupError(
+            f"the file cannot be read on this worker ({why}); correct its path"
+        ) from exc
     except Misconfigured:
         # Its message may quote lines, and the lines hold secrets.
         raise LookupError("the file is no valid .properties file") from None

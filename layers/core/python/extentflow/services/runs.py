@@ -71,6 +71,7 @@ class Runs:
         checked = self.checks.topics.checks(order, topics, problems)
         plans: list[ObjectPlan] = []
         single: list[str] = []
+        fails = False
         with self.control.counting("planning") as count:
 
             def counted() -> Iterator[ObjectVersion]:
@@ -83,10 +84,11 @@ class Runs:
                     plans.append(self.checks.object_plan(config, request, checked))
                 except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
                     single.append(str(exc))
+                    fails |= isinstance(exc, CorruptRecord)  # the run begins, and its job fails
         new = [one.version for one in plans if one.state == "new"]
         self.selections.note_changed(config, new)
         source = KeyScope.of(config).source
-        prevented = bool(problems or (single and not plans))
+        prevented = bool(problems or (single and not plans and not fails))
         found = tuple(dict.fromkeys((*problems, *single)))
         return Plans(source, tuple(plans), found, prevented)
 

@@ -145,15 +145,21 @@ def check_request(version: ObjectVersion, start: int, end: int) -> None:
 def check_etag(version: ObjectVersion, etag: str | None, *, where: str, endpoint: str) -> None:
     """Compare a response's ETag, with or without quotes, with the pinned one.
 
-    Raises ObjectChanged where it differs; Permanent where it is missing.
+    Raises ObjectChanged where it differs; Permanent where it is missing. A version with an id never
+    changes: another ETag for it is a wrong response, and raises StoreUnavailable.
     """
     if not etag:
         raise Permanent(
             f"{where}: {endpoint} sent no ETag, so a replaced object could not be detected; "
             "use an endpoint that sends ETags"
         )
-    if unquote_etag(etag) != version.etag:
-        raise object_changed(where, f"its ETag is {unquote_etag(etag)}, not {version.etag}")
+    found = unquote_etag(etag)
+    if found != version.etag and version.version_id is not None:
+        raise StoreUnavailable(
+            f"{where}: {endpoint} sent the ETag {found} for a version whose ETag is {version.etag}"
+        )
+    if found != version.etag:
+        raise object_changed(where, f"its ETag is {found}, not {version.etag}")
 
 
 def check_length(version: ObjectVersion, start: int, end: int, *, body: bytes, source: str) -> None:
