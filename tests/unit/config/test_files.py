@@ -356,7 +356,10 @@ def test_every_reference_that_leads_nowhere_is_reported_without_any_secret() -> 
 
     assert caught.value.problems == (
         "a=${env:UNSET}: the environment variable is not set on this worker",
-        "b=${file:/gone:k}: the file cannot be read on this worker (No such file or directory)",
+        (
+            "b=${file:/gone:k}: the file cannot be read on this worker (No such file or directory);"
+            " correct its path"
+        ),
         "c=${file:/ok:k}: the file has no such key; it holds key=value lines",
         "d=${file:/bad:k}: the file is no valid .properties file",
         "e=${file:/binary:k}: the file is not UTF-8 text",

@@ -391,11 +391,13 @@ def test_offsets_that_an_exporter_did_not_read_are_never_stated_as_read() -> Non
         export(source, target)
 
 
-def test_an_accepted_gap_is_accepted_once() -> None:
+@pytest.mark.parametrize("low", [5, 6])
+def test_an_accepted_gap_is_accepted_once(low: int) -> None:
+    """Also where no record follows the gap."""
     source = ListedSource({0: [numbers(0)]}, lows={0: 0}, highs={0: 2})
     target = MemoryFolder()
     export(source, target)
-    source.lows[0], source.highs[0] = 5, 6
+    source.lows[0], source.highs[0] = low, 6
 
     export(source, target, replace(BY_SIZE, accept_gap=True))
 

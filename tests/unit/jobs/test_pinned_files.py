@@ -115,6 +115,21 @@ def test_a_mode_that_changes_fails_no_job_and_the_digest_is_made_once(
     assert len(made) == 2
 
 
+def test_a_file_of_which_samples_are_known_is_not_read_after_a_change(
+    file: File,
+) -> None:
+    now = file.head()
+    sampled = StoredContent(now.etag, now.modified, f"{contents.SAMPLED}0123", now.etag)
+    contents.register(file.notes, "c", now, sampled)
+    reader = file.reader()
+    assert reader.read(0, 4) == BODY[:4]
+
+    file.change_mode()
+
+    with pytest.raises(ObjectChanged, match=r"a.csv was touched while its job runs"):
+        reader.read(4, 8)
+
+
 def test_a_content_that_another_job_registered_meanwhile_is_not_that_of_this_one(
     file: File,
 ) -> None:

@@ -158,6 +158,8 @@ class TopicExport:
             low, high = bounds[partition]
             begins[partition] = begin = self._checked(partition, resumed, low, high)
             self._files[partition] = files(partition, resumed)
+            if self.options.accept_gap:
+                self._files[partition].reach(begin)
             self._highs[partition] = high
             if not self.options.once or begin < high:
                 self._ends[partition] = high
@@ -296,6 +298,7 @@ class TopicExport:
             self._require_same_topic()
             raise self._shorter(partition, offset, high)
         self._accept(self._gap(partition, offset, low))
+        files.reach(low)
         self.source.read_from(place, low)
 
     def _close_all(self) -> Iterator[ExportedFile]:

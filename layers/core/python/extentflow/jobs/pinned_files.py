@@ -3,6 +3,7 @@
     ctime      is that of the job's version    read
                differs, digests are equal      read: a mode, an owner or a link changed
                differs, digests differ         ObjectChanged
+               differs, digest of samples      ObjectChanged: samples prove no equality
                differs, a digest is unknown    read, with a warning
 
 Otherwise a file that is overwritten in place, with its size and its time restored, would be
@@ -64,6 +65,12 @@ class SameContents:
                 version.uri,
             )
             return
+        if contents.is_sampled(known.digest):
+            raise ObjectChanged(
+                f"{version.uri} was touched while its job runs, and a file above"
+                f" {contents.MAX_DIGEST_BYTES >> 20} MiB is not compared in full: it may have been"
+                " overwritten in place. Run its address again to deliver it as it is now"
+            )
         digest = contents.digest_of(now, lambda: RangeReader(store, now))
         if known.registered != version.modified or digest not in ("", known.digest):
             raise ObjectChanged(
