@@ -234,9 +234,7 @@ def test_the_stack_that_is_advised_takes_the_command_that_lacked_it(
     monkeypatch.setenv("EXTENTFLOW_LOCAL_KAFKA_PORT", str(first))
     monkeypatch.setenv("EXTENTFLOW_LOCAL_S3_PORT", str(free_run(8, random.SystemRandom())))
     monkeypatch.delenv("EXTENTFLOW_LOCAL_STACK")
-    monkeypatch.setattr(
-        os, "environ", os.environ.copy()
-    )  # a command adds the servers that it finds
+    environment = dict(os.environ)  # a command adds the servers that it finds
     monkeypatch.chdir(tmp_path)
     advised = Advised(tmp_path, f"127.0.0.1:{first}", "advice", capsys)
     advised.write("a.csv", "id,n\n1,1\n2,2\n")
@@ -251,3 +249,5 @@ def test_the_stack_that_is_advised_takes_the_command_that_lacked_it(
         assert (once, advised.count) == (2, 2)
     finally:
         assert advised.follow(["down"]) == 0
+        os.environ.clear()
+        os.environ.update(environment)
