@@ -119,7 +119,9 @@ def test_msk_names_contain_the_region(servers: str, region: str | None) -> None:
     assert sign.regions == [region]
 
 
-def test_a_connector_may_ask_for_it_too() -> None:
+def test_the_worker_asks_for_it_and_a_connector_does_not() -> None:
     iam = {"sasl.mechanism": "AWS_MSK_IAM", "security.protocol": "SASL_SSL"}
 
-    assert problems({}, iam) == []
+    assert problems(iam, {}) == []
+    (found,) = problems({}, {"sasl.mechanism": "AWS_MSK_IAM"})
+    assert "kafka.sasl.mechanism" in found
