@@ -160,6 +160,7 @@ def check_groups(delivery: Delivery, topics: Sequence[str], count: int, *, keyed
 KEYED = {"message.key": "column:id", "key.converter": "string"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "keyed",
     # A worker that is killed, below, has no keys either.

@@ -222,6 +222,7 @@ def test_streams_of_arrow_are_joined_to_streams(
     assert rows.to_pylist() == orders().to_pylist()
 
 
+@pytest.mark.long
 def test_records_that_were_deleted_before_they_were_read_are_an_error_unless_accepted(
     commands: Commands, make_topic: MakeTopic, tmp_path: Path, bootstrap_servers: str
 ) -> None:

@@ -38,7 +38,7 @@ from extentflow_local.stack.stack import Stack
 if TYPE_CHECKING:
     pass
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,6 @@ def test_a_wider_type_takes_the_place_of_a_narrower_one(lake: Lake) -> None:
     assert lake.rows() == expected(narrow, wide)
 
 
-@pytest.mark.long
 @parquet_first
 def test_another_type_is_refused_and_the_table_keeps_its_rows(lake: Lake) -> None:
     """Of a producer that settles no schemas: ours refuses such values before they are sent."""
@@ -129,7 +128,6 @@ def test_another_type_is_refused_and_the_table_keeps_its_rows(lake: Lake) -> Non
     assert lake.rows() == expected(rows_of(0))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("lake", ["parquet", variant("iceberg-workers")], indirect=True)
 def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
     send(lake.delivery, "first", rows_of(0, 10))
@@ -147,7 +145,6 @@ def test_the_older_of_two_queries_is_refused(lake: Lake) -> None:
     assert lake.rows() == expected(rows_of(0, 20))
 
 
-@pytest.mark.long
 def test_other_writers_of_an_iceberg_table_only_delay_a_batch(
     delivery: Delivery, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -303,7 +300,6 @@ def test_a_topic_that_was_created_again_is_refused(lake: Lake) -> None:
         lake.run(stale)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "lake", ["iceberg-workers", soak("iceberg"), soak("parquet")], indirect=True
 )

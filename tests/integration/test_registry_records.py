@@ -338,6 +338,7 @@ def test_values_conform_to_the_schema_by_another_validator(
         validator.validate(json.loads(value[5:]))
 
 
+@pytest.mark.long
 def test_one_run_registers_a_schema_once(
     delivery: Delivery, registry: Stack, proxy: FaultProxy, client: SchemaRegistryClient
 ) -> None:
