@@ -1,10 +1,10 @@
 """A stage: the settings of one deployment, and their checks."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import ip_network
+from ipaddress import IPv4Network, ip_network
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
@@ -58,6 +58,13 @@ MSK_PORTS: Mapping[Auth, tuple[int, int | None]] = {
     Auth.IAM: (9098, 9198),
 }
 _MSK = re.compile(r".*\.kafka(?:-serverless)?\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
+
+
+# Endpoints that are routes: they have no subnets, and admit all that the routes lead to them.
+GATEWAYS = frozenset({"s3", "dynamodb"})
+NEEDED = ("s3", "dynamodb", "sqs", "events")
+EMR_SERVERLESS = "emr-serverless"
+FUNCTIONS = "functions"  # in `placement`, beside the services
 
 
 class BucketNotification(StrEnum):
@@ -150,16 +157,79 @@ class Network:
 
     The stack creates `endpoints` (S3 and DynamoDB are free of charge; others are billed by hour and
     zone); `existing_endpoints` exist already. With `nat`, the subnets' default route leads to a NAT
-    gateway. `reaches` names hosts with routes of their own, such as a StorageGRID.
+    gateway, and no endpoint is created unless it is named. `reaches` names hosts with routes of
+    their own, such as a StorageGRID.
+
+    Interface endpoints answer for the service's name in the whole VPC, so they admit `vpc_cidrs`:
+    all IPv4 blocks of the VPC, and others that resolve names there. `placement` names the subnets
+    of an interface endpoint, by its service, and those of `functions`; others use all subnets.
     """
 
     vpc_id: str
     subnets: tuple[Subnet, ...]
     cluster_security_group_id: str
-    endpoints: tuple[str, ...] = ("s3", "dynamodb", "sqs", "events")
+    endpoints: tuple[str, ...] | None = None
     existing_endpoints: tuple[str, ...] = ()
     nat: bool = False
     reaches: tuple[str, ...] = ()
+    vpc_cidrs: tuple[str, ...] = ()
+    placement: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def created(self) -> tuple[str, ...]:
+        """The services whose endpoints the stack creates."""
+        if self.endpoints is not None:
+            return self.endpoints
+        return (
+            () if self.nat else tuple(one for one in NEEDED if one not in self.existing_endpoints)
+        )
+
+    def placed(self, what: str) -> tuple[Subnet, ...]:
+        """Return the subnets of an endpoint or of the functions."""
+        ids = self.placement.get(what)
+        return tuple(one for one in self.subnets if ids is None or one.id in ids)
+
+    def problems(self) -> Iterator[str]:
+        """Yield the problems of these settings."""
+        if not self.subnets:
+            yield "network.subnets: list at least one"
+        for service in sorted({*self.created} & {*self.existing_endpoints}):
+            yield (
+                f"network.endpoints: {service} is also in existing_endpoints; remove it "
+                "from one of them"
+            )
+        interfaces = sorted({*self.created} - GATEWAYS)
+        yield from self._cidr_problems(interfaces)
+        yield from self._placement_problems({*interfaces, FUNCTIONS})
+
+    def _zones(self, ids: Sequence[str]) -> set[str]:
+        return {one.availability_zone for one in self.subnets if one.id in ids}
+
+    def _cidr_problems(self, interfaces: Sequence[str]) -> Iterator[str]:
+        if interfaces and not self.vpc_cidrs:
+            yield (
+                f"network.vpc_cidrs: endpoints of {', '.join(interfaces)} answer for all workloads"
+                " of the VPC and must admit them; list its blocks (`aws ec2 describe-vpcs"
+                f" --vpc-ids {self.vpc_id} --query"
+                " 'Vpcs[].CidrBlockAssociationSet[].CidrBlock'`)"
+            )
+        for cidr in self.vpc_cidrs:
+            try:
+                IPv4Network(cidr)
+            except ValueError:
+                yield f"network.vpc_cidrs: {cidr} is no IPv4 block such as 10.0.0.0/16"
+
+    def _placement_problems(self, known: set[str]) -> Iterator[str]:
+        subnets = {one.id for one in self.subnets}
+        for what, ids in self.placement.items():
+            if what not in known:
+                yield f"network.placement: {what} has no subnets; known are {_joined(known)}"
+            elif not ids:
+                yield f"network.placement: {what}: name at least one subnet"
+            elif unknown := {*ids} - subnets:
+                yield f"network.placement: {what}: {_joined(unknown)}: not in network.subnets"
+            elif what != FUNCTIONS and len(self._zones(ids)) < len(ids):
+                yield f"network.placement: {what}: an endpoint has one subnet per zone; leave one"
 
 
 class Front(StrEnum):
@@ -273,7 +343,8 @@ class Stage:
         yield from _bucket_problems(self.buckets)
         yield from _cluster_problems(self.cluster)
         yield from _server_problems(self.cluster, in_vpc=self.network is not None)
-        yield from _network_problems(self.network)
+        if self.network is not None:
+            yield from self.network.problems()
         yield from self._arn_problems()
         if self.receiver is not None:
             yield from self.receiver.problems()
@@ -295,6 +366,17 @@ class Stage:
         subnets = self.network.subnets if self.network is not None else ()
         served = SERVED_ZONES.get(self.region)
         return tuple(one for one in subnets if served is None or one.zone_id in served)
+
+    def endpoint_subnets(self, service: str) -> tuple[Subnet, ...]:
+        """Return the subnets of an interface endpoint, one per zone as AWS requires.
+
+        That of EMR Serverless needs zones that the service has.
+        """
+        if self.network is None:
+            return ()
+        served = service == EMR_SERVERLESS and service not in self.network.placement
+        found = self.spark_subnets if served and self.spark else self.network.placed(service)
+        return tuple({one.availability_zone: one for one in reversed(found)}.values())
 
     def _zone_problems(self) -> Iterator[str]:
         served = SERVED_ZONES.get(self.region)
@@ -404,13 +486,5 @@ def _others(auth: Auth) -> set[int | None]:
     return {port for one in MSK_PORTS.keys() - own for port in MSK_PORTS[one]}
 
 
-def _network_problems(network: Network | None) -> Iterator[str]:
-    if network is None:
-        return
-    if not network.subnets:
-        yield "network.subnets: list at least one"
-    for service in sorted({*network.endpoints} & {*network.existing_endpoints}):
-        yield (
-            f"network.endpoints: {service} is also in existing_endpoints; remove it "
-            "from one of them"
-        )
+def _joined(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aws_cdk import Duration, RemovalPolicy
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -109,9 +108,7 @@ class EventFunction(Construct):
             },
             vpc=network.vpc if network else None,
             security_groups=[network.security_group] if network else None,
-            vpc_subnets=ec2.SubnetSelection(subnets=network.vpc.private_subnets)
-            if network
-            else None,
+            vpc_subnets=network.subnets if network else None,
         )
         explain(
             self.function,

@@ -63,7 +63,7 @@ class ExtentflowStack(cdk.Stack):
                 event_path=self._event_path,
                 alarms=alarms,
             )
-        self._tell()
+        self._tell(context)
 
     def _context(self, project: Project, connectors: Sequence[DeclaredConnector]) -> StackContext:
         layers = Layers(self, "Layers", project=project).all
@@ -84,10 +84,7 @@ class ExtentflowStack(cdk.Stack):
         )
 
     def _network(self) -> Network | None:
-        settings = self._stage.network
-        if settings is None:
-            return None
-        return Network(self, "Network", settings=settings, ports=self._stage.cluster.ports)
+        return Network(self, "Network", stage=self._stage) if self._stage.network else None
 
     def _event_bus_arn(self) -> str:
         bus = self._stage.event_bus
@@ -112,7 +109,7 @@ class ExtentflowStack(cdk.Stack):
         }
         return {variable(key): value for key, value in settings.items() if value is not None}
 
-    def _tell(self) -> None:
+    def _tell(self, context: StackContext) -> None:
         """Add the outputs that operators and the command line need."""
         outputs = {
             "LedgerTable": self._ledger.table.table_name,
@@ -125,5 +122,7 @@ class ExtentflowStack(cdk.Stack):
             outputs["ReceiverUrl"] = self._event_path.endpoint.url
         if self._spark is not None:
             outputs |= self._spark.outputs()
+        if context.network is not None:
+            outputs |= context.network.outputs()
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)

@@ -70,6 +70,7 @@ IN_A_VPC = replace(
             ),
         ),
         cluster_security_group_id="sg-0a1b2c3d",
+        vpc_cidrs=("10.0.0.0/16", "100.64.0.0/16"),
     ),
 )
 
