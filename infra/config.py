@@ -20,6 +20,11 @@ LEAST_RATE, MOST_RATE = 10, 2_000_000_000
 # Concurrent invocations of receiver, reconciler and the function that stores connectors.
 OTHER_INVOCATIONS = 10
 LEAST_JOB_MINUTES = 10
+# What CloudWatch Logs takes as retention.
+LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557)
+LOG_DAYS += (2922, 3288, 3653)
+# A tag on every service of the stack, and those of CloudFormation beside it.
+MOST_TAGS, TAG_KEY_CHARACTERS, TAG_VALUE_CHARACTERS = 40, 128, 256
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
@@ -295,6 +300,8 @@ class Stage:
     `alarm_email` as subscriber; one rings for a job that is open for `oldest_job_minutes`. With
     `dashboard`, the stack has one. `connectors` is a folder of the project. `secret_key_arns` are
     the customer managed KMS keys of the secrets that settings, connectors and receiver refer to.
+    Log groups keep lines for `log_days`; with `logs_stay`, they outlast the stack. `tags` are those
+    of the stack and its resources. `termination_protection` refuses to delete the stack.
     """
 
     name: str
@@ -318,6 +325,10 @@ class Stage:
     dashboard: bool = True
     connectors: str = "connectors"
     secret_key_arns: tuple[str, ...] = ()
+    log_days: int = 30
+    logs_stay: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
+    termination_protection: bool = False
 
     @property
     def metrics_namespace(self) -> str:
@@ -355,6 +366,10 @@ class Stage:
                 f"oldest_job_minutes={self.oldest_job_minutes}: the reconciler measures every 5"
                 f" minutes; write {LEAST_JOB_MINUTES} or more"
             )
+        if self.log_days not in LOG_DAYS:
+            allowed = ", ".join(map(str, LOG_DAYS))
+            yield f"log_days={self.log_days}: AWS allows {allowed}"
+        yield from _tag_problems(self.tags)
         yield from self._setting_problems()
         if self.spark is not None:
             yield from self.spark.problems(in_vpc=self.network is not None, slots=self.spark_cores)
@@ -450,6 +465,16 @@ def _bucket_problems(buckets: tuple[Bucket, ...]) -> Iterator[str]:
                 f"buckets: {name!r} is not a valid bucket name: write 3 to 63 lower-case letters,"
                 " digits, - and ."
             )
+
+
+def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
+    if len(tags) > MOST_TAGS:
+        yield f"tags: {len(tags)} are too many; write {MOST_TAGS} at most"
+    for key, value in tags.items():
+        if key.lower().startswith("aws:") or not 0 < len(key) <= TAG_KEY_CHARACTERS:
+            yield f"tags: {key!r}: write 1 to {TAG_KEY_CHARACTERS} characters, and no prefix aws:"
+        elif not 0 < len(value) <= TAG_VALUE_CHARACTERS:
+            yield f"tags: {key}: write a value of 1 to {TAG_VALUE_CHARACTERS} characters"
 
 
 def _cluster_problems(cluster: Cluster) -> Iterator[str]:

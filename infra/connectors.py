@@ -1,13 +1,13 @@
 """Store declared connectors in the ledger at deployment: one custom resource per connector."""
 
-from aws_cdk import CustomResource, Duration, RemovalPolicy, custom_resources
+from aws_cdk import CustomResource, Duration, custom_resources
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra.context import StackContext
-from infra.functions import LOGS_KEPT, EventFunction, Size, write
+from infra.functions import EventFunction, Size, write
 from infra.grants import Grant, policy
+from infra.kept_logs import KeptLogs
 
 RESOURCE = "Custom::ExtentflowConnector"
 ANSWERED_WITHIN = Duration.minutes(5)
@@ -28,7 +28,7 @@ class Connectors(Construct):
             common=context.common,
             grants=(context.ledger.write_connectors(),),
         )
-        provider = self._provider(writer)
+        provider = self._provider(writer, context.common.logs)
         for one in context.connectors:
             CustomResource(
                 self,
@@ -39,11 +39,9 @@ class Connectors(Construct):
                 service_timeout=ANSWERED_WITHIN,
             )
 
-    def _provider(self, writer: EventFunction) -> custom_resources.Provider:
+    def _provider(self, writer: EventFunction, kept: KeptLogs) -> custom_resources.Provider:
         """Return CDK's provider framework, which responds to CloudFormation."""
-        log = logs.LogGroup(
-            self, "ProviderLog", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY
-        )
+        log = kept.group(self, "ProviderLog")
         call = Grant(
             "CallWriter",
             "the framework invokes the writer, and checks its state",

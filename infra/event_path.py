@@ -109,6 +109,7 @@ class EventPath(Construct):
             receiver=receiver.function,
             settings=self._receiver_settings(),
             stage=self._context.stage.name,
+            kept=self._context.common.logs,
         )
 
     def _receiver_settings(self) -> Receiver:

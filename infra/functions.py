@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -13,12 +13,12 @@ from constructs import Construct
 from extentflow.errors import Misconfigured
 from infra.findings import explain
 from infra.grants import Grant, role
+from infra.kept_logs import KeptLogs
 from infra.layers import ARCHITECTURE, NOT_CODE, RUNTIME
 from infra.network import Network
 
 ENTRY = "handler.py"
 HANDLER = "handler.handler"
-LOGS_KEPT = logs.RetentionDays.ONE_MONTH
 # Default. A waiting function costs money, a waiting message does not: an unavailable service fails
 # the message, which returns to the queue. Begun within the margin that the worker keeps
 # (25 s), one such wait ends before the function's time does.
@@ -32,6 +32,7 @@ class SharedFunctionSettings:
     layers: Sequence[lambda_.ILayerVersion]
     environment: Mapping[str, str]
     metrics_namespace: str
+    logs: KeptLogs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class EventFunction(Construct):
         own = tuple(grants)
         if network is not None:
             network.place(name, own)
-        log = logs.LogGroup(self, "Log", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY)
+        log = common.logs.group(self, "Log")
         self.role = role(
             self,
             description=description,

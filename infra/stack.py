@@ -15,6 +15,7 @@ from infra.dashboard import Dashboard
 from infra.declared import DeclaredConnector, declared
 from infra.event_path import EventPath
 from infra.functions import RETRY_SECONDS, SharedFunctionSettings
+from infra.kept_logs import KeptLogs
 from infra.layers import Layers
 from infra.network import Network
 from infra.project import Project
@@ -38,7 +39,10 @@ class ExtentflowStack(cdk.Stack):
             f"extentflow-{stage.name}",
             description="extentflow: objects from S3 into Kafka, exactly once",
             env=cdk.Environment(account=stage.account, region=stage.region),
+            termination_protection=stage.termination_protection,
         )
+        for key, value in stage.tags.items():
+            cdk.Tags.of(self).add(key, value)
         self._stage = stage
         self._arrivals = WorkQueue(self, "Arrivals")
         self._extents = WorkQueue(self, "Extents")
@@ -74,6 +78,7 @@ class ExtentflowStack(cdk.Stack):
                 layers=layers,
                 environment=self._environment(),
                 metrics_namespace=self._stage.metrics_namespace,
+                logs=KeptLogs(days=self._stage.log_days, stay=self._stage.logs_stay),
             ),
             connectors=connectors,
             arrivals=self._arrivals,
