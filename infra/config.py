@@ -17,12 +17,14 @@ SLOTS_IN_USE_PERCENT = 80
 
 # Limits of WAF for a rate-based rule.
 LEAST_RATE, MOST_RATE = 10, 2_000_000_000
-# Concurrent invocations of receiver, reconciler and the function that stores connectors.
+# Concurrent invocations of the reconciler, and of the functions of custom resources.
 OTHER_INVOCATIONS = 10
 LEAST_JOB_MINUTES = 10
 # What CloudWatch Logs takes as retention.
-LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557)
-LOG_DAYS += (2922, 3288, 3653)
+LOG_DAYS: tuple[int, ...] = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180),
+    *(365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
 # A tag on every service of the stack, and those of CloudFormation beside it.
 MOST_TAGS, TAG_KEY_CHARACTERS, TAG_VALUE_CHARACTERS = 40, 128, 256
 
@@ -255,7 +257,8 @@ class Receiver:
     `secret_arn` is complete and names the secret that declares the permitted sources, in the form
     that `extentflow.discovery.sources` reads. With `front=Front.REST`, `requests_per_sender` limits
     the requests of one address within five minutes, and `allowed_cidrs`, if there are any, are the
-    only addresses that may send at all.
+    only addresses that may send at all. At most `concurrency` requests are answered at a time:
+    without a limit, a flood or a slow queue would use up the account's concurrency.
     """
 
     secret_arn: str
@@ -263,6 +266,7 @@ class Receiver:
     front: Front = Front.HTTP
     requests_per_sender: int | None = None
     allowed_cidrs: tuple[str, ...] = ()
+    concurrency: int = 20
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of these settings."""
@@ -274,6 +278,8 @@ class Receiver:
             )
         if self.front is Front.REST and not guarded:
             yield "receiver: front=rest: set requests_per_sender, allowed_cidrs, or both"
+        if not 1 <= self.concurrency <= MOST_CONCURRENCY:
+            yield f"receiver.concurrency={self.concurrency}: write 1 to {MOST_CONCURRENCY}"
         limit = self.requests_per_sender
         if limit is not None and not LEAST_RATE <= limit <= MOST_RATE:
             yield f"receiver.requests_per_sender={limit}: AWS allows {LEAST_RATE} to {MOST_RATE}"
@@ -438,13 +444,15 @@ class Stage:
             if not LEAST_CONCURRENCY <= most <= MOST_CONCURRENCY:
                 yield f"most_{place}={most}: AWS allows {LEAST_CONCURRENCY} to {MOST_CONCURRENCY}"
                 return
-        needed = self.most_workers + self.most_planners + OTHER_INVOCATIONS
+        received = self.receiver.concurrency if self.receiver else 0
+        needed = self.most_workers + self.most_planners + received + OTHER_INVOCATIONS
         if needed > self.account_concurrency:
             yield (
-                f"most_workers={self.most_workers} and most_planners={self.most_planners} need"
-                f" {needed} concurrent invocations with those of the other functions, the account"
-                f" allows account_concurrency={self.account_concurrency}; lower them, or raise"
-                ' the quota "Concurrent executions" of Lambda, then account_concurrency'
+                f"most_workers={self.most_workers}, most_planners={self.most_planners} and"
+                f" {received} of the receiver need {needed} concurrent invocations with"
+                f" {OTHER_INVOCATIONS} others, the account allows"
+                f" account_concurrency={self.account_concurrency}. Lower them, or raise the quota"
+                ' "Concurrent executions" of Lambda, then account_concurrency'
             )
         wanted = self.most_workers + self.spark_cores
         if wanted * 100 > slots * SLOTS_IN_USE_PERCENT:

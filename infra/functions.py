@@ -1,7 +1,7 @@
 """One function of the event path: code, role, log group, place in the network."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aws_cdk import Duration
@@ -23,6 +23,7 @@ HANDLER = "handler.handler"
 # the message, which returns to the queue. Begun within the margin that the worker keeps
 # (25 s), one such wait ends before the function's time does.
 RETRY_SECONDS = 20
+MOST_ATTEMPTS = 3  # of an asynchronous invocation, by Lambda
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,8 @@ class EventFunction(Construct):
 
     `code` is a folder with `handler.py`. With `network` it runs in the VPC's subnets. `recurs`: it
     sends messages to a queue that leads back to it. Lambda's detection of recursive loops is then
-    off, which would drop the messages of a chain after about 16 invocations.
+    off, which would drop the messages of a chain after about 16 invocations. `reserved` is how many
+    invocations run at a time, at most; the account keeps as many free for them.
 
     Raises:
         Misconfigured: the code is missing.
@@ -66,6 +68,7 @@ class EventFunction(Construct):
         grants: Iterable[Grant],
         network: Network | None = None,
         recurs: bool = False,
+        reserved: int | None = None,
     ) -> None:
         super().__init__(scope, construct_id)
         self.memory_mib = size.memory_mib
@@ -98,6 +101,7 @@ class EventFunction(Construct):
             timeout=Duration.seconds(size.timeout_seconds),
             role=self.role,
             log_group=log,
+            reserved_concurrent_executions=reserved,
             recursive_loop=lambda_.RecursiveLoop.ALLOW if recurs else None,
             # With plain text logs Lambda sets no level, and the library's INFO lines would be lost.
             logging_format=lambda_.LoggingFormat.JSON,
@@ -128,19 +132,45 @@ def write(log: logs.LogGroup) -> Grant:
     )
 
 
+def answer_within(
+    scope: Construct, function_name: str, *, period: Duration, attempts: int = MOST_ATTEMPTS
+) -> None:
+    """Limit the asynchronous invocations of a function to the `period` in which they have a use.
+
+    Otherwise, Lambda keeps an event for six hours, and repeats a failed invocation twice.
+    """
+    lambda_.CfnEventInvokeConfig(
+        scope,
+        "Events",
+        function_name=function_name,
+        qualifier="$LATEST",
+        maximum_event_age_in_seconds=period.to_seconds(),
+        maximum_retry_attempts=attempts - 1,
+    )
+
+
 def _stand(network: Network | None) -> Iterator[Grant]:
-    if network is not None:
-        yield Grant(
-            "StandInVpc",
-            "Lambda creates network interfaces in the VPC with the function's role",
-            (
-                "ec2:AssignPrivateIpAddresses",
-                "ec2:CreateNetworkInterface",
-                "ec2:DeleteNetworkInterface",
-                "ec2:DescribeNetworkInterfaces",
-                "ec2:DescribeSubnets",
-                "ec2:UnassignPrivateIpAddresses",
-            ),
-            ("*",),
-            wildcard="Lambda requires these permissions on all network interfaces",
-        )
+    if network is None:
+        return
+    stand = Grant(
+        "StandInVpc",
+        "Lambda creates network interfaces in the VPC with the function's role",
+        (
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:CreateNetworkInterface",
+            "ec2:DeleteNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:UnassignPrivateIpAddresses",
+        ),
+        ("*",),
+        wildcard="Lambda requires these permissions on all network interfaces",
+    )
+    yield stand
+    yield replace(
+        stand,
+        id="LeaveVpcToLambda",
+        why="code of the function has no use for them; only its calls carry this key",
+        conditions={"Null": {"lambda:SourceFunctionArn": "false"}},
+        denies=True,
+    )

@@ -56,6 +56,10 @@ class Endpoint(Protocol):
         """Return the number of responses with a 4xx status."""
         ...
 
+    def requests(self, period: Duration) -> cloudwatch.Metric:
+        """Return the number of requests."""
+        ...
+
 
 def endpoint(
     scope: Construct,
@@ -119,6 +123,10 @@ class HttpEndpoint(Construct):
         """See `Endpoint`."""
         return self._api.metric_client_error(period=period, statistic="Sum")
 
+    def requests(self, period: Duration) -> cloudwatch.Metric:
+        """See `Endpoint`."""
+        return self._api.metric_count(period=period)
+
     def _log_access(self, stage: http.HttpStage, kept: KeptLogs) -> None:
         log = kept.delivered(self, "AccessLog")
         resource = stage.node.default_child
@@ -176,6 +184,10 @@ class RestEndpoint(Construct):
     def client_errors(self, period: Duration) -> cloudwatch.Metric:
         """See `Endpoint`."""
         return self._api.metric_client_error(period=period, statistic="Sum")
+
+    def requests(self, period: Duration) -> cloudwatch.Metric:
+        """See `Endpoint`."""
+        return self._api.metric_count(period=period)
 
     def _refuse_alike(self) -> None:
         """Give what the API refuses the receiver's answer, so that it reveals nothing either."""

@@ -39,7 +39,7 @@ UNTAGGED = {
 
 
 def groups(template: Template) -> list[dict[str, Any]]:
-    return list(template.find_resources(LOGS).values())
+    return [dict(one) for one in template.find_resources(LOGS).values()]
 
 
 @pytest.mark.parametrize("stage", [ON_SPARK, EXISTING, BEHIND_WAF], ids=lambda stage: stage.name)

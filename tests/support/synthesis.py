@@ -222,6 +222,8 @@ def allowed(role: Mapping[str, Any], template: Template | None = None) -> Iterat
     attached = [managed[arn["Ref"]] for arn in role.get("ManagedPolicyArns", []) if managed]
     for policy in (*role["Policies"], *attached):
         for statement in policy["PolicyDocument"]["Statement"]:
+            if statement["Effect"] != "Allow":
+                continue
             listed = {key: _list(statement[key]) for key in ("Action", "Resource")}
             yield {**statement, **listed}
 
