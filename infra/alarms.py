@@ -30,6 +30,9 @@ SILENCE = Duration.hours(1)
 # three minutes to the planner: a number of returns within five minutes would never be reached. A
 # broker's restart returns messages within a minute or two.
 RETURNS_WITHIN_MINUTES, RETURNS_IN_MINUTES = 10, 3
+# A scanner of addresses is refused, too, but comes and goes. A sender with a wrong key keeps
+# sending, some of them a few times an hour.
+REFUSED_PERCENT, REFUSED_WITHIN_PERIODS, REFUSED_IN_PERIODS = 50, 12, 3
 
 
 class Alarms(Construct):
@@ -88,6 +91,18 @@ class Alarms(Construct):
                 event_path.endpoint.server_errors(PERIOD),
                 "notifications are answered 5xx; their senders repeat them",
                 threshold=0,
+            )
+            self._alarm(
+                "ReceiverRefuses",
+                share(
+                    "Refused notifications, percent",
+                    event_path.endpoint.client_errors(PERIOD),
+                    event_path.endpoint.requests(PERIOD),
+                ),
+                "most notifications are answered 4xx: a key, a clock, or a flood",
+                threshold=REFUSED_PERCENT,
+                periods=REFUSED_WITHIN_PERIODS,
+                breaching=REFUSED_IN_PERIODS,
             )
 
     def _notified(self, stage: Stage) -> sns.ITopic:
@@ -204,6 +219,18 @@ class Alarms(Construct):
             period=period,
             statistic=statistic,
         )
+
+
+def share(
+    label: str, part: cloudwatch.IMetric, whole: cloudwatch.IMetric
+) -> cloudwatch.MathExpression:
+    """Return the percentage of `whole` that is `part`; without data where there is no `whole`."""
+    return cloudwatch.MathExpression(
+        expression="100 * FILL(part, 0) / whole",
+        using_metrics={"part": part, "whole": whole},
+        period=PERIOD,
+        label=label,
+    )
 
 
 def total(

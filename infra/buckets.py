@@ -8,7 +8,7 @@ direct       own property, queue policy    added by CDK's handler, queue policy
 from collections.abc import Iterable, Iterator, Sequence
 
 import jsii
-from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
+from aws_cdk import ArnFormat, CfnResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -24,6 +24,7 @@ from infra import config
 from infra.config import BucketNotification
 from infra.declared import DeclaredConnector
 from infra.findings import explain
+from infra.functions import answer_within
 from infra.grants import Grant, role
 from infra.queues import WorkQueue
 
@@ -33,6 +34,9 @@ NAMES_CHARACTERS = 1_800
 # A queue's policy may have 20 statements and 8,192 characters. One statement is needed for TLS, one
 # for buckets that notify directly, and one for each rule.
 MOST_RULES, DIRECT_CHARACTERS = 16, 5_000
+HANDLER = "BucketNotificationsHandler"
+# CloudFormation waits this long for it. A later attempt would write what was rolled back.
+ANSWERED_WITHIN = Duration.hours(1)
 # CloudFormation shortens long names of stacks in those of the functions that it names.
 STACK_NAME_KEPT = 24
 
@@ -161,6 +165,7 @@ class Buckets(Construct):
             else:
                 queue = _QueueDestination(self._arrivals.queue, self._allowed)
                 existing.add_event_notification(s3.EventType.OBJECT_CREATED, queue)
+        answer_within(self, _handler(self).ref, period=ANSWERED_WITHIN)
 
     def _switch_role(self, buckets: Sequence[config.Bucket]) -> iam.Role:
         """Return the role of CDK's handler, for these buckets only."""
@@ -210,6 +215,16 @@ class _QueueDestination:
             type=s3.BucketNotificationDestinationType.QUEUE,
             dependencies=None if self._allowed is None else [self._allowed],
         )
+
+
+def _handler(scope: Construct) -> CfnResource:
+    """Return CDK's function that writes the notifications of existing buckets."""
+    for child in Stack.of(scope).node.children:
+        if child.node.id.startswith(HANDLER):
+            found = child.node.default_child
+            if isinstance(found, CfnResource):
+                return found
+    raise TypeError(f"{scope.node.path}: CDK no longer has a function named {HANDLER}...")
 
 
 def _grouped(names: Sequence[str]) -> Iterator[list[str]]:

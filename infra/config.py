@@ -1,10 +1,10 @@
 """A stage: the settings of one deployment, and their checks."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import ip_network
+from ipaddress import IPv4Network, ip_network
 
 from extentflow.config.worker import WorkerSettings
 from extentflow.errors import Misconfigured
@@ -17,9 +17,16 @@ SLOTS_IN_USE_PERCENT = 80
 
 # Limits of WAF for a rate-based rule.
 LEAST_RATE, MOST_RATE = 10, 2_000_000_000
-# Concurrent invocations of receiver, reconciler and the function that stores connectors.
+# Concurrent invocations of the reconciler, and of the functions of custom resources.
 OTHER_INVOCATIONS = 10
 LEAST_JOB_MINUTES = 10
+# What CloudWatch Logs takes as retention.
+LOG_DAYS: tuple[int, ...] = (
+    *(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180),
+    *(365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653),
+)
+# A tag on every service of the stack, and those of CloudFormation beside it.
+MOST_TAGS, TAG_KEY_CHARACTERS, TAG_VALUE_CHARACTERS = 40, 128, 256
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _SERVERS = re.compile(r"\s*[^\s,]+:[0-9]+\s*(,\s*[^\s,]+:[0-9]+\s*)*")
@@ -58,6 +65,13 @@ MSK_PORTS: Mapping[Auth, tuple[int, int | None]] = {
     Auth.IAM: (9098, 9198),
 }
 _MSK = re.compile(r".*\.kafka(?:-serverless)?\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
+
+
+# Endpoints that are routes: they have no subnets, and admit all that the routes lead to them.
+GATEWAYS = frozenset({"s3", "dynamodb"})
+NEEDED = ("s3", "dynamodb", "sqs", "events")
+EMR_SERVERLESS = "emr-serverless"
+FUNCTIONS = "functions"  # in `placement`, beside the services
 
 
 class BucketNotification(StrEnum):
@@ -150,16 +164,79 @@ class Network:
 
     The stack creates `endpoints` (S3 and DynamoDB are free of charge; others are billed by hour and
     zone); `existing_endpoints` exist already. With `nat`, the subnets' default route leads to a NAT
-    gateway. `reaches` names hosts with routes of their own, such as a StorageGRID.
+    gateway, and no endpoint is created unless it is named. `reaches` names hosts with routes of
+    their own, such as a StorageGRID.
+
+    Interface endpoints answer for the service's name in the whole VPC, so they admit `vpc_cidrs`:
+    all IPv4 blocks of the VPC, and others that resolve names there. `placement` names the subnets
+    of an interface endpoint, by its service, and those of `functions`; others use all subnets.
     """
 
     vpc_id: str
     subnets: tuple[Subnet, ...]
     cluster_security_group_id: str
-    endpoints: tuple[str, ...] = ("s3", "dynamodb", "sqs", "events")
+    endpoints: tuple[str, ...] | None = None
     existing_endpoints: tuple[str, ...] = ()
     nat: bool = False
     reaches: tuple[str, ...] = ()
+    vpc_cidrs: tuple[str, ...] = ()
+    placement: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def created(self) -> tuple[str, ...]:
+        """The services whose endpoints the stack creates."""
+        if self.endpoints is not None:
+            return self.endpoints
+        return (
+            () if self.nat else tuple(one for one in NEEDED if one not in self.existing_endpoints)
+        )
+
+    def placed(self, what: str) -> tuple[Subnet, ...]:
+        """Return the subnets of an endpoint or of the functions."""
+        ids = self.placement.get(what)
+        return tuple(one for one in self.subnets if ids is None or one.id in ids)
+
+    def problems(self) -> Iterator[str]:
+        """Yield the problems of these settings."""
+        if not self.subnets:
+            yield "network.subnets: list at least one"
+        for service in sorted({*self.created} & {*self.existing_endpoints}):
+            yield (
+                f"network.endpoints: {service} is also in existing_endpoints; remove it "
+                "from one of them"
+            )
+        interfaces = sorted({*self.created} - GATEWAYS)
+        yield from self._cidr_problems(interfaces)
+        yield from self._placement_problems({*interfaces, FUNCTIONS})
+
+    def _zones(self, ids: Sequence[str]) -> set[str]:
+        return {one.availability_zone for one in self.subnets if one.id in ids}
+
+    def _cidr_problems(self, interfaces: Sequence[str]) -> Iterator[str]:
+        if interfaces and not self.vpc_cidrs:
+            yield (
+                f"network.vpc_cidrs: endpoints of {', '.join(interfaces)} answer for all workloads"
+                " of the VPC and must admit them; list its blocks (`aws ec2 describe-vpcs"
+                f" --vpc-ids {self.vpc_id} --query"
+                " 'Vpcs[].CidrBlockAssociationSet[].CidrBlock'`)"
+            )
+        for cidr in self.vpc_cidrs:
+            try:
+                IPv4Network(cidr)
+            except ValueError:
+                yield f"network.vpc_cidrs: {cidr} is no IPv4 block such as 10.0.0.0/16"
+
+    def _placement_problems(self, known: set[str]) -> Iterator[str]:
+        subnets = {one.id for one in self.subnets}
+        for what, ids in self.placement.items():
+            if what not in known:
+                yield f"network.placement: {what} has no subnets; known are {_joined(known)}"
+            elif not ids:
+                yield f"network.placement: {what}: name at least one subnet"
+            elif unknown := {*ids} - subnets:
+                yield f"network.placement: {what}: {_joined(unknown)}: not in network.subnets"
+            elif what != FUNCTIONS and len(self._zones(ids)) < len(ids):
+                yield f"network.placement: {what}: an endpoint has one subnet per zone; leave one"
 
 
 class Front(StrEnum):
@@ -180,7 +257,8 @@ class Receiver:
     `secret_arn` is complete and names the secret that declares the permitted sources, in the form
     that `extentflow.discovery.sources` reads. With `front=Front.REST`, `requests_per_sender` limits
     the requests of one address within five minutes, and `allowed_cidrs`, if there are any, are the
-    only addresses that may send at all.
+    only addresses that may send at all. At most `concurrency` requests are answered at a time:
+    without a limit, a flood or a slow queue would use up the account's concurrency.
     """
 
     secret_arn: str
@@ -188,6 +266,7 @@ class Receiver:
     front: Front = Front.HTTP
     requests_per_sender: int | None = None
     allowed_cidrs: tuple[str, ...] = ()
+    concurrency: int = 20
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of these settings."""
@@ -199,6 +278,8 @@ class Receiver:
             )
         if self.front is Front.REST and not guarded:
             yield "receiver: front=rest: set requests_per_sender, allowed_cidrs, or both"
+        if not 1 <= self.concurrency <= MOST_CONCURRENCY:
+            yield f"receiver.concurrency={self.concurrency}: write 1 to {MOST_CONCURRENCY}"
         limit = self.requests_per_sender
         if limit is not None and not LEAST_RATE <= limit <= MOST_RATE:
             yield f"receiver.requests_per_sender={limit}: AWS allows {LEAST_RATE} to {MOST_RATE}"
@@ -225,6 +306,8 @@ class Stage:
     `alarm_email` as subscriber; one rings for a job that is open for `oldest_job_minutes`. With
     `dashboard`, the stack has one. `connectors` is a folder of the project. `secret_key_arns` are
     the customer managed KMS keys of the secrets that settings, connectors and receiver refer to.
+    Log groups keep lines for `log_days`; with `logs_stay`, they outlast the stack. `tags` are those
+    of the stack and its resources. `termination_protection` refuses to delete the stack.
     """
 
     name: str
@@ -248,6 +331,10 @@ class Stage:
     dashboard: bool = True
     connectors: str = "connectors"
     secret_key_arns: tuple[str, ...] = ()
+    log_days: int = 30
+    logs_stay: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
+    termination_protection: bool = False
 
     @property
     def metrics_namespace(self) -> str:
@@ -273,7 +360,8 @@ class Stage:
         yield from _bucket_problems(self.buckets)
         yield from _cluster_problems(self.cluster)
         yield from _server_problems(self.cluster, in_vpc=self.network is not None)
-        yield from _network_problems(self.network)
+        if self.network is not None:
+            yield from self.network.problems()
         yield from self._arn_problems()
         if self.receiver is not None:
             yield from self.receiver.problems()
@@ -284,6 +372,10 @@ class Stage:
                 f"oldest_job_minutes={self.oldest_job_minutes}: the reconciler measures every 5"
                 f" minutes; write {LEAST_JOB_MINUTES} or more"
             )
+        if self.log_days not in LOG_DAYS:
+            allowed = ", ".join(map(str, LOG_DAYS))
+            yield f"log_days={self.log_days}: AWS allows {allowed}"
+        yield from _tag_problems(self.tags)
         yield from self._setting_problems()
         if self.spark is not None:
             yield from self.spark.problems(in_vpc=self.network is not None, slots=self.spark_cores)
@@ -295,6 +387,17 @@ class Stage:
         subnets = self.network.subnets if self.network is not None else ()
         served = SERVED_ZONES.get(self.region)
         return tuple(one for one in subnets if served is None or one.zone_id in served)
+
+    def endpoint_subnets(self, service: str) -> tuple[Subnet, ...]:
+        """Return the subnets of an interface endpoint, one per zone as AWS requires.
+
+        That of EMR Serverless needs zones that the service has.
+        """
+        if self.network is None:
+            return ()
+        served = service == EMR_SERVERLESS and service not in self.network.placement
+        found = self.spark_subnets if served and self.spark else self.network.placed(service)
+        return tuple({one.availability_zone: one for one in reversed(found)}.values())
 
     def _zone_problems(self) -> Iterator[str]:
         served = SERVED_ZONES.get(self.region)
@@ -341,13 +444,15 @@ class Stage:
             if not LEAST_CONCURRENCY <= most <= MOST_CONCURRENCY:
                 yield f"most_{place}={most}: AWS allows {LEAST_CONCURRENCY} to {MOST_CONCURRENCY}"
                 return
-        needed = self.most_workers + self.most_planners + OTHER_INVOCATIONS
+        received = self.receiver.concurrency if self.receiver else 0
+        needed = self.most_workers + self.most_planners + received + OTHER_INVOCATIONS
         if needed > self.account_concurrency:
             yield (
-                f"most_workers={self.most_workers} and most_planners={self.most_planners} need"
-                f" {needed} concurrent invocations with those of the other functions, the account"
-                f" allows account_concurrency={self.account_concurrency}; lower them, or raise"
-                ' the quota "Concurrent executions" of Lambda, then account_concurrency'
+                f"most_workers={self.most_workers}, most_planners={self.most_planners} and"
+                f" {received} of the receiver need {needed} concurrent invocations with"
+                f" {OTHER_INVOCATIONS} others, the account allows"
+                f" account_concurrency={self.account_concurrency}. Lower them, or raise the quota"
+                ' "Concurrent executions" of Lambda, then account_concurrency'
             )
         wanted = self.most_workers + self.spark_cores
         if wanted * 100 > slots * SLOTS_IN_USE_PERCENT:
@@ -368,6 +473,16 @@ def _bucket_problems(buckets: tuple[Bucket, ...]) -> Iterator[str]:
                 f"buckets: {name!r} is not a valid bucket name: write 3 to 63 lower-case letters,"
                 " digits, - and ."
             )
+
+
+def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
+    if len(tags) > MOST_TAGS:
+        yield f"tags: {len(tags)} are too many; write {MOST_TAGS} at most"
+    for key, value in tags.items():
+        if key.lower().startswith("aws:") or not 0 < len(key) <= TAG_KEY_CHARACTERS:
+            yield f"tags: {key!r}: write 1 to {TAG_KEY_CHARACTERS} characters, and no prefix aws:"
+        elif not 0 < len(value) <= TAG_VALUE_CHARACTERS:
+            yield f"tags: {key}: write a value of 1 to {TAG_VALUE_CHARACTERS} characters"
 
 
 def _cluster_problems(cluster: Cluster) -> Iterator[str]:
@@ -404,13 +519,5 @@ def _others(auth: Auth) -> set[int | None]:
     return {port for one in MSK_PORTS.keys() - own for port in MSK_PORTS[one]}
 
 
-def _network_problems(network: Network | None) -> Iterator[str]:
-    if network is None:
-        return
-    if not network.subnets:
-        yield "network.subnets: list at least one"
-    for service in sorted({*network.endpoints} & {*network.existing_endpoints}):
-        yield (
-            f"network.endpoints: {service} is also in existing_endpoints; remove it "
-            "from one of them"
-        )
+def _joined(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

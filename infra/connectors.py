@@ -1,15 +1,17 @@
 """Store declared connectors in the ledger at deployment: one custom resource per connector."""
 
-from aws_cdk import CustomResource, Duration, RemovalPolicy, custom_resources
+from aws_cdk import CustomResource, Duration, custom_resources
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
+from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra.context import StackContext
-from infra.functions import LOGS_KEPT, EventFunction, Size, write
+from infra.functions import EventFunction, Size, answer_within, write
 from infra.grants import Grant, policy
+from infra.kept_logs import KeptLogs
 
 RESOURCE = "Custom::ExtentflowConnector"
+FRAMEWORK = "framework-onEvent"
 ANSWERED_WITHIN = Duration.minutes(5)
 WRITER = Size(memory_mib=512, timeout_seconds=120)
 
@@ -28,7 +30,7 @@ class Connectors(Construct):
             common=context.common,
             grants=(context.ledger.write_connectors(),),
         )
-        provider = self._provider(writer)
+        provider = self._provider(writer, context.common.logs)
         for one in context.connectors:
             CustomResource(
                 self,
@@ -39,11 +41,9 @@ class Connectors(Construct):
                 service_timeout=ANSWERED_WITHIN,
             )
 
-    def _provider(self, writer: EventFunction) -> custom_resources.Provider:
+    def _provider(self, writer: EventFunction, kept: KeptLogs) -> custom_resources.Provider:
         """Return CDK's provider framework, which responds to CloudFormation."""
-        log = logs.LogGroup(
-            self, "ProviderLog", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY
-        )
+        log = kept.group(self, "ProviderLog")
         call = Grant(
             "CallWriter",
             "the framework invokes the writer, and checks its state",
@@ -57,10 +57,17 @@ class Connectors(Construct):
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             inline_policies={"Function": policy((call, write(log)))},
         )
-        return custom_resources.Provider(
+        provider = custom_resources.Provider(
             self,
             "Provider",
             on_event_handler=writer.function,
             log_group=log,
             framework_on_event_role=role.without_policy_updates(),
         )
+        # CloudFormation invokes the framework asynchronously. A later attempt would store a
+        # connector of a deployment that was rolled back.
+        framework = provider.node.find_child(FRAMEWORK)
+        if not isinstance(framework, lambda_.Function):
+            raise TypeError(f"{framework.node.path}: CDK's framework is no longer a function")
+        answer_within(provider, framework.function_name, period=ANSWERED_WITHIN)
+        return provider

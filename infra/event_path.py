@@ -22,7 +22,7 @@ from extentflow.config.worker import variable
 from infra import broker, buckets, queues, rights, secrets
 from infra.config import Receiver
 from infra.context import StackContext
-from infra.functions import EventFunction, Size
+from infra.functions import EventFunction, Size, answer_within
 from infra.grants import Grant
 from infra.receiver import Endpoint, endpoint
 from infra.spark import SparkApplication
@@ -64,9 +64,11 @@ class EventPath(Construct):
             "Reconcile",
             description="Lists objects without a notification, resumes stalled jobs",
             schedule=events.Schedule.rate(RECONCILED_EVERY),
-            # The next scheduled invocation repeats the work.
+            # The next scheduled invocation repeats the work: EventBridge and Lambda must not.
             targets=[targets.LambdaFunction(self.reconciler.function, retry_attempts=0)],
         )
+        reconciler = self.reconciler.function.function_name
+        answer_within(self.reconciler, reconciler, period=RECONCILED_EVERY, attempts=1)
         if spark is not None:
             self._hear_of_runs(spark)
 
@@ -90,6 +92,7 @@ class EventPath(Construct):
             description="Queues notifications received over HTTP",
             size=RECEIVER,
             common=context.common,
+            reserved=settings.concurrency,
             grants=(
                 queues.send("SendArrivals", "notifications are queued", context.arrivals.queue),
                 Grant(
@@ -109,6 +112,7 @@ class EventPath(Construct):
             receiver=receiver.function,
             settings=self._receiver_settings(),
             stage=self._context.stage.name,
+            kept=self._context.common.logs,
         )
 
     def _receiver_settings(self) -> Receiver:

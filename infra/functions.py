@@ -1,11 +1,10 @@
 """One function of the event path: code, role, log group, place in the network."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aws_cdk import Duration, RemovalPolicy
-from aws_cdk import aws_ec2 as ec2
+from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -14,16 +13,17 @@ from constructs import Construct
 from extentflow.errors import Misconfigured
 from infra.findings import explain
 from infra.grants import Grant, role
+from infra.kept_logs import KeptLogs
 from infra.layers import ARCHITECTURE, NOT_CODE, RUNTIME
 from infra.network import Network
 
 ENTRY = "handler.py"
 HANDLER = "handler.handler"
-LOGS_KEPT = logs.RetentionDays.ONE_MONTH
 # Default. A waiting function costs money, a waiting message does not: an unavailable service fails
 # the message, which returns to the queue. Begun within the margin that the worker keeps
 # (25 s), one such wait ends before the function's time does.
 RETRY_SECONDS = 20
+MOST_ATTEMPTS = 3  # of an asynchronous invocation, by Lambda
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class SharedFunctionSettings:
     layers: Sequence[lambda_.ILayerVersion]
     environment: Mapping[str, str]
     metrics_namespace: str
+    logs: KeptLogs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,8 @@ class EventFunction(Construct):
 
     `code` is a folder with `handler.py`. With `network` it runs in the VPC's subnets. `recurs`: it
     sends messages to a queue that leads back to it. Lambda's detection of recursive loops is then
-    off, which would drop the messages of a chain after about 16 invocations.
+    off, which would drop the messages of a chain after about 16 invocations. `reserved` is how many
+    invocations run at a time, at most; the account keeps as many free for them.
 
     Raises:
         Misconfigured: the code is missing.
@@ -66,6 +68,7 @@ class EventFunction(Construct):
         grants: Iterable[Grant],
         network: Network | None = None,
         recurs: bool = False,
+        reserved: int | None = None,
     ) -> None:
         super().__init__(scope, construct_id)
         self.memory_mib = size.memory_mib
@@ -77,7 +80,7 @@ class EventFunction(Construct):
         own = tuple(grants)
         if network is not None:
             network.place(name, own)
-        log = logs.LogGroup(self, "Log", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY)
+        log = common.logs.group(self, "Log")
         self.role = role(
             self,
             description=description,
@@ -98,6 +101,7 @@ class EventFunction(Construct):
             timeout=Duration.seconds(size.timeout_seconds),
             role=self.role,
             log_group=log,
+            reserved_concurrent_executions=reserved,
             recursive_loop=lambda_.RecursiveLoop.ALLOW if recurs else None,
             # With plain text logs Lambda sets no level, and the library's INFO lines would be lost.
             logging_format=lambda_.LoggingFormat.JSON,
@@ -109,9 +113,7 @@ class EventFunction(Construct):
             },
             vpc=network.vpc if network else None,
             security_groups=[network.security_group] if network else None,
-            vpc_subnets=ec2.SubnetSelection(subnets=network.vpc.private_subnets)
-            if network
-            else None,
+            vpc_subnets=network.subnets if network else None,
         )
         explain(
             self.function,
@@ -130,19 +132,45 @@ def write(log: logs.LogGroup) -> Grant:
     )
 
 
+def answer_within(
+    scope: Construct, function_name: str, *, period: Duration, attempts: int = MOST_ATTEMPTS
+) -> None:
+    """Limit the asynchronous invocations of a function to the `period` in which they have a use.
+
+    Otherwise, Lambda keeps an event for six hours, and repeats a failed invocation twice.
+    """
+    lambda_.CfnEventInvokeConfig(
+        scope,
+        "Events",
+        function_name=function_name,
+        qualifier="$LATEST",
+        maximum_event_age_in_seconds=period.to_seconds(),
+        maximum_retry_attempts=attempts - 1,
+    )
+
+
 def _stand(network: Network | None) -> Iterator[Grant]:
-    if network is not None:
-        yield Grant(
-            "StandInVpc",
-            "Lambda creates network interfaces in the VPC with the function's role",
-            (
-                "ec2:AssignPrivateIpAddresses",
-                "ec2:CreateNetworkInterface",
-                "ec2:DeleteNetworkInterface",
-                "ec2:DescribeNetworkInterfaces",
-                "ec2:DescribeSubnets",
-                "ec2:UnassignPrivateIpAddresses",
-            ),
-            ("*",),
-            wildcard="Lambda requires these permissions on all network interfaces",
-        )
+    if network is None:
+        return
+    stand = Grant(
+        "StandInVpc",
+        "Lambda creates network interfaces in the VPC with the function's role",
+        (
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:CreateNetworkInterface",
+            "ec2:DeleteNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:UnassignPrivateIpAddresses",
+        ),
+        ("*",),
+        wildcard="Lambda requires these permissions on all network interfaces",
+    )
+    yield stand
+    yield replace(
+        stand,
+        id="LeaveVpcToLambda",
+        why="code of the function has no use for them; only its calls carry this key",
+        conditions={"Null": {"lambda:SourceFunctionArn": "false"}},
+        denies=True,
+    )

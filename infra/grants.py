@@ -42,7 +42,7 @@ class Grant:
     """Permission for `actions` on `resources`; `why` and `wildcard` are its reasons.
 
     `id` identifies a grant within a role, in CamelCase. `connects` names services that the holder
-    connects to although functions do not.
+    connects to although functions do not. With `denies`, it takes that permission away.
     """
 
     id: str
@@ -52,11 +52,13 @@ class Grant:
     wildcard: str = ""
     conditions: Mapping[str, Mapping[str, str | Sequence[str]]] = field(default_factory=dict)
     connects: frozenset[str] = frozenset()
+    denies: bool = False
 
     def statement(self) -> iam.PolicyStatement:
         """Return the grant as an IAM statement."""
         return iam.PolicyStatement(
             sid=self.id,
+            effect=iam.Effect.DENY if self.denies else iam.Effect.ALLOW,
             actions=list(self.actions),
             resources=list(self.resources),
             conditions=dict(self.conditions) or None,
@@ -176,5 +178,5 @@ def wildcards(grants: Iterable[Grant]) -> Iterator[tuple[str, str]]:
         yield from (
             (resource, f"{grant.id}: {grant.wildcard}")
             for resource in grant.resources
-            if "*" in resource
+            if "*" in resource and not grant.denies
         )

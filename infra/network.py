@@ -6,6 +6,9 @@
              ──interface endpoint──> SQS, Secrets Manager ...  billed by the hour and zone
              ──NAT──> all others, with network.nat
 
+An interface endpoint with private DNS takes over the name of its service in the whole VPC. It must
+admit everybody there: a packet that it drops has no other way.
+
 The grants of a function define which services it calls.
 """
 
@@ -45,11 +48,12 @@ class Network(Construct):
         Misconfigured: the stage names an unknown endpoint.
     """
 
-    def __init__(
-        self, scope: Construct, construct_id: str, *, settings: config.Network, ports: Iterable[int]
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, stage: config.Stage) -> None:
         super().__init__(scope, construct_id)
-        unknown = sorted({*settings.endpoints} - GATEWAYS.keys() - INTERFACES.keys())
+        if stage.network is None:
+            raise TypeError("a stage without network has none")
+        settings = stage.network
+        unknown = sorted({*settings.created} - GATEWAYS.keys() - INTERFACES.keys())
         if unknown:
             known = ", ".join(sorted(GATEWAYS.keys() | INTERFACES.keys()))
             raise Misconfigured(
@@ -64,14 +68,21 @@ class Network(Construct):
         self._brokers = ec2.SecurityGroup.from_security_group_id(
             self, "Brokers", settings.cluster_security_group_id
         )
-        self._broker_ports = tuple(ports)
+        self._broker_ports = stage.cluster.ports
         self._let_in(self.security_group, "Functions of extentflow")
-        self._doors = self._make_endpoints()
+        self.subnets = self._subnets(settings.placed(config.FUNCTIONS))
+        self._doors = self._make_endpoints(stage)
+
+    def outputs(self) -> Mapping[str, str]:
+        """Return what administrators of the VPC need to admit more callers."""
+        if self._doors is None:
+            return {}
+        return {"EndpointsSecurityGroupId": self._doors.security_group_id}
 
     def admit(
         self, scope: Construct, description: str, *, ports: Iterable[int]
     ) -> ec2.SecurityGroup:
-        """Return a security group in `scope` that may connect to brokers and endpoints.
+        """Return a security group in `scope` that may connect to brokers.
 
         Its other outbound traffic is limited to `ports`.
         """
@@ -83,8 +94,6 @@ class Network(Construct):
             made.add_egress_rule(self._brokers, ec2.Port.tcp(port), "Brokers")
         for port in sorted(ports):
             made.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Stores and services")
-        if self._doors is not None:
-            self._doors.add_ingress_rule(made, HTTPS, description)
         return made
 
     def place(self, function: str, grants: Iterable[Grant]) -> None:
@@ -106,9 +115,9 @@ class Network(Construct):
         for port in self._broker_ports:
             self._brokers.add_ingress_rule(group, ec2.Port.tcp(port), description)
 
-    def _make_endpoints(self) -> ec2.SecurityGroup | None:
+    def _make_endpoints(self, stage: config.Stage) -> ec2.SecurityGroup | None:
         """Create the stage's endpoints; return the group of the interface endpoints."""
-        wanted = self.settings.endpoints
+        wanted = self.settings.created
         for service in sorted(GATEWAYS.keys() & {*wanted}):
             self.vpc.add_gateway_endpoint(_title(service), service=GATEWAYS[service])
         interfaces = sorted(INTERFACES.keys() & {*wanted})
@@ -121,12 +130,22 @@ class Network(Construct):
             description="Interface endpoints of extentflow",
             allow_all_outbound=False,
         )
-        doors.add_ingress_rule(self.security_group, HTTPS, "Functions of extentflow")
+        for cidr in self.settings.vpc_cidrs:
+            doors.add_ingress_rule(ec2.Peer.ipv4(cidr), HTTPS, "Everybody in the VPC")
         for service in interfaces:
             self.vpc.add_interface_endpoint(
-                _title(service), service=INTERFACES[service], security_groups=[doors], open=False
+                _title(service),
+                service=INTERFACES[service],
+                security_groups=[doors],
+                open=False,
+                subnets=self._subnets(stage.endpoint_subnets(service)),
             )
         return doors
+
+    def _subnets(self, wanted: Iterable[config.Subnet]) -> ec2.SubnetSelection:
+        ids = {one.id for one in wanted}
+        chosen = [one for one in self.vpc.private_subnets if one.subnet_id in ids]
+        return ec2.SubnetSelection(subnets=chosen)
 
 
 def _call(functions: Sequence[str]) -> str:
@@ -142,7 +161,7 @@ def unreached(settings: config.Network, grants: Iterable[Grant], *, region: str)
     """
     if settings.nat:
         return
-    reached = {*settings.endpoints, *settings.existing_endpoints}
+    reached = {*settings.created, *settings.existing_endpoints}
     for grant in grants:
         for service in sorted(grant.services - reached):
             yield (

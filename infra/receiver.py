@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 from typing import Protocol
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration
 from aws_cdk import aws_apigateway as rest
 from aws_cdk import aws_apigatewayv2 as http
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_wafv2 as waf
 from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
@@ -22,7 +21,7 @@ from constructs import Construct
 from extentflow.http import requests
 from infra.config import Front, Receiver
 from infra.findings import explain
-from infra.functions import LOGS_KEPT
+from infra.kept_logs import KeptLogs
 
 # Without the path, which may contain a secret.
 LOGGED = {
@@ -57,6 +56,10 @@ class Endpoint(Protocol):
         """Return the number of responses with a 4xx status."""
         ...
 
+    def requests(self, period: Duration) -> cloudwatch.Metric:
+        """Return the number of requests."""
+        ...
+
 
 def endpoint(
     scope: Construct,
@@ -65,11 +68,12 @@ def endpoint(
     receiver: lambda_.IFunction,
     settings: Receiver,
     stage: str,
+    kept: KeptLogs,
 ) -> Endpoint:
     """Return the API that passes requests to the receiver."""
     if settings.front is Front.REST:
         return RestEndpoint(scope, construct_id, receiver=receiver, settings=settings, stage=stage)
-    return HttpEndpoint(scope, construct_id, receiver=receiver, settings=settings)
+    return HttpEndpoint(scope, construct_id, receiver=receiver, settings=settings, kept=kept)
 
 
 class HttpEndpoint(Construct):
@@ -82,6 +86,7 @@ class HttpEndpoint(Construct):
         *,
         receiver: lambda_.IFunction,
         settings: Receiver,
+        kept: KeptLogs,
     ) -> None:
         super().__init__(scope, construct_id)
         self._api = http.HttpApi(
@@ -106,7 +111,7 @@ class HttpEndpoint(Construct):
                 burst_limit=2 * settings.requests_per_second,
             ),
         )
-        self._log_access(stage)
+        self._log_access(stage, kept)
         explain(self._api, "AwsSolutions-APIG4", VERIFIES)
         self.url = self._api.api_endpoint
 
@@ -118,10 +123,12 @@ class HttpEndpoint(Construct):
         """See `Endpoint`."""
         return self._api.metric_client_error(period=period, statistic="Sum")
 
-    def _log_access(self, stage: http.HttpStage) -> None:
-        log = logs.LogGroup(
-            self, "AccessLog", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY
-        )
+    def requests(self, period: Duration) -> cloudwatch.Metric:
+        """See `Endpoint`."""
+        return self._api.metric_count(period=period)
+
+    def _log_access(self, stage: http.HttpStage, kept: KeptLogs) -> None:
+        log = kept.delivered(self, "AccessLog")
         resource = stage.node.default_child
         if not isinstance(resource, http.CfnStage):
             raise TypeError(
@@ -177,6 +184,10 @@ class RestEndpoint(Construct):
     def client_errors(self, period: Duration) -> cloudwatch.Metric:
         """See `Endpoint`."""
         return self._api.metric_client_error(period=period, statistic="Sum")
+
+    def requests(self, period: Duration) -> cloudwatch.Metric:
+        """See `Endpoint`."""
+        return self._api.metric_count(period=period)
 
     def _refuse_alike(self) -> None:
         """Give what the API refuses the receiver's answer, so that it reveals nothing either."""

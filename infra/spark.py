@@ -11,12 +11,11 @@ automatically.
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-from aws_cdk import ArnFormat, RemovalPolicy, Stack
+from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 from layers.recipes import spark_archive
@@ -25,7 +24,6 @@ from infra import broker, buckets, rights
 from infra.config import Stage
 from infra.config_spark import Spark
 from infra.context import StackContext
-from infra.functions import LOGS_KEPT
 from infra.grants import Grant, role
 from infra.missing import refuse_deployment
 from infra.network import HTTPS_PORT
@@ -60,9 +58,7 @@ class SparkApplication(Construct):
         self._threshold_bytes = wanted.threshold_bytes
         self._timeout_minutes = wanted.timeout_minutes
         self._entry_point, self._archive = self._code(context.project)
-        self._log = logs.LogGroup(
-            self, "Log", retention=LOGS_KEPT, removal_policy=RemovalPolicy.DESTROY
-        )
+        self._log = context.common.logs.group(self, "Log")
         group = network.admit(self, "Spark jobs of extentflow", ports=_ports(context))
         self.application = self._application(context.stage, wanted, group)
         own = tuple(self._grants(context))

@@ -15,6 +15,7 @@ from infra.dashboard import Dashboard
 from infra.declared import DeclaredConnector, declared
 from infra.event_path import EventPath
 from infra.functions import RETRY_SECONDS, SharedFunctionSettings
+from infra.kept_logs import KeptLogs
 from infra.layers import Layers
 from infra.network import Network
 from infra.project import Project
@@ -38,7 +39,10 @@ class ExtentflowStack(cdk.Stack):
             f"extentflow-{stage.name}",
             description="extentflow: objects from S3 into Kafka, exactly once",
             env=cdk.Environment(account=stage.account, region=stage.region),
+            termination_protection=stage.termination_protection,
         )
+        for key, value in stage.tags.items():
+            cdk.Tags.of(self).add(key, value)
         self._stage = stage
         self._arrivals = WorkQueue(self, "Arrivals")
         self._extents = WorkQueue(self, "Extents")
@@ -63,7 +67,7 @@ class ExtentflowStack(cdk.Stack):
                 event_path=self._event_path,
                 alarms=alarms,
             )
-        self._tell()
+        self._tell(context)
 
     def _context(self, project: Project, connectors: Sequence[DeclaredConnector]) -> StackContext:
         layers = Layers(self, "Layers", project=project).all
@@ -74,6 +78,7 @@ class ExtentflowStack(cdk.Stack):
                 layers=layers,
                 environment=self._environment(),
                 metrics_namespace=self._stage.metrics_namespace,
+                logs=KeptLogs(days=self._stage.log_days, stay=self._stage.logs_stay),
             ),
             connectors=connectors,
             arrivals=self._arrivals,
@@ -84,10 +89,7 @@ class ExtentflowStack(cdk.Stack):
         )
 
     def _network(self) -> Network | None:
-        settings = self._stage.network
-        if settings is None:
-            return None
-        return Network(self, "Network", settings=settings, ports=self._stage.cluster.ports)
+        return Network(self, "Network", stage=self._stage) if self._stage.network else None
 
     def _event_bus_arn(self) -> str:
         bus = self._stage.event_bus
@@ -112,7 +114,7 @@ class ExtentflowStack(cdk.Stack):
         }
         return {variable(key): value for key, value in settings.items() if value is not None}
 
-    def _tell(self) -> None:
+    def _tell(self, context: StackContext) -> None:
         """Add the outputs that operators and the command line need."""
         outputs = {
             "LedgerTable": self._ledger.table.table_name,
@@ -125,5 +127,7 @@ class ExtentflowStack(cdk.Stack):
             outputs["ReceiverUrl"] = self._event_path.endpoint.url
         if self._spark is not None:
             outputs |= self._spark.outputs()
+        if context.network is not None:
+            outputs |= context.network.outputs()
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)

@@ -37,6 +37,7 @@ _DEV = Stage(
         ),
         cluster_security_group_id="sg-0a1b2c3d4e5f60718",
         endpoints=("s3", "dynamodb", "sqs", "events", "logs", "emr-serverless"),
+        vpc_cidrs=("10.0.0.0/16",),
     ),
     spark=Spark(),
     spark_cores=16,

@@ -75,6 +75,52 @@ def test_one_failed_invocation_rings_within_ten_minutes(
             assert first_alarm(all_alarms, [point], until=phase + TEN_MINUTES) is not None
 
 
+def answered(
+    all_alarms: list[Alarm], times: Iterable[float], *, requests: int, refused: int
+) -> list[Point]:
+    """Return the metrics of the API: as many requests at each time, and those that it refused."""
+    (alarm,) = (one for one in all_alarms if one.name == "ReceiverRefuses")
+    part, whole = alarm.series
+    return [
+        Point(series.namespace, series.metric, series.owner, at, value)
+        for at in times
+        for series, values in ((part, [float(refused)] * bool(refused)), (whole, [1.0] * requests))
+        for value in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "requests", "refused", "within"),
+    [
+        (60, 10, 10, 1_200.0),  # a rotated key
+        (600, 1, 1, 3_000.0),  # of a grid with few objects
+        (60, 3, 2, 1_200.0),  # of the busier one of two grids
+        (60, 2, 1, None),
+    ],
+)
+def test_senders_that_are_refused_ring(
+    all_alarms: list[Alarm], seconds: int, requests: int, refused: int, within: float | None
+) -> None:
+    times = map(float, range(0, 7_200, seconds))
+    (alarm,) = (one for one in all_alarms if one.name == "ReceiverRefuses")
+
+    rung = alarm.rings(
+        answered(all_alarms, times, requests=requests, refused=refused), until=7_200.0
+    )
+
+    assert (rung is None) == (within is None)
+    assert (rung or 0.0) <= (within or 0.0)
+
+
+def test_a_scanner_of_addresses_rings_nothing(all_alarms: list[Alarm]) -> None:
+    (alarm,) = (one for one in all_alarms if one.name == "ReceiverRefuses")
+    visits = [100.0, 400.0, 9_000.0, 9_100.0]
+
+    points = answered(all_alarms, visits, requests=50, refused=50)
+
+    assert alarm.rings(points, until=14_400.0) is None
+
+
 def test_a_deployment_that_works_rings_nothing(all_alarms: list[Alarm]) -> None:
     hours = 3_600.0 * 3
     every = range(0, int(hours), 300)

@@ -82,7 +82,7 @@ def test_other_alarms_fire_above_their_threshold_and_not_without_data(
 ) -> None:
     found = [one for one in alarms(templates) if one["TreatMissingData"] != "breaching"]
 
-    assert len(found) == 13
+    assert len(found) == 14
     assert {one["ComparisonOperator"] for one in found} == {"GreaterThanThreshold"}
     assert {one["TreatMissingData"] for one in found} == {"notBreaching"}
 
@@ -124,6 +124,23 @@ def test_a_receiver_that_fails_is_reported(templates: Templates) -> None:
     assert [one["Namespace"] for one in found] == ["AWS/ApiGateway"]
     without = alarms(templates, "existing")
     assert not [one for one in without if one.get("MetricName") == "5xx"]
+
+
+@pytest.mark.parametrize("stage", ["plain", "rest"])
+def test_refused_notifications_are_reported_as_a_share(templates: Templates, stage: str) -> None:
+    (alarm,) = (
+        one for one in alarms(templates, stage) if "answered 4xx" in one["AlarmDescription"]
+    )
+
+    counted = {
+        one["Id"]: (one["MetricStat"]["Metric"]["MetricName"], one["MetricStat"]["Stat"])
+        for one in alarm["Metrics"]
+        if "MetricStat" in one
+    }
+
+    name = {"plain": "4xx", "rest": "4XXError"}[stage]
+    assert counted == {"part": (name, "Sum"), "whole": ("Count", "SampleCount")}
+    assert alarm["Threshold"] == 50
 
 
 def _about(templates: Templates, variable: str) -> list[dict[str, Any]]:

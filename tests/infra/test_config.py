@@ -61,7 +61,7 @@ def test_a_concurrency_that_aws_does_not_take_is_rejected(changes: dict[str, Any
 
 @pytest.mark.parametrize(
     ("workers", "planners", "allowed", "fits"),
-    [(100, 5, 1_000, True), (100, 5, 115, True), (100, 5, 114, False), (5, 2, 10, False)],
+    [(100, 5, 1_000, True), (100, 5, 135, True), (100, 5, 134, False), (5, 2, 10, False)],
 )
 def test_functions_fit_into_the_accounts_concurrency(
     workers: int, planners: int, allowed: int, *, fits: bool
@@ -75,6 +75,7 @@ def test_functions_fit_into_the_accounts_concurrency(
     else:
         (problem,) = problems(stage)
         assert f"account_concurrency={allowed}" in problem
+        assert "and 20 of the receiver need" in problem
         assert 'quota "Concurrent executions" of Lambda' in problem
 
 

@@ -6,7 +6,7 @@ import pytest
 from aws_cdk.assertions import Match, Template
 from infra.project import Project
 from tests.infra.conftest import Templates
-from tests.support.synthesis import FUNCTIONS, PLAIN, Bench, environment, function, of_type
+from tests.support.synthesis import FUNCTIONS, PLAIN, STAGES, Bench, environment, function, of_type
 
 from extentflow.config.worker import WorkerSettings, load
 from extentflow.errors import Misconfigured
@@ -134,6 +134,47 @@ def test_the_reconciler_runs_every_five_minutes_and_is_not_called_again(plain: T
         },
     )
     assert function(plain, "reconciler")["Timeout"] < 5 * 60
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_no_function_gets_an_event_that_nobody_waits_for(templates: Templates, stage: str) -> None:
+    """Lambda keeps events for six hours, and repeats failed invocations twice, if not limited."""
+    template = templates(stage)
+    limits = {
+        one["FunctionName"]["Ref"]: (one["MaximumEventAgeInSeconds"], one["MaximumRetryAttempts"])
+        for one in of_type(template, "AWS::Lambda::EventInvokeConfig").values()
+    }
+    scheduled = {
+        target["Arn"]["Fn::GetAtt"][0]
+        for rule in of_type(template, "AWS::Events::Rule").values()
+        for target in rule["Targets"]
+        if target["Arn"]["Fn::GetAtt"][0] in of_type(template, "AWS::Lambda::Function")
+    }
+    waiting: dict[str, int] = {}
+    for one in template.to_json()["Resources"].values():
+        if "ServiceToken" in one.get("Properties", {}):
+            name = one["Properties"]["ServiceToken"]["Fn::GetAtt"][0]
+            hour = 3_600
+            waiting[name] = min(
+                waiting.get(name, hour), int(one["Properties"].get("ServiceTimeout", hour))
+            )
+
+    assert scheduled
+    assert waiting
+    assert limits.keys() == scheduled | waiting.keys()
+    assert all(limits[name] == (300, 0) for name in scheduled)
+    assert all(limits[name][0] <= seconds for name, seconds in waiting.items())
+
+
+def test_a_flood_of_requests_leaves_the_accounts_concurrency_to_others(
+    bench: Bench, plain: Template
+) -> None:
+    assert function(plain, "receiver")["ReservedConcurrentExecutions"] == 20
+    assert "ReservedConcurrentExecutions" not in function(plain, "worker")
+    assert PLAIN.receiver is not None
+    template = bench.template(replace(PLAIN, receiver=replace(PLAIN.receiver, concurrency=3)))
+
+    assert function(template, "receiver")["ReservedConcurrentExecutions"] == 3
 
 
 @pytest.mark.parametrize("stage", ["plain", "vpc"])

@@ -1,18 +1,18 @@
 """No function is placed in a VPC from which it cannot reach what it calls."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
-from infra.config import Auth, Cluster, Network, Stage
+from infra.config import Auth, Cluster, Network, Stage, Subnet
 from infra.grants import WITHOUT_CONNECTION
 from tests.infra.conftest import Templates
 from tests.support.synthesis import (
     IN_A_VPC,
     IN_VPC,
     SECRET_ARN,
+    STAGES,
     Bench,
     actions,
     function,
@@ -69,10 +69,101 @@ def test_an_endpoint_that_is_there_already_is_a_path_and_not_made_again(
     assert set(endpoints(template)) == set(kept)
 
 
-def test_nat_is_a_path_to_everything(bench: Bench) -> None:
-    template = bench.template(placed(endpoints=("s3", "dynamodb"), nat=True))
+def test_nat_is_a_path_to_everything_beside_which_only_named_endpoints_are_made(
+    bench: Bench,
+) -> None:
+    assert not endpoints(bench.template(placed(nat=True, vpc_cidrs=())))
+
+    template = bench.template(placed(endpoints=("s3", "dynamodb"), nat=True, vpc_cidrs=()))
 
     assert set(endpoints(template)) == {"s3", "dynamodb"}
+    assert "EndpointsSecurityGroupId" not in template.find_outputs("*")
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_no_endpoint_that_takes_over_a_name_admits_fewer_than_the_vpc(
+    templates: Templates, name: str
+) -> None:
+    """Private DNS gives the name to the endpoint for every workload of the VPC."""
+    template, network = templates(name), STAGES[name].network
+    groups = of_type(template, "AWS::EC2::SecurityGroup")
+    apart = of_type(template, "AWS::EC2::SecurityGroupIngress").values()
+    taking = [one for one in of_type(template, ENDPOINT).values() if one.get("PrivateDnsEnabled")]
+
+    assert bool(taking) == (network is not None)
+    for one in taking:
+        assert "PolicyDocument" not in one  # it would refuse the others' calls
+        (own,) = (each["Fn::GetAtt"][0] for each in one["SecurityGroupIds"])
+        rules = [*groups[own].get("SecurityGroupIngress", [])]
+        rules += [rule for rule in apart if rule["GroupId"] == {"Fn::GetAtt": [own, "GroupId"]}]
+        admitted = [rule["CidrIp"] for rule in rules if rule["FromPort"] <= 443 <= rule["ToPort"]]
+        assert network is not None
+        assert set(admitted) == set(network.vpc_cidrs) != set()
+
+
+def test_an_interface_endpoint_needs_the_blocks_of_its_vpc(bench: Bench) -> None:
+    (problem,) = problems(bench, placed(vpc_cidrs=()))
+
+    assert "network.vpc_cidrs: endpoints of events, sqs answer for all workloads" in problem
+    assert "aws ec2 describe-vpcs --vpc-ids vpc-0a1b2c3d" in problem
+    bench.stack(placed(vpc_cidrs=(), existing_endpoints=("sqs", "events")))
+
+
+@pytest.mark.parametrize("cidr", ["10.0.0.1/16", "vpc", "2001:db8::/56"])
+def test_what_is_no_block_of_addresses_is_rejected(bench: Bench, cidr: str) -> None:
+    (problem,) = problems(bench, placed(vpc_cidrs=(cidr,)))
+
+    assert f"network.vpc_cidrs: {cidr} is no IPv4 block" in problem
+
+
+def test_other_stages_learn_the_group_of_the_endpoints(templates: Templates) -> None:
+    template = templates("vpc")
+    (sqs,) = (one for name, one in endpoints(template).items() if name == "sqs")
+
+    told = template.find_outputs("EndpointsSecurityGroupId")
+
+    assert [one["Value"] for one in told.values()] == sqs["SecurityGroupIds"]
+
+
+def test_endpoints_and_functions_stand_where_they_are_placed(bench: Bench) -> None:
+    template = bench.template(
+        placed(placement={"sqs": ("subnet-00000002",), "functions": ("subnet-00000001",)})
+    )
+
+    found = endpoints(template)
+    assert found["sqs"]["SubnetIds"] == ["subnet-00000002"]
+    assert found["events"]["SubnetIds"] == ["subnet-00000001", "subnet-00000002"]
+    for service in IN_VPC:
+        assert function(template, service)["VpcConfig"]["SubnetIds"] == ["subnet-00000001"]
+
+
+def test_an_endpoint_has_one_subnet_per_zone_as_aws_requires(bench: Bench) -> None:
+    assert IN_A_VPC.network is not None
+    second = Subnet(
+        id="subnet-00000003", availability_zone="eu-central-1a", route_table_id="rtb-00000003"
+    )
+
+    template = bench.template(placed(subnets=(*IN_A_VPC.network.subnets, second)))
+
+    assert endpoints(template)["sqs"]["SubnetIds"] == ["subnet-00000001", "subnet-00000002"]
+    assert len(function(template, "worker")["VpcConfig"]["SubnetIds"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("placement", "reported"),
+    [
+        ({"s3": ("subnet-00000001",)}, "s3 has no subnets; known are events, functions, sqs"),
+        ({"sqs": ()}, "sqs: name at least one subnet"),
+        ({"functions": ("subnet-9",)}, "functions: subnet-9: not in network.subnets"),
+        ({"sqs": ("subnet-00000001",) * 2}, "sqs: an endpoint has one subnet per zone"),
+    ],
+)
+def test_a_placement_that_cannot_be_is_rejected(
+    bench: Bench, placement: dict[str, tuple[str, ...]], reported: str
+) -> None:
+    (problem,) = problems(bench, placed(placement=placement))
+
+    assert f"network.placement: {reported}" in problem
 
 
 def test_credentials_in_a_secret_need_a_path_to_it(bench: Bench) -> None:
@@ -123,7 +214,7 @@ def test_an_unknown_endpoint_is_rejected(bench: Bench) -> None:
 
 
 def test_an_endpoint_is_made_or_there_never_both(bench: Bench) -> None:
-    (problem,) = problems(bench, placed(existing_endpoints=("sqs",)))
+    (problem,) = problems(bench, placed(endpoints=ALL, existing_endpoints=("sqs",)))
 
     assert "sqs is also in existing_endpoints" in problem
 
@@ -157,7 +248,7 @@ def test_brokers_let_functions_in_at_their_port(templates: Templates) -> None:
     )
 
 
-def test_gateways_serve_the_subnets_and_doors_open_to_functions_only(templates: Templates) -> None:
+def test_gateways_and_interface_endpoints_serve_the_subnets(templates: Templates) -> None:
     template = templates("vpc")
     found = endpoints(template)
 
@@ -168,9 +259,6 @@ def test_gateways_serve_the_subnets_and_doors_open_to_functions_only(templates: 
         assert found[service]["VpcEndpointType"] == "Interface"
         assert found[service]["SubnetIds"] == ["subnet-00000001", "subnet-00000002"]
         assert found[service]["PrivateDnsEnabled"] is True
-    open_to = list(_ingress(template, 443))
-    assert len(open_to) == 1
-    assert "SourceSecurityGroupId" in open_to[0]
 
 
 def test_without_a_network_nothing_of_it_is_made(templates: Templates) -> None:
@@ -294,7 +382,7 @@ def test_nat_leads_to_every_store(bench: Bench, config: dict[str, str]) -> None:
 
 
 def test_a_network_needs_a_subnet(bench: Bench) -> None:
-    network = Network(vpc_id="vpc-1", subnets=(), cluster_security_group_id="sg-1")
+    network = Network(vpc_id="vpc-1", subnets=(), cluster_security_group_id="sg-1", nat=True)
 
     (problem,) = problems(bench, replace(IN_A_VPC, network=network))
 
@@ -305,10 +393,3 @@ def _service(endpoint: dict[str, Any]) -> str:
     name = endpoint["ServiceName"]
     text: str = name if isinstance(name, str) else name["Fn::Join"][1][-1]
     return text.rpartition(".")[2]
-
-
-def _ingress(template: Template, port: int) -> Iterator[dict[str, Any]]:
-    rules = list(of_type(template, "AWS::EC2::SecurityGroupIngress").values())
-    for group in of_type(template, "AWS::EC2::SecurityGroup").values():
-        rules += group.get("SecurityGroupIngress", [])
-    return (rule for rule in rules if rule["FromPort"] == port)

@@ -11,6 +11,7 @@ from tests.support.synthesis import (
     CLUSTER_ARN,
     FUNCTIONS,
     IN_A_VPC,
+    IN_VPC,
     KEY_ARN,
     PLAIN,
     SECRET_ARN,
@@ -84,11 +85,30 @@ def test_no_action_is_a_wildcard(templates: Templates, stage: str) -> None:
 def test_only_network_interfaces_have_no_name(templates: Templates, stage: str) -> None:
     found = _statements_of_all_roles(templates(stage))
 
-    unnamed = [each for each in found if each["Resource"] in ("*", ["*"])]
+    unnamed = [
+        each for each in found if each["Effect"] == "Allow" and each["Resource"] in ("*", ["*"])
+    ]
 
     assert {each["Sid"] for each in unnamed} <= {"StandInVpc"}
     for each in unnamed:
         assert all(action.startswith("ec2:") for action in each["Action"])
+
+
+@pytest.mark.parametrize("service", IN_VPC)
+def test_code_of_functions_cannot_change_the_vpc_as_lambda_does_for_them(
+    templates: Templates, service: str
+) -> None:
+    """AWS adds the key to calls of a function's code, and not to those of Lambda itself."""
+    template = templates("vpc")
+    role = function(template, service)["Role"]["Fn::GetAtt"][0]
+    (policy,) = of_type(template, "AWS::IAM::Role")[role]["Policies"]
+    written = policy["PolicyDocument"]["Statement"]
+
+    (allowed,) = (one for one in written if one["Sid"] == "StandInVpc")
+    (denied,) = (one for one in written if one["Effect"] == "Deny")
+
+    assert denied["Condition"] == {"Null": {"lambda:SourceFunctionArn": "false"}}
+    assert (denied["Action"], denied["Resource"]) == (allowed["Action"], "*")
 
 
 @pytest.mark.parametrize("stage", ["plain", "vpc", "spark", "existing"])

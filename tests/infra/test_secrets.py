@@ -59,7 +59,7 @@ def problems(bench: Bench, stage: Stage) -> tuple[str, ...]:
 
 def reaching(*more: str, nat: bool = False) -> Stage:
     assert IN_A_VPC.network is not None
-    endpoints = (*IN_A_VPC.network.endpoints, *more)
+    endpoints = (*IN_A_VPC.network.created, *more)
     return replace(IN_A_VPC, network=replace(IN_A_VPC.network, endpoints=endpoints, nat=nat))
 
 

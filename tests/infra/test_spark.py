@@ -36,6 +36,7 @@ from extentflow_local.aws.event_source.names import TemplateContext
 from extentflow_local.aws.event_source.patterns import wants
 from extentflow_local.aws.event_source.template import read_document
 
+ENDPOINT = "AWS::EC2::VPCEndpoint"
 APPLICATION = "AWS::EMRServerless::Application"
 GROUP = "AWS::EC2::SecurityGroup"
 SERVICE = "emr-serverless.amazonaws.com"
@@ -206,19 +207,16 @@ def test_runs_reach_brokers_and_https_and_nothing_reaches_them(templates: Templa
     assert "SecurityGroupIngress" not in own
 
 
-def test_brokers_and_endpoints_let_runs_in_as_they_do_functions(templates: Templates) -> None:
+def test_brokers_let_runs_in_as_they_do_functions(templates: Templates) -> None:
     template = templates("spark")
     functions = function(template, "worker")["VpcConfig"]["SecurityGroupIds"]
     peers = [*functions, {"Fn::GetAtt": [group(template)[0], "GroupId"]}]
 
     let_in = [*of_type(template, "AWS::EC2::SecurityGroupIngress").values()]
-    for doors in of_type(template, GROUP).values():
-        let_in += doors.get("SecurityGroupIngress", [])
 
-    for port in (9098, 443):
-        found = [rule["SourceSecurityGroupId"] for rule in let_in if rule["FromPort"] == port]
-        assert len(found) == 2
-        assert all(peer in found for peer in peers)
+    found = [rule["SourceSecurityGroupId"] for rule in let_in if rule["FromPort"] == 9098]
+    assert len(found) == 2
+    assert all(peer in found for peer in peers)
 
 
 def test_a_store_with_a_port_of_its_own_is_reached_there(bench: Bench) -> None:
@@ -247,7 +245,7 @@ def test_a_store_with_a_port_of_its_own_is_reached_there(bench: Bench) -> None:
 )
 def test_a_service_that_spark_adds_needs_a_path(bench: Bench, missing: str, reported: str) -> None:
     assert ON_SPARK.network is not None
-    kept = tuple(service for service in ON_SPARK.network.endpoints if service != missing)
+    kept = tuple(service for service in ON_SPARK.network.created if service != missing)
 
     with pytest.raises(Misconfigured) as caught:
         bench.stack(replace(ON_SPARK, network=replace(ON_SPARK.network, endpoints=kept)))
@@ -587,6 +585,10 @@ def test_runs_use_subnets_in_zones_of_emr_serverless_only(bench: Bench) -> None:
     assert application["NetworkConfiguration"]["SubnetIds"] == ["subnet-0", "subnet-2"]
     placed = function(template, "worker")["VpcConfig"]["SubnetIds"]
     assert placed == ["subnet-0", "subnet-1", "subnet-2"]
+    interfaces = [one for one in of_type(template, ENDPOINT).values() if "SubnetIds" in one]
+    served = [one for one in interfaces if "emr-serverless" in str(one["ServiceName"])]
+    assert [one["SubnetIds"] for one in served] == [["subnet-0", "subnet-2"]]
+    assert all(one["SubnetIds"] == placed for one in interfaces if one not in served)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ ALARM = "AWS::CloudWatch::Alarm"
 LAMBDA = "AWS/Lambda"
 
 _TERM = re.compile(r"FILL\((\w+), 0\)")
+_SHARE = "100 * FILL(part, 0) / whole"
 _COMPARED: Mapping[str, Callable[[float, float], bool]] = {
     "GreaterThanThreshold": lambda value, threshold: value > threshold,
     "LessThanThreshold": lambda value, threshold: value < threshold,
@@ -64,7 +65,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Alarm:
-    """One alarm of a template: its series are added up."""
+    """One alarm of a template: its series are added up, or the first is a `share` of the second."""
 
     name: str
     series: tuple[Series, ...]
@@ -73,6 +74,7 @@ class Alarm:
     periods: int
     breaching: int
     missing: str
+    share: bool = False
 
     @property
     def period(self) -> float:
@@ -82,6 +84,9 @@ class Alarm:
         """Whether the period that begins at `start` counts towards the alarm."""
         values = [one.value(points, start) for one in self.series]
         present = [value for value in values if value is not None]
+        if self.share:
+            part, whole = values
+            present = [100 * (part or 0) / whole] if whole else []
         if not present:
             return self.missing == "breaching"
         return _COMPARED[self.compared](sum(present), self.threshold)
@@ -115,7 +120,10 @@ def _alarm(name: str, given: Mapping[str, Any]) -> Alarm:
     if expressions:
         ids = {one["Id"] for one in given["Metrics"] if "MetricStat" in one}
         (expression,) = expressions
-        if _TERM.sub("", expression).strip(" +") or {*_TERM.findall(expression)} != ids:
+        if expression == _SHARE:
+            named = {one["Id"]: one.get("MetricStat") for one in given["Metrics"]}
+            metrics = [named["part"], named["whole"]]
+        elif _TERM.sub("", expression).strip(" +") or {*_TERM.findall(expression)} != ids:
             raise ValueError(f"{name}: {expression}: only sums of FILL(metric, 0) are evaluated")
     else:
         stat = {key: given[key] for key in ("Period", "Statistic")}
@@ -128,6 +136,7 @@ def _alarm(name: str, given: Mapping[str, Any]) -> Alarm:
         periods=given["EvaluationPeriods"],
         breaching=given.get("DatapointsToAlarm", given["EvaluationPeriods"]),
         missing=given["TreatMissingData"],
+        share=_SHARE in expressions,
     )
 
 

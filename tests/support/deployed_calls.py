@@ -132,6 +132,7 @@ class Scene:
             cluster_security_group_id="sg-0a1b2c3d",
             endpoints=("s3", "dynamodb", "sqs", "events", "sts", "secretsmanager", "glue"),
             reaches=("127.0.0.1",),
+            vpc_cidrs=("10.0.0.0/16",),
         )
         return Stage(
             name="scene",

@@ -180,12 +180,12 @@ def _judged(
     statements: Iterable[Mapping[str, Any]], names: Names, fed: Sequence[Any]
 ) -> Iterator[Allowed]:
     for statement in statements:
-        known = {"Action", "Effect", "Resource", "Sid"}
-        if statement["Effect"] != "Allow" or statement.keys() - known:
-            raise NotImplementedError(f"{statement}: no rule here judges that")
         actions, resources = _list(statement["Action"]), _list(statement["Resource"])
         if {action.partition(":")[0] for action in actions} <= UNSEEN.keys():
             continue
+        known = {"Action", "Effect", "Resource", "Sid"}
+        if statement["Effect"] != "Allow" or statement.keys() - known:
+            raise NotImplementedError(f"{statement}: no rule here judges that")
         if set(actions) == POLLING and resources == fed:
             continue
         resolved = tuple(names.value(resource) for resource in resources)

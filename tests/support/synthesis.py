@@ -70,6 +70,7 @@ IN_A_VPC = replace(
             ),
         ),
         cluster_security_group_id="sg-0a1b2c3d",
+        vpc_cidrs=("10.0.0.0/16", "100.64.0.0/16"),
     ),
 )
 
@@ -221,6 +222,8 @@ def allowed(role: Mapping[str, Any], template: Template | None = None) -> Iterat
     attached = [managed[arn["Ref"]] for arn in role.get("ManagedPolicyArns", []) if managed]
     for policy in (*role["Policies"], *attached):
         for statement in policy["PolicyDocument"]["Statement"]:
+            if statement["Effect"] != "Allow":
+                continue
             listed = {key: _list(statement[key]) for key in ("Action", "Resource")}
             yield {**statement, **listed}
 

@@ -1,0 +1,45 @@
+"""Log groups of a stage, all with its retention.
+
+Groups to which a service delivers are below `/aws/vendedlogs/`. For all of these, AWS has one
+statement in the account's policy of logs. Each other group takes a part of its 5,120 characters,
+which accounts with many APIs have used up.
+"""
+
+from dataclasses import dataclass
+
+from aws_cdk import Aws, Fn, RemovalPolicy
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+DELIVERED = "/aws/vendedlogs/extentflow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLogs:
+    """How long the groups keep their lines, and whether they stay without the stack."""
+
+    days: int
+    stay: bool
+
+    def group(
+        self, scope: Construct, construct_id: str, *, name: str | None = None
+    ) -> logs.LogGroup:
+        """Return a log group; CloudFormation names it unless `name` does."""
+        stay, go = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE, RemovalPolicy.DESTROY
+        made = logs.LogGroup(
+            scope, construct_id, log_group_name=name, removal_policy=stay if self.stay else go
+        )
+        resource = made.node.default_child
+        if not isinstance(resource, logs.CfnLogGroup):
+            raise TypeError(f"{made.node.path}: CDK no longer creates a log group as one resource")
+        resource.retention_in_days = self.days
+        return made
+
+    def delivered(self, scope: Construct, construct_id: str) -> logs.LogGroup:
+        """Return a log group to which an AWS service delivers.
+
+        The name ends with a part of the stack's id: a stack that is created again must not find the
+        group that stayed.
+        """
+        number = Fn.select(4, Fn.split("-", Fn.select(2, Fn.split("/", Aws.STACK_ID))))
+        return self.group(scope, construct_id, name=f"{DELIVERED}/{Aws.STACK_NAME}-{number}")

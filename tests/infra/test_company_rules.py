@@ -1,0 +1,123 @@
+"""What a company's rules ask of every resource: tags, logs that stay, protection of the stack."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Template
+from tests.infra.conftest import Templates
+from tests.support.synthesis import BEHIND_WAF, EXISTING, ON_SPARK, STAGES, Bench, of_type
+
+from extentflow.errors import Misconfigured
+
+LOGS = "AWS::Logs::LogGroup"
+TAGS = {"cost-center": "4711", "owner": "data"}
+# Types without tags in CloudFormation, or without an own bill and owner: parts of another resource.
+UNTAGGED = {
+    "AWS::ApiGateway::Deployment",
+    "AWS::ApiGateway::GatewayResponse",
+    "AWS::ApiGateway::Method",
+    "AWS::ApiGateway::Resource",
+    "AWS::ApiGatewayV2::Integration",
+    "AWS::ApiGatewayV2::Route",
+    "AWS::CloudWatch::Dashboard",
+    "AWS::EC2::SecurityGroupEgress",
+    "AWS::EC2::SecurityGroupIngress",
+    "AWS::IAM::ManagedPolicy",
+    "AWS::IAM::Policy",
+    "AWS::Lambda::EventInvokeConfig",
+    "AWS::Lambda::LayerVersion",
+    "AWS::Lambda::Permission",
+    "AWS::S3::BucketPolicy",
+    "AWS::SNS::Subscription",
+    "AWS::SNS::TopicPolicy",
+    "AWS::SQS::QueuePolicy",
+    "AWS::WAFv2::WebACLAssociation",
+    "Custom::ExtentflowConnector",
+    "Custom::S3BucketNotifications",
+}
+
+
+def groups(template: Template) -> list[dict[str, Any]]:
+    return [dict(one) for one in template.find_resources(LOGS).values()]
+
+
+@pytest.mark.parametrize("stage", [ON_SPARK, EXISTING, BEHIND_WAF], ids=lambda stage: stage.name)
+def test_every_resource_that_can_has_the_stages_tags(bench: Bench, stage: Any) -> None:  # noqa: ANN401
+    stack = bench.stack(replace(stage, tags=TAGS))
+    resources = Template.from_stack(stack).to_json()["Resources"]
+
+    tagged: dict[str, Any] = {}
+    for name, one in resources.items():
+        if one["Type"] not in UNTAGGED:
+            tags = one["Properties"].get("Tags", {})
+            pairs = tags if isinstance(tags, dict) else {tag["Key"]: tag["Value"] for tag in tags}
+            tagged[f"{name} of {one['Type']}"] = pairs
+
+    assert [name for name, tags in tagged.items() if not TAGS.items() <= tags.items()] == []
+    assert stack.tags.tag_values() == TAGS
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_logs_are_kept_for_a_month_and_end_with_the_stack(templates: Templates, name: str) -> None:
+    found = groups(templates(name))
+
+    assert found
+    assert {one["Properties"]["RetentionInDays"] for one in found} == {30}
+    assert {one["DeletionPolicy"] for one in found} == {"Delete"}
+
+
+@pytest.mark.parametrize("stage", [ON_SPARK, EXISTING], ids=lambda stage: stage.name)
+def test_logs_of_an_audit_outlast_the_stack(bench: Bench, stage: Any) -> None:  # noqa: ANN401
+    found = groups(bench.template(replace(stage, log_days=3653, logs_stay=True)))
+
+    assert {one["Properties"]["RetentionInDays"] for one in found} == {3653}
+    assert {one["DeletionPolicy"] for one in found} == {"RetainExceptOnCreate"}
+    assert {one["UpdateReplacePolicy"] for one in found} == {"Retain"}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_logs_that_a_service_delivers_need_no_part_of_the_accounts_policy(
+    templates: Templates, name: str
+) -> None:
+    """Any other group adds a statement to it; in accounts with many APIs it has no room."""
+    template = templates(name)
+    made = of_type(template, LOGS)
+    named = {
+        each["AccessLogSettings"]["DestinationArn"]["Fn::GetAtt"][0]
+        for kind in ("AWS::ApiGatewayV2::Stage", "AWS::ApiGateway::Stage")
+        for each in of_type(template, kind).values()
+        if "AccessLogSettings" in each
+    }
+
+    # All that deliver: other types of such logs would have to be looked at here.
+    assert not of_type(template, "AWS::WAFv2::LoggingConfiguration")
+    assert not of_type(template, "AWS::Logs::ResourcePolicy")
+    for one in named:
+        begin, *rest = made[one]["LogGroupName"]["Fn::Join"][1]
+        assert begin == "/aws/vendedlogs/extentflow/"
+        assert "AWS::StackId" in str(rest)  # a group that stayed must not stop the next stack
+    assert bool(named) == ("AWS::ApiGatewayV2::Stage" in str(template.to_json()))
+
+
+def test_a_stack_is_protected_where_the_stage_says_so(bench: Bench) -> None:
+    assert bench.stack(replace(EXISTING, termination_protection=True)).termination_protection
+    assert not bench.stack(EXISTING).termination_protection
+
+
+@pytest.mark.parametrize(
+    ("changes", "reported"),
+    [
+        ({"log_days": 31}, "log_days=31: AWS allows 1, 3, 5, 7, 14, 30, 60"),
+        ({"tags": {"aws:owner": "x"}}, "tags: 'aws:owner': write 1 to 128 characters"),
+        ({"tags": {"": "x"}}, "tags: '': write 1 to 128"),
+        ({"tags": {"owner": ""}}, "tags: owner: write a value of 1 to 256"),
+        ({"tags": dict.fromkeys(map(str, range(41)), "x")}, "tags: 41 are too many"),
+    ],
+)
+def test_settings_that_aws_refuses_are_rejected(changes: dict[str, Any], reported: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        replace(EXISTING, **changes).check()
+
+    (problem,) = caught.value.problems
+    assert reported in problem
