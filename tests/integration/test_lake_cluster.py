@@ -127,10 +127,10 @@ def test_a_submitted_query_writes_every_row_once_despite_the_loss_of_an_executor
     send(delivery, "first", orders(0))
 
     with submitted(submitter, JOB, *words, "--every", "1", log=log) as first:
-        await_("a batch is written", lambda: f'"rows": {ROWS}' in log.read_text(), first)
+        await_("a batch is written", lambda: f'"rows":{ROWS}' in log.read_text(), first)
         os.kill(spark_cluster.executor_pids()[0], signal.SIGKILL)
         send(delivery, "late", late)
-        await_("both are", lambda: log.read_text().count('"rows": ') > 1, first)
+        await_("both are", lambda: log.read_text().count('"rows":') > 1, first)
         driver = first.driver()
         assert driver is not None
         driver.send_signal(signal.SIGTERM)

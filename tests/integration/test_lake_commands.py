@@ -112,7 +112,7 @@ def test_no_file_of_spark_has_a_key(lake: Lake, jars: str, monkeypatch: pytest.M
     ended = completed(lake.delivery, "extentflow", "lake", *words)
 
     assert ended.returncode == 0, ended.stderr
-    assert '"rows": 500' in ended.stdout
+    assert '"rows":500' in ended.stdout
     if lake.kind != "parquet":
         lake.target.open(())  # the session has the catalog then
     assert lake.rows() == expected(cards)
@@ -198,9 +198,9 @@ def test_a_running_query_ends_at_a_signal(
             words, env=delivery.environment, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT
         )
         try:
-            eventually("a batch is written", lambda: '"rows": 3000' in output.read_text())
+            eventually("a batch is written", lambda: '"rows":3000' in output.read_text())
             send(delivery, "second", rows_of(ROWS))
-            eventually("two are", lambda: output.read_text().count('"rows": ') >= 2)
+            eventually("two are", lambda: output.read_text().count('"rows":') >= 2)
             process.send_signal(signal.SIGTERM)
             code = process.wait(timeout=60)
         finally:
