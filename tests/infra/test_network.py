@@ -120,9 +120,9 @@ def test_other_stages_learn_the_group_of_the_endpoints(templates: Templates) -> 
     template = templates("vpc")
     (sqs,) = (one for name, one in endpoints(template).items() if name == "sqs")
 
-    told = template.find_outputs("EndpointsSecurityGroupId")
+    outputs = template.find_outputs("EndpointsSecurityGroupId")
 
-    assert [one["Value"] for one in told.values()] == sqs["SecurityGroupIds"]
+    assert [one["Value"] for one in outputs.values()] == sqs["SecurityGroupIds"]
 
 
 def test_endpoints_and_functions_stand_where_they_are_placed(bench: Bench) -> None:

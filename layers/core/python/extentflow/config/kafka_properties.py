@@ -77,7 +77,7 @@ PRODUCER_PROPERTIES: frozenset[str] = _words(
 
 _OWNERS = CLIENT_PROPERTIES - PRODUCER_PROPERTIES
 
-# Of the installed client, read and offered to nobody: callbacks, consumers' own, and no-ops. A
+# Of the installed client, read and not offered: callbacks, consumers' own, and no-ops. A
 # property of a new client is in none of these lists; a test demands a decision about it.
 NOT_OFFERED: frozenset[str] = _words(
     """

@@ -1,6 +1,6 @@
 """What connectors may name on a worker: variables, files, secrets, folders and hosts.
 
-Whoever may store a connector need not own the worker that reads it. The owner's settings
+The author of a connector need not own the worker that reads it. The owner's settings
 `connectors.*.allowed` say what a connector may refer to. Some things need a pattern of their own:
 `*` and `/` do not admit the worker's AWS credentials, link-local addresses and /etc; and no pattern
 admits /proc and /sys.

@@ -48,7 +48,7 @@ FOREIGN_PREFIXES = ("EXTENTFLOW_LOCAL_", "EXTENTFLOW_STACK_")
 # Settings that options of commands replace.
 OPTIONS = {"bootstrap.servers": "--bootstrap-servers", "ledger.url": "--ledger"}
 OF_DYNAMODB = ("ledger.table", "ledger.endpoint", "ledger.region")
-# They run a command or load code, of whoever wrote the file.
+# They run a command or load code that the author of the file chose.
 _COMMANDS = ("kinit.cmd", "ssl.providers")
 ARRAYS, ONE_BY_ONE = "arrays", "records"
 # Of a process that connects to no broker; RFC 6761 keeps the name from ever being one.
