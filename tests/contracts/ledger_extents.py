@@ -65,6 +65,38 @@ class ClaimContract:
         assert world.elsewhere().extents.get(extent.job, 0).claim == claim.mark
         scene.complete(claim)
 
+    def test_the_first_claim_of_a_job_pins_its_topics(self, world: LedgerUnderTest) -> None:
+        """Of two workers that saw different topics, the second one reads what the first pinned."""
+        scene = Scene(world.ledger)
+        job = scene.job(count=2)
+
+        def claim(ordinal: int, topics: dict[str, str]) -> Claim | None:
+            extent = scene.extent(job, ordinal)
+            item, nonce = scene.item(extent), f"n{ordinal}"
+            return world.ledger.extents.claim(
+                scene.lease(ordinal),
+                extent,
+                item,
+                nonce=nonce,
+                topics=topics,
+                lease_seconds=LEASE_SECONDS,
+            )
+
+        first = claim(0, {"orders": "id-1", "dead": "id-2"})
+        refused = claim(1, {"orders": "id-3"})
+        found = world.elsewhere().jobs.get(job.id)
+        second = claim(1, {})
+
+        assert first is not None
+        assert refused is None
+        assert found is not None
+        assert found.topics == {"orders": "id-1", "dead": "id-2"}
+        assert second is not None
+        for held in (first, second):
+            scene.complete(held)
+        closed = world.ledger.jobs.close(job.id)
+        assert (closed.state, closed.topics) == (JobState.DONE, found.topics)
+
     def test_an_attempt_is_returned_once_and_the_claim_stays(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
         extent = scene.extent(scene.job())

@@ -167,6 +167,7 @@ class World:
             open=self._pipeline,
             dead_letters=lambda _: DeadLetters(DEAD if self.tolerant else None, TOPIC, "offset"),
             client=lambda _: ProducerSettings(exactly_once=self.exactly_once),
+            topics=lambda _: [TOPIC, DEAD] if self.tolerant else [TOPIC],
             slots=slots or self.slots(),
             ledger=self.ledger,
             limits=self.limits,

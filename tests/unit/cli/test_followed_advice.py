@@ -295,6 +295,52 @@ def test_a_killed_run_is_continued(line: CommandLine, way: str) -> None:
     assert (killed, continued, line.count) == (1, 3, 3)
 
 
+@pytest.mark.parametrize("way", ["replay", "run"])
+def test_what_a_topic_lost_is_delivered_again(line: CommandLine, way: str) -> None:
+    """The topic is deleted and created again between a killed run and its continuation."""
+    line.runtime.put_connector(topic="orders")
+    line.runtime.put(lines=3)
+    kill(line, "-c", "c")
+    line.runtime.cluster.create_topic("orders")
+
+    continued = ["run", "-c", "c"] if way == "run" else line_of_replay(line)
+    assert line.follow(continued) == 1
+    assert "topic orders was created again: its id was" in line.said
+    assert "committed to the former topic is gone" in line.said
+    again = line.advice("run -c c")
+    assert "continues where it failed" not in line.said
+    assert line.follow(continued) == 1  # and no job is DONE
+    line.runtime.ticker.sleep(60)
+    (job,) = line.runtime.memory.jobs.list()
+    assert line.follow(["status", job.id]) == 0
+    assert line.advice("run -c c") == again
+    assert line.follow(again) == 0
+
+    assert line.count == 3
+
+
+def line_of_replay(line: CommandLine) -> list[str]:
+    (job,) = line.runtime.memory.jobs.list()
+    return ["replay", job.id]
+
+
+def test_objects_of_a_former_topic_are_named(line: CommandLine) -> None:
+    line.runtime.put_connector(topic="orders")
+    line.runtime.put(lines=3)
+    assert line.run("-c", "c") == 0
+    assert line.run("-c", "c") == 0
+    before = line.said
+    line.runtime.cluster.create_topic("orders")
+
+    assert line.run("-c", "c") == 0
+    assert "topic orders was created again since 1 object of these was delivered" in line.said
+    line.runtime.ticker.sleep(60)
+    assert line.run("-c", "c", "--again") == 0
+
+    assert "created again" not in before
+    assert line.count == 3
+
+
 def test_a_stopped_run_is_continued_by_the_same_command(line: CommandLine) -> None:
     line.runtime.put(lines=3)
     line.on_extent = lambda done: line.stop() if done == 2 else None

@@ -13,6 +13,8 @@ import pytest
 from tests.support.explore_world import Scenario, explore_some
 from tests.support.scenarios import RANDOM_SCENARIOS
 
+from extentflow.delivery import slots
+from extentflow.delivery.settlements import settlement_of
 from extentflow.delivery.slots import Slots
 from extentflow.ledger import extent_store as extents
 from extentflow.ledger.items import Attr
@@ -41,7 +43,7 @@ def without_fence(patch: pytest.MonkeyPatch) -> None:
 
 def without_settlement(patch: pytest.MonkeyPatch) -> None:
     """The new owner frees the extent where the ledger has it, whatever Kafka holds."""
-    found = Slots._settlement
+    found = settlement_of
 
     def unchanged(lease: Any, item: Any, committed: Any) -> Any:  # noqa: ANN401 - as it is
         settlement = found(lease, item, committed)
@@ -56,12 +58,12 @@ def without_settlement(patch: pytest.MonkeyPatch) -> None:
             unknown=False,
         )
 
-    patch.setattr(Slots, "_settlement", staticmethod(unchanged))
+    patch.setattr(slots, "settlement_of", unchanged)
 
 
 def without_epoch_of_proof(patch: pytest.MonkeyPatch) -> None:
     """The group's offset is believed whatever epoch wrote it, and a missing group is nothing."""
-    found = Slots._settlement
+    found = settlement_of
 
     def believing(lease: Any, item: Any, committed: Any) -> Any:  # noqa: ANN401 - as it is
         if committed is not None and item.claim is not None:
@@ -69,7 +71,7 @@ def without_epoch_of_proof(patch: pytest.MonkeyPatch) -> None:
         settlement = found(lease, item, committed)
         return settlement and replace(settlement, unknown=False)
 
-    patch.setattr(Slots, "_settlement", staticmethod(believing))
+    patch.setattr(slots, "settlement_of", believing)
 
 
 def without_mark(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """What a slot's new owner does about what its predecessor left, in ledger and Kafka."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -273,6 +273,9 @@ class Foreign:
     def fence(self, identity: str, client: ProducerSettings) -> "ForeignFence":
         fence = self.broker.fence(identity, client)
         return ForeignFence(fence.log, fence.on_call, fence.identity, fence.epoch, client)
+
+    def present_topics(self, names: Sequence[str]) -> Mapping[str, str]:
+        return self.broker.present_topics(names)
 
     def first_offsets(self, topic: str) -> Mapping[int, int]:
         return self.broker.first_offsets(topic)

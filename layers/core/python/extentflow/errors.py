@@ -14,7 +14,7 @@ Each adapter translates the errors of botocore, librdkafka or Arrow in one place
     │     ObjectGone (BucketGone)  ObjectArchived  ObjectChanged  AccessDenied  CorruptObject
     │     NotOffered
     │     UnsupportedFormat  UnsupportedType  IncompatibleSchema  ProgressUnknown  Conflict
-    │     UnreadableItem  TooManyBadRecords  PositionGone
+    │     UnreadableItem  TooManyBadRecords  TopicReplaced  PositionGone
     ├── CorruptRecord   one record is bad; `errors.tolerance` decides
     └── Misconfigured   settings or environment; every problem at once
           TooManyExtents  TopicAbsent  TransactionsRefused
@@ -128,6 +128,10 @@ class BucketGone(ObjectGone):
 
 class ObjectArchived(Permanent):
     """The object is in an archive, and has to be restored before it can be read."""
+
+
+class TopicReplaced(Permanent):
+    """A topic was deleted and created again while a job delivered to it: records are gone."""
 
 
 class ObjectChanged(Permanent):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -182,7 +183,8 @@ class Job:
     `created` and `ended` (0.0 while it is open) are seconds since the epoch on the ledger's clock.
     `published`: the event of this end was published; `state` and `reopened` identify an end.
     `partition` is the one that holds an ordered object without keys, -1 before the first claim and
-    for other jobs. With more than `most_bad` bad records it is FAILED; -1: any number.
+    for other jobs. `topics` are the ids that its topics had at its first claim, by name; none where
+    brokers have no ids. With more than `most_bad` bad records it is FAILED; -1: any number.
     """
 
     id: str
@@ -202,6 +204,7 @@ class Job:
     published: bool = False
     partition: int = -1
     most_bad: int = -1
+    topics: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def content(self) -> Content:

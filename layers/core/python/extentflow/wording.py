@@ -16,6 +16,8 @@ _USER_INFORMATION = re.compile(
 )
 _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?:pass|pwd|secret)[^=&\s]*=)[^&\s]*", re.IGNORECASE)
 _HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTALL)
+# What to do with a job whose committed records are gone from their topic.
+IN_FULL = "; deliver the object in full with `extentflow run --again`"
 _AFTER_OUTAGE = re.compile(r"; replay the job when the (\w+) is available\Z")
 
 # How alike a name must be that messages suggest: a wrong suggestion is worse than none.
@@ -55,6 +57,11 @@ def unavailable_service(cause: str) -> str:
     """Return the service of `after_outage` that a cause names, "" where it names none."""
     found = _AFTER_OUTAGE.search(cause)
     return found[1] if found else ""
+
+
+def is_lost(cause: str) -> bool:
+    """Return whether a cause says IN_FULL: committed records of the job are gone."""
+    return cause.endswith(IN_FULL)
 
 
 def either(words: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ import typer
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, size
 from extentflow.model import JobState
-from extentflow.wording import unavailable_service
+from extentflow.wording import is_lost, unavailable_service
 
 if TYPE_CHECKING:
     from extentflow.jobs.run import JobReport, RunReport
@@ -183,7 +183,15 @@ def _next_commands(report: RunReport, given: _CommandParts) -> Iterator[str]:
     for name, failed in _by_connector(jobs, JobState.FAILED):
         own = given.connector in ("", name)
         outages = [job for job in failed if unavailable_service(job.reason)]
-        others = [job for job in failed if job not in outages]
+        lost = [job for job in failed if is_lost(job.reason)]
+        others = [job for job in failed if job not in (*outages, *lost)]
+        if lost:
+            again = f"`extentflow run -c {name} --again{given.local_engine_option}`"
+            again = f"{given.command} with --again" if given.command and own else again
+            yield (
+                f"{again} delivers all its objects in full; records of other objects are gone with"
+                " the former topic, too"
+            )
         if outages:
             yield (
                 f"when the {unavailable_service(outages[0].reason)} answers again,"

@@ -18,7 +18,7 @@ from rich.text import Text
 from extentflow.cli import output
 from extentflow.cli.run_reports import extents
 from extentflow.model import ExtentState, JobState
-from extentflow.wording import unavailable_service
+from extentflow.wording import is_lost, unavailable_service
 
 if TYPE_CHECKING:
     from extentflow.ledger import ExtentItem
@@ -144,9 +144,13 @@ def show_job(found: JobDetail) -> None:
         output.note(following)
 
 
-def next_command(found: JobDetail) -> str:
+def next_command(found: JobDetail) -> str:  # noqa: PLR0911 - a return for each state
     """Return what continues a job, "" where nothing does or need."""
     job = found.job
+    if found.replayable and is_lost(job.reason):
+        run = f"`extentflow run -c {job.connector} --again`"
+        again = run if found.stored else "the same `run ADDRESS --topic` command with --again"
+        return f"{again} delivers all its objects in full"
     if found.replayable:
         errors = (one.error for one in found.extents.values() if one.state is ExtentState.FAILED)
         if service := unavailable_service(next(errors, "")):

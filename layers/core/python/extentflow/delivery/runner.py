@@ -13,7 +13,8 @@
     ProcessExhausted               abort, hand back (twice, if that fails for the same reason),
                                    retry; each time counts as an attempt
     ObjectChanged                  FAILED, and the job SUPERSEDED
-    TooManyBadRecords              FAILED, and the job FAILED: other extents are not started
+    TooManyBadRecords,             FAILED, and the job FAILED: other extents are not started
+    TopicReplaced
     other Permanent, CorruptRecord FAILED at the last committed position
     Misconfigured                  handed back and raised: it affects other extents, too
 
@@ -26,7 +27,7 @@ import logging
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -60,14 +61,16 @@ from extentflow.errors import (
     TooManyBadRecords,
     TopicAbsent,
     TopicLost,
+    TopicReplaced,
     contain_defects,
     reason,
 )
 from extentflow.kafka import ProducerSettings, RejectedRecord
+from extentflow.kafka.reading import created_again
 from extentflow.ledger import Claim, Ledger, rules
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
-from extentflow.wording import after_outage
+from extentflow.wording import IN_FULL, after_outage
 
 log = logging.getLogger(__name__)
 
@@ -153,12 +156,14 @@ class DeliveryContext:
     delays neither a commit nor a stop. `stopping` is called between chunks: True commits and hands
     the extent back. `fetched_bytes` counts what the process has read. `expire_topics` makes
     `client` and `dead_letters` read the limits of topics again. `owed` are the extents of which an
-    outage used up an attempt that is not returned yet.
+    outage used up an attempt that is not returned yet. `topics` are those of records and of dead
+    letters.
     """
 
     open: Callable[[Extent], Pipeline]
     dead_letters: Callable[[Extent], DeadLetters]
     client: Callable[[Extent], ProducerSettings]
+    topics: Callable[[Extent], Collection[str]]
     slots: Slots
     ledger: Ledger
     limits: TransactionLimits
@@ -308,7 +313,8 @@ class _Call:
             client = self.context.client(self.extent)
         except TopicAbsent as exc:
             raise (self._deleted(exc) if self.topic_lost else exc) from exc
-        answer = self.context.slots.claim(self.extent, client, message=message)
+        topics = self.context.topics(self.extent)
+        answer = self.context.slots.claim(self.extent, client, message=message, topics=topics)
         self.claim = answer if isinstance(answer, Claim) else None
         if isinstance(answer, Claim):
             return _ClaimedExtent(answer, self).run(out_of_time=out_of_time)
@@ -320,7 +326,7 @@ class _Call:
         return TopicAbsent(
             f"{self.extent.uri}: {what}: it was deleted during the delivery, and what was committed"
             " to it is gone with it. Create it, and deliver the object from its beginning with"
-            " `extentflow run --again`; without --again only the rest is delivered"
+            " `extentflow run --again`"
         )
 
     def _pause(self, failures: int) -> None:
@@ -446,7 +452,7 @@ class _ClaimedExtent:
         if isinstance(error, ObjectChanged):
             kept = "records of the old version that were committed stay in the topic"
             jobs.end(job, JobState.SUPERSEDED, f"{error}; {kept}")
-        elif isinstance(error, TooManyBadRecords):
+        elif isinstance(error, TooManyBadRecords | TopicReplaced):
             jobs.end(job, JobState.FAILED, str(error))
 
     def _narrow(self, error: RecordsRejected) -> None:
@@ -487,6 +493,7 @@ class _ClaimedExtent:
         extent, context = self._call.extent, self._context
         dead_letters, rejections = context.dead_letters(extent), self._call.rejections
         self._most_bad, self._queue = dead_letters.most_records, dead_letters.topic
+        self._require_same_topics(recent=True)
         if rejections.letters:
             raise CorruptRecord(
                 f"{extent.uri}: its dead letters are rejected: {rejections.letters}"
@@ -518,7 +525,7 @@ class _ClaimedExtent:
                 if context.stopping():
                     return self._stop()
         self._require_tolerated()
-        self._slots.complete(self._claim, **self._sent)
+        self._slots.complete(self._claim, confirm=self._require_same_topics, **self._sent)
         self._count_commit()
         return self._receipt(Outcome.DONE)
 
@@ -579,9 +586,29 @@ class _ClaimedExtent:
             self._slots.sink.abort()
         else:
             self._require_tolerated()
+            self._require_same_topics(recent=True)
             self._slots.commit(self._claim, **self._sent)
             self._count_commit()
         self._sent_bytes = None
+
+    def _require_same_topics(self, *, recent: bool = False) -> None:
+        """Raise where a topic was created again since the job's first claim: records are gone.
+
+        Dead letters that were never written are not missed.
+        """
+        changed = self._slots.changed_topics(self._claim, recent=recent)
+        extent = self._call.extent
+        jobs, bad = self._context.ledger.jobs, self._sent["bad"]
+        if self._queue in changed and not (bad or jobs.progress(extent.job).bad):
+            del changed[self._queue]
+        for topic, (before, now) in changed.items():
+            if not now:
+                raise TopicLost(f"topic {topic} does not exist; create it")
+            what = created_again(topic, before, now)
+            raise TopicReplaced(
+                f"{extent.uri}: {what}; what job {extent.job} committed to the former topic is"
+                f" gone, and the present one may have the rest of its records{IN_FULL}"
+            )
 
     def _require_tolerated(self) -> None:
         """Raise TooManyBadRecords before a commit with which the job would have too many.

@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,6 +37,8 @@ from operator import call
 from random import Random
 from typing import TypeAlias, Unpack
 
+from extentflow.delivery.settlements import settlement_of
+from extentflow.delivery.topic_identity import TopicIdentities
 from extentflow.errors import (
     Conflict,
     ExtentflowError,
@@ -47,7 +49,7 @@ from extentflow.errors import (
     contain_defects,
 )
 from extentflow.kafka import Broker, Fence, ProducerSettings, Sink, SlotProgress
-from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, Settlement, SlotItem, Totals
+from extentflow.ledger import Claim, ExtentItem, Lease, Ledger, SlotItem, Totals
 from extentflow.model import Extent, ExtentState, Job, JobState
 from extentflow.retry import Clock
 
@@ -116,7 +118,8 @@ class _OwnedSlot:
 
     `in_doubt`: a commit or a write is not confirmed; only a settlement may write the extent.
     `position` is the last one that was, or may have been, committed. `reported`: the claim whose
-    progress may be written; None as soon as a call ends it. `lost`: a renewal or a write of
+    progress may be written; None as soon as a call ends it. `pinned` are the ids of topics that the
+    job of the claim has pinned. `lost`: a renewal or a write of
     progress found that another worker has taken the slot.
     """
 
@@ -127,6 +130,7 @@ class _OwnedSlot:
     claim: Claim | None = None
     reported: Claim | None = None
     position: int = 0
+    pinned: Mapping[str, str] = field(default_factory=dict)
     moved_at: float = 0.0
     in_doubt: bool = False
     lost: threading.Event = field(default_factory=threading.Event)
@@ -151,6 +155,10 @@ def _progress(claim: Claim, totals: Totals, *, done: bool) -> SlotProgress:
     return SlotProgress(claim.lease.epoch, extent.job, extent.ordinal, **totals, done=done)
 
 
+def _not_owned(claim: Claim) -> Fenced:
+    return Fenced(f"{claim.extent.uri}: this worker no longer owns the claim")
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class Slots:
     """The ownership of one worker process on one Kafka cluster.
@@ -168,6 +176,7 @@ class Slots:
     clock: Clock
     random: Random
     submit: Callable[[Callable[[], None]], None] = call
+    _topics: TopicIdentities = field(init=False)
     _bound: bool = field(default=False, init=False)
     _own: _OwnedSlot | None = field(default=None, init=False)
     # A claim of which `hand_back` could not finish the settlement; until the next claim.
@@ -175,8 +184,20 @@ class Slots:
     _last_number: int | None = field(default=None, init=False)
     _pid: int = field(default_factory=os.getpid, init=False)
 
-    def claim(self, extent: Extent, client: ProducerSettings, *, message: str = "") -> Answer:
+    def __post_init__(self) -> None:
+        self._topics = TopicIdentities(self.broker, self.clock)
+
+    def claim(
+        self,
+        extent: Extent,
+        client: ProducerSettings,
+        *,
+        message: str = "",
+        topics: Collection[str] = (),
+    ) -> Answer:
         """Claim the extent; recover it first if its claim belongs to a worker that died.
+
+        The job pins the ids that `topics` have now, unless an earlier claim pinned ids.
 
         Raises:
             Conflict: another range or object, an unknown job, a job of another Kafka cluster.
@@ -188,7 +209,7 @@ class Slots:
         self._unsettled = None
         for _ in range(CLAIM_ROUNDS):
             try:
-                answer = self._try_claim(extent, client, message)
+                answer = self._try_claim(extent, client, message, topics)
             except Fenced as exc:
                 log.info("%s: another worker took the slot during the claim: %s", extent.uri, exc)
                 self.drop()
@@ -197,7 +218,9 @@ class Slots:
                 return answer
         return Busy(self.policy.lease_seconds, f"{extent.uri} changed owners {CLAIM_ROUNDS} times")
 
-    def _try_claim(self, extent: Extent, client: ProducerSettings, message: str) -> Answer | None:
+    def _try_claim(
+        self, extent: Extent, client: ProducerSettings, message: str, topics: Collection[str]
+    ) -> Answer | None:
         """Do one round of `claim`; None means: the ledger has changed, do another."""
         own = self._own_slot(client)
         if own is None:
@@ -207,7 +230,7 @@ class Slots:
             return Final(item)
         job = self._require_job(extent)
         if item.claim is None:
-            return self._claim_free(own, job, extent, item, message)
+            return self._claim_free(own, job, extent, item, message, topics=topics)
         if item.claim.slot == own.lease.number:
             self.drop()  # the next round acquires the slot again under a new epoch, and settles
             return None
@@ -247,7 +270,14 @@ class Slots:
         return job
 
     def _claim_free(
-        self, own: _OwnedSlot, job: Job, extent: Extent, item: ExtentItem, message: str
+        self,
+        own: _OwnedSlot,
+        job: Job,
+        extent: Extent,
+        item: ExtentItem,
+        message: str,
+        *,
+        topics: Collection[str],
     ) -> Claim | Closed | Busy | None:
         """Claim an unclaimed extent through our slot; None if the ledger refused the claim."""
         if not job.state.open:
@@ -260,6 +290,7 @@ class Slots:
                 return Closed(job)
             if before.state is not ExtentState.DONE:
                 return Busy(1.0, f"ordering=object: extent {before.ordinal} is {before.state}")
+        pins = {} if job.topics else self._topics.ids(topics)
         # The claim may be written although its answer is lost. Until it is confirmed the slot is
         # not reused: acquiring it again (epoch + 1) settles what was written.
         own.in_doubt = True
@@ -271,11 +302,13 @@ class Slots:
             nonce=f"{self.random.getrandbits(64):016x}",
             message=message,
             at_least_once=not own.client.exactly_once,
+            topics=pins,
             lease_seconds=self.policy.lease_seconds,
         )
         own.in_doubt = False
         if claim is not None:
             own.claim, own.reported, own.position = claim, claim, claim.item.position
+            own.pinned = job.topics or pins
             own.moved_at, own.used_at = self.clock.monotonic(), self.clock.wall()
         return claim
 
@@ -332,12 +365,25 @@ class Slots:
             # The next progress contains this one; otherwise a settlement reads it from Kafka.
             log.warning("%s: its progress is not in the ledger: %s", claim.extent.uri, exc)
 
-    def complete(self, claim: Claim, **totals: Unpack[Totals]) -> None:
-        """Commit the last chunk (possibly empty) as done, then complete the extent. As `commit`."""
+    def changed_topics(self, claim: Claim, *, recent: bool = False) -> dict[str, tuple[str, str]]:
+        """Return as `TopicIdentities.changed`, of the job of a claim; Fenced: it is not ours."""
+        own = self._own
+        if own is None or own.claim is not claim:
+            raise _not_owned(claim)
+        return self._topics.changed(own.pinned, recent=recent)
+
+    def complete(
+        self, claim: Claim, *, confirm: Callable[[], None] = lambda: None, **totals: Unpack[Totals]
+    ) -> None:
+        """Commit the last chunk (possibly empty) as done, then complete the extent. As `commit`.
+
+        `confirm` is called between the two. What it raises leaves the extent to a settlement.
+        """
         own = self._require_own(claim, totals["position"])
         # Kafka comes first: if the ledger misses the commit, the group offset still proves it.
         own.in_doubt, own.position, own.reported = True, totals["position"], None
         own.sink.commit(_progress(claim, totals, done=True))
+        confirm()
         # Confirmed before any transaction for another extent, which would overwrite the only proof.
         self.ledger.extents.complete(claim, **totals)
         self._clear_claim(own)
@@ -381,7 +427,7 @@ class Slots:
             ours = ours and self._recover(slot)
         # A slot of ours without the extent: an earlier call, or a lost answer, ended the claim.
         if not ours:
-            raise Fenced(f"{claim.extent.uri}: this worker no longer owns the claim")
+            raise _not_owned(claim)
         self._unsettled = None
 
     def reset_attempts(self, claim: Claim) -> Claim:
@@ -425,7 +471,7 @@ class Slots:
     def _require_own(self, claim: Claim, position: int) -> _OwnedSlot:
         own = self._own
         if own is None or own.claim is not claim or own.lost.is_set():
-            raise Fenced(f"{claim.extent.uri}: this worker no longer owns the claim")
+            raise _not_owned(claim)
         if own.in_doubt or position < own.position:
             behind = f"position {position} lies behind {own.position}, which was committed"
             why = "the ledger has not confirmed a commit" if own.in_doubt else behind
@@ -599,14 +645,20 @@ class Slots:
             return
         for _ in range(CLAIM_ROUNDS):
             item = self.ledger.extents.get(*working)
-            settlement = self._settlement(lease, item, committed)
+            settlement = settlement_of(lease, item, committed)
             if settlement is not None and settlement.unknown and self._is_at_least_once(item.job):
                 settlement = replace(settlement, unknown=False)
+            if settlement is not None and settlement.done and self._has_changed_topics(item.job):
+                settlement = replace(settlement, done=False)  # the next claim ends the job
             if self.ledger.slots.settle(lease, item if settlement else None, settlement):
                 return
         raise LedgerUnavailable(
             f"extent {working[1]} of job {working[0]} changed during {CLAIM_ROUNDS} settlements"
         )
+
+    def _has_changed_topics(self, job_id: str) -> bool:
+        job = self.ledger.jobs.get(job_id)
+        return job is not None and bool(self._topics.changed(job.topics))
 
     def _was_at_least_once(self, working: tuple[str, int]) -> bool:
         claim = self.ledger.extents.get(*working).claim
@@ -619,35 +671,6 @@ class Slots:
             return False
         version = self.ledger.connectors.get(job.connector, job.revision)
         return version is not None and version.config.get(GUARANTEE) == AT_LEAST_ONCE
-
-    @staticmethod
-    def _settlement(
-        lease: Lease, item: ExtentItem, committed: SlotProgress | None
-    ) -> Settlement | None:
-        """Return the outcome of the previous owner's claim; None if it had none."""
-        claim = item.claim
-        # Any lower epoch counts, not only the previous one: a worker may die between lease and
-        # settlement.
-        if claim is None or claim.slot != lease.number or claim.epoch >= lease.epoch:
-            return None
-        unchanged = Settlement(**item.totals)
-        if claim.at_least_once:
-            return unchanged  # its commits are in the ledger only, so that Kafka can lose none
-        if committed is None or committed.epoch != claim.epoch:
-            # A missing group or another epoch proves nothing: retention, a deletion or a rebuilt
-            # broker may have lost a commit. The extent fails; only a replay may accept duplicates.
-            return replace(unchanged, unknown=True)
-        if (committed.job, committed.extent) != (item.job, item.ordinal):
-            return unchanged  # the marker or an earlier extent: no commit since the claim
-        if not committed.done and committed.position <= item.position:
-            return unchanged
-        return Settlement(
-            committed.position,
-            committed.records,
-            committed.bad,
-            committed.done,
-            filtered=committed.filtered,
-        )
 
     def _is_takeable(self, slot: SlotItem) -> bool:
         return slot.owner in ("", self.owner) or self._is_expired(slot)

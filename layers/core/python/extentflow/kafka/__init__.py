@@ -249,6 +249,14 @@ class Broker(Protocol):
         """
         ...
 
+    def present_topics(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the ids of those topics that exist, by name; empty where brokers have none.
+
+        A topic that is created again has another id. Raises as `end_offsets`, but not for topics
+        that do not exist.
+        """
+        ...
+
     def first_offsets(self, topic: str) -> Mapping[int, int]:
         """Return the first offset that each partition has: before it, records were deleted.
 

@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from extentflow.errors import Misconfigured, TransactionsRefused
+from extentflow.errors import Misconfigured, SinkUnavailable, TransactionsRefused
 from extentflow.kafka import (
     JOBS_TOPIC,
     PROGRESS_TOPIC,
@@ -97,6 +98,8 @@ class KafkaBroker:
         self._find_library = find_library
         self._backoff = RetryBackoff()
         self._refused = False
+        self._watching = threading.Lock()
+        self._watcher: Admin | None = None
 
     @functools.cached_property
     def cluster(self) -> str:
@@ -228,6 +231,17 @@ class KafkaBroker:
             return admin.topic_ids(names)
 
         return self._request(ask)
+
+    def present_topics(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the ids of topics, as `Broker.present_topics`; its client stays open."""
+        with self._watching:
+            if self._watcher is None:
+                self._watcher = self.open_admin()
+            try:
+                return self._watcher.topic_ids(names, absent=True)
+            except (Misconfigured, SinkUnavailable):
+                self._watcher = None  # its secrets or connections may be outdated
+        return self._request(lambda admin: admin.topic_ids(names, absent=True))
 
     def open_admin(self) -> Admin:
         """Return a client for many requests, with the secrets of now; to be closed.

@@ -16,6 +16,7 @@ from extentflow.errors import Misconfigured, SinkUnavailable, TopicLost
 from extentflow.kafka import Records
 from extentflow.kafka.producer import ProducerHandle, error_of, remedy_of, translate
 from extentflow.kafka.settings import Timeouts
+from extentflow.kafka.topic_admin import UNLISTED
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,6 @@ AWAITED_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
 # Of a producer with more topics, the time-out of its records names one that was deleted.
 MOST_AWAITED = 16
-
-UNLISTED = "UNKNOWN_TOPIC_OR_PART"
 
 
 class PartitionBalancer:

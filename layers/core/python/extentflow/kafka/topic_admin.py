@@ -44,6 +44,7 @@ SHOWN_TOPICS = 5
 NO_ID = str(Uuid(0, 0))  # of a topic, where brokers have none
 DEFAULT_MESSAGE_BYTES = 1_048_588  # of Kafka's brokers
 CLEANUP_POLICY = "cleanup.policy"
+UNLISTED = "UNKNOWN_TOPIC_OR_PART"
 ISOLATION = "share.isolation.level"  # of a share group
 # A topic's setting in Inkless, and its former name.
 DISKLESS = ("diskless.enable", "inkless.enable")
@@ -308,16 +309,26 @@ class Admin:
         found = self._offsets_of(places, earliest)
         return {partition: first for (_, partition), first in found.items()}
 
-    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+    def topic_ids(self, names: Sequence[str], *, absent: bool = False) -> dict[str, str]:
         """Return the id of each topic, which another topic of the same name does not have.
 
-        Empty where brokers have none (before Kafka 2.8).
+        Empty where brokers have none (before Kafka 2.8). With `absent`, topics that brokers do not
+        list for `topic_seconds` are left out.
         """
         wanted = TopicCollection([*names])
+        deadline = self._timeouts.retry.clock.monotonic() + self._timeouts.topic_seconds
 
         def request(seconds: float) -> dict[str, str]:
             found = self._client.describe_topics(wanted, request_timeout=seconds)
-            return {name: _known_id(str(one.result().topic_id)) for name, one in found.items()}
+            ids: dict[str, str] = {}
+            for name, one in found.items():
+                try:
+                    ids[name] = _known_id(str(one.result().topic_id))
+                except KafkaException as exc:
+                    late = self._timeouts.retry.clock.monotonic() >= deadline
+                    if not (absent and late and error_of(exc).name() == UNLISTED):
+                        raise
+            return ids
 
         return self._send(request)
 

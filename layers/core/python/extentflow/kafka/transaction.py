@@ -296,13 +296,15 @@ class Transactions:
         seconds, monotonic = self._timeouts.commit_seconds, self._timeouts.retry.clock.monotonic
         started = monotonic()
         left = seconds if began is None else seconds - (started - began)
+        last: KafkaError | None = None
         for remaining in self._timeouts.attempts(left):
             try:
                 call(remaining)
             except KafkaException as exc:
-                last = error_of(exc)
+                # The transaction failed during the call: the next one returns why.
+                hides, last = error_of(exc).name() == "_STATE" and last is None, error_of(exc)
                 is_refused = last.name() in REFUSED and monotonic() - started >= refused_after
-                if is_refused or not resumable(last):
+                if is_refused or not (hides or resumable(last)):
                     raise
             else:
                 if (took := monotonic() - started) >= self._repeats_after_seconds:
@@ -310,7 +312,7 @@ class Transactions:
                 return
         raise SinkUnavailable(
             f"{self._client.subject}: the outcome of a transaction is unknown after {seconds:g} s "
-            f"({last.str()}){self._client.hint()}"
+            f"({last.str() if last else 'no time left'}){self._client.hint()}"
         )
 
     def _flush(self, producer: Producer, waiting: Callable[[], None]) -> None:

@@ -295,13 +295,15 @@ class ExtentStore(Protocol):
         nonce: str,
         message: str = "",
         at_least_once: bool = False,
+        topics: Mapping[str, str] | None = None,
         lease_seconds: float,
     ) -> Claim | None:
         """Claim an extent in one transaction; None when refused (the caller re-reads).
 
         Conditions: the job is open; the extent is not final, has no claim, and is as `seen`. The
         slot has the lease's epoch and works on nothing. Effects: claim mark, attempts + 1, range
-        stored at the first claim; slot.working, lease renewed.
+        stored at the first claim; slot.working, lease renewed. With `topics`, the job pins these
+        ids, on the condition that it has pinned none.
 
         The same call again (same nonce) returns the claim it made. None also when the slot works
         on something, such as a claim whose response was lost: leasing it again settles that.

@@ -68,6 +68,7 @@ EXTENT_PLACE, SLOT_PLACE = 0, 1
 EXTENT, SLOTS = "EXTENT#", "SLOTS#"
 FEW_EXTENTS = 100  # of one job, read by their keys, with those of other jobs
 OPEN_STATES = [state for state in JobState if state.open]
+UNPINNED = Attr("topics").not_exists()
 
 STATE_FIELDS: Fields = {
     "state": ExtentState,
@@ -221,6 +222,7 @@ class StoredExtents:
         nonce: str,
         message: str = "",
         at_least_once: bool = False,
+        topics: Mapping[str, str] | None = None,
         lease_seconds: float,
     ) -> Claim | None:
         rules.check_range(extent, seen)
@@ -230,11 +232,15 @@ class StoredExtents:
         working: Attributes = {"job": extent.job, "ordinal": extent.ordinal, "nonce": nonce}
         slot: Attributes = {"working": working, "until": self._items.now() + lease_seconds}
         content = {**lay_out(after, FIELDS), "claim": _mark_to_item(mark)}
+        is_open = Attr("state").is_in(OPEN_STATES)
+        job = Write(job_key(extent.job), is_open)
+        if topics:
+            job = replace(job, condition=is_open & UNPINNED, sets={"topics": {**topics}})
         writes = (
             Write(extent_key(extent.job, extent.ordinal), _is_free(extent, seen), content),
             Write(_key(lease), _has_epoch(lease) & slot_works_on_nothing, slot),
             # A check in the same transaction: a job that ends now has no claim that starts later.
-            Write(job_key(extent.job), Attr("state").is_in(OPEN_STATES)),
+            job,
         )
         try:
             self._items.transact(f"claiming {extent.uri}", writes)

@@ -337,6 +337,7 @@ def _job(item: Stored) -> Job:
         published=not state.open and item["listing"] == _listing(item["connector"], state),
         partition=int(item.get("partition", -1)),
         most_bad=int(item.get("most_bad", -1)),
+        topics={str(topic): str(one) for topic, one in item.get("topics", {}).items()},
         **read_fields(item, JOB_FIELDS),
         **read_fields({"ended": 0, **item}, STATE_FIELDS),
     )

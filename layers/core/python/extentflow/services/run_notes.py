@@ -141,6 +141,15 @@ def describe_delivered(jobs: Sequence[JobReport]) -> Iterator[str]:
         )
 
 
+def describe_recreated(topic: str, count: int) -> str:
+    """Describe objects whose records a topic of the same name took, which exists no more."""
+    return (
+        f"topic {topic} was created again since {counted(count, 'object')} of these"
+        f" {'was' if count == 1 else 'were'} delivered to it: it lacks their records, and --again"
+        " delivers them"
+    )
+
+
 def describe_bad_records(config: ConnectorConfig, jobs: Sequence[JobReport]) -> Iterator[str]:
     """Describe where the bad records of a run are that the connector tolerates."""
     bad = sum(job.bad for job in jobs if not job.delivered_before)

@@ -3,18 +3,19 @@
 Tests: unit/cli/test_first_record.py
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.jobs import preflight
+from extentflow.kafka.reading import is_another
 from extentflow.kafka.topic_admin import NewTopics
-from extentflow.model import Content, ObjectVersion
+from extentflow.model import Content, Job, ObjectVersion
 from extentflow.services.orders import MadeOrder, Order
 from extentflow.services.plans import CheckedTopics, Topics
-from extentflow.services.run_notes import describe_topic
+from extentflow.services.run_notes import describe_recreated, describe_topic
 
 
 class RunCluster(Topics, Protocol):
@@ -30,6 +31,9 @@ class RunCluster(Topics, Protocol):
 
     def create_topics(self, names: Sequence[str], wanted: NewTopics) -> Sequence[str]:
         """Create the topics that do not exist; return them."""
+
+    def present_topics(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the ids of those topics that exist, as `kafka.Broker`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,18 @@ class RunTopics:
     ) -> None:
         """Raise when a run could deliver none of the objects; see `preflight.check`."""
         preflight.check(order.config, self.broker(), versions, recognised)
+
+    def note_recreated(self, order: Order, delivered: Sequence[Job]) -> None:
+        """Notify of topics that were created again since jobs delivered to them."""
+        queue = order.config.dead_letter_topic
+        pinned = {topic for job in delivered for topic in job.topics} - {queue}
+        if not pinned:
+            return
+        present = self.broker().present_topics(sorted(pinned))
+        for topic, now in present.items():
+            count = sum(is_another(job.topics.get(topic, ""), now) for job in delivered)
+            if count:
+                self.notify(describe_recreated(topic, count))
 
     def checks(self, order: Order, wanted: NewTopics | None, problems: list[str]) -> CheckedTopics:
         """Return the checks of a dry run, which add to `problems`."""

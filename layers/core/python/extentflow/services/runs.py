@@ -118,6 +118,7 @@ class Runs:
             else self.selections.find(order, again=again)
         )
         self.checks.prepare(order, found.versions, topics)
+        self.checks.topics.note_recreated(order, found.delivered)
         if not found.versions and not found.earlier:
             # Without an engine, which may take minutes to start.
             return self._completed(RunReport(engine.name), found, order, failed=failed)

@@ -277,6 +277,16 @@ class MemoryBroker:
         with self._log.lock:
             return self._topic(topic).id
 
+    def present_topics(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the ids of those topics that exist."""
+        with self._log.lock:
+            return {one: self._topic(one).id for one in names if one in self._log.topics}
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its records."""
+        with self._log.lock:
+            del self._log.topics[topic]
+
     def first_offsets(self, topic: str) -> dict[int, int]:
         """Return the first offset that each partition has."""
         with self._log.lock:

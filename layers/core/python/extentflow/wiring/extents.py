@@ -138,6 +138,13 @@ class ExtentSetup:
             topic=topic,
         )
 
+    def topics(self, extent: Extent) -> list[str]:
+        """Return the topics of this extent's records and of their dead letters."""
+        config, _ = self._config(extent)
+        written = config.written_topics(config.topic_for(extent.version))
+        queue = config.dead_letter_topic if config.errors_tolerance == "all" else None
+        return [*dict.fromkeys((*written, *([queue] if queue else [])))]
+
     def _partitions(self, topic: str) -> int:
         return self._runtime.topic(topic).partitions
 
@@ -302,6 +309,7 @@ def delivery_context(
         open=setup.pipeline,
         dead_letters=setup.dead_letters,
         client=setup.client,
+        topics=setup.topics,
         slots=slots,
         ledger=runtime.ledger,
         limits=TransactionLimits(
