@@ -412,12 +412,51 @@ def test_dead_letters_that_were_deleted_before_a_replay_are_reported(golden: Gol
 
     found = replay(runtime)
     again = replay(runtime)
-    runtime.cluster.create_topic(DEAD)
 
     assert (found.records, found.bad, found.left) == (1, 0, 0)
     golden(*found.reasons)
     assert "offsets 0 to 2" in found.reasons[0]
     assert again.reasons == []
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_every_letter_of_a_queue_that_was_created_again_is_replayed(
+    golden: Golden, *, killed: bool
+) -> None:
+    """Trap: those of the new topic before the former one's position were skipped."""
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT))
+    if killed:
+        listen(runtime.cluster, kill_at("commit"))
+        with suppress(Killed):
+            replay(runtime)
+        listen(runtime.cluster, lambda _name: None)
+    else:
+        replay(runtime)
+    runtime.cluster.create_topic(DEAD)
+    runtime.put_connector(**tolerant(**WRONG))
+    deliver(runtime, "c/b.csv", CSV)
+    runtime.put_connector(**tolerant(**RIGHT))
+    before, listed = len(values(runtime)), letters(runtime)
+
+    found, again = replay(runtime), replay(runtime)
+
+    assert found.records == len(values(runtime)) - before == 3
+    assert found.records + found.bad == len(listed)
+    assert (again.records, again.reasons) == (0, [])
+    golden(*found.reasons)
+    assert "was created again: its id was" in found.reasons[0]
+
+
+def test_a_queue_without_an_id_that_is_shorter_than_its_position_is_refused(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "present_topics", lambda _, names: dict.fromkeys(names, ""))
+    runtime = runtime_with(CSV, **WRONG)
+    runtime.put_connector(**tolerant(**RIGHT))
+    replay(runtime)
+    runtime.cluster.create_topic(DEAD)
+
     for call in (replay, letters):
         with golden.raises(PositionGone, match="created again"):
             call(runtime)

@@ -50,7 +50,7 @@ from extentflow.errors import (
 )
 from extentflow.formats import BadRecord
 from extentflow.kafka import Broker, ProducerSettings, Records, Sink, SlotProgress
-from extentflow.kafka.reading import ConsumedRecord, position_gone
+from extentflow.kafka.reading import ConsumedRecord, created_again, is_another, position_gone
 from extentflow.ledger.notes import NoteKind, NoteStore
 from extentflow.model import Extent
 from extentflow.retry import Clock
@@ -115,12 +115,14 @@ class RedeliveryResult:
 class _ProgressNote:
     """What the ledger notes of a partition's progress; `open`: Kafka may know of more.
 
-    `repairs` is the digest of those of the last replay; empty without any.
+    `repairs` is the digest of those of the last replay; empty without any. `topic_id` is that of
+    the queue, empty where it is not known.
     """
 
     position: int
     open: bool
     repairs: str
+    topic_id: str
 
 
 NOTED: NoteKind[_ProgressNote] = NoteKind(
@@ -129,9 +131,13 @@ NOTED: NoteKind[_ProgressNote] = NoteKind(
         "position": str(noted.position),
         "open": str(int(noted.open)),
         "repairs": noted.repairs,
+        "topic_id": noted.topic_id,
     },
     lambda facts: _ProgressNote(
-        int(facts["position"]), facts["open"] == "1", facts.get("repairs", "")
+        int(facts["position"]),
+        facts["open"] == "1",
+        facts.get("repairs", ""),
+        facts.get("topic_id", ""),
     ),
 )
 
@@ -158,7 +164,8 @@ _Outcome: TypeAlias = _DecodedLetter | Repair | str | None
 class Redelivery:
     """The replay of one connector's dead letters.
 
-    `identity` begins the transactional ids. `read` yields the committed records of a partition from
+    `identity` begins the transactional ids. `topic_id` is that of the queue, empty where brokers
+    have no ids. `read` yields the committed records of a partition from
     one offset to another. `open_letter` returns what a dead letter's record is decoded with, or
     raises Permanent. `others` is the repair of letters without one. `rows` reads records from
     objects again. A transaction ends with the first dead letter that is sent after
@@ -178,10 +185,18 @@ class Redelivery:
     letters_ahead: int = LETTERS_AHEAD
     bytes_ahead: int = BYTES_AHEAD
     others: Repair | None = None
+    topic_id: str = ""
 
     def identity_of(self, partition: int) -> str:
-        """Return the transactional id and group of a partition."""
-        return f"{self.identity}.{self.connector}.{self.topic}.{partition}"
+        """Return the transactional id and group of a partition.
+
+        Of a queue that was created again, another one than of its former topic, whose position
+        says nothing about it.
+        """
+        first = f"{self.identity}.{self.connector}.{self.topic}.{partition}"
+        noted = NOTED.read(self.notes, first)
+        former = noted is not None and is_another(noted.topic_id, self.topic_id)
+        return f"{first}.{self.topic_id}" if former else first
 
     def unread(self, partition: int) -> int:
         """Return the offset that the ledger notes, without asking Kafka: the listing begins there.
@@ -237,6 +252,7 @@ class Redelivery:
                     f"topic {self.topic}[{partition}]: the offsets {unread} to {behind - 1} were"
                     " deleted; dead letters there that no replay had passed are lost"
                 )
+            found.reasons.extend(self._former(partition))
             letters = self.letters(partition, unread, ends[partition])
             first = next(letters, None)
             letters.close()
@@ -260,6 +276,20 @@ class Redelivery:
                 else:
                     break
 
+    def _note(self, position: int, repairs: str, *, open: bool = False) -> _ProgressNote:  # noqa: A002
+        return _ProgressNote(position, open, repairs, self.topic_id)
+
+    def _former(self, partition: int) -> Iterator[str]:
+        """Yield what the first replay of a queue that was created again has to say."""
+        first = f"{self.identity}.{self.connector}.{self.topic}.{partition}"
+        identity = self.identity_of(partition)
+        noted = NOTED.read(self.notes, first)
+        if noted is not None and identity != first and NOTED.read(self.notes, identity) is None:
+            yield (
+                f"{created_again(f'{self.topic}[{partition}]', noted.topic_id, self.topic_id)};"
+                f" dead letters of the former topic from offset {noted.position} on are lost"
+            )
+
     def _replay(
         self,
         place: tuple[int, int],
@@ -279,14 +309,14 @@ class Redelivery:
             self._require_ahead(partition, position, stated)
             # From now on no offset in Kafka means that it was lost.
             fence.mark(self._progress(partition, position, found))
-            NOTED.write(self.notes, identity, _ProgressNote(position, open=True, repairs=digest))
+            NOTED.write(self.notes, identity, self._note(position, digest, open=True))
             sink = fence.open()
         except BaseException:
             fence.close()
             raise
         with closing(sink), closing(self.rows):
             last = self._deliver(sink, (partition, position, end), repairs, found, rejections)
-        NOTED.write(self.notes, identity, _ProgressNote(last, open=False, repairs=digest))
+        NOTED.write(self.notes, identity, self._note(last, digest))
 
     def _require_places(self, repairs: Repairs, ends: Mapping[int, int], digest: str) -> None:
         """Raise Misconfigured, before anything is sent, unless each repair has its dead letter.
@@ -332,7 +362,7 @@ class Redelivery:
         passed = [at for at in repairs if at[0] == partition and at[1] < position]
         if passed and not self._passed_with(partition, digest):
             identity = self.identity_of(partition)
-            noted = NOTED.read(self.notes, identity) or _ProgressNote(0, open=True, repairs="")
+            noted = NOTED.read(self.notes, identity) or self._note(0, "", open=True)
             NOTED.write(self.notes, identity, replace(noted, position=position, open=True))
             raise Misconfigured(self._unmatched(passed))
 

@@ -69,6 +69,7 @@ def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
         open_letter=opener.open,
         clock=runtime.clock,
         transaction_seconds=runtime.settings.transaction_max_seconds,
+        topic_id=runtime.broker.present_topics([topic]).get(topic, ""),
     )
 
 
