@@ -33,9 +33,7 @@ _TIMESTAMP = re.compile(r"timestamp\((s|ms|us|ns)(?:,([A-Za-z0-9_+:/-]+))?\)")
 _OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _NAME = r'\s*(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<plain>[^",:\s](?:[^",:]*[^",:\s])?))\s*'
 # The type is any text, so that one that does not exist, and none at all, have their own messages.
-_COLUMN = re.compile(
-    _NAME + r"(?::\s*(?P<type>[^,()]*[^,()\s]\s*(?:\([^()]*\))?)?)?\s*(?:,|$)"
-)
+_COLUMN = re.compile(_NAME + r"(?::\s*(?P<type>[^,()]*[^,()\s]\s*(?:\([^()]*\))?)?)?\s*(?:,|$)")
 _TEMPLATE = re.compile(
     r"\$\{(?P<fact>[^{}]*)\}|\{(?P<column>[^{}]+)\}|(?P<text>\{\{|\}\}|[^{}$]+|\$(?!\{))"
 )

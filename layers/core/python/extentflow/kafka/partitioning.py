@@ -24,7 +24,7 @@ REFRESH_SECONDS = 300.0
 # How often brokers are asked whether they list the topics, while deliveries are awaited.
 AWAITED_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
-# Of a producer with more topics, the time-out of its records names one that was deleted.
+# A producer with more topics asks for them in turn.
 MOST_AWAITED = 16
 
 UNLISTED = "UNKNOWN_TOPIC_OR_PART"
@@ -68,6 +68,7 @@ class KnownTopics:
         self._now = now
         self._known: dict[str, _TopicDescription] = {}
         self._unlisted: dict[str, float] = {}
+        self._turns: dict[str, float] = {}
         self._asked = now()
 
     def check(self, records: Records) -> PartitionBalancer:
@@ -91,14 +92,16 @@ class KnownTopics:
         """Raise TopicLost where brokers have not listed a topic for `topic_seconds`.
 
         To be called while deliveries are awaited: librdkafka repeats the records of a deleted topic
-        until their time-out. Asks now and then; without an answer, nothing is known.
+        until their time-out. Asks now and then, for MOST_AWAITED topics at a time; without an
+        answer, nothing is known.
         """
         now = self._now()
         if now - self._asked < (AGAIN_SECONDS if self._unlisted else AWAITED_SECONDS):
             return
         self._asked = now
         with self._client.calling() as producer:
-            for topic in [*self._known][:MOST_AWAITED]:
+            for topic in self._due():
+                self._turns[topic] = now
                 try:
                     found = producer.list_topics(topic, AGAIN_SECONDS).topics[topic].error
                 except KafkaException:
@@ -107,6 +110,14 @@ class KnownTopics:
                     self._unlisted.pop(topic, None)
                 elif now - self._unlisted.setdefault(topic, now) >= self._timeouts.topic_seconds:
                     raise _lost(topic)
+
+    def _due(self) -> list[str]:
+        """Return the topics to ask for: those not listed before, then the longest unasked."""
+        never = float("-inf")
+        ordered = sorted(
+            self._known, key=lambda one: (one not in self._unlisted, self._turns.get(one, never))
+        )
+        return ordered[:MOST_AWAITED]
 
     def _describe(self, topic: str, before: _TopicDescription | None) -> _TopicDescription:
         with self._client.calling() as producer:
