@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -17,6 +18,11 @@ _USER_INFORMATION = re.compile(
 _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?:pass|pwd|secret)[^=&\s]*=)[^&\s]*", re.IGNORECASE)
 _HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTALL)
 _AFTER_OUTAGE = re.compile(r"; replay the job when the (\w+) is available\Z")
+# Ends the cause of a job that ended at a bad record.
+TOLERATE = (
+    "errors.tolerance=all and errors.deadletterqueue.topic.name=TOPIC send bad records to that"
+    " topic, and deliver the others"
+)
 
 # How alike a name must be that messages suggest: a wrong suggestion is worse than none.
 SHORT_NAME, SHORT_CUTOFF, LONG_CUTOFF = 8, 0.6, 0.75
@@ -55,6 +61,16 @@ def unavailable_service(cause: str) -> str:
     """Return the service of `after_outage` that a cause names, "" where it names none."""
     found = _AFTER_OUTAGE.search(cause)
     return found[1] if found else ""
+
+
+def again_command(address: str = "ADDRESS", connector: str = "NAME") -> str:
+    """Return the command that delivers an object once more in full; names are left open."""
+    return f"`{shlex.join(('extentflow', 'run', address, '-c', connector, '--again'))}`"
+
+
+def is_bad_record(cause: str) -> bool:
+    """Return whether a job ended at a record that its connector does not tolerate."""
+    return cause.endswith(TOLERATE)
 
 
 def either(words: Iterable[str]) -> str:

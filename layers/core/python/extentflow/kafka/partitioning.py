@@ -16,6 +16,7 @@ from extentflow.errors import Misconfigured, SinkUnavailable, TopicLost
 from extentflow.kafka import Records
 from extentflow.kafka.producer import ProducerHandle, error_of, remedy_of, translate
 from extentflow.kafka.settings import Timeouts
+from extentflow.wording import again_command
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class KnownTopics:
             raise Misconfigured(
                 f"topic {records.topic} has {known.partitions} partitions, but the job delivers in "
                 f"order to partition {records.partition}; add partitions, or deliver the object "
-                "with `extentflow run --again`"
+                f"with {again_command()}"
             )
         return known.balancer
 
