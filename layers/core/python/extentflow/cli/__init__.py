@@ -115,8 +115,9 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
             output.say(message)
         else:
             # Without a context where an option lacks its value.
-            if context is not None and hasattr(exc, "possibilities"):  # an unknown option
-                message = _unknown_option(exc.option_name, context.command)
+            unknown = getattr(exc, "option_name", "") if hasattr(exc, "possibilities") else ""
+            if context is not None and unknown:
+                message = _unknown_option(unknown, context.command)
             named = next((word for word in given if word in COMMANDS), "")
             command = context.command_path if context else f"extentflow {named}".rstrip()
             end = "" if message.endswith("?") else ";"
