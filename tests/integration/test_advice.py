@@ -3,6 +3,8 @@
 import os
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,13 +189,19 @@ def test_the_command_that_put_names_delivers(advised: Advised) -> None:
     )
 
     assert advised.follow(["connectors", "put", str(stored)]) == 0
-    assert advised.advice("stream -c") == ["stream", "-c", "stored"]
+    stream = advised.advice("stream -c")
     run = advised.advice("run -c")
     assert advised.follow([*run, "--create-topic", "partitions=1"]) == 0
     once = advised.count
     assert advised.follow(run) == 0
 
-    assert (once, advised.count) == (2, 2)
+    twice = advised.count
+    advised.write("c.txt", "3\n")
+    command = [sys.executable, "-m", "extentflow", *stream, "--once"]
+    streamed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert streamed.returncode == 0, streamed.stderr
+    assert (once, twice, advised.count) == (2, 2, 3)
 
 
 def test_a_corrected_object_is_delivered_and_its_failed_job_no_longer_open(

@@ -270,7 +270,7 @@ def test_a_bucket_that_does_not_exist_is_not_created(
 
     said = commands("export", topic, "--to", where, code=2)
 
-    assert f"note: writing {topic} to {where}, until Ctrl-C or SIGTERM" in said
+    assert f"note: writing {topic} to {where}, until Ctrl-C or SIGTERM; --once ends" in said
     assert f"s3://absent-{unique}: no such bucket at http" in said
     assert f"absent-{unique}" not in [one["Name"] for one in s3.list_buckets()["Buckets"]]
 

@@ -18,7 +18,7 @@ from extentflow.engines import RunListener, Task
 from extentflow.services.composition import open_runs
 from extentflow.services.run_control import RunControl
 from extentflow.services.runs import Runs
-from extentflow.wiring.extents import delivery_context
+from extentflow.wiring.extents import delivery_context, require_engine
 
 ADVISED = re.compile(r"`extentflow ([^`]+)`")
 TOPIC = "orders"
@@ -88,6 +88,7 @@ class CommandLine:
         return len(self.delivered)
 
     def _opened(self, _runtime: object, name: str, **words: Any) -> "_Engine":  # noqa: ANN401
+        require_engine(name, words.get("master"))
         self.engines.append((name, words))
         work = delivery_context(self.runtime, self.runtime.slots("here"))
         return _Engine(self, until_final(work))

@@ -36,7 +36,8 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
 }
 TOPICS = ("records", "extentflow.progress", "extentflow.jobs")
 OF_TRANSACTIONS = 1  # a coordinator's kind
-UNKNOWN_TOPIC, UNSUPPORTED_VERSION, INVALID_REQUEST = 3, 35, 42
+UNKNOWN_TOPIC_OR_PARTITION = 3
+UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
 ENCODING_OF_API_VERSIONS = 3  # and later: compact
 
 
@@ -73,7 +74,7 @@ class RefusingBroker(LoopbackBroker):
             code = 0
         answers: Mapping[int, Callable[[], bytes]] = {
             API_VERSIONS: lambda: self._versions(version),
-            METADATA: lambda: self._metadata(body, version),
+            METADATA: lambda: self._metadata(version, body),
             COORDINATOR: lambda: struct.pack(">ihhi", 0, code, -1, NODE) + self._itself(),
             INIT_PRODUCER_ID: lambda: struct.pack(">ihqh", 0, code, 1_000, 0),
             ADD_OFFSETS: lambda: struct.pack(">ih", 0, code),
@@ -145,11 +146,11 @@ class RefusingBroker(LoopbackBroker):
         answer = code + struct.pack(">i", len(listed)) + rows
         return answer + struct.pack(">i", 0) if version in (1, 2) else answer
 
-    def _metadata(self, body: "_Reader", version: int) -> bytes:
-        """Answer for the topics that are asked for: librdkafka crashes at more of them."""
+    def _metadata(self, version: int, body: "_Reader") -> bytes:
+        """Describe the topics that a request names, and no others: librdkafka ends with those."""
         count = body.number()
         every = count < 0 or (count == 0 and version == 0)
-        names = TOPICS if every else [body.text()[2:].decode() for _ in range(count)]
+        names = [*TOPICS] if every else [body.text()[2:].decode() for _ in range(count)]
         broker = struct.pack(">i", NODE) + text(HOST) + struct.pack(">ih", self.port, -1)
         partition = (
             struct.pack(">hii", 0, 0, NODE)
@@ -157,11 +158,12 @@ class RefusingBroker(LoopbackBroker):
             + struct.pack(">iiii", 1, NODE, 1, NODE)
             + (struct.pack(">i", 0) if version >= 5 else b"")
         )
+        absent = struct.pack(">i", 0)
         topics = b"".join(
-            struct.pack(">h", 0 if name in TOPICS else UNKNOWN_TOPIC)
+            struct.pack(">h", 0 if name in TOPICS else UNKNOWN_TOPIC_OR_PARTITION)
             + text(name)
             + b"\0"
-            + (struct.pack(">i", 1) + partition if name in TOPICS else struct.pack(">i", 0))
+            + (struct.pack(">i", 1) + partition if name in TOPICS else absent)
             + (struct.pack(">i", -(2**31)) if version >= 8 else b"")
             for name in names
         )

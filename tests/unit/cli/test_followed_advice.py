@@ -1,6 +1,7 @@
 """What commands advise, followed in the state in which they say it; then the topic is counted."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.memory_commands import CommandLine, Killed, advised, line
 from tests.support.memory_runtime import BUCKET
+from tests.support.parquet_keys import text_of
 
 from extentflow.cli.option_groups import ServerOptions
 from extentflow.discovery.admission import ArrivalHandler
@@ -210,6 +212,34 @@ def test_bad_records_that_ended_a_job_are_tolerated_and_discarded(
     assert line.follow(["replay-dead-letters", *show[1:]]) == 0
 
     assert (before, tolerated, line.count) == (2, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "given"),
+    [
+        ("a.csv", b"id\n1\nx\n2\n", {"csv.schema": "id:int64"}),
+        ("a.jsonl", b'{"id":1}\n{"id":\n{"id":2}\n', {}),
+        ("a.json", b'[{"id":1},{"id":"x"},{"id":2}]', {"json.schema": "id:int64"}),
+        ("a.txt", b"1\n\xff\n2\n", {}),
+    ],
+)
+def test_a_bad_record_of_any_text_format_names_the_dead_letter_queue(
+    line: CommandLine, name: str, content: bytes, given: dict[str, str]
+) -> None:
+    line.runtime.cluster.create_topic("dead")
+    line.runtime.memory_store.put(BUCKET, f"c/{name}", content)
+    if name.endswith("json"):
+        given["input.format"] = "json"
+    command = [IN, *INFERRED, *settings(**given)]
+
+    assert line.run(*command) == 1
+    advised = re.findall(r"errors[.a-z]+=\w+", line.said)
+    assert "errors.tolerance and errors.deadletterqueue.topic.name keep bad records" in line.said
+    tolerant = [word.replace("TOPIC", "dead") for word in advised]
+    assert line.run(*command, *(f"--set={word}" for word in tolerant), "--failed") == 0
+
+    assert line.count == 2
+    assert len(line.runtime.cluster.read_committed("dead")) == 1
 
 
 def test_a_job_that_another_connector_began_is_replayed_and_nothing_doubled(
@@ -520,6 +550,22 @@ def test_a_stored_connector_of_the_same_objects_doubles_what_the_command_deliver
     assert (first, second, line.count) == (1, 2, 2)
 
 
+def test_jobs_since_a_time_are_listed_as_the_message_writes_it(line: CommandLine) -> None:
+    line.runtime.put_connector(topic="orders")
+    line.runtime.put()
+    assert line.run("-c", "c") == 0
+
+    assert line.follow(["status", "--since", "yesterday"]) == 2
+    examples = re.findall(r"as in ([0-9][\w:-]*)", line.said)
+    listed = []
+    for example in examples:
+        assert line.follow(["status", "--since", example]) == 0
+        listed.append("c/a.txt" in line.shown)
+
+    assert len(examples) == 2
+    assert listed[0]
+
+
 # -- settings, formats and topics ------------------------------------------------------------------
 
 
@@ -613,7 +659,43 @@ def test_rows_of_other_settings_are_compared_with_those(line: CommandLine, way: 
     assert line.shown.startswith("equal")
 
 
+def test_encrypted_columns_are_left_out_or_shown_with_their_keys(
+    line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARD_KEYS", text_of({"cards": bytes(16)}))
+    line.runtime.memory_store.put(BUCKET, "c/a.csv", b"id,card\n1,2\n")
+    encrypted = {
+        "columnar.encoding": "parquet",
+        "columnar.encryption.columns": "card",
+        "columnar.encryption.key": "cards",
+        "columnar.encryption.key.list": "${env:CARD_KEYS}",
+    }
+    assert line.run(IN, *INFERRED, *settings(**encrypted)) == 0
+
+    assert line.follow(["tail", "orders"]) == 2
+    assert "give their keys (--keys, or" in line.said
+    assert "name only other columns (--column, or" in line.said
+    assert line.follow(["tail", "orders", "--column", "id"]) == 0
+    plain = json.loads(line.shown)
+    assert line.follow(["tail", "orders", "--keys", "${env:CARD_KEYS}"]) == 0
+
+    assert plain == {"id": "1"}
+    assert json.loads(line.shown) == {"id": "1", "card": "2"}
+
+
 # -- servers ---------------------------------------------------------------------------------------
+
+
+def test_a_master_goes_with_the_engine_that_the_message_names(line: CommandLine) -> None:
+    line.runtime.put()
+    master = ("--master", "local[2]")
+
+    assert line.run(IN, *TOPIC, *INLINE, *master) == 2
+    engine = re.findall(r"(--engine) (\w+), not", line.said)
+    assert line.run(IN, *TOPIC, *engine[0], *master) == 0
+
+    assert engine == [("--engine", "spark")]
+    assert line.count == 1
 
 
 def test_doctor_is_repeated_when_the_brokers_answer(
@@ -656,8 +738,9 @@ def test_the_object_of_a_notification_that_is_not_understood_is_submitted(
     assert line.count == 2
 
 
+@pytest.mark.parametrize("engine", [(), ("--engine", "lambda")], ids=["usual", "lambda"])
 def test_the_objects_of_a_prefix_are_submitted_with_their_connector(
-    line: CommandLine, monkeypatch: pytest.MonkeyPatch
+    line: CommandLine, monkeypatch: pytest.MonkeyPatch, engine: tuple[str, ...]
 ) -> None:
     queue = arrivals(line, monkeypatch)
     line.runtime.put_connector(topic="orders")
@@ -666,7 +749,7 @@ def test_the_objects_of_a_prefix_are_submitted_with_their_connector(
 
     assert line.follow(["submit", IN]) == 2
     assert "give --connector to submit all below a prefix" in line.said
-    assert line.follow(["submit", IN, "--connector", "c"]) == 0
+    assert line.follow(["submit", IN, "--connector", "c", *engine]) == 0
     assert admitted(line, queue) == 2
 
     assert line.count == 4

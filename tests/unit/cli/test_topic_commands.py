@@ -2,10 +2,29 @@
 
 import pytest
 from tests.support.golden import Golden
+from tests.support.memory_commands import CommandLine, line
 
 from extentflow.cli.topic_commands import _count_lines, _verdict
 from extentflow.services.topics import TopicCount
 from extentflow.services.verifications import Verification
+
+__all__ = ["line"]
+
+
+def test_tail_ends_with_fewer_rows_than_asked_for_and_names_an_empty_topic(
+    line: CommandLine,
+) -> None:
+    assert line.follow(["tail", "orders"]) == 0
+    empty = line.said
+    line.runtime.put(lines=2)
+    line.runtime.put_connector(topic="orders")
+    assert line.run("-c", "c") == 0
+
+    assert line.follow(["tail", "orders", "--limit", "3"]) == 0
+
+    assert "topic orders has no committed record" in empty
+    assert line.said == ""
+    assert len(line.shown.splitlines()) == 2
 
 
 def test_rows_and_kafka_records_are_counted_by_their_names(golden: Golden) -> None:

@@ -12,6 +12,7 @@ from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.rows import RowFinder
 from extentflow.errors import CorruptRecord, StoreUnavailable
 from extentflow.formats import BadRecord, Chunk
+from extentflow.model import Extent, ObjectVersion
 
 
 @dataclass
@@ -36,7 +37,9 @@ class Counted:
             self.ended += 1
 
 
-def found(finder: RowFinder, fmt: Counted, location: int, extent: Any = "a") -> Chunk:  # noqa: ANN401
+def found(finder: RowFinder, fmt: Counted, location: int, key: str = "a") -> Chunk:
+    version = ObjectVersion("bucket", key, None, "etag", 60)
+    extent = Extent("job", 0, "c", version, 0, 60, "text")
     pipeline = Pipeline(cast("Any", None), cast("Any", fmt), "t", cast("Any", None))
     return finder.find(pipeline, extent, location)
 

@@ -26,6 +26,7 @@ from extentflow.jobs.run import WAVE_EXTENTS, JobRunner, ReceiptTotals, RunRepor
 from extentflow.ledger import ConnectorState
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
 from extentflow.storage import RangeSource
+from extentflow.wording import TOLERATE
 
 RECEIPT = Receipt("job", 0, "s3://bucket/key[0-4)", Outcome.DONE, records=4, bytes_read=40)
 
@@ -267,7 +268,7 @@ def test_a_report_is_json_with_its_verdict() -> None:
 
     assert plain["ok"] is False
     assert plain["engine"] == "here"
-    cause = "s3://bucket/key0[0-4): bad record at offset 2: an exclamation mark"
+    cause = f"s3://bucket/key0[0-4): bad record at offset 2: an exclamation mark; {TOLERATE}"
     assert plain["jobs"][0]["reason"] == f"1 of 1 extent failed: {cause}"
 
 

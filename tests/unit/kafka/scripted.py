@@ -72,6 +72,7 @@ class ScriptedProducer:
         self.waiting: list[int] = []
         self.unsent: list[int] = []
         self.topic_errors: list[str] = []
+        self.deleted: str | None = None
         self._answers = {name: list(given) for name, given in answers.items()}
 
     def made(self, settings: dict[str, Any]) -> Any:  # noqa: ANN401 - stands in for a Producer
@@ -115,9 +116,10 @@ class ScriptedProducer:
         return self.waiting.pop(0) if self.waiting else 0
 
     def list_topics(self, topic: str, _: float) -> "_Metadata":
-        """Tell `topic_errors` one after the other, then a topic with `leaders`."""
+        """Tell `topic_errors` one after the other, then a topic with `leaders`, or `deleted`."""
         self._answer("list_topics")
         code = self.topic_errors.pop(0) if self.topic_errors else None
+        code = "UNKNOWN_TOPIC_OR_PART" if topic == self.deleted else code
         partitions = {number: _Partition(leader) for number, leader in self.leaders.items()}
         return _Metadata({topic: _Topic(error(code).args[0] if code else None, partitions)})
 

@@ -7,7 +7,12 @@ from tests.unit.kafka.scripted import ScriptedProducer, error, timeouts
 
 from extentflow.errors import Misconfigured, SinkUnavailable, TopicLost
 from extentflow.kafka import Records
-from extentflow.kafka.partitioning import REFRESH_SECONDS, KnownTopics, PartitionBalancer
+from extentflow.kafka.partitioning import (
+    MOST_AWAITED,
+    REFRESH_SECONDS,
+    KnownTopics,
+    PartitionBalancer,
+)
 from extentflow.kafka.settings import Timeouts
 
 
@@ -75,6 +80,29 @@ def test_a_topic_that_brokers_list_no_longer_is_named_while_its_records_are_awai
 
     assert caught == ([8] if is_lost else [])
     assert producer.calls.count("list_topics") <= 6
+
+
+def test_each_of_many_topics_is_asked_for_in_turn_while_records_are_awaited() -> None:
+    """Trap: only the first topics of a producer were asked for, so that the others timed out."""
+    now, producer = [0.0], ScriptedProducer()
+    known = KnownTopics(producer.client(), Timeouts(topic_seconds=3.0), now=lambda: now[0])
+    names = [f"t{number}" for number in range(2 * MOST_AWAITED + 1)]
+    for name in names:
+        known.check(records(name))
+    producer.calls.clear()
+    producer.deleted = names[-1]
+
+    def wait() -> None:
+        for _ in range(60):
+            now[0] += 1.0
+            known.require_listed()
+
+    with pytest.raises(TopicLost, match=names[-1]):
+        wait()
+
+    rounds = len({5, 10, 15, 16, 17, 18})
+    assert now[0] == 18
+    assert len(producer.calls) <= rounds * MOST_AWAITED
 
 
 def test_without_an_answer_no_topic_is_lost() -> None:

@@ -141,6 +141,14 @@ def test_a_coordinator_that_is_not_available_is_an_outage() -> None:
         acquired(broker.address, AT_LEAST_ONCE, seconds=3)
 
 
+def test_topics_of_a_cluster_without_transactions_are_described_to_readers() -> None:
+    with refusing_broker(*CLUSTERS["no coordinator"]) as broker:
+        cluster = KafkaBroker({"bootstrap.servers": broker.address})
+
+        assert cluster.topic_ids(["records"]) == {"records": ""}
+        assert cluster.missing_topics(["records", "others"]) == ["others"]
+
+
 def delivered(address: str, folder: Path, *words: str) -> tuple[int, str]:
     """Run the command for a file of one line; return its exit code and what it said."""
     variables = {"XDG_STATE_HOME": str(folder), "EXTENTFLOW_RETRY_TIMEOUT_SECONDS": "20"}

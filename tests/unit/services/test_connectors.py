@@ -97,7 +97,9 @@ def test_a_connector_that_delivers_again_what_a_command_delivered_is_named() -> 
 
     stored = connectors.put(ORDERS)
 
-    assert [one.name for one in stored.earlier] == ["made"]
+    (made,) = stored.earlier
+    assert made.name == "made"
+    assert made.command == "`extentflow run s3://shop/ --topic orders`"
     assert stored.overlapping == ()
 
 

@@ -59,13 +59,14 @@ def test_a_scraper_reads_them_and_nothing_else() -> None:
         urllib.request.urlopen(url, timeout=30)  # noqa: S310
 
 
-def test_a_taken_port_is_reported(golden: Golden) -> None:
-    with (
-        serve_metrics(made().text, "127.0.0.1:0") as url,
-        golden.raises(Misconfigured),
-        serve_metrics(made().text, url.removeprefix("http://").removesuffix("/metrics")),
-    ):
-        pass
+def test_a_taken_port_is_reported_and_another_one_serves(golden: Golden) -> None:
+    with serve_metrics(made().text, "127.0.0.1:0") as url:
+        taken = url.removeprefix("http://").removesuffix("/metrics")
+        with golden.raises(Misconfigured, match="write another"), serve_metrics(made().text, taken):
+            pass
+
+        with serve_metrics(made().text, "127.0.0.1:0") as other:
+            assert other != url
 
 
 @pytest.mark.parametrize("address", ["", "9108", "host", "host:", "host:x", "host:65536"])

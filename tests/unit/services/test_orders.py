@@ -179,7 +179,8 @@ def test_saving_names_what_an_earlier_command_delivered_from_a_parent_folder(
 
     assert idle == []
     (note,) = notes
-    assert note.startswith(f"connector {parent.config.name}, of an earlier command, delivered from")
+    command = f"`extentflow run file://{tmp_path / 'in'} --topic orders`"
+    assert note.startswith(f"connector {parent.config.name}, which {command} made or")
     assert note.endswith("deliver those objects a second time")
     assert notes_of(runtime, child) == []
 

@@ -459,8 +459,10 @@ ON_SQLITE = replace(SETTINGS, ledger_url=LedgerAddress.parse("sqlite:////var/led
 def test_executors_elsewhere_refuse_the_ledger_of_this_machine(
     name: str, master: str | None, golden: Golden
 ) -> None:
-    with golden.raises(Misconfigured, match=r"ledger\.db.*--engine"):
+    with golden.raises(Misconfigured, match=r"ledger\.db.*--engine inline"):
         open_engine(Runtime(ON_SQLITE), name, master=master)
+
+    open_engine(Runtime(ON_SQLITE), "inline", cores=1).close()
 
 
 def test_a_master_that_spark_submit_chose_refuses_the_ledger_of_this_machine(

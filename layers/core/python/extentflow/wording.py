@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -19,6 +20,11 @@ _HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTA
 # What to do with a job whose committed records are gone from their topic.
 IN_FULL = "; deliver the object in full with `extentflow run --again`"
 _AFTER_OUTAGE = re.compile(r"; replay the job when the (\w+) is available\Z")
+# Ends the cause of a job that ended at a bad record.
+TOLERATE = (
+    "errors.tolerance=all and errors.deadletterqueue.topic.name=TOPIC send bad records to that"
+    " topic, and deliver the others"
+)
 
 # How alike a name must be that messages suggest: a wrong suggestion is worse than none.
 SHORT_NAME, SHORT_CUTOFF, LONG_CUTOFF = 8, 0.6, 0.75
@@ -59,9 +65,20 @@ def unavailable_service(cause: str) -> str:
     return found[1] if found else ""
 
 
+<<<<<<< HEAD
 def is_lost(cause: str) -> bool:
     """Return whether a cause says IN_FULL: committed records of the job are gone."""
     return cause.endswith(IN_FULL)
+=======
+def again_command(address: str = "ADDRESS", connector: str = "NAME") -> str:
+    """Return the command that delivers an object once more in full; names are left open."""
+    return f"`{shlex.join(('extentflow', 'run', address, '-c', connector, '--again'))}`"
+
+
+def is_bad_record(cause: str) -> bool:
+    """Return whether a job ended at a record that its connector does not tolerate."""
+    return cause.endswith(TOLERATE)
+>>>>>>> m2_words
 
 
 def either(words: Iterable[str]) -> str:

@@ -308,9 +308,17 @@ def test_values_that_are_not_of_a_registered_schema_are_refused_with_their_place
     assert re.search(said, str(caught.value)), str(caught.value)
 
 
-def test_without_a_registry_its_values_are_refused_with_the_way_out(golden: Golden) -> None:
+def test_without_a_registry_its_values_are_refused_with_the_way_out(
+    registry: RegistryDouble, golden: Golden
+) -> None:
+    columns = pa.schema([("id", pa.int64())])
+    value = in_avro(registry.add("orders-value", AVRO), AVRO, {"id": 2})
+
     with golden.raises(UnsupportedFormat, match="offset 10.*schema 1.*--registry"):
-        decoded(ValueOptions(), pa.schema([]), b"\0\0\0\0\1\2")
+        decoded(ValueOptions(), columns, value)
+    (found,) = decoded(of(registry), columns, value)
+
+    assert found.rows.to_pylist() == [{"id": 2}]
 
 
 def test_executors_look_up_the_password_and_read_it_again_when_it_was_rotated(

@@ -20,7 +20,7 @@ import io
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
@@ -31,6 +31,10 @@ from extentflow.cli import output
 from extentflow.cli.commands import COMMANDS, CommandLine, starting_local_stack
 from extentflow.cli.output import INCOMPLETE, NOTHING_STARTED, STOPPED
 from extentflow.errors import ExtentflowError, Misconfigured, Permanent, Retryable
+from extentflow.wording import nearest, plain
+
+if TYPE_CHECKING:
+    from typer._click import Command
 
 __all__ = ["INCOMPLETE", "NOTHING_STARTED", "STOPPED", "app", "main", "run_alone"]
 
@@ -41,6 +45,11 @@ INIT = "`extentflow init` creates it"
 # The commands of the application take it over.
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+# What other tools call an option, such as kafka-console-consumer.
+SAME_OPTIONS = {
+    ("--count", "--head", "--lines", "--max-messages", "--num", "--records", "--rows"): "--limit",
+    ("--broker", "--brokers", "--kafka"): "--bootstrap-servers",
+}
 # What clients of Kafka, PostgreSQL and AWS say, in lower case, where no server has the port.
 NOT_LISTENING = ("connection refused", "could not connect to the endpoint")
 
@@ -106,9 +115,13 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
             output.say(message)
         else:
             # Without a context where an option lacks its value.
+            unknown = getattr(exc, "option_name", "") if hasattr(exc, "possibilities") else ""
+            if context is not None and unknown:
+                message = _unknown_option(unknown, context.command)
             named = next((word for word in given if word in COMMANDS), "")
             command = context.command_path if context else f"extentflow {named}".rstrip()
-            output.complain(f"{message.rstrip('.')}; `{command} --help` shows the usage")
+            end = "" if message.endswith("?") else ";"
+            output.complain(f"{message.rstrip('.')}{end} `{command} --help` shows the usage")
         code = NOTHING_STARTED
     except (typer.Abort, KeyboardInterrupt):
         code = STOPPED
@@ -117,6 +130,14 @@ def run_command_line(application: typer.Typer, arguments: Sequence[str] | None =
             traceback.print_exc()
         code = _reported(exc)
     return code if isinstance(code, int) else 0
+
+
+def _unknown_option(option: str, command: "Command") -> str:
+    """Return the message about an option that a command lacks, with the one that is meant."""
+    there = [name for one in command.params for name in one.opts if name.startswith("-")]
+    same = [name for names, name in SAME_OPTIONS.items() if option in names and name in there]
+    hint = f"did you mean {same[0]}?" if same else nearest(option, there, otherwise="")
+    return "; ".join(filter(None, (f"No such option: {plain(option)}", hint)))
 
 
 def _reported(exc: Exception) -> int:

@@ -83,8 +83,8 @@ def put(files: Files, *, servers: ServerOptions, as_json: AsJson = False) -> Non
             )
         for other in one.earlier:
             output.note(
-                f"connector {other.name}, which is not stored any more or was of an earlier"
-                f" command, delivered from {other.source} into the same topic:"
+                f"connector {other.name}, which {other.command} made or which was deleted,"
+                " delivered from there into the same topic:"
                 f" `extentflow run -c {one.name}` delivers those objects a second time"
             )
 

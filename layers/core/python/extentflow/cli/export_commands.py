@@ -75,8 +75,8 @@ def export(
 ) -> None:
     """Write the columnar values of a topic into Parquet or Arrow files, each record once.
 
-    Values are copied as they are, without decoding them. Without --once it runs until Ctrl-C or
-    SIGTERM, and then publishes its open files. Files are called
+    Runs until Ctrl-C or SIGTERM, and then publishes its open files; --once ends at the end that the
+    topic has now. Values are copied as they are, without decoding them. Files are called
     TOPIC/PARTITION/FIRST-LAST.parquet after the offsets that they hold, those of Arrow values
     FIRST-LAST.arrows (an IPC stream); the next run continues behind the last one.
     """

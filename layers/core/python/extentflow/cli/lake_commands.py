@@ -234,9 +234,10 @@ def lake(
 ) -> None:
     """Write topics to Parquet files or an Iceberg table on Spark, exactly once.
 
-    The target states up to which offsets it holds the topics: every start continues there. SIGTERM
-    ends it; a batch that is not committed is written by the next start. Exit code 1: start it
-    again; 2: an option, the target or a value has to be corrected first.
+    The target states up to which offsets it holds the topics: every start continues there. Runs
+    until Ctrl-C or SIGTERM; --once ends when what the topics hold now is written. The next start
+    writes a batch that is not committed. Exit code 1: start it again; 2: an option, the target or a
+    value has to be corrected first.
     """
     from extentflow.cli.opening import open_runtime
 
@@ -279,7 +280,8 @@ def _write(service: LakeService, *, as_json: bool) -> None:
 
     terms, once = service.terms, service.terms.every_seconds is None
     holds = "it holds" if len(terms.topics) == 1 else "they hold"
-    until = f"until what {holds} now is written" if once else "until Ctrl-C or SIGTERM"
+    until = f"until Ctrl-C or SIGTERM; --once ends when what {holds} now is written"
+    until = f"until what {holds} now is written" if once else until
     output.note(f"writing {', '.join(terms.topics)} to {service.target.where}, {until}")
     with signals_stop(service.stop) as stopped:
         try:

@@ -10,6 +10,7 @@ from typer import Argument, Option
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, AsJson, size
 from extentflow.cli.run_commands import Settings, Topic
+from extentflow.wording import TOLERATE
 
 if TYPE_CHECKING:
     from extentflow.kafka.record_headers import Headers
@@ -59,6 +60,8 @@ def peek(
         output.note(describe_array(found.version.uri))
     for problem in found.bad:
         output.complain(problem)
+    if found.bad and made.config.errors_tolerance != "all":
+        output.note(f"`run` ends there; {TOLERATE}")
     if found.more:
         output.note("the address has more objects; this is the first one")
     if found.bad:

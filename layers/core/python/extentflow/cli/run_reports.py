@@ -16,7 +16,11 @@ import typer
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, size
 from extentflow.model import JobState
+<<<<<<< HEAD
 from extentflow.wording import is_lost, unavailable_service
+=======
+from extentflow.wording import is_bad_record, unavailable_service
+>>>>>>> m2_words
 
 if TYPE_CHECKING:
     from extentflow.jobs.run import JobReport, RunReport
@@ -245,8 +249,11 @@ def _after_failure(failed: Sequence[JobReport], given: _CommandParts) -> Iterato
     run = f"extentflow run -c {failed[0].connector}"
     same = given.command or f"`{run}{given.engine_option}`"
     only = _only_failed(failed[0].connector, given)
+    by = ""
+    if any(is_bad_record(job.reason) for job in failed):
+        by = " (errors.tolerance and errors.deadletterqueue.topic.name keep bad records aside)"
     yield (
-        f"correct the object, then {same} delivers its new version; or change the connector,"
+        f"correct the object, then {same} delivers its new version; or change the connector{by},"
         f" then {only} delivers only what failed (--dry-run shows it first)"
     )
     if records := sum(job.records for job in failed):

@@ -260,7 +260,8 @@ def _end(asked: StreamOptions, runtime: Runtime, totals: Counter[str], *, undone
 
 
 def _begin(options: StreamOptions, *, once: bool) -> str:
-    until = "until the work that waits now is done" if once else "until Ctrl-C or SIGTERM"
+    until = "until Ctrl-C or SIGTERM; --once ends when the work that waits now is done"
+    until = "until the work that waits now is done" if once else until
     if not options.listing:
         return f"draining {options.settings.extents_queue_url}, {until}"
     whose = f"connector {options.connector}" if options.connector else "every connector"

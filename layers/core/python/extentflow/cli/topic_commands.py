@@ -88,7 +88,8 @@ def tail(
 ) -> None:
     """Show the last rows of a topic, one line each, those of columnar values as JSON.
 
-    Only committed records are read. With --json, each line has the row's place, too.
+    Ends with the last row that the topic has now, unless --follow. Only committed records are read.
+    With --json, each line has the row's place, too.
     """
     from extentflow.cli.opening import open_runtime
     from extentflow.errors import Misconfigured
@@ -100,8 +101,12 @@ def tail(
         found = topics.head(topic, rows=shown.limit, columns=columns)
     else:
         found = topics.tail(topic, rows=shown.limit, columns=columns, follow=shown.follow)
+    is_empty = True
     for row in found:
+        is_empty = False
         output.say(output.json_text(_row_json(row)) if as_json else _text(row.value))
+    if is_empty:
+        output.note(f"topic {topic} has no committed record")
 
 
 def _topics(runtime: "Runtime", decrypt: str | None) -> "Topics":

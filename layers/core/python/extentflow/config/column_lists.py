@@ -13,7 +13,7 @@ Tests: unit/config/test_connector.py
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 
 from extentflow.config.types import Kind
+from extentflow.wording import nearest
 
 _MAX_PRECISION = 38
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -31,7 +32,8 @@ _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 _TIMESTAMP = re.compile(r"timestamp\((s|ms|us|ns)(?:,([A-Za-z0-9_+:/-]+))?\)")
 _OFFSET = re.compile(r"[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _NAME = r'\s*(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<plain>[^",:\s](?:[^",:]*[^",:\s])?))\s*'
-_COLUMN = re.compile(_NAME + r":\s*(?P<type>[A-Za-z0-9_]+\s*(?:\([^()]*\))?)\s*(?:,|$)")
+# The type is any text, so that one that does not exist, and none at all, have their own messages.
+_COLUMN = re.compile(_NAME + r"(?::\s*(?P<type>[^,()]*[^,()\s]\s*(?:\([^()]*\))?)?)?\s*(?:,|$)")
 _TEMPLATE = re.compile(
     r"\$\{(?P<fact>[^{}]*)\}|\{(?P<column>[^{}]+)\}|(?P<text>\{\{|\}\}|[^{}$]+|\$(?!\{))"
 )
@@ -43,7 +45,30 @@ _MAP_KEY = re.compile(r"\s*string\s*,")
 _FLAT_TYPE = re.compile(r"\s*([A-Za-z0-9_]+\s*(?:\([^()]*\))?)\s*")
 _FLAT_END = re.compile(r"\s*")
 _DEEPEST_TYPE = 32
+_TYPES = (
+    f"{', '.join(_SIMPLE)}, decimal(precision,scale), timestamp(unit) or timestamp(unit,zone)"
+    " with unit s, ms, us or ns"
+)
 _JSON_TYPES = "also binary, json, struct<name:type,...>, list<type> and map<string,type>"
+# What Java, Python, SQL and Avro call types.
+_FOREIGN_TYPES = {
+    **dict.fromkeys(("byte", "tinyint"), "int8"),
+    **dict.fromkeys(("short", "smallint"), "int16"),
+    **dict.fromkeys(("int", "integer"), "int32"),
+    **dict.fromkeys(("long", "bigint"), "int64"),
+    **dict.fromkeys(("float", "real"), "float32"),
+    **dict.fromkeys(("double", "doubleprecision", "number"), "float64"),
+    **dict.fromkeys(("char", "str", "text", "utf8", "uuid", "varchar"), "string"),
+    **dict.fromkeys(("datetime", "timestamp", "timestamptz"), "timestamp(us)"),
+    **dict.fromkeys(("decimal", "numeric"), "decimal(38,9)"),
+    "boolean": "bool",
+}
+_FOREIGN_JSON_TYPES = {
+    **dict.fromkeys(("array", "list"), "list<type>"),
+    **dict.fromkeys(("object", "record", "row", "struct"), "struct<name:type>"),
+    **dict.fromkeys(("bytes", "varbinary"), "binary"),
+    "map": "map<string,type>",
+}
 _PLAIN = re.compile(r'[^",:\s](?:[^",:]*[^",:\s])?')
 
 Schema = tuple[tuple[str, str], ...]
@@ -94,14 +119,19 @@ def arrow_type(text: str) -> pa.DataType:
     if timestamp:
         return pa.timestamp(timestamp[1], tz=_zone(timestamp[2]))
     if decimal is None:
-        raise ValueError(
-            f"no type {text!r}; write {', '.join(_SIMPLE)}, decimal(precision,scale),"
-            " timestamp(unit) or timestamp(unit,zone) with unit s, ms, us or ns"
-        )
+        raise ValueError(_no_type(text, _FOREIGN_TYPES, _SIMPLE))
     precision, scale = int(decimal[1]), int(decimal[2])
     if not 1 <= precision <= _MAX_PRECISION or scale > precision:
         raise ValueError(f"{text} cannot be; precision is 1 to 38, scale 0 to the precision")
     return pa.decimal128(precision, scale)
+
+
+def _no_type(text: str, foreign: Mapping[str, str], names: Iterable[str]) -> str:
+    """Return the message about a type that does not exist: the one that was meant, and all."""
+    name = text.lower().partition("(")[0]
+    meant = foreign.get(name)
+    hint = f"did you mean {meant}?" if meant else nearest(name, names, otherwise="")
+    return f"no type {text!r};{hint and ' '}{hint} write {_TYPES}"
 
 
 def written_type(found: pa.DataType) -> str:
@@ -131,12 +161,18 @@ def _json_type_at(text: str, at: int, depth: int = 0) -> tuple[pa.DataType, str,
     if opened is None:
         flat = _FLAT_TYPE.match(text, at)
         if flat is None:
-            raise ValueError(f"a type is missing at {text[at:][:40]!r}; {_JSON_TYPES}")
+            raise ValueError(
+                f"a type is missing at {text[at:][:40]!r}; write {_TYPES}; {_JSON_TYPES}"
+            )
         written = re.sub(r"\s+", "", flat[1])
         try:
             return _OF_JSON.get(written) or arrow_type(written), written, flat.end()
         except ValueError as exc:
-            raise ValueError(f"{exc}; {_JSON_TYPES}") from exc
+            reason = str(exc)
+            if reason.startswith("no type"):
+                foreign = _FOREIGN_TYPES | _FOREIGN_JSON_TYPES
+                reason = f"{_no_type(written, foreign, (*_SIMPLE, *_OF_JSON))}; {_JSON_TYPES}"
+            raise ValueError(reason) from exc
     if depth == _DEEPEST_TYPE:
         raise ValueError(f"types are nested deeper than {_DEEPEST_TYPE} levels; write json there")
     kind, at = opened[1], opened.end()
@@ -167,11 +203,13 @@ def _fields_at(
     while True:
         named = _FIELD.match(text, at)
         if named is None:
+            if depth == 0 and (untyped := _LISTED.match(text, at)):
+                raise ValueError(f"{_untyped(_listed_name(untyped))}; {_JSON_TYPES}")
             raise ValueError(
                 "write name:type,name:type; put names with , or : in double quotes; cannot read"
                 f" {text[at:][:40]!r}"
             )
-        name = named["plain"] or named["quoted"].replace('""', '"')
+        name = _listed_name(named)
         of, written, at = _json_type_at(text, named.end(), depth)
         if name in names:
             raise ValueError(f"names {name!r} more than once; keep one")
@@ -203,10 +241,20 @@ def _zone(name: str | None) -> str | None:
 def _read_schema(text: str) -> Schema:
     columns: list[tuple[str, str]] = []
     for name, match in _items(_COLUMN, text, "write name:type,name:type; put names with , or : in"):
+        if match["type"] is None:
+            raise ValueError(_untyped(name))
         written = re.sub(r"\s+", "", match["type"])
         arrow_type(written)
         columns.append((name, written))
     return tuple(columns)
+
+
+def _listed_name(match: re.Match[str]) -> str:
+    return match["plain"] or match["quoted"].replace('""', '"')
+
+
+def _untyped(name: str) -> str:
+    return f"column {name!r} has no type; write {_quoted(name)}:type, where type is {_TYPES}"
 
 
 def _read_key(text: str) -> MessageKey:
@@ -246,7 +294,7 @@ def _items(pattern: re.Pattern[str], text: str, remedy: str) -> list[tuple[str, 
         match = pattern.match(text, position)
         if match is None:
             raise ValueError(f"{remedy} double quotes; cannot read {text[position:][:40]!r}")
-        found.append((match["plain"] or match["quoted"].replace('""', '"'), match))
+        found.append((_listed_name(match), match))
         position = match.end()
     names = [name for name, _ in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):

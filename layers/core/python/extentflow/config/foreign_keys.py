@@ -239,7 +239,11 @@ def page() -> str:
     lines = ["# Coming from another connector", "", NOTE, "", INTRODUCTION]
     for product in PRODUCTS:
         lines += [f"## {product.name}", "", "| key there | here |", "|---|---|"]
-        lines += [f"| `{key}` | {says} |" for key, says in product.keys.items()]
-        lines += [f"| `{begin}*`, others | {says} |" for begin, says in product.begins.items()]
+        alike: dict[str, list[str]] = {}
+        for key, says in product.keys.items():
+            alike.setdefault(says, []).append(f"`{key}`")
+        for begin, says in product.begins.items():
+            alike.setdefault(says, []).append(f"`{begin}*`")
+        lines += [f"| {', '.join(keys)} | {says} |" for says, keys in alike.items()]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"

@@ -410,7 +410,9 @@ def or_word(word: str, kind: Kind[T]) -> Kind[T | None]:
         try:
             return kind.read(text)
         except ValueError as exc:
-            wanted = str(exc).removeprefix("write ")
+            reason, wanted = str(exc), str(exc).removeprefix("write ")
+            if wanted == reason:
+                raise ValueError(f"{reason}; or write {word}") from None
             joint = "," if " or " in wanted else " or"
             raise ValueError(f"write {word}{joint} {wanted}") from None
 

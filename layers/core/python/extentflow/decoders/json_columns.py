@@ -37,6 +37,7 @@ from extentflow.decoders.json_values import (
     reader_of,
 )
 from extentflow.errors import UnsupportedFormat
+from extentflow.wording import again_command
 
 # Whitespace in JSON is space, tab, LF and CR only (RFC 8259, section 2).
 _MAY_BE_BLANK = np.isin(np.arange(256), [ord(each) for each in " \t\r\n"])
@@ -204,8 +205,7 @@ class ColumnReader:
         if isinstance(document, Members) and not self._types:
             raise UnsupportedFormat(
                 f"{self._columns.format}.schema=infer: the job holds no types for the object's"
-                " members, because planning could not read them; deliver it with"
-                " `extentflow run --again`"
+                f" members, because planning could not read them; deliver it with {again_command()}"
             )
         return self._read_members(document)
 

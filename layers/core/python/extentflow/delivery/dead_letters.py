@@ -11,6 +11,7 @@ from extentflow.errors import CorruptRecord
 from extentflow.formats import BadRecord
 from extentflow.kafka import Records, Sink
 from extentflow.model import Extent
+from extentflow.wording import TOLERATE
 
 # Upper bounds of what Kafka's record format v2 adds to a header or record, and to a batch.
 FRAME_BYTES = 25
@@ -64,7 +65,7 @@ class DeadLetters:
     def records(self, extent: Extent, bad: Sequence[BadRecord], *, raw: bool = True) -> Records:
         """Return a dead letter per bad record, with bytes if `raw`; CorruptRecord without topic."""
         if self.topic is None:
-            raise CorruptRecord(describe(extent, bad[0], self.location_unit))
+            raise not_tolerated(extent, bad[0], self.location_unit)
         letters = [(record, raw and self._fits(extent, record)) for record in bad]
         values = [record.raw if whole else None for record, whole in letters]
         headers = [self._headers(extent, record, raw=whole) for record, whole in letters]
@@ -107,3 +108,8 @@ class DeadLetters:
 def describe(extent: Extent, record: BadRecord, location_unit: str) -> str:
     """Return one line that states which record is bad, where and why."""
     return f"{extent.uri}: bad record at {location_unit} {record.location}: {record.reason}"
+
+
+def not_tolerated(extent: Extent, record: BadRecord, location_unit: str) -> CorruptRecord:
+    """Return the error of a bad record where `errors.tolerance` is none, with the way out."""
+    return CorruptRecord(f"{describe(extent, record, location_unit)}; {TOLERATE}")

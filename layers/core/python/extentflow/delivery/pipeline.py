@@ -50,6 +50,7 @@ from extentflow.kafka.record_headers import HeaderColumns, HeaderLists, Headers
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.transforms import Chain, Rows
+from extentflow.wording import again_command
 
 _Headers: TypeAlias = HeaderColumns | HeaderLists | None
 _Attributes: TypeAlias = tuple[_Headers, pa.Int64Array | None, pa.Int32Array | None]
@@ -181,7 +182,8 @@ class Pipeline:
         if not isinstance(self.format, RecordFormat):
             raise NotOffered(
                 f"{extent.uri}: records of {extent.format} have no bytes of their own to decode;"
-                " correct the object, or deliver it again with `extentflow run --again`"
+                " correct the object, or deliver it again with"
+                f" {again_command(extent.version.address, extent.connector)}"
             )
         return self.convert_chunk(
             extent, self.format.decode_record(self.source, extent, raw, location)

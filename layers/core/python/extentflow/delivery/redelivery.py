@@ -54,6 +54,7 @@ from extentflow.kafka.reading import ConsumedRecord, created_again, is_another, 
 from extentflow.ledger.notes import NoteKind, NoteStore
 from extentflow.model import Extent
 from extentflow.retry import Clock
+from extentflow.wording import again_command
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +62,6 @@ LETTERS_PER_TRANSACTION = 500
 # What is decoded at once: more pass an extent less often, and need more memory.
 LETTERS_AHEAD, BYTES_AHEAD = 2_000, 32 << 20
 MOST_REASONS = 20
-_REMEDY = (
-    "state its record in a file for --repairs, or correct the object and deliver it again with"
-    " `extentflow run --again`"
-)
 # Errors of one dead letter, which the others do not share.
 _OF_ONE_LETTER = (
     AccessDenied,
@@ -585,14 +582,14 @@ class Redelivery:
             opened = self.open_letter(letter)
             return opened, opened.pipeline.convert_record(opened.extent, raw, opened.location)
         if raw == b"":
-            raise CorruptRecord(f"its bytes hold no record, as there are none; {_REMEDY}")
+            raise CorruptRecord(f"its bytes hold no record, as there are none; {_remedy(letter)}")
         if letter.is_row:
             opened = self.open_letter(letter)
             if opened.unreadable:
                 raise NotOffered(opened.unreadable)
             chunk = self.rows.find(opened.pipeline, opened.extent, opened.location)
             return opened, opened.pipeline.convert_chunk(opened.extent, chunk)
-        raise CorruptRecord(f"it has no bytes, because {letter.lacks_bytes}; {_REMEDY}")
+        raise CorruptRecord(f"it has no bytes, because {letter.lacks_bytes}; {_remedy(letter)}")
 
     def _return(self, sink: Sink, letter: DeadLetter, why: str, counted: RedeliveryResult) -> None:
         """Send a dead letter that cannot be decoded to the queue again, as it is."""
@@ -610,6 +607,14 @@ class Redelivery:
                 " raise max.message.bytes of this topic and of the connector's, or discard the"
                 " dead letter"
             )
+
+
+def _remedy(letter: DeadLetter) -> str:
+    address, connector = letter.text("extentflow.object"), letter.connector
+    return (
+        "state its record in a file for --repairs, or correct the object and deliver it again with"
+        f" {again_command(address or 'ADDRESS', connector or 'NAME')}"
+    )
 
 
 def _bytes_of(letter: DeadLetter, repair: Repair | None) -> bytes | None:

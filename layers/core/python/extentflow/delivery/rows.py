@@ -19,6 +19,7 @@ from extentflow.delivery.pipeline import Pipeline
 from extentflow.errors import CorruptRecord
 from extentflow.formats import Chunk
 from extentflow.model import Extent
+from extentflow.wording import again_command
 
 # Each keeps a chunk, which may be large: one of Arrow IPC is a record batch of the object.
 MOST_OPEN, MOST_BYTES = 4, 64 << 20
@@ -63,9 +64,10 @@ class RowFinder:
             self._open.pop(next(iter(self._open))).chunks.close()
         if found is None:
             unit = pipeline.format.location_unit
+            command = again_command(extent.version.address, extent.connector)
             raise CorruptRecord(
                 f"no record begins at {unit} {location} under the connector's configuration;"
-                " deliver the object again with `extentflow run --again`"
+                f" deliver the object again with {command}"
             )
         return found
 

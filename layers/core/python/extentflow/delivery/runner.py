@@ -34,7 +34,7 @@ from functools import partial
 from random import Random
 
 from extentflow.delivery.converted import ConvertedChunk
-from extentflow.delivery.dead_letters import DeadLetters, describe
+from extentflow.delivery.dead_letters import DeadLetters, not_tolerated
 from extentflow.delivery.memory import peak_rss_bytes
 from extentflow.delivery.pipeline import Pipeline
 from extentflow.delivery.rejections import Rejections
@@ -70,7 +70,11 @@ from extentflow.kafka.reading import created_again
 from extentflow.ledger import Claim, Ledger, rules
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
+<<<<<<< HEAD
 from extentflow.wording import IN_FULL, after_outage
+=======
+from extentflow.wording import after_outage, again_command
+>>>>>>> m2_words
 
 log = logging.getLogger(__name__)
 
@@ -323,10 +327,15 @@ class _Call:
     def _deleted(self, error: TopicAbsent) -> TopicAbsent:
         """Return the error for a topic that was there when the job began."""
         what, _, _ = str(error).partition(";")
+        command = again_command(self.extent.version.address, self.extent.connector)
         return TopicAbsent(
             f"{self.extent.uri}: {what}: it was deleted during the delivery, and what was committed"
             " to it is gone with it. Create it, and deliver the object from its beginning with"
+<<<<<<< HEAD
             " `extentflow run --again`"
+=======
+            f" {command}; without --again only the rest is delivered"
+>>>>>>> m2_words
         )
 
     def _pause(self, failures: int) -> None:
@@ -515,7 +524,7 @@ class _ClaimedExtent:
                         self._commit()  # the good records before the bad one are delivered
                         dead_letters.report(extent, chunk.bad[:1])
                         unit = dead_letters.location_unit
-                        raise CorruptRecord(describe(extent, chunk.bad[0], unit))
+                        raise not_tolerated(extent, chunk.bad[0], unit)
                     self._send(chunk, dead_letters)
                 if self._is_due(context.size.limit(wanted_bytes)):
                     self._commit()

@@ -18,6 +18,7 @@ from extentflow.errors import CorruptRecord, Permanent
 from extentflow.ledger.notes import NoteKind, NoteStore
 from extentflow.model import Job, ObjectVersion
 from extentflow.storage import RangeSource
+from extentflow.wording import again_command
 
 log = logging.getLogger(__name__)
 
@@ -145,19 +146,21 @@ def warn_unknown(job: Job) -> None:
     """Say that a file counts as delivered, although its content may be another."""
     log.warning(
         "%s was touched since job %s pinned it, and counts as delivered: size and time are"
-        " the same, and no digest is stored. `extentflow run --again` delivers it",
+        " the same, and no digest is stored. %s delivers it",
         job.version.uri,
         job.id,
+        again_command(job.version.address, job.connector),
     )
 
 
-def warn_sampled(version: ObjectVersion) -> None:
+def warn_sampled(version: ObjectVersion, connector: str) -> None:
     """Say that a large file counts as delivered, although some of its bytes may be others."""
     log.warning(
         "%s was touched since it was delivered, and counts as delivered: its size, its time and"
-        " %d MiB of samples are the same. `extentflow run --again` delivers it",
+        " %d MiB of samples are the same. %s delivers it",
         version.uri,
         SAMPLES * SAMPLE_BYTES >> 20,
+        again_command(version.address, connector),
     )
 
 

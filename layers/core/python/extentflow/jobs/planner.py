@@ -30,6 +30,7 @@ from extentflow.ledger import Ledger, rules
 from extentflow.model import Extent, ExtentState, Job, JobState, ObjectVersion, Plan, job_id
 from extentflow.retry import Clock
 from extentflow.storage import RangeSource
+from extentflow.wording import again_command
 
 TEXT_EXTENT_BYTES = 64 << 20
 MAX_TEXT_EXTENTS = 10_000
@@ -232,7 +233,7 @@ class Planner:
             if digest != known.digest:
                 return replace(request, changed=True)
             if contents.is_sampled(digest):
-                contents.warn_sampled(version)
+                contents.warn_sampled(version, name)
             if store:
                 contents.remember(notes, name, version, known)
         as_delivered = replace(version, etag=known.delivered)
@@ -641,7 +642,8 @@ def _check_cut(job: Job, cut_version: int) -> None:
         raise Misconfigured(
             f"{job.version.uri}: job {job.id} was cut by version {job.plan.cut_version} of format "
             f"{job.format}, here is version {cut_version}; finish the job with the "
-            "release that began it, or deliver the object with `extentflow run --again`"
+            "release that began it, or deliver the object with "
+            f"{again_command(job.version.address, job.connector)}"
         )
 
 

@@ -33,6 +33,7 @@ from extentflow.jobs.preflight import ConnectorStateCache
 from extentflow.ledger import ConnectorState, JobProgress, Ledger
 from extentflow.ledger.summaries import committed, summary
 from extentflow.model import Extent, Job, JobState, Outcome, Receipt
+from extentflow.wording import again_command
 
 log = logging.getLogger(__name__)
 
@@ -250,8 +251,8 @@ class JobRunner:
                 "correct that and run again; or cancel all open jobs of the connector with "
                 f"`extentflow stop {job.connector}`, then `extentflow resume {job.connector}`"
                 if replaced
-                else "`run --again` starts a full delivery under the latest revision (which "
-                "delivers these records twice)"
+                else f"{again_command(job.version.address, job.connector)} starts a full delivery"
+                " under the latest revision (which delivers these records twice)"
             )
             left.append(f"{job.version.uri}: job {job.id} is left out: {why}; {remedy}")
         return not why

@@ -16,7 +16,11 @@ from extentflow.errors import Misconfigured, SinkUnavailable, TopicLost
 from extentflow.kafka import Records
 from extentflow.kafka.producer import ProducerHandle, error_of, remedy_of, translate
 from extentflow.kafka.settings import Timeouts
+<<<<<<< HEAD
 from extentflow.kafka.topic_admin import UNLISTED
+=======
+from extentflow.wording import again_command
+>>>>>>> m2_words
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +29,7 @@ REFRESH_SECONDS = 300.0
 # How often brokers are asked whether they list the topics, while deliveries are awaited.
 AWAITED_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
-# Of a producer with more topics, the time-out of its records names one that was deleted.
+# A producer with more topics asks for them in turn.
 MOST_AWAITED = 16
 
 
@@ -67,6 +71,7 @@ class KnownTopics:
         self._now = now
         self._known: dict[str, _TopicDescription] = {}
         self._unlisted: dict[str, float] = {}
+        self._turns: dict[str, float] = {}
         self._asked = now()
 
     def check(self, records: Records) -> PartitionBalancer:
@@ -82,7 +87,7 @@ class KnownTopics:
             raise Misconfigured(
                 f"topic {records.topic} has {known.partitions} partitions, but the job delivers in "
                 f"order to partition {records.partition}; add partitions, or deliver the object "
-                "with `extentflow run --again`"
+                f"with {again_command()}"
             )
         return known.balancer
 
@@ -90,14 +95,16 @@ class KnownTopics:
         """Raise TopicLost where brokers have not listed a topic for `topic_seconds`.
 
         To be called while deliveries are awaited: librdkafka repeats the records of a deleted topic
-        until their time-out. Asks now and then; without an answer, nothing is known.
+        until their time-out. Asks now and then, for MOST_AWAITED topics at a time; without an
+        answer, nothing is known.
         """
         now = self._now()
         if now - self._asked < (AGAIN_SECONDS if self._unlisted else AWAITED_SECONDS):
             return
         self._asked = now
         with self._client.calling() as producer:
-            for topic in [*self._known][:MOST_AWAITED]:
+            for topic in self._due():
+                self._turns[topic] = now
                 try:
                     found = producer.list_topics(topic, AGAIN_SECONDS).topics[topic].error
                 except KafkaException:
@@ -106,6 +113,14 @@ class KnownTopics:
                     self._unlisted.pop(topic, None)
                 elif now - self._unlisted.setdefault(topic, now) >= self._timeouts.topic_seconds:
                     raise _lost(topic)
+
+    def _due(self) -> list[str]:
+        """Return the topics to ask for: those not listed before, then the longest unasked."""
+        never = float("-inf")
+        ordered = sorted(
+            self._known, key=lambda one: (one not in self._unlisted, self._turns.get(one, never))
+        )
+        return ordered[:MOST_AWAITED]
 
     def _describe(self, topic: str, before: _TopicDescription | None) -> _TopicDescription:
         with self._client.calling() as producer:

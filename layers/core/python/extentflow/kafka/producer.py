@@ -29,6 +29,8 @@ from extentflow.kafka.broker_errors import REFUSED, REFUSED_REMEDY, Scope, scope
 
 LOG = logging.getLogger("extentflow.kafka")
 LOG.addHandler(logging.NullHandler())
+# How long the reports of failed records are awaited after the error that states only a state.
+REPORT_SECONDS = 1.0
 
 _live: "weakref.WeakSet[ProducerHandle]" = weakref.WeakSet()
 
@@ -139,7 +141,9 @@ class ProducerHandle:
         if error.name() == "_INCONSISTENT" and self.failed is not None:
             return self.failed
         if error.name() in ("_FATAL", "_STATE"):
-            return _serve(producer) or self.failed or error
+            # Reports of failed records may follow the state that these records cause.
+            wait = REPORT_SECONDS if self.failed is None else 0.0
+            return _serve(producer, wait) or self.failed or error
         return error
 
     def _report_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -156,10 +160,10 @@ class ProducerHandle:
             self.trouble = error
 
 
-def _serve(producer: Producer) -> KafkaError | None:
-    """Run callbacks; return the fatal error that librdkafka raises from `poll`."""
+def _serve(producer: Producer, seconds: float = 0.0) -> KafkaError | None:
+    """Run callbacks, awaited for so long; return the fatal error that librdkafka raises."""
     try:
-        producer.poll(0)
+        producer.poll(seconds)
     except KafkaException as exc:
         return error_of(without_frames(exc))
     return None

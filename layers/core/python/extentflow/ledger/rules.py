@@ -20,6 +20,7 @@ from typing import Unpack
 from extentflow.errors import Conflict, Fenced, ProgressUnknown
 from extentflow.ledger import Claim, ClaimMark, ExtentItem, JobProgress, Lease, Settlement, Totals
 from extentflow.model import Extent, ExtentState, Job, JobState
+from extentflow.wording import again_command
 
 ENDINGS = (JobState.SUPERSEDED, JobState.CANCELLED, JobState.FAILED)
 NO_RANGE = -1  # before the first claim
@@ -110,7 +111,8 @@ def verdict(job: Job, progress: JobProgress) -> tuple[JobState, str] | None:
         if job.plan.covered >= 0 and progress.bytes != job.plan.covered:
             return JobState.FAILED, (
                 f"its {count} extents cover {progress.bytes} bytes instead of {job.plan.covered}:"
-                " they are not of one plan; deliver the object again with `extentflow run --again`"
+                " they are not of one plan; deliver the object again with"
+                f" {again_command(job.version.address, job.connector)}"
             )
         if 0 <= job.most_bad < progress.bad:
             return JobState.FAILED, too_many_bad_records(progress.bad, job.most_bad)
@@ -197,7 +199,8 @@ def check_reopening(job: Job, ordinal: int) -> None:
     if job.state not in (JobState.FAILED, JobState.SUPERSEDED) and not job.state.open:
         remedy = f"`extentflow replay {job.id}` delivers the rest of it"
         if job.state is JobState.DONE:
-            remedy = "`extentflow run --again` delivers its object a second time"
+            command = again_command(job.version.address, job.connector)
+            remedy = f"{command} delivers its object a second time"
         raise Conflict(
             f"extent {ordinal} of job {job.id} ({job.version.uri}) is not replayed: the job is"
             f" {job.state}; {remedy}"

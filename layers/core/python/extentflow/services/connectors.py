@@ -13,7 +13,7 @@ from extentflow.jobs.connector_catalogue import ConnectorCatalogue, not_stored
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger, last_stored
 from extentflow.ledger.summaries import jobs_in_work
 from extentflow.model import Job, JobState
-from extentflow.services.places import StoredPair, described_source, overlapping
+from extentflow.services.places import StoredPair, described_command, described_source, overlapping
 from extentflow.wiring import check_connector
 from extentflow.wording import nearest
 
@@ -56,6 +56,11 @@ class Connector:
     def source(self) -> str:
         """The address that the connector reads."""
         return described_source(self.config)
+
+    @property
+    def command(self) -> str:
+        """The command that delivers the same objects, without its --set."""
+        return described_command(self.config)
 
 
 @dataclass(frozen=True, slots=True)

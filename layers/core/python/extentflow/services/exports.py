@@ -71,7 +71,8 @@ class Exports:
         target = open_folder(where, tuple(settings.items()), retry_seconds=self.retry_seconds)
         broker = self.broker()
         broker.end_offsets(topic)
-        until = "to the end that it has now" if options.once else "until Ctrl-C or SIGTERM"
+        until = "until Ctrl-C or SIGTERM; --once ends at the end that it has now"
+        until = "to the end that it has now" if options.once else until
         self.notify(f"writing {topic} to {where}, {until}")
         target.require_bucket()
         if not target.creates_once():

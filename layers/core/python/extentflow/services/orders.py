@@ -29,7 +29,13 @@ from extentflow.services.addressed import (
     place_begins,
     without_coverage,
 )
-from extentflow.services.places import described_source, overlapping, place_of, same_objects
+from extentflow.services.places import (
+    described_command,
+    described_source,
+    overlapping,
+    place_of,
+    same_objects,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +217,9 @@ class Orders:
             # One that is not listed delivers nothing by itself.
             elif save and next(iter(ledger.jobs.list(version.name)), None) is not None:
                 yield (
-                    f"connector {other.name}, of an earlier command, delivered from"
-                    f" {other.bucket} into the same topic: `run -c {made.name}` and"
-                    " `stream` deliver those objects a second time"
+                    f"connector {other.name}, which {described_command(version.config)} made or"
+                    " which was deleted, delivered from there into the same topic:"
+                    f" `run -c {made.name}` and `stream` deliver those objects a second time"
                 )
 
 

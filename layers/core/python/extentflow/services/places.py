@@ -5,6 +5,7 @@ Tests: unit/services/test_orders.py, unit/services/test_connectors.py
 
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
@@ -35,6 +36,15 @@ def described_source(settings: Mapping[str, str]) -> str:
         return f"file://{settings.get('directory', '')}{f'/{only}' if only else ''}"
     prefix = only or settings.get("aws.s3.prefix") or settings.get("directory") or ""
     return f"s3://{bucket}/{prefix}"
+
+
+def described_command(settings: Mapping[str, str]) -> str:
+    """Return the command that makes a connector of these settings, or one that delivers the same.
+
+    What it gave by --set is left out.
+    """
+    words = ("extentflow", "run", described_source(settings), "--topic", settings.get("topic", ""))
+    return f"`{shlex.join(words)}`"
 
 
 def service_of(config: ConnectorConfig) -> str:

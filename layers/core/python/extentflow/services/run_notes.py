@@ -14,7 +14,7 @@ from extentflow.jobs.addresses import KeyScope
 from extentflow.jobs.run import JobReport
 from extentflow.kafka.topic_admin import TopicFacts
 from extentflow.model import Job
-from extentflow.wording import counted
+from extentflow.wording import again_command, counted
 
 # Files that only tables have, and their kind.
 _TABLES = (
@@ -209,10 +209,10 @@ def describe_second_delivery(since: float) -> str:
 
 def describe_done(job: Job, *, stored: bool) -> str:
     """Describe a job of which nothing is left to replay; `stored`: `-c` finds its connector."""
-    run = f"`extentflow run {job.version.address} -c {job.connector} --again`"
-    again = run if stored else "the same `run ADDRESS --topic` command with --again"
+    run = again_command(job.version.address, job.connector)
+    command = run if stored else "the same `run ADDRESS --topic` command with --again"
     return (
-        f"job {job.id} is DONE, there is nothing to replay; {again} delivers its object a second"
+        f"job {job.id} is DONE, there is nothing to replay; {command} delivers its object a second"
         " time"
     )
 

@@ -11,9 +11,8 @@ from extentflow.columnar.topic_schemas import TopicSchemas
 from extentflow.config.connector import ConnectorConfig
 from extentflow.config.registry import registries
 from extentflow.delivery.acceptance import Acceptance
-from extentflow.delivery.dead_letters import describe
+from extentflow.delivery.dead_letters import not_tolerated
 from extentflow.errors import (
-    CorruptRecord,
     ExtentflowError,
     IncompatibleSchema,
     Misconfigured,
@@ -75,7 +74,7 @@ class Trials:
             reject = partial(rejected, config, limit, topic) if sized else lambda _records: ()
             bad = made.first_bad(extent, reject)
         if bad is not None and config.errors_tolerance != "all":
-            raise CorruptRecord(describe(extent, bad, made.format.location_unit))
+            raise not_tolerated(extent, bad, made.format.location_unit)
         return notes
 
     def check_columns(

@@ -21,12 +21,9 @@ from extentflow.storage.ranges import RangeReader
 from extentflow.wiring import options
 from extentflow.wiring.extents import pipeline
 from extentflow.wiring.runtime import Runtime
+from extentflow.wording import again_command
 
 CACHED_JOBS = 64
-_OTHERWISE = (
-    "state its record in a file for --repairs, or deliver the object again with"
-    " `extentflow run --again`"
-)
 
 
 def open_redelivery(runtime: Runtime, name: str) -> Redelivery:
@@ -120,7 +117,7 @@ class _Opener:
             raise NotOffered(
                 f"{extent.uri}: its location, {letter.unit} {location} of {job.format}, is none of"
                 f" {fmt}, which counts by {unit}; restore input.format, or deliver the object again"
-                " with `extentflow run --again`"
+                f" with {again_command(job.version.address, job.connector)}"
             )
         unreadable = self._unreadable(job) if letter.is_row else ""
         client = self._client(job)
@@ -138,7 +135,7 @@ class _Opener:
         try:
             return self._runtime.connectors.revision(job.connector, job.revision)
         except Misconfigured as exc:
-            raise NotOffered(f"{'; '.join(exc.problems)}; or {_OTHERWISE}") from exc
+            raise NotOffered(f"{'; '.join(exc.problems)}; or {_otherwise(job)}") from exc
 
     def _unreadable(self, job: Job) -> str:
         """Return why rows of a job's object cannot be read again; empty where they can.
@@ -154,7 +151,8 @@ class _Opener:
             return ""
         return (
             f"{job.version.uri}: connector {job.connector} decodes records otherwise than its"
-            f" revision {job.revision}, which the job pins: {changed}; restore it, or {_OTHERWISE}"
+            f" revision {job.revision}, which the job pins: {changed}; restore it, or"
+            f" {_otherwise(job)}"
         )
 
     def _open(self, job_id: str) -> Pipeline:
@@ -208,6 +206,13 @@ class _Opener:
 
     def _limit(self, topic: str) -> int:
         return self._runtime.topic(topic).max_message_bytes
+
+
+def _otherwise(job: Job) -> str:
+    return (
+        "state its record in a file for --repairs, or deliver the object again with"
+        f" {again_command(job.version.address, job.connector)}"
+    )
 
 
 def changed_keys(pinned: ConnectorConfig, latest: ConnectorConfig, job: Job) -> Iterator[str]:

@@ -45,7 +45,7 @@ from extentflow.formats.version_cache import VersionCache
 from extentflow.model import Extent
 from extentflow.storage import RangeSource
 from extentflow.storage.ranges import tail
-from extentflow.wording import shown_bytes
+from extentflow.wording import again_command, shown_bytes
 
 MAGIC = b"Obj\x01"
 MARKER_BYTES = 16
@@ -296,7 +296,7 @@ class _Blocks:
                 f"{self._version.uri}[{start}-{end}): an Avro block contains the object's marker,"
                 " so that later extents may have delivered parts of it as records. Write the object"
                 " again with a random marker, or deliver it as one extent: set extent.bytes to"
-                f" {self._version.size} and use `extentflow run --again`"
+                f" {self._version.size} and use {again_command(self._version.address)}"
             )
         self._pass(lead + size + MARKER_BYTES)
         return Block(start, end, rows, body)

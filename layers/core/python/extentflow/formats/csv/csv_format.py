@@ -56,6 +56,7 @@ from extentflow.formats.lines import BOM, LineBlock, invalid_utf8_lines
 from extentflow.formats.text.line_format import LineFormat, LineReader, make_chunk
 from extentflow.formats.text.object_head import BGZF, ObjectHead
 from extentflow.storage import RangeSource
+from extentflow.wording import again_command
 
 T = TypeVar("T")
 _LF, _CR, _NUL = 10, 13, "\0"
@@ -577,7 +578,7 @@ class _CsvDecoder:
         if [name for name, _ in columns] != names:
             raise UnsupportedFormat(
                 f"{uri}: csv.schema=infer: the job holds no types for the object's columns, because"
-                " planning could not read them; deliver it with `extentflow run --again`"
+                f" planning could not read them; deliver it with {again_command()}"
             )
         return pa.schema(columns)
 

@@ -403,7 +403,7 @@ def _arrays(
             yield from _arrays(member, (*path, name), levels - 1)
 
 
-_WAY_OUT = f"correct {_KEY}, or pass over such documents with errors.tolerance=all"
+_WAY_OUT = f"correct {_KEY}, or tolerate such documents as bad records"
 
 
 def _is_name(written: bytes, name: str) -> bool:

@@ -38,6 +38,7 @@ from extentflow.background import ExceptionRelay
 from extentflow.errors import CorruptObject
 from extentflow.formats.parquet.pages import IndexContradictionError, IndexedPage, PageGuard
 from extentflow.storage import RangeSource
+from extentflow.wording import again_command
 
 # The blocks that are scanned side by side share three windows; the fourth is for what comes next.
 HELD_WINDOWS = 4
@@ -439,11 +440,11 @@ class RowGroupFile(io.IOBase):
         try:
             return guard.passed(scan.position, piece, partial(self._ahead_of, scan))
         except IndexContradictionError as exc:
-            uri = self._ahead.source.version.uri
+            version = self._ahead.source.version
             raise PageContradiction(
-                f"{uri}[{scan.position}-{scan.end}) contradicts its page index: {exc}; rows may"
-                " have been skipped by it; set parquet.page.index=false and deliver the object in"
-                " full with `run --again`, or upload it again"
+                f"{version.uri}[{scan.position}-{scan.end}) contradicts its page index: {exc}; rows"
+                " may have been skipped by it; set parquet.page.index=false and deliver the object"
+                f" in full with {again_command(version.address)}, or upload it again"
             ) from exc
 
     def _ahead_of(self, scan: ColumnScan, start: int, size: int) -> bytes | memoryview:
