@@ -17,8 +17,7 @@ _USER_INFORMATION = re.compile(
 )
 _SECRET_PARAMETER = re.compile(r"([?&][^=&\s]*(?:pass|pwd|secret)[^=&\s]*=)[^&\s]*", re.IGNORECASE)
 _HTTP_QUERY = re.compile(r"(https?://[^\s?#]*)([?#]).*", re.IGNORECASE | re.DOTALL)
-# What to do with a job whose committed records are gone from their topic.
-IN_FULL = "; deliver the object in full with `extentflow run --again`"
+_IN_FULL = re.compile(r"; deliver the object in full with `extentflow run [^`]+ --again`\Z")
 _AFTER_OUTAGE = re.compile(r"; replay the job when the (\w+) is available\Z")
 # Ends the cause of a job that ended at a bad record.
 TOLERATE = (
@@ -65,11 +64,16 @@ def unavailable_service(cause: str) -> str:
     return found[1] if found else ""
 
 
-<<<<<<< HEAD
+def in_full(address: str, connector: str) -> str:
+    """Return what to do with a job whose committed records are gone from their topic."""
+    return f"; deliver the object in full with {again_command(address, connector)}"
+
+
 def is_lost(cause: str) -> bool:
-    """Return whether a cause says IN_FULL: committed records of the job are gone."""
-    return cause.endswith(IN_FULL)
-=======
+    """Return whether a cause says `in_full`."""
+    return _IN_FULL.search(cause) is not None
+
+
 def again_command(address: str = "ADDRESS", connector: str = "NAME") -> str:
     """Return the command that delivers an object once more in full; names are left open."""
     return f"`{shlex.join(('extentflow', 'run', address, '-c', connector, '--again'))}`"
@@ -78,7 +82,6 @@ def again_command(address: str = "ADDRESS", connector: str = "NAME") -> str:
 def is_bad_record(cause: str) -> bool:
     """Return whether a job ended at a record that its connector does not tolerate."""
     return cause.endswith(TOLERATE)
->>>>>>> m2_words
 
 
 def either(words: Iterable[str]) -> str:

@@ -16,11 +16,7 @@ import typer
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, size
 from extentflow.model import JobState
-<<<<<<< HEAD
-from extentflow.wording import is_lost, unavailable_service
-=======
-from extentflow.wording import is_bad_record, unavailable_service
->>>>>>> m2_words
+from extentflow.wording import is_bad_record, is_lost, unavailable_service
 
 if TYPE_CHECKING:
     from extentflow.jobs.run import JobReport, RunReport

@@ -70,11 +70,7 @@ from extentflow.kafka.reading import created_again
 from extentflow.ledger import Claim, Ledger, rules
 from extentflow.model import Extent, JobState, Outcome, Receipt
 from extentflow.retry import Clock
-<<<<<<< HEAD
-from extentflow.wording import IN_FULL, after_outage
-=======
-from extentflow.wording import after_outage, again_command
->>>>>>> m2_words
+from extentflow.wording import after_outage, again_command, in_full
 
 log = logging.getLogger(__name__)
 
@@ -331,11 +327,7 @@ class _Call:
         return TopicAbsent(
             f"{self.extent.uri}: {what}: it was deleted during the delivery, and what was committed"
             " to it is gone with it. Create it, and deliver the object from its beginning with"
-<<<<<<< HEAD
-            " `extentflow run --again`"
-=======
-            f" {command}; without --again only the rest is delivered"
->>>>>>> m2_words
+            f" {command}"
         )
 
     def _pause(self, failures: int) -> None:
@@ -616,7 +608,8 @@ class _ClaimedExtent:
             what = created_again(topic, before, now)
             raise TopicReplaced(
                 f"{extent.uri}: {what}; what job {extent.job} committed to the former topic is"
-                f" gone, and the present one may have the rest of its records{IN_FULL}"
+                f" gone, and the present one may have the rest of its records"
+                f"{in_full(extent.version.address, extent.connector)}"
             )
 
     def _require_tolerated(self) -> None:

@@ -16,11 +16,8 @@ from extentflow.errors import Misconfigured, SinkUnavailable, TopicLost
 from extentflow.kafka import Records
 from extentflow.kafka.producer import ProducerHandle, error_of, remedy_of, translate
 from extentflow.kafka.settings import Timeouts
-<<<<<<< HEAD
 from extentflow.kafka.topic_admin import UNLISTED
-=======
 from extentflow.wording import again_command
->>>>>>> m2_words
 
 log = logging.getLogger(__name__)
 
