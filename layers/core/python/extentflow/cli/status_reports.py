@@ -40,6 +40,12 @@ LAYOUTS = {
 }
 # Of jobs that failed: the same object has a later job, which is listed and counted itself.
 LATER = "with a later job"
+# Of open jobs: the ledger has no lease of a driver, only those of workers.
+UNLESS_RUNNING = "unless a command plans, waits for a service or has just begun"
+BETWEEN_EXTENTS = (
+    "a worker, of these or other jobs, may be between two extents; repeat this after"
+    " `lease.seconds`"
+)
 SHORT_ID, LEAST_OBJECT = 10, 12
 BETWEEN, BORDERS = 3, 2  # of a table's columns
 MAP = {
@@ -102,10 +108,15 @@ def _continuing(found: JobList) -> Iterator[str]:
     """Yield, for each connector whose jobs were interrupted, the command that continues them."""
     for one in found.interrupted[:SHOWN_ERRORS]:
         command = "run" if one.stored else "replay"
-        yield one.held or (
-            f"connector {one.connector}: {output.counted(one.count, 'open job')}, none in work:"
-            " unless a command has just begun, they were interrupted;"
+        following = (
+            BETWEEN_EXTENTS
+            if one.may_go_on
+            else f"{UNLESS_RUNNING}, they were interrupted;"
             f" `extentflow {command} -c {one.connector}` continues them"
+        )
+        yield one.held or (
+            f"connector {one.connector}: {output.counted(one.count, 'open job')}, no extent in work"
+            f" now: {following}"
         )
     if found.undelivered and found.delivered and not found.only_undelivered:
         yield "`extentflow status --undelivered` lists what is still to be delivered"
@@ -161,10 +172,13 @@ def next_command(found: JobDetail) -> str:
         return f"`extentflow status {found.later.id}` shows what continues that job"
     if job.state.open and found.active is False and not found.skipped and not found.queued:
         done = output.done_of(found.report.done, job.plan.count, "extent")
-        return (
-            f"interrupted: {done}, and no worker holds one; the command that began it, or "
-            f"`extentflow replay {job.id}`, delivers the rest"
+        following = (
+            BETWEEN_EXTENTS
+            if found.may_go_on
+            else f"{UNLESS_RUNNING}, it was interrupted; the command that began it, or"
+            f" `extentflow replay {job.id}`, delivers the rest"
         )
+        return f"{done}, and no extent is in work now: {following}"
     return ""
 
 
@@ -225,7 +239,7 @@ def jobs_json(found: JobList) -> dict[str, Any]:
         "matching": found.matching,
         "delivered_since": dict(found.delivered),
         "undelivered": dict(found.undelivered),
-        "interrupted": {one.connector: one.count for one in found.interrupted},
+        "interrupted": {one.connector: one.count for one in found.interrupted if not one.may_go_on},
     }
 
 
