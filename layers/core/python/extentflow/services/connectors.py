@@ -217,7 +217,7 @@ class Connectors:
         began()
         jobs, reason = self._ledger.jobs, f"connector {name} was stopped"
         ended = [
-            jobs.end(jobs.close(job.id).id, JobState.CANCELLED, reason)
+            jobs.end(job.id, JobState.CANCELLED, reason)
             for state in OPEN
             for job in list(jobs.list(name, state))
         ]
