@@ -404,7 +404,7 @@ class EndContract:
 
         dismissed = world.ledger.jobs.dismiss(job.id, "it is gone")
 
-        assert world.ledger.jobs.dismiss(job.id, "again") == dismissed
+        assert world.ledger.jobs.dismiss(job.id, "it is gone") == dismissed
         assert world.ledger.jobs.get(job.id) == dismissed
         assert (dismissed.state, dismissed.reason) == (JobState.SUPERSEDED, "it is gone")
         assert (dismissed.ended, dismissed.published) == (ended.ended, False)

@@ -10,14 +10,15 @@ from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
-from extentflow.cli.status_reports import next_command
+from extentflow.cli.status_reports import next_command, show_jobs
 from extentflow.errors import AccessDenied, BucketGone, Conflict
 from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.jobs.run import RunReport
 from extentflow.model import JobState, ObjectVersion
-from extentflow.services.composition import open_jobs, open_runs
+from extentflow.services.composition import open_dismissals, open_jobs, open_runs
 from extentflow.services.connectors import Connectors
 from extentflow.services.failures import Step, described, later_jobs
+from extentflow.services.jobs import JobFilter
 from extentflow.services.run_control import EngineChoice, RunControl
 from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
@@ -116,7 +117,7 @@ def test_a_run_of_failed_objects_without_any_says_so(stage: Stage, golden: Golde
 
     assert (report.ok, report.jobs) == (True, ())
     golden(stage.notes[-1])
-    assert "no object whose job of connector c FAILED or is CANCELLED" in stage.notes[-1]
+    assert "job of connector c FAILED, is CANCELLED or SUPERSEDED" in stage.notes[-1]
 
 
 def test_under_the_same_revision_nothing_is_delivered_twice(stage: Stage) -> None:
@@ -323,6 +324,37 @@ def test_a_replay_of_all_leaves_out_objects_whose_later_version_was_delivered(
     assert detail.newer is not None
     assert detail.newer.state is JobState.DONE
     golden(next_command(detail))
+
+
+def test_a_replaced_object_counts_until_its_new_version_is_delivered(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trap: the job ended SUPERSEDED, and nothing showed that the new version was not delivered."""
+    stage.put(one=GOOD, other=GOOD, gone=GOOD)
+    runtime, jobs = stage.runtime, stage.runtime.memory.jobs
+    config, revision = runtime.connectors.latest("c")
+    for name in ("one", "other", "gone"):
+        version = runtime.memory_store.head(BUCKET, f"c/{name}")
+        job = runtime.planner().register(runtime.requests.make(config, revision, version, 1))
+        stage.put(**{name: GOOD * 2})
+        jobs.end(job.id, JobState.SUPERSEDED, "it was replaced after planning")
+    stage.run("s3://shop/c/other")
+    runtime.memory_store.remove(BUCKET, "c/gone")
+
+    found = open_jobs(runtime).find(JobFilter("c", undelivered=True))
+    show_jobs(open_jobs(runtime).find(JobFilter("c")), filtered=False)
+    dismissed = open_dismissals(runtime).dismiss_all("c")
+    shown = stage.steps()
+    report = stage.run(failed=True)
+
+    assert {one.job.version.key for one in found.jobs} == {"c/one", "c/gone"}
+    assert "3 SUPERSEDED (2 with an undelivered later version)" in capsys.readouterr().out
+    assert [job.version.key for job in dismissed.jobs] == ["c/gone"]
+    assert dismissed.kept == ("s3://shop/c/one",)
+    assert shown == {"one": (Step.NEW, 0)}
+    assert [(job.uri, job.state) for job in report.jobs] == [("s3://shop/c/one", "DONE")]
+    assert open_jobs(runtime).find(JobFilter("c", undelivered=True)).matching == 0
+    assert not stage.steps()
 
 
 def test_a_version_that_is_current_again_is_replayed(stage: Stage) -> None:

@@ -122,7 +122,7 @@ def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
             if one.job is not None and one.cause:
                 output.note(f"{one.job.id}: {one.cause}")
     else:
-        output.note("no object failed, or was cancelled, that can be delivered now")
+        output.note("no object failed, was cancelled or replaced, that can be delivered now")
 
 
 def _twice(one: "ObjectPlan") -> int:

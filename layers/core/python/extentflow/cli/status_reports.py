@@ -118,7 +118,8 @@ def _continuing(found: JobList) -> Iterator[str]:
             f"connector {one.connector}: {output.counted(one.count, 'open job')}, no extent in work"
             f" now: {following}"
         )
-    if found.undelivered and found.delivered and not found.only_undelivered:
+    replaced = JobState.SUPERSEDED in found.undelivered
+    if found.undelivered and (found.delivered or replaced) and not found.only_undelivered:
         yield "`extentflow status --undelivered` lists what is still to be delivered"
 
 
@@ -317,6 +318,8 @@ def _counted(found: JobList, state: str, count: int) -> str:
     """Return how many jobs are in a state, and of these how many objects are delivered or not."""
     delivered, left = found.delivered.get(state, 0), found.undelivered.get(state, 0)
     text = f"{count:,} {state}"
+    if state == JobState.SUPERSEDED and left:
+        return f"{text} ({left:,} with an undelivered later version)"
     if state not in (JobState.FAILED, JobState.CANCELLED) or left == count:
         return text
     rest = count - delivered - left

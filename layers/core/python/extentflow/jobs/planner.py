@@ -38,6 +38,8 @@ MAX_GENERATIONS = 10_000
 UNKNOWN_FORMAT = "unknown"
 # Why a job is CANCELLED whose next generation is registered in a moment.
 AGAIN_BEGAN = "`run --again` delivers the object from its start"
+# How the reason ends why a job is SUPERSEDED by one of another connector.
+OTHERS_DELIVER = "delivers the object to this topic"
 OTHER_CONTENT = "the file was written again, with the same size and modification time"
 PAGE_EXTENTS = 100  # sent together, one cursor update per page
 
@@ -518,7 +520,7 @@ class Planner:
         other = self._begun_by_others(request)
         if other is None:
             return job
-        why = f"job {other.id} of connector {other.connector} delivers the object to this topic"
+        why = f"job {other.id} of connector {other.connector} {OTHERS_DELIVER}"
         self.ledger.jobs.end(job.id, JobState.SUPERSEDED, why)
         return other
 

@@ -244,7 +244,10 @@ class JobStore(Protocol):
         """
 
     def dismiss(self, job_id: str, reason: str) -> Job:
-        """Make a FAILED or CANCELLED job SUPERSEDED; return any other as it is."""
+        """Make a FAILED or CANCELLED job SUPERSEDED, and replace the reason of a SUPERSEDED one.
+
+        Return any other as it is.
+        """
 
     def progress(self, job_id: str) -> JobProgress:
         """Sum the job's counters, strongly consistent."""

@@ -20,11 +20,11 @@ from extentflow.jobs.run import JobReport, known_job, report_of
 from extentflow.ledger import ExtentItem, JobProgress, Ledger
 from extentflow.ledger.summaries import LeasedWork, leased_work, summaries, summary_of
 from extentflow.model import Job, JobState
-from extentflow.services.failures import ENDED, delivered_since, later_jobs
+from extentflow.services.failures import ENDED, delivered_since, is_unfinished, later_jobs
 from extentflow.wording import plain
 
 # In the order in which jobs pass through them: one that ends meanwhile is seen later.
-UNDELIVERED = (JobState.PLANNING, JobState.RUNNING, *ENDED)
+UNDELIVERED = (JobState.PLANNING, JobState.RUNNING, *ENDED, JobState.SUPERSEDED)
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -100,7 +100,7 @@ class JobFilter:
     """Which jobs are shown: of a connector, a state, keys or addresses that begin with `prefix`.
 
     `since` is in seconds since the epoch; jobs match that began or ended since. `undelivered`: only
-    open jobs, and those FAILED or CANCELLED whose object no later job has.
+    open jobs, and those that ended without their object, which no later job has.
     """
 
     connector: str | None = None
@@ -135,8 +135,9 @@ class InterruptedJobs:
 class JobList:
     """The newest of the jobs that match, and how many match by state.
 
-    Of all that match, FAILED and CANCELLED ones are counted by state: in `delivered` those whose
-    object a later job delivered, in `undelivered` those whose object no later job has.
+    Of all that match, those that ended without their object (`is_unfinished`) are counted by state.
+    `delivered` has those whose object a later job delivered, `undelivered` those without a later
+    job.
     """
 
     jobs: tuple[JobDetail, ...]
@@ -210,7 +211,7 @@ class Jobs:
                     active=job.id in working.jobs if job.state.open else None,
                 )
             )
-        ended = [job for job in known.ended if job.state in ENDED]
+        ended = [job for job in known.ended if is_unfinished(job)]
         since_done = {key for key, one in later.items() if one.state is JobState.DONE}
         return JobList(
             tuple(details),
@@ -303,7 +304,8 @@ class _Matching:
             states = [state for state in UNDELIVERED if chosen.state in (None, state)]
         for job in (job for state in states for job in jobs.list(chosen.connector, state)):
             # One whose state changes meanwhile may be listed twice.
-            if chosen.matches(job) and job.id not in self._known:
+            left = not chosen.undelivered or job.state.open or is_unfinished(job)
+            if left and chosen.matches(job) and job.id not in self._known:
                 self._known.add(job.id)
                 self.states[job.state] += 1
                 if job.state.open:

@@ -128,7 +128,8 @@ def describe_nothing_failed(config: ConnectorConfig) -> str:
     """Describe a run of only failed objects that finds none."""
     return (
         f"there is nothing left to deliver: below {KeyScope.of(config).source} is no object whose"
-        f" job of connector {config.name} FAILED or is CANCELLED, and that was not delivered since"
+        f" job of connector {config.name} FAILED, is CANCELLED or SUPERSEDED, and that was not"
+        " delivered since"
     )
 
 
