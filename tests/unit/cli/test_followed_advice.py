@@ -285,7 +285,7 @@ def test_a_killed_run_is_continued(line: CommandLine, way: str) -> None:
     killed = line.count
 
     assert line.follow(["status", job.id]) == 0
-    assert "interrupted: 1 of 3 extents" in line.said
+    assert "1 of 3 extents are done, and no extent is in work now" in line.said
     assert way in line.said
     following = line.advice("replay") if way == "replay" else ["run", "-c", "c"]
     assert line.follow(following) == 0

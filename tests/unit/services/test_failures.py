@@ -11,7 +11,7 @@ from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
 from extentflow.cli.status_reports import next_command, show_jobs
-from extentflow.errors import AccessDenied, BucketGone, Conflict
+from extentflow.errors import AccessDenied, BucketGone, Conflict, Misconfigured
 from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.jobs.run import RunReport
 from extentflow.model import JobState, ObjectVersion
@@ -355,6 +355,17 @@ def test_a_replaced_object_counts_until_its_new_version_is_delivered(
     assert [(job.uri, job.state) for job in report.jobs] == [("s3://shop/c/one", "DONE")]
     assert open_jobs(runtime).find(JobFilter("c", undelivered=True)).matching == 0
     assert not stage.steps()
+
+
+def test_the_address_of_an_object_that_was_removed_names_how_its_job_is_closed(
+    stage: Stage, golden: Golden
+) -> None:
+    stage.put(bad=BAD)
+    stage.run()
+    stage.runtime.memory_store.remove(BUCKET, "c/bad")
+
+    with golden.raises(Misconfigured, match="`extentflow dismiss "):
+        stage.run("s3://shop/c/bad")
 
 
 def test_a_version_that_is_current_again_is_replayed(stage: Stage) -> None:

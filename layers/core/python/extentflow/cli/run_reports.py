@@ -15,6 +15,7 @@ import typer
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, size
+from extentflow.errors import OBJECT_GONE
 from extentflow.model import JobState
 from extentflow.wording import unavailable_service
 
@@ -183,11 +184,18 @@ def _next_commands(report: RunReport, given: _CommandParts) -> Iterator[str]:
     for name, failed in _by_connector(jobs, JobState.FAILED):
         own = given.connector in ("", name)
         outages = [job for job in failed if unavailable_service(job.reason)]
-        others = [job for job in failed if job not in outages]
+        gone = [job for job in failed if OBJECT_GONE in job.reason and job not in outages]
+        others = [job for job in failed if job not in outages and job not in gone]
         if outages:
             yield (
                 f"when the {unavailable_service(outages[0].reason)} answers again,"
                 f" {given.replay(outages)} continues where it failed"
+            )
+        if gone:
+            what = gone[0].job if len(gone) == 1 else f"-c {name}"
+            yield (
+                f"of objects that are gone, `extentflow dismiss {what}` closes the jobs; one that"
+                " is stored again is delivered by the next run"
             )
         if others:
             yield from (_after_failure if own else _after_failure_elsewhere)(others, given)

@@ -24,6 +24,7 @@ from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.services import run_notes
 from extentflow.services.coverage import Coverage
 from extentflow.services.failures import (
+    ENDED,
     SEARCHED_JOBS,
     FailedObject,
     FailedObjects,
@@ -106,7 +107,7 @@ class Selections:
         # An address of its own may mean an object that another address left out.
         versions = [version for version in versions if version not in delivered]
         earlier = self._earlier(order, [*versions, *delivered])
-        _require_meaning(order.config, unmatched, earlier)
+        self._require_meaning(order.config, unmatched, earlier)
         self.note_changed(order.config, versions)
         return Selection(versions, earlier, list(delivered.values()))
 
@@ -227,16 +228,31 @@ class Selections:
             self.control.notify(run_notes.describe_earlier(len(found)))
         return found
 
-
-def _require_meaning(
-    config: ConnectorConfig, unmatched: Mapping[str, NothingMatches], earlier: Sequence[Job]
-) -> None:
-    """Raise for addresses that match no object, unless they mean one of `earlier` jobs."""
-    scope = KeyScope.of(config)
-    problems: list[str] = []
-    for address, error in unmatched.items():
-        means = match_missing(scope, [address] if address else [], ())
-        if not any(means(job.version.key) for job in earlier):
+    def _require_meaning(
+        self,
+        config: ConnectorConfig,
+        unmatched: Mapping[str, NothingMatches],
+        earlier: Sequence[Job],
+    ) -> None:
+        """Raise for addresses that match no object, unless they mean one of `earlier` jobs."""
+        scope = KeyScope.of(config)
+        problems: list[str] = []
+        for address, error in unmatched.items():
+            means = match_missing(scope, [address] if address else [], ())
+            if any(means(job.version.key) for job in earlier):
+                continue
             problems += error.problems
-    if problems:
-        raise Misconfigured(problems)
+            # Of an object that was removed, a job may be left that nothing can deliver.
+            ended = (
+                job
+                for state in ENDED
+                for job in self.ledger.jobs.list(config.name, state)
+                if job.version.bucket == scope.bucket and means(job.version.key)
+            )
+            problems += (
+                f"job {job.id} of {job.version.uri} is {job.state}; if the object was removed,"
+                f" `extentflow dismiss {job.id}` closes it"
+                for job in islice(ended, 1)
+            )
+        if problems:
+            raise Misconfigured(problems)
