@@ -128,7 +128,7 @@ def test_under_the_same_revision_nothing_is_delivered_twice(stage: Stage) -> Non
     shown = stage.steps()
     report = stage.run(failed=True)
 
-    assert shown == {"bad": (Step.REPLAY, 0)}
+    assert shown == {"bad": (Step.REPLAY, 1)}
     assert [(job.uri, job.state) for job in report.jobs] == [("s3://shop/c/bad", "FAILED")]
     assert stage.sent() == before
 
@@ -213,7 +213,7 @@ def test_a_cancelled_object_continues_where_it_ended_under_the_same_settings(sta
     sent = stopped(stage)
     assert stage.run().records_this_run == 0  # `run` leaves what was stopped
 
-    assert stage.steps() == {"stopped": (Step.REPLAY, 0)}
+    assert stage.steps() == {"stopped": (Step.REPLAY, 1)}
     assert stage.run(failed=True).ok
 
     assert (sent, stage.sent()) == (1, 2)
@@ -514,7 +514,7 @@ def test_an_object_that_fails_again_is_replayed_and_not_delivered_a_third_time(
     stage.run(failed=True)
     before = stage.sent()
 
-    assert stage.steps() == {"bad": (Step.REPLAY, 0)}
+    assert stage.steps() == {"bad": (Step.REPLAY, 2)}
     stage.run(failed=True)
 
     assert stage.sent() == before

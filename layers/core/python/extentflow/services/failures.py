@@ -59,8 +59,8 @@ class Step(enum.StrEnum):
 class FailedObject:
     """The current version of an object that was not delivered, its newest job, and what follows.
 
-    `before` are its records that were delivered before: of this version, and delivered again, or of
-    an earlier one. `cause` is why the job ended.
+    `before` are its records that were delivered before: of this version, or of earlier ones where
+    it has no job yet. Only the step AGAIN delivers them again. `cause` is why the job ended.
     """
 
     version: ObjectVersion
@@ -146,9 +146,7 @@ class FailedObjects:
             replace(
                 one,
                 cause=facts[one.job.id].cause if one.job else "",
-                before=sum(facts[job.id].progress.records for job in jobs)
-                if one.step in {Step.AGAIN, Step.NEW}
-                else 0,
+                before=sum(facts[job.id].progress.records for job in jobs),
             )
             for one, jobs in jobs_of.items()
         )
@@ -265,8 +263,6 @@ def _jobs_of(ledger: Ledger, one: FailedObject, of_key: list[Job]) -> list[Job]:
     newest = one.job
     if newest is None:
         return of_key
-    if one.step is not Step.AGAIN:
-        return [newest]
     earlier = (
         ledger.jobs.get(job_id(newest.connector, newest.version, number))
         for number in range(newest.generation)
@@ -305,7 +301,8 @@ def described(found: Sequence[FailedObject], revision: int) -> list[str]:
         if step is Step.AGAIN:
             what = f"{counted(len(alike), 'object')} to deliver in full under revision {revision}"
         more = ", ..." if len(alike) > 1 else ""
-        before = sum(one.before for one in alike)
+        # What continues sends nothing of these again.
+        before = sum(one.before for one in alike if step in {Step.AGAIN, Step.NEW})
         which = "of earlier versions, which their jobs delivered and which stay in the topic"
         if step is Step.AGAIN:
             which = "of these that were delivered before, and are again"
