@@ -661,3 +661,22 @@ def test_a_run_says_of_how_many_folders_its_objects_are(line: CommandLine) -> No
     assert line.run(f"{IN}*.txt", *TOPIC) == 0
 
     assert "format text, by extension .txt: 2 objects in 2 folders" in line.said
+
+
+def test_a_link_that_leads_nowhere_is_left_out_and_named(
+    line: CommandLine, tmp_path: Path, golden: Golden
+) -> None:
+    """Trap: one such link refused its whole folder."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"abc\n")
+    (tmp_path / "outside.txt").write_bytes(b"abc\n")
+    (folder / "b.txt").symlink_to(folder / "no-such.txt")
+    (folder / "c.txt").symlink_to(tmp_path / "outside.txt")
+    line.runtime.reads = LocalStore(StoreOptions())
+
+    assert line.run(f"{folder}/", "--topic", "orders") == 0
+
+    noted = [one for one in line.said.splitlines() if "left out" in one]
+    golden("\n".join(noted).replace(str(tmp_path), "/tmp"))  # noqa: S108 - no file
+    assert (line.count, len(noted)) == (1, 2)

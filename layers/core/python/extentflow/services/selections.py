@@ -69,17 +69,18 @@ class Selections:
         """Yield the pinned objects that the addresses match, each once; see `select_all`."""
         scope = KeyScope.of(order.config)
         hidden: set[str] = set()
-        links: set[str] = set()
+        links: dict[str, str] = {}
         table: str | None = None
         store, addresses = self.objects.store(order.config, order.revision), order.addresses
         for version in select_all(
-            store, scope, addresses, hidden.add, unmatched, known=known, same=links.add
+            store, scope, addresses, hidden.add, unmatched, known=known, same=links.__setitem__
         ):
             if table is None and run_notes.is_of_table(version.key):
                 table = version.key
             yield version
-        if links:
-            self.control.notify(run_notes.describe_links(scope, links))
+        for problem in sorted(set(links.values())):
+            alike = [key for key, one in links.items() if one == problem]
+            self.control.notify(run_notes.describe_links(scope, alike, problem))
         if hidden:
             self.control.notify(run_notes.describe_hidden(scope, hidden))
             table = table or next(filter(run_notes.is_of_table, sorted(hidden)), None)
