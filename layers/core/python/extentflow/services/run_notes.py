@@ -46,6 +46,15 @@ def describe_links(scope: KeyScope, links: Collection[str], problem: str) -> str
     )
 
 
+def describe_names(others: Mapping[str, str]) -> str:
+    """Describe files that are delivered although they are under another name, too."""
+    uri, other = next(iter(others.items()))
+    return (
+        f"{counted(len(others), 'file')} delivered under another name, too: {uri} is the same file"
+        f" as {other}; its records are in the topic once for each name"
+    )
+
+
 def is_of_table(key: str) -> bool:
     """Return whether a key is that of a file which only tables of Delta, Hudi or Iceberg have."""
     return any(pattern.match(key) for pattern, _ in _TABLES)

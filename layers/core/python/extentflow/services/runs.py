@@ -96,6 +96,7 @@ class Runs:
                     fails |= isinstance(exc, CorruptRecord)  # the run begins, and its job fails
         new = [one.version for one in plans if one.state == "new"]
         self.selections.note_changed(config, new)
+        self.selections.note_names(order, new)
         source = KeyScope.of(config).source
         prevented = bool(problems or (single and not plans and not fails))
         found = tuple(dict.fromkeys((*problems, *single)))

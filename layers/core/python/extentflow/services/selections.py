@@ -18,6 +18,7 @@ from extentflow.jobs.addresses import (
     select_all,
 )
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
+from extentflow.jobs.contents import is_file
 from extentflow.jobs.planner import JobRequest, Planner, check_cluster
 from extentflow.ledger import Ledger
 from extentflow.model import Job, JobState, ObjectVersion
@@ -110,6 +111,7 @@ class Selections:
         earlier = self._earlier(order, [*versions, *delivered])
         self._require_meaning(order.config, unmatched, earlier)
         self.note_changed(order.config, versions)
+        self.note_names(order, versions)
         return Selection(versions, earlier, list(delivered.values()))
 
     def find_failed(self, order: Order) -> Selection:
@@ -194,6 +196,34 @@ class Selections:
         }
         if changed:
             self.control.notify(run_notes.describe_changed(config, changed.values()))
+
+    def note_names(self, order: Order, versions: Sequence[ObjectVersion]) -> None:
+        """Report files that are to be delivered and that are, or were, under another name, too.
+
+        A pin has the inode, so that it is the same file. A listing leaves out other names; these
+        are such that a command gives.
+        """
+        by_pin: dict[str, list[str]] = {}
+        for version in filter(is_file, versions):
+            by_pin.setdefault(version.etag, []).append(version.uri)
+        if not by_pin:
+            return
+        names = [order.config.name]
+        if isinstance(order, MadeOrder):
+            names += (other.name for other in self._coverage(order).others())
+        delivered: dict[str, set[str]] = {}
+        for name in dict.fromkeys(names):
+            for job in islice(self.ledger.jobs.list(name, JobState.DONE), SEARCHED_JOBS):
+                if is_file(job.version) and job.version.etag in by_pin:
+                    delivered.setdefault(job.version.etag, set()).add(job.version.uri)
+        others: dict[str, str] = {}
+        for pin, uris in by_pin.items():
+            before = sorted(delivered.get(pin, ()))
+            new = [uri for uri in uris if uri not in before]
+            first, *later = [*before, *new]
+            others |= {uri: first for uri in new if uri in later}
+        if others:
+            self.control.notify(run_notes.describe_names(others))
 
     def _earlier(self, order: Order, versions: Sequence[ObjectVersion]) -> list[Job]:
         """Return the open jobs of objects that the addresses mean, but of other versions.
