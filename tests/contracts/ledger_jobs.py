@@ -404,7 +404,7 @@ class EndContract:
 
         dismissed = world.ledger.jobs.dismiss(job.id, "it is gone")
 
-        assert world.ledger.jobs.dismiss(job.id, "again") == dismissed
+        assert world.ledger.jobs.dismiss(job.id, "it is gone") == dismissed
         assert world.ledger.jobs.get(job.id) == dismissed
         assert (dismissed.state, dismissed.reason) == (JobState.SUPERSEDED, "it is gone")
         assert (dismissed.ended, dismissed.published) == (ended.ended, False)
@@ -484,6 +484,43 @@ class CloseContract:
         scene.complete(claim)
 
         assert world.ledger.jobs.close(job.id) == ended
+
+    def test_a_job_of_which_nothing_is_left_is_not_cancelled(self, world: LedgerUnderTest) -> None:
+        """Trap: a stop cancelled a job whose extents had all ended, and whose end was open."""
+        scene = Scene(world.ledger)
+        job = scene.job()
+        scene.complete(scene.claim(scene.lease(), scene.extent(job)))
+        failed = scene.job()
+        scene.failed(failed)
+
+        assert world.ledger.jobs.end(job.id, JobState.CANCELLED, "stop").state is JobState.DONE
+        assert world.ledger.jobs.end(failed.id, JobState.CANCELLED, "stop").state is JobState.FAILED
+
+    def test_a_cancelled_job_is_done_when_its_last_extents_end(
+        self, world: LedgerUnderTest
+    ) -> None:
+        scene = Scene(world.ledger)
+        job = scene.job(count=2)
+        claim = scene.claim(scene.lease(), scene.extent(job, 0))
+        last = scene.claim(scene.lease(number=2), scene.extent(job, 1))
+        cancelled = world.ledger.jobs.end(job.id, JobState.CANCELLED, "stop")
+        scene.complete(claim)
+        waiting = world.ledger.jobs.close(job.id)
+        scene.complete(last)
+
+        assert cancelled.state is waiting.state is JobState.CANCELLED
+        assert world.ledger.jobs.close(job.id).state is JobState.DONE
+
+    def test_a_cancelled_job_that_was_not_planned_to_its_end_stays_so(
+        self, world: LedgerUnderTest
+    ) -> None:
+        scene = Scene(world.ledger)
+        job = scene.planning()
+        world.ledger.jobs.plan(job.id, count=1, cursor=100, complete=False)
+        scene.complete(scene.claim(scene.lease(), scene.extent(job)))
+        world.ledger.jobs.end(job.id, JobState.CANCELLED, "stop")
+
+        assert world.ledger.jobs.close(job.id).state is JobState.CANCELLED
 
 
 class ReplayContract:
@@ -576,7 +613,7 @@ class ReplayContract:
 
     def test_an_extent_of_a_cancelled_job_is_not_replayed(self, world: LedgerUnderTest) -> None:
         scene = Scene(world.ledger)
-        job = scene.job()
+        job = scene.job(count=2)
         scene.failed(job)
         world.ledger.jobs.end(job.id, JobState.CANCELLED, "called off")
 

@@ -221,7 +221,6 @@ CASES = [
                 "three", b"one\n\xff\nthree\nfour", [{"value": "three"}, {"value": "four"}], [6, 12]
             ),
             Sample("two", b"one\ntwo\n", []),
-            Sample("one", b"one", []),
         ],
     ),
     FormatCase(

@@ -21,6 +21,11 @@ FOLLOWED = {
     ),
     "dead-letters": (ADVICE, CORRECTED),
     "dead-letters --json": (ADVICE, CORRECTED),
+    "dead-letters --discard": (
+        FOLLOWED_ADVICE,
+        "test_bad_records_that_ended_a_job_are_tolerated_and_discarded",
+    ),
+    "dismiss": (FOLLOWED_ADVICE, "test_a_job_whose_object_is_gone_is_dismissed"),
     "doctor": (FOLLOWED_ADVICE, "test_doctor_is_repeated_when_the_brokers_answer"),
     "init": (ADVICE, FIRST),
     "plan --json": (FOLLOWED_ADVICE, "test_types_that_were_inferred_are_shown_and_given"),

@@ -8,7 +8,13 @@ import pytest
 from tests.support.golden import Golden
 
 from extentflow import errors
-from extentflow.errors import ExtentflowError, Misconfigured, ObjectChanged, ObjectGone
+from extentflow.errors import (
+    BucketGone,
+    ExtentflowError,
+    Misconfigured,
+    ObjectChanged,
+    ObjectGone,
+)
 
 
 def drawn() -> Iterator[tuple[str, str]]:
@@ -46,6 +52,7 @@ def test_misconfigured_keeps_its_problems_when_pickled() -> None:
     ("error", "stored"),
     [
         (ObjectGone("s3://b/k:\n  404"), "object gone: s3://b/k: 404"),
+        (BucketGone("s3://b: no such bucket"), "s3://b: no such bucket"),
         (ObjectChanged("s3://b/k:\n  412"), "s3://b/k: 412"),
     ],
 )

@@ -17,7 +17,7 @@ from extentflow.model import JobState
 from extentflow.services.addressed import make_connector
 from extentflow.services.composition import open_orders, open_runs
 from extentflow.services.run_control import RunControl
-from extentflow.services.runs import Runs
+from extentflow.services.runs import AGAIN, Runs, delivery_id
 
 IN = f"s3://{BUCKET}/c/"
 
@@ -105,6 +105,67 @@ def test_what_failed_is_shown_with_what_would_follow(
             "revision": 1,
             "cause": "line 2 is bad",
         }
+    ]
+
+
+def test_a_second_delivery_is_shown_with_what_is_delivered_twice(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    """Trap: with --again, a dry run printed the same as without."""
+    runtime.put_connector(topic="orders")
+    done = runtime.job("c/done.txt", lines=2)
+    runtime.run(runtime.planner().plan(done), 0, 1)
+    runtime.memory.jobs.close(done.id)
+    half = runtime.job("c/half.txt", lines=3)
+    runtime.run(runtime.planner().plan(half), 0)
+    runtime.put("c/new.txt")
+    command = ["run", "-c", "c", "--dry-run", "--again"]
+
+    assert run_command_line(app, [*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert run_command_line(app, command) == 0
+    said = capsys.readouterr().err
+    assert run_command_line(app, ["plan", "-c", "c", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+
+    assert {
+        one["object"]: (one["state"], one["again"], one["delivered_before"]) for one in found
+    } == {
+        f"{IN}done.txt": ("DONE", "FULL", 2),
+        f"{IN}half.txt": ("RUNNING", "FULL", 1),
+        f"{IN}new.txt": ("new", "FULL", 0),
+    }
+    golden(said)
+    assert "would be again: 3" in said
+    assert not {"again", "delivered_before"} & set(plain[0])
+    assert [job.state for job in runtime.memory.jobs.list()] == [JobState.RUNNING, JobState.DONE]
+
+
+def test_an_interrupted_second_delivery_is_shown_as_continued(
+    runtime: MemoryRuntime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime.put_connector(topic="orders")
+    order = runtime.order()
+    for name in ("a", "b", "c"):
+        first = runtime.job(f"c/{name}.txt", lines=2)
+        runtime.run(runtime.planner().plan(first), 0, 1)
+        runtime.memory.jobs.close(first.id)
+    runtime.ticker.sleep(1)
+    AGAIN.write(runtime.memory.notes, delivery_id(order), runtime.memory.now())
+    for name, ordinals in (("a", (0, 1)), ("b", (0,))):
+        version = runtime.memory_store.head(BUCKET, f"c/{name}.txt")
+        request = runtime.requests.make(order.config, order.revision, version, 1)
+        second = runtime.planner().register(request, again=runtime.memory.now())
+        runtime.run(runtime.planner().plan(second), *ordinals)
+        runtime.memory.jobs.close(second.id)
+
+    assert run_command_line(app, ["run", "-c", "c", "--dry-run", "--again", "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["again"], one["delivered_before"]) for one in found] == [
+        ("NOTHING", 2),
+        ("CONTINUE", 2),
+        ("FULL", 2),
     ]
 
 

@@ -661,3 +661,52 @@ def test_a_run_says_of_how_many_folders_its_objects_are(line: CommandLine) -> No
     assert line.run(f"{IN}*.txt", *TOPIC) == 0
 
     assert "format text, by extension .txt: 2 objects in 2 folders" in line.said
+
+
+def test_a_link_that_leads_nowhere_is_left_out_and_named(
+    line: CommandLine, tmp_path: Path, golden: Golden
+) -> None:
+    """Trap: one such link refused its whole folder."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"abc\n")
+    (tmp_path / "outside.txt").write_bytes(b"abc\n")
+    (folder / "b.txt").symlink_to(folder / "no-such.txt")
+    (folder / "c.txt").symlink_to(tmp_path / "outside.txt")
+    line.runtime.reads = LocalStore(StoreOptions())
+
+    assert line.run(f"{folder}/", "--topic", "orders") == 0
+
+    noted = [one for one in line.said.splitlines() if "left out" in one]
+    golden("\n".join(noted).replace(str(tmp_path), "/tmp"))  # noqa: S108 - no file
+    assert (line.count, len(noted)) == (1, 2)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_second_name_of_a_delivered_file_is_delivered_with_a_note(
+    line: CommandLine, tmp_path: Path, golden: Golden, *, at_once: bool, stored: bool
+) -> None:
+    """Trap: nothing said that its records are in the topic twice."""
+    (tmp_path / "b.txt").write_bytes(b"abc\n")
+    (tmp_path / "link.txt").symlink_to("b.txt")
+    line.runtime.reads = LocalStore(StoreOptions())
+    words = ["--topic", "orders"]
+    if stored:
+        local = {"endpoint.type": "localfile", "directory": str(tmp_path)}
+        line.runtime.memory.connectors.put("c", {"name": "c", "topic": "orders", **local})
+        line.runtime.cluster.create_topic("orders")
+        words = ["-c", "c"]
+    first, link = str(tmp_path / "b.txt"), str(tmp_path / "link.txt")
+
+    assert line.run(first, *([link] if at_once else []), *words) == 0
+    noted = at_once == ("under another name" in line.said)
+    if not at_once:
+        assert line.run(link, *words) == 0
+
+    assert noted
+    (note,) = [one for one in line.said.splitlines() if "under another name" in one]
+    golden(note.replace(str(tmp_path), "/tmp"))  # noqa: S108 - no file
+    assert line.count == 2
+    assert line.run(first, *words) == 0
+    assert "under another name" not in line.said

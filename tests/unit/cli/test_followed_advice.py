@@ -145,6 +145,23 @@ def test_a_job_that_failed_in_an_outage_only_has_to_be_replayed(line: CommandLin
     assert (failed, line.count) == (2, 3)
 
 
+def test_a_job_whose_object_is_gone_is_dismissed(line: CommandLine) -> None:
+    line.runtime.put_connector(topic="orders")
+    line.runtime.put(lines=3)
+    store = line.runtime.memory_store
+    line.on_extent = lambda done: store.remove(BUCKET, "c/a.txt") if done == DELIVERED else None
+
+    assert line.run("-c", "c") == 1
+    dismiss = line.advice("dismiss")
+    (job,) = line.runtime.memory.jobs.list()
+    assert line.run(f"{IN}a.txt", "-c", "c") == 2
+    again = line.advice("dismiss")
+    assert line.follow(dismiss) == 0
+
+    assert dismiss == again == ["dismiss", job.id]
+    assert [one.state for one in line.runtime.memory.jobs.list()] == ["SUPERSEDED"]
+
+
 @pytest.mark.parametrize("engine", [(), INLINE], ids=["usual", "inline"])
 def test_a_corrected_object_is_delivered_by_the_same_connector(
     line: CommandLine, engine: tuple[str, ...]
@@ -315,7 +332,7 @@ def test_a_killed_run_is_continued(line: CommandLine, way: str) -> None:
     killed = line.count
 
     assert line.follow(["status", job.id]) == 0
-    assert "interrupted: 1 of 3 extents" in line.said
+    assert "1 of 3 extents are done, and no extent is in work now" in line.said
     assert way in line.said
     following = line.advice("replay") if way == "replay" else ["run", "-c", "c"]
     assert line.follow(following) == 0

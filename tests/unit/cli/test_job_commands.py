@@ -8,6 +8,7 @@ from tests.support.golden import Golden
 from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.cli import app, opening, output, run_command_line
+from extentflow.cli.connector_commands import now
 from extentflow.cli.status_reports import (
     MAP_CELLS,
     extent_map,
@@ -23,6 +24,7 @@ from extentflow.kafka import ProducerSettings
 from extentflow.ledger import Claim, ClaimMark, ConnectorState, ExtentItem
 from extentflow.model import ExtentState, JobState
 from extentflow.services.composition import open_jobs
+from extentflow.services.connectors import Connectors
 from extentflow.services.jobs import JobFilter, JobList
 
 DONE, FAILED, PENDING = ExtentState.DONE, ExtentState.FAILED, ExtentState.PENDING
@@ -201,7 +203,7 @@ def test_more_jobs_than_shown_are_counted(capsys: pytest.CaptureFixture[str]) ->
     assert "5 jobs: 5 PLANNING; 2 of 5 shown, the newest" in capsys.readouterr().out
 
 
-def test_a_job_without_a_worker_is_called_interrupted(golden: Golden) -> None:
+def test_a_job_is_called_interrupted_only_when_no_worker_has_a_lease(golden: Golden) -> None:
     runtime = MemoryRuntime()
     runtime.put_connector()
     job = runtime.job("c/a.txt", lines=3)
@@ -212,13 +214,17 @@ def test_a_job_without_a_worker_is_called_interrupted(golden: Golden) -> None:
     held = slots.claim(extent, ProducerSettings())
 
     working = open_jobs(runtime).get(job.id)
+    assert isinstance(held, Claim)
+    slots.complete(held, position=extent.end, records=1, bad=0, filtered=0)
+    between = open_jobs(runtime).get(job.id)
     runtime.ticker.sleep(3_600)  # the lease ends
     left = open_jobs(runtime).get(job.id)
 
-    assert isinstance(held, Claim)
     assert (working.active, next_command(working)) == (True, "")
-    assert left.active is False
+    assert (between.active, left.active) == (False, False)
+    golden(next_command(between))
     golden(next_command(left))
+    assert "interrupted" not in next_command(between)
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -252,6 +258,34 @@ def test_jobs_that_no_worker_delivers_name_the_command_that_continues_them(
     golden(paused)
     assert "`extentflow resume c`" in paused
     assert view_jobs(filtered=False).to_json(found)["interrupted"] == {"c": 2}
+
+
+def test_jobs_of_a_worker_between_two_extents_are_not_called_interrupted(
+    capsys: pytest.CaptureFixture[str], golden: Golden
+) -> None:
+    """Trap: of a running job, `status` said that it was interrupted, and to run it again."""
+    runtime = MemoryRuntime()
+    runtime.put_connector()
+    planned = runtime.planner().plan(runtime.job("c/a.txt", lines=2))
+    extent = next(iter(runtime.planner().pending(planned)))
+    slots = runtime.slots("worker")
+    held = slots.claim(extent, ProducerSettings())
+    assert isinstance(held, Claim)
+    slots.complete(held, position=extent.end, records=1, bad=0, filtered=0)
+
+    found = open_jobs(runtime).find(JobFilter())
+    show_jobs(found, filtered=False)
+    said = capsys.readouterr().err
+    (listed,) = Connectors(runtime.memory).list()
+    slots.release()
+    show_jobs(open_jobs(runtime).find(JobFilter()), filtered=False)
+    ended = capsys.readouterr().err
+
+    golden(said)
+    assert "interrupted" not in said
+    assert view_jobs(filtered=False).to_json(found)["interrupted"] == {}
+    assert now(listed) == "1 open job, no extent in work now"
+    assert "they were interrupted" in ended
 
 
 def test_a_watch_shows_changes_until_every_job_has_ended(

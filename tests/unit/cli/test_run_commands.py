@@ -11,6 +11,7 @@ from tests.support.memory_runtime import MemoryRuntime
 from extentflow.cli import app, run_command_line, run_reports
 from extentflow.cli import run_commands as runs
 from extentflow.config.parsing import parse
+from extentflow.errors import ObjectGone, reason
 from extentflow.jobs.run import JobReport, RunReport
 from extentflow.services.composition import open_runs
 from extentflow.services.orders import StoredOrder
@@ -150,6 +151,25 @@ def test_a_job_that_is_not_done_is_reported_with_the_remedy(
 
     assert ended.value.exit_code == 1
     assert way_out in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_failed_jobs_of_objects_that_are_gone_are_dismissed(
+    capsys: pytest.CaptureFixture[str], golden: Golden, count: int
+) -> None:
+    """Trap: the correction of the object was advised, or a replay, which failed again."""
+    why = f"1 of 1 extent failed: {reason(ObjectGone('s3://bucket/one: no such key'))}"
+    gone = [
+        replace(job(name, 1), state="FAILED", reason=why, done=0) for name in ("one", "two")[:count]
+    ]
+
+    with pytest.raises(typer.Exit):
+        run_reports.show(RunReport("inline", jobs=tuple(gone)), as_json=True)
+
+    said = capsys.readouterr().err
+    golden(said)
+    assert "`extentflow dismiss " in said
+    assert not {"replay", "correct the object"} & {*said.replace("`", " ").split()}
 
 
 def test_many_jobs_are_totals_and_the_failed_ones(

@@ -412,11 +412,13 @@ def folder(tmp_path: Path) -> Path:
 def test_a_file_of_several_names_is_selected_once(
     folder: Path, address: str, found: list[str], links: list[str], *, paged: bool
 ) -> None:
-    scope, left_out = KeyScope("orders", str(folder)), list[str]()
+    scope, left_out = KeyScope("orders", str(folder)), dict[str, str]()
     known: Known | None = (lambda _page: ()) if paged else None
-    files = LocalStore(StoreOptions(), page_keys=2)
+    files, note = LocalStore(StoreOptions(), page_keys=2), left_out.__setitem__
+    (folder / "in/z-broken").symlink_to(folder / "no-such")
 
-    versions = select_all(files, scope, [f"{folder}/{address}"], known=known, same=left_out.append)
+    versions = select_all(files, scope, [f"{folder}/{address}"], known=known, same=note)
 
     assert [version.key for version in versions] == [f"in/{name}" for name in found]
-    assert sorted(left_out) == [f"in/{name}" for name in links]
+    assert left_out.pop("in/z-broken", "it leads to no file") == "it leads to no file"
+    assert sorted(left_out.items()) == [(f"in/{name}", "") for name in links]

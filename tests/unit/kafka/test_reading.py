@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from tests.support.golden import Golden
 from tests.support.memory_delivery import Ticker
 
-from extentflow.errors import Misconfigured, PositionGone, SinkUnavailable
+from extentflow.errors import Misconfigured, PositionGone, SinkUnavailable, TopicAbsent
 from extentflow.kafka import reading as reader
 from extentflow.kafka.settings import SPACING, Timeouts
 
@@ -38,6 +38,8 @@ class DescribedTopic:
 
     def partitions_to_read(self, _name: str) -> int:
         self.state = next(self.states)
+        if not self.state[0]:
+            raise TopicAbsent("topic topic does not exist; correct its name")
         return self.state[0]
 
     def topic_ids(self, names: list[str]) -> dict[str, str]:
@@ -175,6 +177,17 @@ def test_an_offset_behind_the_end_is_an_error(
 ) -> None:
     with golden.raises(PositionGone, match="20"):
         list(read(monkeypatch, [[message(0, 20, lost=True)]], Ticker(), begin={0: 20}))
+
+
+def test_a_topic_that_is_deleted_while_it_is_followed_is_called_deleted(
+    monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    """Trap: the correction of its name was advised."""
+    topics = chain([(2, "old")], repeat((0, "")))
+    batches = read(monkeypatch, [], Ticker(), begin={0: 4, 1: 4}, follow=True, topics=topics)
+
+    with golden.raises(TopicAbsent, match="topic topic was deleted"):
+        next(batches)
 
 
 def test_partitions_that_are_added_are_followed_and_a_topic_created_again_is_an_error(

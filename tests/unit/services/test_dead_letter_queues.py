@@ -821,15 +821,23 @@ def test_a_value_that_the_topic_rejected_is_not_listed_as_a_record(tmp_path: Pat
     assert (found.records, found.bad, found.left) == (1, 0, 0), found.reasons
 
 
-def test_a_row_of_an_object_that_was_replaced_stays_in_the_queue() -> None:
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_row_of_an_object_that_was_replaced_stays_until_it_is_discarded(
+    golden: Golden, *, removed: bool
+) -> None:
+    """Trap: such letters went round in each replay, and nothing named the way out."""
     runtime = runtime_with(CSV, **CAST)
     runtime.memory_store.put(BUCKET, "c/a.csv", CSV.replace(b"x", b"7"))
+    if removed:
+        runtime.memory_store.remove(BUCKET, "c/a.csv")
     before = values(runtime)
 
     found = replay(runtime)
 
     assert (found.records, found.left) == (0, 4)
     assert values(runtime) == before
+    golden(found.reasons[0])
+    assert "--discard" in found.reasons[0]
 
 
 # -- transactions ----------------------------------------------------------------------------------

@@ -10,14 +10,15 @@ from tests.support.local_engine import CallingThreadEngine, until_final
 from tests.support.memory_delivery import TOPIC
 from tests.support.memory_runtime import BUCKET, Cluster, MemoryRuntime
 
-from extentflow.cli.status_reports import next_command
-from extentflow.errors import AccessDenied, BucketGone, Conflict
+from extentflow.cli.status_reports import next_command, show_jobs
+from extentflow.errors import AccessDenied, BucketGone, Conflict, Misconfigured
 from extentflow.jobs.planner import AGAIN_BEGAN
 from extentflow.jobs.run import RunReport
 from extentflow.model import JobState, ObjectVersion
-from extentflow.services.composition import open_jobs, open_runs
+from extentflow.services.composition import open_dismissals, open_jobs, open_runs
 from extentflow.services.connectors import Connectors
 from extentflow.services.failures import Step, described, later_jobs
+from extentflow.services.jobs import JobFilter
 from extentflow.services.run_control import EngineChoice, RunControl
 from extentflow.services.runs import Runs
 from extentflow.wiring.extents import delivery_context
@@ -116,7 +117,7 @@ def test_a_run_of_failed_objects_without_any_says_so(stage: Stage, golden: Golde
 
     assert (report.ok, report.jobs) == (True, ())
     golden(stage.notes[-1])
-    assert "no object whose job of connector c FAILED or is CANCELLED" in stage.notes[-1]
+    assert "job of connector c FAILED, is CANCELLED or SUPERSEDED" in stage.notes[-1]
 
 
 def test_under_the_same_revision_nothing_is_delivered_twice(stage: Stage) -> None:
@@ -127,7 +128,7 @@ def test_under_the_same_revision_nothing_is_delivered_twice(stage: Stage) -> Non
     shown = stage.steps()
     report = stage.run(failed=True)
 
-    assert shown == {"bad": (Step.REPLAY, 0)}
+    assert shown == {"bad": (Step.REPLAY, 1)}
     assert [(job.uri, job.state) for job in report.jobs] == [("s3://shop/c/bad", "FAILED")]
     assert stage.sent() == before
 
@@ -212,7 +213,7 @@ def test_a_cancelled_object_continues_where_it_ended_under_the_same_settings(sta
     sent = stopped(stage)
     assert stage.run().records_this_run == 0  # `run` leaves what was stopped
 
-    assert stage.steps() == {"stopped": (Step.REPLAY, 0)}
+    assert stage.steps() == {"stopped": (Step.REPLAY, 1)}
     assert stage.run(failed=True).ok
 
     assert (sent, stage.sent()) == (1, 2)
@@ -290,9 +291,8 @@ def test_of_an_object_that_was_stopped_with_its_last_commit_nothing_is_delivered
     stage.put_connector(producer__linger__ms="7")
     sent = stage.sent()
 
-    done = stop == "before the job is closed"
-    assert stage.steps() == ({} if done else {"stopped": (Step.REPLAY, 0)})
-    assert [one.state for one in stage.run(failed=True).jobs] == ([] if done else ["DONE"])
+    assert stage.steps() == {}
+    assert not stage.run(failed=True).jobs
 
     assert stage.sent() == sent == 2
     assert [one[2] for one in stage.jobs()] == ["DONE"]
@@ -324,6 +324,48 @@ def test_a_replay_of_all_leaves_out_objects_whose_later_version_was_delivered(
     assert detail.newer is not None
     assert detail.newer.state is JobState.DONE
     golden(next_command(detail))
+
+
+def test_a_replaced_object_counts_until_its_new_version_is_delivered(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trap: the job ended SUPERSEDED, and nothing showed that the new version was not delivered."""
+    stage.put(one=GOOD, other=GOOD, gone=GOOD)
+    runtime, jobs = stage.runtime, stage.runtime.memory.jobs
+    config, revision = runtime.connectors.latest("c")
+    for name in ("one", "other", "gone"):
+        version = runtime.memory_store.head(BUCKET, f"c/{name}")
+        job = runtime.planner().register(runtime.requests.make(config, revision, version, 1))
+        stage.put(**{name: GOOD * 2})
+        jobs.end(job.id, JobState.SUPERSEDED, "it was replaced after planning")
+    stage.run("s3://shop/c/other")
+    runtime.memory_store.remove(BUCKET, "c/gone")
+
+    found = open_jobs(runtime).find(JobFilter("c", undelivered=True))
+    show_jobs(open_jobs(runtime).find(JobFilter("c")), filtered=False)
+    dismissed = open_dismissals(runtime).dismiss_all("c")
+    shown = stage.steps()
+    report = stage.run(failed=True)
+
+    assert {one.job.version.key for one in found.jobs} == {"c/one", "c/gone"}
+    assert "3 SUPERSEDED (2 with an undelivered later version)" in capsys.readouterr().out
+    assert [job.version.key for job in dismissed.jobs] == ["c/gone"]
+    assert dismissed.kept == ("s3://shop/c/one",)
+    assert shown == {"one": (Step.NEW, 0)}
+    assert [(job.uri, job.state) for job in report.jobs] == [("s3://shop/c/one", "DONE")]
+    assert open_jobs(runtime).find(JobFilter("c", undelivered=True)).matching == 0
+    assert not stage.steps()
+
+
+def test_the_address_of_an_object_that_was_removed_names_how_its_job_is_closed(
+    stage: Stage, golden: Golden
+) -> None:
+    stage.put(bad=BAD)
+    stage.run()
+    stage.runtime.memory_store.remove(BUCKET, "c/bad")
+
+    with golden.raises(Misconfigured, match="`extentflow dismiss "):
+        stage.run("s3://shop/c/bad")
 
 
 def test_a_version_that_is_current_again_is_replayed(stage: Stage) -> None:
@@ -472,7 +514,7 @@ def test_an_object_that_fails_again_is_replayed_and_not_delivered_a_third_time(
     stage.run(failed=True)
     before = stage.sent()
 
-    assert stage.steps() == {"bad": (Step.REPLAY, 0)}
+    assert stage.steps() == {"bad": (Step.REPLAY, 2)}
     stage.run(failed=True)
 
     assert stage.sent() == before

@@ -1,6 +1,7 @@
 """What is submitted to functions, as messages or to one Spark run, and what is opened for it."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.support.golden import Golden
@@ -14,6 +15,7 @@ from extentflow.services.composition import open_submissions
 from extentflow.services.submissions import _backfill, _bucket_and_key, _takes_one_run
 from extentflow.wiring import Runtime
 
+EVENTS = Path(__file__).parents[3] / "events"
 ORDERS = ConnectorConfig(name="orders", topic="orders", s3_bucket="shop")
 
 
@@ -49,6 +51,16 @@ def test_the_option_decides_then_the_connector_then_the_size(
     config = replace(ORDERS, engine=engine)
 
     assert _takes_one_run(settings(application), config, objects(*sizes), asked) is by_one_run
+
+
+@pytest.mark.parametrize("event", ["aws-s3-test", "http-api-probe", "aws-s3-removed"])
+def test_a_notification_of_no_object_says_what_it_is(golden: Golden, event: str) -> None:
+    """Trap: of a test notification, a list in Python's notation was printed."""
+    document = (EVENTS / f"{event}.json").read_text()
+    submissions = open_submissions(Runtime(settings(None)))
+
+    with golden.raises(Misconfigured, match="nothing to submit"):
+        submissions.submit_event(document, name=f"{event}.json")
 
 
 def test_every_backfill_has_an_id_of_its_own() -> None:

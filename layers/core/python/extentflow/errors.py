@@ -261,7 +261,11 @@ def contain_defects(what: str) -> Iterator[None]:
         raise Defect(f"{what}: unexpected {text}") from exc
 
 
+OBJECT_GONE = "object gone: "
+
+
 def reason(error: ExtentflowError) -> str:
     """Return the line that the ledger stores as reason; searches rely on "object gone"."""
     text = " ".join(str(error).split())
-    return f"object gone: {text}" if isinstance(error, ObjectGone) else text
+    gone = isinstance(error, ObjectGone) and not isinstance(error, BucketGone)
+    return f"{OBJECT_GONE}{text}" if gone else text

@@ -343,7 +343,21 @@ def test_lines_are_skipped_without_a_header_too() -> None:
 
 def test_skipped_lines_include_the_one_that_states_the_separator() -> None:
     assert read(b"sep=;\na;b\n1;2\n", csv_skip_lines=1).rows == [{"a": "1", "b": "2"}]
-    assert rows(b"a\n1\n", csv_skip_lines=3) == []
+
+
+@pytest.mark.parametrize(("lines", "header"), [(3, True), (2, True), (3, False)])
+def test_an_object_all_of_whose_lines_are_skipped_is_refused(
+    golden: Golden, *, lines: int, header: bool
+) -> None:
+    """Trap: it was DONE with 0 records."""
+    with golden.raises(UnsupportedFormat, match=rf"csv\.header\.skip\.lines={lines}"):
+        read(b"a\n1\n", csv_skip_lines=lines, csv_header=header)
+
+
+def test_lines_above_no_record_are_skipped() -> None:
+    assert rows(b"", csv_skip_lines=3) == []
+    assert rows(b"title\nid\n", csv_skip_lines=1) == []
+    assert rows(b"title\n", csv_skip_lines=1, csv_header=False) == []
 
 
 def test_a_quote_in_a_skipped_line_does_not_skip_the_header() -> None:

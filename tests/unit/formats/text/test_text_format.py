@@ -4,9 +4,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.laws.laws import Decoded, decoded, extent_of
+from tests.support.golden import Golden
 
+from extentflow.errors import UnsupportedFormat
 from extentflow.formats import FormatOptions
-from extentflow.formats.text.text_format import open_text
+from extentflow.formats.text.text_format import TextOptions, open_text
 from extentflow.testing.stores import MemorySource
 
 WAY_OUT = "if the object has another character set, set character.set"
@@ -27,6 +29,18 @@ def test_trap_t02_invalid_bytes_make_bad_records_with_location_and_bytes() -> No
         (3, b"ab\xffcd", f"not UTF-8: invalid start byte (0xff) at byte 5; {WAY_OUT}"),
         (15, b"\xc3", f"not UTF-8: unexpected end of data (0xc3) at byte 15; {WAY_OUT}"),
     ]
+
+
+def test_an_object_with_fewer_lines_than_are_skipped_is_refused(golden: Golden) -> None:
+    """Trap: it was DONE with 0 records."""
+
+    def skip(body: bytes) -> list[dict[str, object]]:
+        fmt = open_text(FormatOptions(), TextOptions(header_lines=2))
+        return decoded(fmt, MemorySource(body), (0, len(body))).rows
+
+    with golden.raises(UnsupportedFormat, match=r"text\.header\.lines=2"):
+        skip(b"only\n")
+    assert [skip(b""), skip(b"a\nb\n"), skip(b"a\nb\nc")] == [[], [], [{"value": "c"}]]
 
 
 def test_without_validation_values_are_bytes_whatever_they_hold() -> None:

@@ -244,7 +244,8 @@ def now(one: "Connector") -> str:
     """Return whether a connector is delivered now, as far as the ledger records it."""
     if not one.open_jobs:
         return "no open job"
-    return f"{output.counted(one.open_jobs, 'open job')}, {one.jobs_in_work:,} in work"
+    working = f"{one.jobs_in_work:,} in work" if one.jobs_in_work else "no extent in work now"
+    return f"{output.counted(one.open_jobs, 'open job')}, {working}"
 
 
 def _after_change(connector: str) -> str:

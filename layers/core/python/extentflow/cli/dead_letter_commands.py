@@ -182,5 +182,8 @@ def replay_dead_letters(
     for line in found.reasons:
         output.complain(line)
     if found.bad or found.left:
-        output.note(f"`extentflow dead-letters -c {connector}` shows them, with their reasons")
+        output.note(
+            f"`extentflow dead-letters -c {connector}` shows them, with their reasons; with"
+            " --discard PARTITION/OFFSET, or all, it discards them"
+        )
         raise typer.Exit(INCOMPLETE)

@@ -73,7 +73,7 @@ class JobListOptions:
         bool,
         Option(
             "--undelivered",
-            help="Only open jobs, and FAILED and CANCELLED ones whose object no later job has.",
+            help="Only open jobs, and others without their object, which no later job has.",
         ),
     ] = False
     limit: Annotated[int, Option("--limit", min=1, help="At most so many jobs.")] = 50

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from extentflow.services.plans import FailedPlans, ObjectPlan, Plans
 
 SHOWN_PROBLEMS = 20
+TWICE = "records that were delivered before, and would be again"
 PLAN_COLUMNS = (
     *("object", "format", "by", "compression", "size", "extents"),
     *("topic", "job", "state", "revision"),
@@ -43,9 +44,14 @@ def _show_plans(found: "Plans", *, as_json: bool) -> None:
     if as_json:
         output.print_json([_plan_json(one) for one in found.objects])
     elif found.objects:
+        again = any(one.again for one in found.objects)
+        columns = PLAN_COLUMNS if not again else (*PLAN_COLUMNS, "again", "delivered before")
         rest = attrgetter("topic", "job", "state", "revision")
-        # What a run would deliver first.
-        shown = sorted(found.objects, key=lambda one: one.state == JobState.DONE)[:SHOWN_JOBS]
+        # What a run would deliver first; of a second delivery, what is delivered twice.
+        shown = sorted(
+            found.objects,
+            key=lambda one: -_twice(one) if again else one.state == JobState.DONE,
+        )[:SHOWN_JOBS]
         rows = [
             (
                 one.version.uri,
@@ -55,12 +61,15 @@ def _show_plans(found: "Plans", *, as_json: bool) -> None:
                 size(one.version.size),
                 len(one.extents),
                 *rest(one),
+                *((one.again.value, f"{one.delivered_before:,}") if one.again else ()),
             )
             for one in shown
         ]
-        output.print_table(PLAN_COLUMNS, rows)
+        output.print_table(columns, rows)
         if len(found.objects) > len(shown):
             output.say(_totals(found))
+        if twice := sum(_twice(one) for one in found.objects):
+            output.note(f"{TWICE}: {twice:,}")
         for one in shown:
             if one.facts:
                 output.note(f"{one.version.uri}: found {one.facts}")
@@ -108,12 +117,19 @@ def _show_failed(found: "FailedPlans", *, as_json: bool) -> None:
         if len(found.objects) > len(shown):
             output.say(f"{len(found.objects):,} objects; {SHOWN_JOBS} shown, --json shows all")
         if again := sum(one.again for one in found.objects):
-            output.note(f"records that were delivered before, and would be again: {again:,}")
+            output.note(f"{TWICE}: {again:,}")
         for one in shown:
             if one.job is not None and one.cause:
                 output.note(f"{one.job.id}: {one.cause}")
     else:
-        output.note("no object failed, or was cancelled, that can be delivered now")
+        output.note("no object failed, was cancelled or replaced, that can be delivered now")
+
+
+def _twice(one: "ObjectPlan") -> int:
+    """Return how many records that were delivered before a run would begin to deliver again."""
+    from extentflow.services.plans import Again
+
+    return one.delivered_before or 0 if one.again is Again.FULL else 0
 
 
 def _compression(one: "ObjectPlan") -> str:
@@ -126,5 +142,9 @@ def _compression(one: "ObjectPlan") -> str:
 def _plan_json(one: "ObjectPlan") -> dict[str, object]:
     facts = asdict(one)
     del facts["version"]
+    if one.again is None:
+        del facts["again"], facts["delivered_before"]
+    else:
+        facts["again"] = one.again.name
     version = one.version
     return {"object": version.uri, "etag": version.etag, "bytes": version.size, **facts}

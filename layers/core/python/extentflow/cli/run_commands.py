@@ -274,7 +274,7 @@ def _find_first(
     """Return what a run would deliver; nothing is stored."""
     if selection.failed:
         return runs.failed(order, topics=topics)
-    return runs.plan(order, cores=cores, topics=topics)
+    return runs.plan(order, cores=cores, again=selection.again, topics=topics)
 
 
 def _store(orders: "Orders", made: "AddressedConnector", *, save: bool) -> "Order":

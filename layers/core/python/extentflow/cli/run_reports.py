@@ -15,6 +15,7 @@ import typer
 
 from extentflow.cli import output
 from extentflow.cli.output import INCOMPLETE, STOPPED, size
+from extentflow.errors import OBJECT_GONE
 from extentflow.model import JobState
 from extentflow.wording import is_bad_record, is_lost, unavailable_service
 
@@ -184,7 +185,8 @@ def _next_commands(report: RunReport, given: _CommandParts) -> Iterator[str]:
         own = given.connector in ("", name)
         outages = [job for job in failed if unavailable_service(job.reason)]
         lost = [job for job in failed if is_lost(job.reason)]
-        others = [job for job in failed if job not in (*outages, *lost)]
+        gone = [job for job in failed if OBJECT_GONE in job.reason and job not in outages]
+        others = [job for job in failed if job not in (*outages, *lost, *gone)]
         if lost:
             again = f"`extentflow run -c {name} --again{given.local_engine_option}`"
             again = f"{given.command} with --again" if given.command and own else again
@@ -196,6 +198,12 @@ def _next_commands(report: RunReport, given: _CommandParts) -> Iterator[str]:
             yield (
                 f"when the {unavailable_service(outages[0].reason)} answers again,"
                 f" {given.replay(outages)} continues where it failed"
+            )
+        if gone:
+            what = gone[0].job if len(gone) == 1 else f"-c {name}"
+            yield (
+                f"of objects that are gone, `extentflow dismiss {what}` closes the jobs; one that"
+                " is stored again is delivered by the next run"
             )
         if others:
             yield from (_after_failure if own else _after_failure_elsewhere)(others, given)

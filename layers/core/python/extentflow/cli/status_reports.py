@@ -17,6 +17,7 @@ from rich.text import Text
 
 from extentflow.cli import output
 from extentflow.cli.run_reports import extents
+from extentflow.errors import OBJECT_GONE
 from extentflow.model import ExtentState, JobState
 from extentflow.wording import is_lost, unavailable_service
 
@@ -40,6 +41,9 @@ LAYOUTS = {
 }
 # Of jobs that failed: the same object has a later job, which is listed and counted itself.
 LATER = "with a later job"
+# Of open jobs: the ledger has no lease of a driver, only those of workers.
+UNLESS_RUNNING = "unless a command plans, waits for a service or has just begun"
+BETWEEN_EXTENTS = "a worker, of these or other jobs, may be between two extents; if none runs,"
 SHORT_ID, LEAST_OBJECT = 10, 12
 BETWEEN, BORDERS = 3, 2  # of a table's columns
 MAP = {
@@ -102,12 +106,13 @@ def _continuing(found: JobList) -> Iterator[str]:
     """Yield, for each connector whose jobs were interrupted, the command that continues them."""
     for one in found.interrupted[:SHOWN_ERRORS]:
         command = "run" if one.stored else "replay"
+        known = BETWEEN_EXTENTS if one.may_go_on else f"{UNLESS_RUNNING}, they were interrupted;"
         yield one.held or (
-            f"connector {one.connector}: {output.counted(one.count, 'open job')}, none in work:"
-            " unless a command has just begun, they were interrupted;"
-            f" `extentflow {command} -c {one.connector}` continues them"
+            f"connector {one.connector}: {output.counted(one.count, 'open job')}, no extent in work"
+            f" now: {known} `extentflow {command} -c {one.connector}` continues them"
         )
-    if found.undelivered and found.delivered and not found.only_undelivered:
+    replaced = JobState.SUPERSEDED in found.undelivered
+    if found.undelivered and (found.delivered or replaced) and not found.only_undelivered:
         yield "`extentflow status --undelivered` lists what is still to be delivered"
 
 
@@ -144,7 +149,7 @@ def show_job(found: JobDetail) -> None:
         output.note(following)
 
 
-def next_command(found: JobDetail) -> str:  # noqa: PLR0911 - a return for each state
+def next_command(found: JobDetail) -> str:
     """Return what continues a job, "" where nothing does or need."""
     job = found.job
     if found.replayable and is_lost(job.reason):
@@ -152,24 +157,34 @@ def next_command(found: JobDetail) -> str:  # noqa: PLR0911 - a return for each 
         again = run if found.stored else "the same `run ADDRESS --topic` command with --again"
         return f"{again} delivers all its objects in full"
     if found.replayable:
-        errors = (one.error for one in found.extents.values() if one.state is ExtentState.FAILED)
-        if service := unavailable_service(next(errors, "")):
-            return f"when the {service} answers again, `extentflow replay {job.id}` continues it"
-        corrected = "a corrected object is a new version, which the next run delivers"
-        more = f"; {corrected}" if job.state is JobState.FAILED else ""
-        more = f"{more}; {_changed(found)}" if found.newer is None else ""
-        return f"`extentflow replay {job.id}` continues it, when the cause is removed{more}"
+        return _after_failure(found)
     if found.newer is not None and found.later is None:
         return f"where the object is this version again, `extentflow replay {job.id}` continues it"
     if found.later is not None and found.later.state is not JobState.DONE:
         return f"`extentflow status {found.later.id}` shows what continues that job"
     if job.state.open and found.active is False and not found.skipped and not found.queued:
         done = output.done_of(found.report.done, job.plan.count, "extent")
+        known = BETWEEN_EXTENTS if found.may_go_on else f"{UNLESS_RUNNING}, it was interrupted;"
         return (
-            f"interrupted: {done}, and no worker holds one; the command that began it, or "
-            f"`extentflow replay {job.id}`, delivers the rest"
+            f"{done}, and no extent is in work now: {known} the command that began it, or"
+            f" `extentflow replay {job.id}`, delivers the rest"
         )
     return ""
+
+
+def _after_failure(found: JobDetail) -> str:
+    """Return what to do with a job that `replay` continues."""
+    job = found.job
+    errors = (one.error for one in found.extents.values() if one.state is ExtentState.FAILED)
+    error = next(errors, "")
+    if OBJECT_GONE in error or OBJECT_GONE in job.reason:
+        return f"the object is gone: `extentflow dismiss {job.id}` closes the job"
+    if service := unavailable_service(error):
+        return f"when the {service} answers again, `extentflow replay {job.id}` continues it"
+    corrected = "a corrected object is a new version, which the next run delivers"
+    more = f"; {corrected}" if job.state is JobState.FAILED else ""
+    more = f"{more}; {_changed(found)}" if found.newer is None else ""
+    return f"`extentflow replay {job.id}` continues it, when the cause is removed{more}"
 
 
 def _later(job: Job) -> str:
@@ -229,7 +244,7 @@ def jobs_json(found: JobList) -> dict[str, Any]:
         "matching": found.matching,
         "delivered_since": dict(found.delivered),
         "undelivered": dict(found.undelivered),
-        "interrupted": {one.connector: one.count for one in found.interrupted},
+        "interrupted": {one.connector: one.count for one in found.interrupted if not one.may_go_on},
     }
 
 
@@ -307,6 +322,8 @@ def _counted(found: JobList, state: str, count: int) -> str:
     """Return how many jobs are in a state, and of these how many objects are delivered or not."""
     delivered, left = found.delivered.get(state, 0), found.undelivered.get(state, 0)
     text = f"{count:,} {state}"
+    if state == JobState.SUPERSEDED and left:
+        return f"{text} ({left:,} with an undelivered later version)"
     if state not in (JobState.FAILED, JobState.CANCELLED) or left == count:
         return text
     rest = count - delivered - left

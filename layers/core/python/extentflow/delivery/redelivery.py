@@ -34,6 +34,7 @@ from extentflow.delivery.rejections import Rejections
 from extentflow.delivery.rows import RowFinder
 from extentflow.errors import (
     AccessDenied,
+    BucketGone,
     CorruptObject,
     CorruptRecord,
     ExtentflowError,
@@ -62,6 +63,11 @@ LETTERS_PER_TRANSACTION = 500
 # What is decoded at once: more pass an extent less often, and need more memory.
 LETTERS_AHEAD, BYTES_AHEAD = 2_000, 32 << 20
 MOST_REASONS = 20
+# Without versions, every replay ends so: the letter would return for ever.
+_GONE = (
+    "its record cannot be read again: `extentflow dead-letters --discard` discards the dead letter,"
+    " or state its record in a file for --repairs"
+)
 # Errors of one dead letter, which the others do not share.
 _OF_ONE_LETTER = (
     AccessDenied,
@@ -508,7 +514,8 @@ class Redelivery:
         try:
             opened, made = self._converted(letter, _bytes_of(letter, repair))
         except _OF_ONE_LETTER as exc:
-            return reason(exc)
+            gone = isinstance(exc, ObjectChanged | ObjectGone) and not isinstance(exc, BucketGone)
+            return f"{reason(exc)}; {_GONE}" if gone else reason(exc)
         return _DecodedLetter(
             opened.extent, replace(opened.queue, attempt=letter.attempt + 1), made
         )

@@ -10,6 +10,7 @@ in the next round. Keys with a job cause no further request.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,9 @@ from extentflow.jobs.planner import in_pages
 from extentflow.ledger import Ledger
 from extentflow.ledger.notes import NoteKind
 from extentflow.model import ObjectVersion, job_id
-from extentflow.storage import FileNames, ObjectStore
+from extentflow.storage import FileNames, ObjectStore, Page
+
+log = logging.getLogger(__name__)
 
 BATCH_KEYS = 100
 KEEP_SECONDS = 14 * 86_400.0
@@ -99,6 +102,7 @@ class ListingScan:
         try:
             for page in listed_prefix.store.pages(config.bucket, config.listed_prefix, token=token):
                 problems = 0
+                _warn_of_links(config.bucket, page)
                 listed = [
                     one
                     for one in page.versions
@@ -175,3 +179,9 @@ def resume_token(ledger: Ledger, connector: str) -> str:
     """Return the token at which a listing continues; empty for the first key."""
     _, token = POSITIONS.read(ledger.notes, connector) or ("", None)
     return token or ""
+
+
+def _warn_of_links(bucket: str, page: Page) -> None:
+    for key, link in page.links.items():
+        if link.problem:
+            log.warning("%s/%s is left out: %s", bucket, key, link.problem)

@@ -166,14 +166,14 @@ def select(
     leave_out: Callable[[str], None] = lambda _key: None,
     *,
     known: Known | None = None,
-    same: Callable[[str], None] = lambda _key: None,
+    same: Callable[[str, str], None] = lambda _key, _problem: None,
 ) -> Iterator[ObjectVersion]:
     """Yield the pinned versions of all objects that `pattern` (see `KeyScope.key`) means.
 
     One HEAD per selected object, none for keys that do not match, nor for versions that `known`
-    leaves out. `leave_out` receives the keys that are hidden, `same` those that are links to a file
-    that is selected under another key. Raises as `ObjectStore`, and NothingMatches; only a whole
-    prefix may be empty.
+    leaves out. `leave_out` receives the keys that are hidden. `same` receives those that are links
+    to a file that is selected under another key, or that have a problem, and this problem. Raises
+    as `ObjectStore`, and NothingMatches; only a whole prefix may be empty.
     """
     below = partial(_below, store, scope, leave_out=leave_out, known=known, same=same)
     for keys in _meanings(scope, pattern, below):
@@ -205,7 +205,7 @@ def select_all(
     unmatched: dict[str, NothingMatches] | None = None,
     *,
     known: Known | None = None,
-    same: Callable[[str], None] = lambda _key: None,
+    same: Callable[[str, str], None] = lambda _key, _problem: None,
 ) -> Iterator[ObjectVersion]:
     """Yield the objects that addresses match, each once; without any the scope. See `select`.
 
@@ -284,7 +284,7 @@ class _Meaning:
     prefix: str
     glob: str
     leave_out: Callable[[str], None]
-    same: Callable[[str], None]
+    same: Callable[[str, str], None]
     names: FileNames = field(init=False)
 
     def __post_init__(self) -> None:
@@ -304,7 +304,7 @@ class _Meaning:
             self.leave_out(listed.key)
             return False
         if self.names.is_another(listed.key, link):
-            self.same(listed.key)
+            self.same(listed.key, link.problem if link else "")
             return False
         # An empty one that ends with a slash is a console's folder.
         return bool(listed.size) or not listed.key.endswith("/")
@@ -322,7 +322,7 @@ def _below(
     *,
     leave_out: Callable[[str], None],
     known: Known | None,
-    same: Callable[[str], None],
+    same: Callable[[str, str], None],
 ) -> Iterator[str | None]:
     """Yield the keys of objects below a prefix that match a glob; None for each that is `known`."""
     meaning = _Meaning(scope, prefix, glob, leave_out, same)

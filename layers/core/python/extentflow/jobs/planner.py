@@ -39,6 +39,8 @@ MAX_GENERATIONS = 10_000
 UNKNOWN_FORMAT = "unknown"
 # Why a job is CANCELLED whose next generation is registered in a moment.
 AGAIN_BEGAN = "`run --again` delivers the object from its start"
+# How the reason ends why a job is SUPERSEDED by one of another connector.
+OTHERS_DELIVER = "delivers the object to this topic"
 OTHER_CONTENT = "the file was written again, with the same size and modification time"
 PAGE_EXTENTS = 100  # sent together, one cursor update per page
 
@@ -519,7 +521,7 @@ class Planner:
         other = self._begun_by_others(request)
         if other is None:
             return job
-        why = f"job {other.id} of connector {other.connector} delivers the object to this topic"
+        why = f"job {other.id} of connector {other.connector} {OTHERS_DELIVER}"
         self.ledger.jobs.end(job.id, JobState.SUPERSEDED, why)
         return other
 
@@ -593,32 +595,38 @@ class Planner:
     def _job_of(self, request: JobRequest, generation: int) -> Job | None:
         return self.ledger.jobs.get(job_id(request.connector, request.version, generation))
 
+    def second_delivery(self, request: JobRequest, since: float) -> tuple[Job | None, list[Job]]:
+        """Return the job that `register` continues with `again`, if any, and those before it.
+
+        A job under the same revision is continued where `since` says that it belongs to this
+        delivery, and while it is open unless it is the first one. Without one, the next generation
+        delivers the object from its start. Nothing is stored.
+        """
+        earlier: list[Job] = []
+        while len(earlier) < MAX_GENERATIONS:
+            found = self._job_of(request, len(earlier))
+            if found is None or (
+                request.same_settings(found)
+                and (found.created >= since or (earlier and found.state.open))
+            ):
+                return found, earlier
+            earlier.append(found)
+        uri = request.version.uri
+        raise Conflict(f"{uri} already has {MAX_GENERATIONS} generations, the maximum")
+
     def _generation(self, request: JobRequest, since: float) -> tuple[int, Job | None]:
         """Return the generation of a delivery that began at `since`, and the job before it.
 
-        Older open ones are cancelled.
-
-        A job under the same revision is continued where `since` says that it belongs to this
-        delivery, and while it is open unless it is the first one. Cancelled before the next is
-        registered: an object has at most one open generation.
+        Older open ones are cancelled before the next is registered: an object has at most one open
+        generation.
         """
-        open_jobs: list[Job] = []
+        _, earlier = self.second_delivery(request, since)
         before: Job | None = None
-        for generation in range(MAX_GENERATIONS):
-            found = self._job_of(request, generation)
-            if found is None or (
-                request.same_settings(found)
-                and (found.created >= since or (generation > 0 and found.state.open))
-            ):
-                for job in open_jobs:
-                    ended = self.ledger.jobs.end(job.id, JobState.CANCELLED, AGAIN_BEGAN)
-                    before = ended if before and before.id == ended.id else before
-                return generation, before
-            if found.state.open:
-                open_jobs.append(found)
-            before = found
-        uri = request.version.uri
-        raise Conflict(f"{uri} already has {MAX_GENERATIONS} generations, the maximum")
+        for job in earlier:
+            before = job
+            if job.state.open:
+                before = self.ledger.jobs.end(job.id, JobState.CANCELLED, AGAIN_BEGAN)
+        return len(earlier), before
 
 
 def _counts(job: Job | None) -> bool:

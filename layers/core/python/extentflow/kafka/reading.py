@@ -20,6 +20,7 @@ from extentflow.errors import (
     Misconfigured,
     PositionGone,
     SinkUnavailable,
+    TopicAbsent,
 )
 from extentflow.kafka.broker_errors import READING
 from extentflow.kafka.producer import LOG, error_of, translate
@@ -132,10 +133,17 @@ class _FollowedTopic:
     def added(self, known: Collection[int]) -> list[int]:
         """Return the partitions that are not known.
 
-        Raises PositionGone where this is not the topic that it was at the first call.
+        Raises PositionGone where this is not the topic that it was at the first call, TopicAbsent
+        where it was deleted.
         """
         with self.open_admin() as admin:
-            count = admin.partitions_to_read(self.topic)
+            try:
+                count = admin.partitions_to_read(self.topic)
+            except TopicAbsent as exc:  # it was there: its name needs no correction
+                raise TopicAbsent(
+                    f"topic {self.topic} was deleted while it was read; nothing more arrives. Where"
+                    " it is created again, repeat the command"
+                ) from exc
             found = admin.topic_ids([self.topic])[self.topic]
         if self.id not in ("", found):
             raise PositionGone(f"{created_again(self.topic, self.id, found)}; {_READ_AGAIN}")

@@ -238,10 +238,16 @@ class JobStore(Protocol):
         """Store the partition of an ordered job unless it has one; return the stored one."""
 
     def end(self, job_id: str, state: JobState, reason: str) -> Job:
-        """Make an open job SUPERSEDED, CANCELLED or FAILED; return any other as it is."""
+        """Make an open job SUPERSEDED, CANCELLED or FAILED; return any other as it is.
+
+        One that is to be CANCELLED and has no extent left ends as `close` says.
+        """
 
     def dismiss(self, job_id: str, reason: str) -> Job:
-        """Make a FAILED or CANCELLED job SUPERSEDED; return any other as it is."""
+        """Make a FAILED or CANCELLED job SUPERSEDED, and replace the reason of a SUPERSEDED one.
+
+        Return any other as it is.
+        """
 
     def progress(self, job_id: str) -> JobProgress:
         """Sum the job's counters, strongly consistent."""
@@ -252,8 +258,8 @@ class JobStore(Protocol):
     def close(self, job_id: str) -> Job:
         """Make a RUNNING job DONE or FAILED when no extent is left; return its current state.
 
-        An ordered job is FAILED with its first failed extent. Conditional on RUNNING and on
-        `reopened` as read.
+        An ordered job is FAILED with its first failed extent. A CANCELLED job becomes DONE when all
+        of its extents are. Conditional on the state and on `reopened` as read.
         """
 
     def resume(self, job_id: str, *, accept_duplicates: bool = False) -> Job:

@@ -149,7 +149,9 @@ class StoredJobs:
         subject = f"ending job {job_id}"
 
         def attempt() -> Job:
-            job = self.stored(job_id)[0]
+            # Of one that nothing is left of, there is nothing to cancel.
+            cancels = state is JobState.CANCELLED
+            job = self.close(job_id) if cancels else self.stored(job_id)[0]
             after = rules.ended(job, state, reason, at=self._items.now())
             if job.state.open:
                 self._items.update(subject, job_change(job, after))
@@ -182,11 +184,13 @@ class StoredJobs:
     def close(self, job_id: str) -> Job:
         # The job before the counters: complete counters stay complete until the job is reopened,
         # and then the condition on `reopened` refuses the write.
-        job = self.stored(job_id)[0]
-        if job.state is not JobState.RUNNING:
+        job, planned = self.stored(job_id)
+        cancelled = job.state is JobState.CANCELLED and planned
+        if job.state is not JobState.RUNNING and not cancelled:
             return job
-        verdict = rules.verdict(job, self.progress(job_id))
-        if verdict is None:
+        verdict = rules.verdict(job.in_state(JobState.RUNNING), self.progress(job_id))
+        # Extents that were in work when the job was cancelled may have been the last ones.
+        if verdict is None or (cancelled and verdict[0] is not JobState.DONE):
             return job
         closed = job.in_state(*verdict, ended=self._items.now())
         return self._change(f"closing job {job_id}", job_id, job_change(job, closed))

@@ -163,10 +163,11 @@ def ended(job: Job, state: JobState, reason: str, *, at: float) -> Job:
 
 
 def dismissed(job: Job, reason: str) -> Job:
-    """Return a FAILED or CANCELLED job as SUPERSEDED, with the time of its end; others as is."""
-    if job.state not in (JobState.FAILED, JobState.CANCELLED):
+    """Return a job as SUPERSEDED, with the time of its end; one that is open or DONE as is."""
+    text = _storable(reason)
+    if job.state not in ENDINGS or (job.state is JobState.SUPERSEDED and job.reason == text):
         return job
-    return job.in_state(JobState.SUPERSEDED, _storable(reason), ended=job.ended)
+    return job.in_state(JobState.SUPERSEDED, text, ended=job.ended)
 
 
 def reopened(job: Job, *, planned: bool) -> Job:

@@ -53,16 +53,28 @@ def summaries(ledger: Ledger, jobs: Collection[Job]) -> dict[str, JobSummary]:
     return {job.id: summary_of(job, totals[job.id], extents.get(job.id, [])) for job in jobs}
 
 
-def jobs_in_work(ledger: Ledger, clusters: Iterable[str]) -> set[str]:
-    """Return the jobs of which a worker, whose lease has not ended, holds an extent.
+@dataclass(frozen=True, slots=True)
+class LeasedWork:
+    """What workers hold whose leases have not ended: `jobs` with an extent in work.
 
-    `clusters` are the Kafka clusters whose slots are read. A job that waits for a free worker, or
-    whose driver has claimed no extent yet, is not among them.
+    In `idle` clusters a worker holds none: it is between two extents, or was killed there within
+    `lease.seconds`. The ledger does not say of which job its next extent is. It has no lease of a
+    driver that plans, waits for a service or has claimed nothing yet.
     """
+
+    jobs: frozenset[str] = frozenset()
+    idle: frozenset[str] = frozenset()
+
+
+def leased_work(ledger: Ledger, clusters: Iterable[str]) -> LeasedWork:
+    """Return what workers hold now; `clusters` are the Kafka clusters whose slots are read."""
     wanted = set(clusters)
     now = ledger.now() if wanted else 0.0
-    slots = (slot for cluster in wanted for slot in ledger.slots.list(cluster))
-    return {slot.working[0] for slot in slots if slot.working is not None and slot.until > now}
+    slots = [slot for cluster in wanted for slot in ledger.slots.list(cluster) if slot.until > now]
+    return LeasedWork(
+        frozenset(slot.working[0] for slot in slots if slot.working is not None),
+        frozenset(slot.cluster for slot in slots if slot.working is None and slot.owner),
+    )
 
 
 def failure_reason(ledger: Ledger, job: Job) -> str:

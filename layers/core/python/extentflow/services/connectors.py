@@ -11,7 +11,7 @@ from extentflow.config.connector_keys import LOCAL_FILE
 from extentflow.errors import BucketGone, ExtentflowError, Misconfigured
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue, not_stored
 from extentflow.ledger import ConnectorState, ConnectorVersion, Ledger, last_stored
-from extentflow.ledger.summaries import jobs_in_work
+from extentflow.ledger.summaries import leased_work
 from extentflow.model import Job, JobState
 from extentflow.services.places import StoredPair, described_command, described_source, overlapping
 from extentflow.wiring import check_connector
@@ -190,7 +190,7 @@ class Connectors:
         listed = (job for state in OPEN for job in self._ledger.jobs.list(name, state))
         # By id: between the two lists a job may change from one to the other.
         jobs: dict[str, Job] = {job.id: job for job in listed}
-        working = jobs_in_work(self._ledger, {job.cluster for job in jobs.values()})
+        working = leased_work(self._ledger, {job.cluster for job in jobs.values()}).jobs
         count = Counter(job.connector for job in jobs.values())
         held = Counter(job.connector for job in jobs.values() if job.id in working)
         return [
@@ -222,7 +222,7 @@ class Connectors:
         began()
         jobs, reason = self._ledger.jobs, f"connector {name} was stopped"
         ended = [
-            jobs.end(jobs.close(job.id).id, JobState.CANCELLED, reason)
+            jobs.end(job.id, JobState.CANCELLED, reason)
             for state in OPEN
             for job in list(jobs.list(name, state))
         ]

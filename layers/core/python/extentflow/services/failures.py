@@ -7,7 +7,8 @@ open                                 RESUME   such a run was interrupted
 none: the object was replaced        NEW      its first job
 DONE                                 left out
 
-Ended means FAILED, or CANCELLED by `extentflow stop`, as for `extentflow replay -c`.
+Ended means FAILED, or CANCELLED by `extentflow stop`, as for `extentflow replay -c`. A job that is
+SUPERSEDED, because its object was replaced, counts until a later version is delivered.
 """
 
 import enum
@@ -19,7 +20,7 @@ from typing import Any
 from extentflow.errors import BucketGone, ObjectGone, Permanent
 from extentflow.jobs.addresses import KeyScope, match_missing
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
-from extentflow.jobs.planner import AGAIN_BEGAN, Planner
+from extentflow.jobs.planner import AGAIN_BEGAN, OTHERS_DELIVER, Planner
 from extentflow.ledger import Ledger
 from extentflow.ledger.summaries import summaries
 from extentflow.model import Job, JobState, ObjectVersion, job_id
@@ -38,9 +39,11 @@ Others = Callable[[ObjectVersion], Iterable[Job]]
 SEARCHED_JOBS = 1_000
 ENDED = (JobState.FAILED, JobState.CANCELLED)
 # Open jobs count only where a run or a replay of ended ones opened them and did not finish.
-SOUGHT = (*ENDED, JobState.PLANNING, JobState.RUNNING)
+SOUGHT = (*ENDED, JobState.SUPERSEDED, JobState.PLANNING, JobState.RUNNING)
 # Of a later job of an object, best first.
-LATER = (JobState.DONE, JobState.RUNNING, JobState.PLANNING, *ENDED)
+LATER = (JobState.DONE, JobState.RUNNING, JobState.PLANNING, *ENDED, JobState.SUPERSEDED)
+# How the reason of a job begins that a person closed.
+DISMISSED = "dismissed: "
 
 
 class Step(enum.StrEnum):
@@ -56,8 +59,8 @@ class Step(enum.StrEnum):
 class FailedObject:
     """The current version of an object that was not delivered, its newest job, and what follows.
 
-    `before` are its records that were delivered before: of this version, and delivered again, or of
-    an earlier one. `cause` is why the job ended.
+    `before` are its records that were delivered before: of this version, or of earlier ones where
+    it has no job yet. Only the step AGAIN delivers them again. `cause` is why the job ended.
     """
 
     version: ObjectVersion
@@ -100,7 +103,7 @@ class FailedObjects:
         alike: Callable[[int], bool],
         others: Others = lambda _version: (),
     ) -> tuple[FailedObject, ...]:
-        """Return the addressed objects whose jobs FAILED or are CANCELLED, by key; writes nothing.
+        """Return the addressed objects whose jobs ended without them, by key; writes nothing.
 
         Reads the ledger and the current version of each of these objects, and lists no bucket.
         `alike` says whether a revision has the settings of this one, `others` which jobs of other
@@ -143,9 +146,7 @@ class FailedObjects:
             replace(
                 one,
                 cause=facts[one.job.id].cause if one.job else "",
-                before=sum(facts[job.id].progress.records for job in jobs)
-                if one.step in {Step.AGAIN, Step.NEW}
-                else 0,
+                before=sum(facts[job.id].progress.records for job in jobs),
             )
             for one, jobs in jobs_of.items()
         )
@@ -174,14 +175,33 @@ class FailedObjects:
                     )
 
 
+def is_unfinished(job: Job) -> bool:
+    """Return whether a job ended without its object: FAILED, CANCELLED, or the object was replaced.
+
+    Not where a person dismissed it, or another connector delivers the object to the same topic.
+    """
+    if job.state is not JobState.SUPERSEDED:
+        return job.state in ENDED
+    return not job.reason.startswith(DISMISSED) and not job.reason.endswith(OTHERS_DELIVER)
+
+
 def is_current(store: ObjectStore, version: ObjectVersion) -> bool:
     """Return whether an object exists in this version; raises as `head` for all else."""
+    return _current(store, version) == version
+
+
+def exists(store: ObjectStore, version: ObjectVersion) -> bool:
+    """Return whether an object exists, in whatever version; raises as `head` for all else."""
+    return _current(store, version) is not None
+
+
+def _current(store: ObjectStore, version: ObjectVersion) -> ObjectVersion | None:
     try:
-        return store.head(version.bucket, version.key) == version
+        return store.head(version.bucket, version.key)
     except BucketGone:
         raise
     except ObjectGone:
-        return False
+        return None
 
 
 def delivered_since(ledger: Ledger, jobs: Iterable[Job]) -> dict[str, Job]:
@@ -219,6 +239,8 @@ def later_jobs(
             for count, other in enumerate(ledger.jobs.list(connector, state)):
                 if count >= least and other.created < since:
                     break
+                if other.state is JobState.SUPERSEDED and not is_unfinished(other):
+                    continue
                 for job in asked.get(_target(other), ()):
                     if job.id not in found and _is_later(other, job):
                         found[job.id] = other
@@ -241,8 +263,6 @@ def _jobs_of(ledger: Ledger, one: FailedObject, of_key: list[Job]) -> list[Job]:
     newest = one.job
     if newest is None:
         return of_key
-    if one.step is not Step.AGAIN:
-        return [newest]
     earlier = (
         ledger.jobs.get(job_id(newest.connector, newest.version, number))
         for number in range(newest.generation)
@@ -253,7 +273,11 @@ def _jobs_of(ledger: Ledger, one: FailedObject, of_key: list[Job]) -> list[Job]:
 def _sought(ledger: Ledger, connector: str) -> Iterable[Job]:
     jobs = ledger.jobs
     listed = (job for state in SOUGHT for job in jobs.list(connector, state))
-    ended = (job for job in listed if not job.state.open or job.generation or job.reopened)
+    ended = (
+        job
+        for job in listed
+        if is_unfinished(job) or (job.state.open and (job.generation or job.reopened))
+    )
     # The interrupted `run --again` continues with the next generation.
     return (job for job in ended if job.reason != AGAIN_BEGAN)
 
@@ -277,8 +301,9 @@ def described(found: Sequence[FailedObject], revision: int) -> list[str]:
         if step is Step.AGAIN:
             what = f"{counted(len(alike), 'object')} to deliver in full under revision {revision}"
         more = ", ..." if len(alike) > 1 else ""
-        before = sum(one.before for one in alike)
-        which = "of earlier versions that their failed jobs delivered, and that stay in the topic"
+        # What continues sends nothing of these again.
+        before = sum(one.before for one in alike if step in {Step.AGAIN, Step.NEW})
+        which = "of earlier versions, which their jobs delivered and which stay in the topic"
         if step is Step.AGAIN:
             which = "of these that were delivered before, and are again"
         records = f"; records {which}: {before:,}" if before else ""

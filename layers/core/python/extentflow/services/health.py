@@ -518,5 +518,6 @@ def _unread(check: str, exc: ExtentflowError, need: str) -> Finding:
 
 def _listed_first(store: ObjectStore, config: ConnectorConfig) -> ObjectVersion | None:
     """Return the first object below a connector's prefix, if there is one."""
-    first = next(iter(store.list(config.bucket, config.listed_prefix)), None)
+    listed = store.list(config.bucket, config.listed_prefix)
+    first = next((one for one in listed if one.link is None or not one.link.problem), None)
     return store.head(first.bucket, first.key) if first else None

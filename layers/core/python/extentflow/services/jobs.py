@@ -3,7 +3,7 @@
 import builtins
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from heapq import nlargest
@@ -18,13 +18,13 @@ from extentflow.jobs.planner import Planner
 from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import JobReport, known_job, report_of
 from extentflow.ledger import ExtentItem, JobProgress, Ledger
-from extentflow.ledger.summaries import jobs_in_work, summaries, summary_of
+from extentflow.ledger.summaries import LeasedWork, leased_work, summaries, summary_of
 from extentflow.model import Job, JobState
-from extentflow.services.failures import ENDED, delivered_since, later_jobs
+from extentflow.services.failures import ENDED, delivered_since, is_unfinished, later_jobs
 from extentflow.wording import plain
 
 # In the order in which jobs pass through them: one that ends meanwhile is seen later.
-UNDELIVERED = (JobState.PLANNING, JobState.RUNNING, *ENDED)
+UNDELIVERED = (JobState.PLANNING, JobState.RUNNING, *ENDED, JobState.SUPERSEDED)
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -33,7 +33,8 @@ class JobDetail:
     """A job with its totals.
 
     `seconds` is the time from its registration to its end, or to now. `active`: a worker holds one
-    of its extents; None where it ended.
+    of its extents; None where it ended. `may_go_on`: none does, but a worker that is between two
+    extents may claim one.
 
     `list` adds the `cause` of its end: the first failed extent's, if there is one. A job has no
     cause where a later job delivers the object. `delivered_by`: it FAILED or is CANCELLED, and this
@@ -59,6 +60,7 @@ class JobDetail:
     topic: str = ""
     seconds: float = 0.0
     active: bool | None = None
+    may_go_on: bool = False
     queued: bool = False
     stored: bool = True
 
@@ -98,7 +100,7 @@ class JobFilter:
     """Which jobs are shown: of a connector, a state, keys or addresses that begin with `prefix`.
 
     `since` is in seconds since the epoch; jobs match that began or ended since. `undelivered`: only
-    open jobs, and those FAILED or CANCELLED whose object no later job has.
+    open jobs, and those that ended without their object, which no later job has.
     """
 
     connector: str | None = None
@@ -115,23 +117,27 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class InterruptedJobs:
-    """Open jobs of a connector of which no worker holds any: interrupted, or only just begun.
+    """Open jobs of a connector of which no worker holds an extent now.
 
-    `stored`: `run -c` continues them. `held` says that the connector is paused or stopped.
+    They were interrupted, or a driver plans or waits. `may_go_on`: a worker that is between two
+    extents may claim one of them. `stored`: `run -c` continues them. `held` says that the connector
+    is paused or stopped.
     """
 
     connector: str
     count: int
     stored: bool
     held: str = ""
+    may_go_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobList:
     """The newest of the jobs that match, and how many match by state.
 
-    Of all that match, FAILED and CANCELLED ones are counted by state: in `delivered` those whose
-    object a later job delivered, in `undelivered` those whose object no later job has.
+    Of all that match, those that ended without their object (`is_unfinished`) are counted by state.
+    `delivered` has those whose object a later job delivered, `undelivered` those without a later
+    job.
     """
 
     jobs: tuple[JobDetail, ...]
@@ -188,7 +194,7 @@ class Jobs:
             # An unknown name is a mistake.
             self.connectors.latest(chosen.connector, deleted=True)
         facts = summaries(ledger, found)
-        working = jobs_in_work(ledger, {job.cluster for job in known.open})
+        working = leased_work(ledger, {job.cluster for job in known.open})
         details: builtins.list[JobDetail] = []
         listed: set[tuple[str, str, str]] = set()
         for job in found:
@@ -202,10 +208,10 @@ class Jobs:
                     self._detail(job, facts[job.id].progress),
                     cause=facts[job.id].cause if job.reason and shown else "",
                     delivered_by=since.id if since and done and job.state in ENDED else "",
-                    active=job.id in working if job.state.open else None,
+                    active=job.id in working.jobs if job.state.open else None,
                 )
             )
-        ended = [job for job in known.ended if job.state in ENDED]
+        ended = [job for job in known.ended if is_unfinished(job)]
         since_done = {key for key, one in later.items() if one.state is JobState.DONE}
         return JobList(
             tuple(details),
@@ -217,9 +223,9 @@ class Jobs:
         )
 
     def _interrupted(
-        self, open_jobs: Sequence[Job], working: Collection[str]
+        self, open_jobs: Sequence[Job], working: LeasedWork
     ) -> tuple[InterruptedJobs, ...]:
-        """Return the connectors with open jobs of which no worker holds any.
+        """Return the connectors with open jobs of which no worker holds an extent.
 
         None where a queue delivers them: their messages wait for functions.
         """
@@ -227,16 +233,18 @@ class Jobs:
             return ()
         ledger, own = self.ledger, {job.id for job in open_jobs}
         # A filter may leave out the jobs that are in work.
-        others = ledger.jobs.get_many(job_id for job_id in working if job_id not in own)
-        busy = {job.connector for job in open_jobs if job.id in working}
+        others = ledger.jobs.get_many(job_id for job_id in working.jobs if job_id not in own)
+        busy = {job.connector for job in open_jobs if job.id in working.jobs}
         busy |= {job.connector for job in others}
         counts = Counter(job.connector for job in open_jobs if job.connector not in busy)
+        between = {job.connector for job in open_jobs if job.cluster in working.idle}
         return tuple(
             InterruptedJobs(
                 name,
                 count,
                 stored=ledger.connectors.get(name) is not None,
                 held=skip_reason(ledger, name),
+                may_go_on=name in between,
             )
             for name, count in counts.most_common()
         )
@@ -251,6 +259,7 @@ class Jobs:
         ended = job.state in (JobState.FAILED, JobState.CANCELLED)
         later = self.planner.later(job) if ended else None
         newer = delivered_since(ledger, [job]).get(job.id) if ended else None
+        working = leased_work(ledger, [job.cluster]) if job.state.open else LeasedWork()
         return replace(
             self._detail(job, summary.progress),
             extents=items,
@@ -261,7 +270,8 @@ class Jobs:
             newer=newer,
             # Without versions, the bytes that the job is pinned to do not exist any more.
             replayable=ended and not later and not (newer and job.version.version_id is None),
-            active=job.id in jobs_in_work(ledger, [job.cluster]) if job.state.open else None,
+            active=job.id in working.jobs if job.state.open else None,
+            may_go_on=job.id not in working.jobs and job.cluster in working.idle,
             queued=self.settings.extents_queue_url is not None,
             stored=ledger.connectors.get(job.connector) is not None,
         )
@@ -294,7 +304,8 @@ class _Matching:
             states = [state for state in UNDELIVERED if chosen.state in (None, state)]
         for job in (job for state in states for job in jobs.list(chosen.connector, state)):
             # One whose state changes meanwhile may be listed twice.
-            if chosen.matches(job) and job.id not in self._known:
+            left = not chosen.undelivered or job.state.open or is_unfinished(job)
+            if left and chosen.matches(job) and job.id not in self._known:
                 self._known.add(job.id)
                 self.states[job.state] += 1
                 if job.state.open:

@@ -3,6 +3,7 @@
 Tests: unit/cli/test_dry_runs.py
 """
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,6 +15,14 @@ from extentflow.model import ObjectVersion
 from extentflow.services.failures import FailedObject
 
 
+class Again(enum.StrEnum):
+    """What a second delivery would do with an object."""
+
+    FULL = "deliver in full"
+    CONTINUE = "continue the second delivery"
+    NOTHING = "nothing: this second delivery ended"
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectPlan:
     """How one object would be cut, and the job that delivered it before, if any.
@@ -21,6 +30,10 @@ class ObjectPlan:
     `state` is `new` where there is no job. `facts` are what the format found (`model.Content`).
     `extents` are half-open byte ranges under the latest revision; an existing job keeps the plan of
     its own `revision`.
+
+    Of a second delivery (`--again`), `again` says what it would do with the object.
+    `delivered_before` counts the records that earlier jobs committed, also of other connectors that
+    write the same topics. Both are None otherwise.
     """
 
     version: ObjectVersion
@@ -35,6 +48,8 @@ class ObjectPlan:
     revision: int
     extent_bytes: int
     extents: tuple[tuple[int, int], ...]
+    again: Again | None = None
+    delivered_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

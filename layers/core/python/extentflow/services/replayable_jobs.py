@@ -13,7 +13,7 @@ from extentflow.jobs import preflight
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
 from extentflow.jobs.planner import Planner, check_cluster
 from extentflow.ledger import Ledger
-from extentflow.ledger.summaries import jobs_in_work
+from extentflow.ledger.summaries import leased_work
 from extentflow.model import Job, JobState
 from extentflow.services import run_notes
 from extentflow.services.failures import delivered_since, is_current
@@ -54,7 +54,7 @@ class ReplayableJobs:
         current = (ledger.jobs.get(job_id) for job_id in dict.fromkeys(listed))
         known = [job for job in current if job is not None and job.state in REPLAYABLE]
         left_open = [job for job in known if job.state.open and not job.reopened]
-        working = jobs_in_work(ledger, {job.cluster for job in known if job.state.open})
+        working = leased_work(ledger, {job.cluster for job in known if job.state.open}).jobs
         in_work = {job.connector for job in ledger.jobs.get_many(working)}
         left_out = {job.id for job in left_open} if self.queued or connector in in_work else set()
         if left_out and not self.queued:

@@ -12,11 +12,12 @@ from extentflow.config.connector import NOTHING_FOUND, ConnectorConfig
 from extentflow.errors import Misconfigured, UnsupportedFormat
 from extentflow.jobs.planner import JobRequest
 from extentflow.kafka.topic_admin import NewTopics
+from extentflow.ledger.summaries import summaries
 from extentflow.model import Content, ObjectVersion
 from extentflow.services import run_notes
 from extentflow.services.driving import require_reachable
 from extentflow.services.orders import MadeOrder, Order
-from extentflow.services.plans import CheckedTopics, ObjectPlan
+from extentflow.services.plans import Again, CheckedTopics, ObjectPlan
 from extentflow.services.run_control import EngineChoice
 from extentflow.services.run_topics import RunTopics
 from extentflow.services.trials import Trials
@@ -74,9 +75,16 @@ class RunChecks:
         )
 
     def object_plan(
-        self, config: ConnectorConfig, request: JobRequest, checked: CheckedTopics
+        self,
+        config: ConnectorConfig,
+        request: JobRequest,
+        checked: CheckedTopics,
+        since: float | None,
     ) -> ObjectPlan:
-        """Cut one object; raises what prevents the delivery of its first records."""
+        """Cut one object; raises what prevents the delivery of its first records.
+
+        `since`: when the second delivery began that is planned (`inf`: it would begin now).
+        """
         planner, version = self.trials.planner, request.version
         job, extents = planner.dry_run(request)
         topic = config.topic_for(version)
@@ -88,6 +96,7 @@ class RunChecks:
             if self.trials.starts_with_array(first):
                 checked.note(ARRAY, run_notes.describe_array(version.uri))
         known = planner.newest(request)  # the job of the dry run is not registered
+        again, before = (None, None) if since is None else self._again(request, since)
         return ObjectPlan(
             version=version,
             format=job.format,
@@ -101,7 +110,21 @@ class RunChecks:
             revision=(known or job).revision,
             extent_bytes=job.plan.target_bytes,
             extents=tuple((extent.start, extent.end) for extent in extents),
+            again=again,
+            delivered_before=before,
         )
+
+    def _again(self, request: JobRequest, since: float) -> tuple[Again, int]:
+        """Return what a second delivery would do with an object, and its records before that."""
+        planner = self.trials.planner
+        found, earlier = planner.second_delivery(request, since)
+        others = (job for job in request.others() if job.cluster == request.cluster)
+        known = {job.id: job for job in (*earlier, *others)}
+        facts = summaries(planner.ledger, known.values())
+        before = sum(one.progress.records for one in facts.values())
+        if found is None:
+            return Again.FULL, before
+        return Again.CONTINUE if found.state.open else Again.NOTHING, before
 
 
 def _formats(

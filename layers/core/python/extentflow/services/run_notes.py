@@ -33,11 +33,25 @@ def describe_hidden(scope: KeyScope, hidden: Collection[str]) -> str:
     )
 
 
-def describe_links(scope: KeyScope, links: Collection[str]) -> str:
-    """Describe names of files that a listing has under another name."""
+def describe_links(scope: KeyScope, links: Collection[str], problem: str) -> str:
+    """Describe names of files that a listing has under another name, or links with a problem."""
+    if problem:
+        return (
+            f"left out: {counted(len(links), 'symbolic link')}, as {scope.uri(min(links))}:"
+            f" {problem}; replace it by its file, or remove it"
+        )
     return (
         "left out, because they are links to files that are listed themselves:"
         f" {counted(len(links), 'name')}, as {scope.uri(min(links))}"
+    )
+
+
+def describe_names(others: Mapping[str, str]) -> str:
+    """Describe files that are delivered although they are under another name, too."""
+    uri, other = next(iter(others.items()))
+    return (
+        f"{counted(len(others), 'file')} delivered under another name, too: {uri} is the same file"
+        f" as {other}; its records are in the topic once for each name"
     )
 
 
@@ -128,7 +142,8 @@ def describe_nothing_failed(config: ConnectorConfig) -> str:
     """Describe a run of only failed objects that finds none."""
     return (
         f"there is nothing left to deliver: below {KeyScope.of(config).source} is no object whose"
-        f" job of connector {config.name} FAILED or is CANCELLED, and that was not delivered since"
+        f" job of connector {config.name} FAILED, is CANCELLED or SUPERSEDED, and that was not"
+        " delivered since"
     )
 
 

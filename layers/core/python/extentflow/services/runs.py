@@ -1,6 +1,7 @@
 """Deliveries that this process drives: plan, run, replay and resume."""
 
 import hashlib
+import math
 import os
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
@@ -57,9 +58,16 @@ class Runs:
     replayable: ReplayableJobs
 
     def plan(
-        self, order: Order, *, cores: int | None = None, topics: NewTopics | None = None
+        self,
+        order: Order,
+        *,
+        cores: int | None = None,
+        again: bool = False,
+        topics: NewTopics | None = None,
     ) -> Plans:
         """Return how a connector cuts the addressed objects now; nothing is written.
+
+        With `again` also what a second delivery would do with each.
 
         Problems are topics that take no records, or are missing and not created as in `run`. Others
         are missing secrets and files of the producer, and first records that cannot be delivered.
@@ -69,6 +77,7 @@ class Runs:
         if held := preflight.skip_reason(self.ledger, config.name):
             problems.append(held)
         checked = self.checks.topics.checks(order, topics, problems)
+        since = (AGAIN.read(self.ledger.notes, delivery_id(order)) or math.inf) if again else None
         plans: list[ObjectPlan] = []
         single: list[str] = []
         fails = False
@@ -81,12 +90,13 @@ class Runs:
 
             for request in self.selections.job_requests(order, counted(), cores or _cores()):
                 try:
-                    plans.append(self.checks.object_plan(config, request, checked))
+                    plans.append(self.checks.object_plan(config, request, checked, since))
                 except (Misconfigured, Permanent, CorruptRecord, Defect) as exc:
                     single.append(str(exc))
                     fails |= isinstance(exc, CorruptRecord)  # the run begins, and its job fails
         new = [one.version for one in plans if one.state == "new"]
         self.selections.note_changed(config, new)
+        self.selections.note_names(order, new)
         source = KeyScope.of(config).source
         prevented = bool(problems or (single and not plans and not fails))
         found = tuple(dict.fromkeys((*problems, *single)))
@@ -129,7 +139,7 @@ class Runs:
             subject, addresses = f"shell-{uuid4().hex}", list(order.addresses)
             return runs.begin_shared(subject, config.name, addresses, then=OnCompletion.PERSON)
 
-        delivery = _delivery_id(order)
+        delivery = delivery_id(order)
         since = self._second_delivery(delivery) if again else None
         with self.drivers.open(engine, config.max_tasks, start) as driver:
             cores = driver.engine.cores
@@ -317,7 +327,7 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _delivery_id(order: Order) -> str:
+def delivery_id(order: Order) -> str:
     """Return the name of a delivery: with other settings, `--again` is another one."""
     settings: object = order.revision
     if isinstance(order, MadeOrder):

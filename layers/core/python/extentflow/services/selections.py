@@ -18,12 +18,14 @@ from extentflow.jobs.addresses import (
     select_all,
 )
 from extentflow.jobs.connector_catalogue import ConnectorCatalogue
+from extentflow.jobs.contents import is_file
 from extentflow.jobs.planner import JobRequest, Planner, check_cluster
 from extentflow.ledger import Ledger
 from extentflow.model import Job, JobState, ObjectVersion
 from extentflow.services import run_notes
 from extentflow.services.coverage import Coverage
 from extentflow.services.failures import (
+    ENDED,
     SEARCHED_JOBS,
     FailedObject,
     FailedObjects,
@@ -68,17 +70,18 @@ class Selections:
         """Yield the pinned objects that the addresses match, each once; see `select_all`."""
         scope = KeyScope.of(order.config)
         hidden: set[str] = set()
-        links: set[str] = set()
+        links: dict[str, str] = {}
         table: str | None = None
         store, addresses = self.objects.store(order.config, order.revision), order.addresses
         for version in select_all(
-            store, scope, addresses, hidden.add, unmatched, known=known, same=links.add
+            store, scope, addresses, hidden.add, unmatched, known=known, same=links.__setitem__
         ):
             if table is None and run_notes.is_of_table(version.key):
                 table = version.key
             yield version
-        if links:
-            self.control.notify(run_notes.describe_links(scope, links))
+        for problem in sorted(set(links.values())):
+            alike = [key for key, one in links.items() if one == problem]
+            self.control.notify(run_notes.describe_links(scope, alike, problem))
         if hidden:
             self.control.notify(run_notes.describe_hidden(scope, hidden))
             table = table or next(filter(run_notes.is_of_table, sorted(hidden)), None)
@@ -106,8 +109,9 @@ class Selections:
         # An address of its own may mean an object that another address left out.
         versions = [version for version in versions if version not in delivered]
         earlier = self._earlier(order, [*versions, *delivered])
-        _require_meaning(order.config, unmatched, earlier)
+        self._require_meaning(order.config, unmatched, earlier)
         self.note_changed(order.config, versions)
+        self.note_names(order, versions)
         return Selection(versions, earlier, list(delivered.values()))
 
     def find_failed(self, order: Order) -> Selection:
@@ -193,6 +197,34 @@ class Selections:
         if changed:
             self.control.notify(run_notes.describe_changed(config, changed.values()))
 
+    def note_names(self, order: Order, versions: Sequence[ObjectVersion]) -> None:
+        """Report files that are to be delivered and that are, or were, under another name, too.
+
+        A pin has the inode, so that it is the same file. A listing leaves out other names; these
+        are such that a command gives.
+        """
+        by_pin: dict[str, list[str]] = {}
+        for version in filter(is_file, versions):
+            by_pin.setdefault(version.etag, []).append(version.uri)
+        if not by_pin:
+            return
+        names = [order.config.name]
+        if isinstance(order, MadeOrder):
+            names += (other.name for other in self._coverage(order).others())
+        delivered: dict[str, set[str]] = {}
+        for name in dict.fromkeys(names):
+            for job in islice(self.ledger.jobs.list(name, JobState.DONE), SEARCHED_JOBS):
+                if is_file(job.version) and job.version.etag in by_pin:
+                    delivered.setdefault(job.version.etag, set()).add(job.version.uri)
+        others: dict[str, str] = {}
+        for pin, uris in by_pin.items():
+            before = sorted(delivered.get(pin, ()))
+            new = [uri for uri in uris if uri not in before]
+            first, *later = [*before, *new]
+            others |= {uri: first for uri in new if uri in later}
+        if others:
+            self.control.notify(run_notes.describe_names(others))
+
     def _earlier(self, order: Order, versions: Sequence[ObjectVersion]) -> list[Job]:
         """Return the open jobs of objects that the addresses mean, but of other versions.
 
@@ -227,16 +259,31 @@ class Selections:
             self.control.notify(run_notes.describe_earlier(len(found)))
         return found
 
-
-def _require_meaning(
-    config: ConnectorConfig, unmatched: Mapping[str, NothingMatches], earlier: Sequence[Job]
-) -> None:
-    """Raise for addresses that match no object, unless they mean one of `earlier` jobs."""
-    scope = KeyScope.of(config)
-    problems: list[str] = []
-    for address, error in unmatched.items():
-        means = match_missing(scope, [address] if address else [], ())
-        if not any(means(job.version.key) for job in earlier):
+    def _require_meaning(
+        self,
+        config: ConnectorConfig,
+        unmatched: Mapping[str, NothingMatches],
+        earlier: Sequence[Job],
+    ) -> None:
+        """Raise for addresses that match no object, unless they mean one of `earlier` jobs."""
+        scope = KeyScope.of(config)
+        problems: list[str] = []
+        for address, error in unmatched.items():
+            means = match_missing(scope, [address] if address else [], ())
+            if any(means(job.version.key) for job in earlier):
+                continue
             problems += error.problems
-    if problems:
-        raise Misconfigured(problems)
+            # Of an object that was removed, a job may be left that nothing can deliver.
+            ended = (
+                job
+                for state in ENDED
+                for job in self.ledger.jobs.list(config.name, state)
+                if job.version.bucket == scope.bucket and means(job.version.key)
+            )
+            problems += (
+                f"job {job.id} of {job.version.uri} is {job.state}; if the object was removed,"
+                f" `extentflow dismiss {job.id}` closes it"
+                for job in islice(ended, 1)
+            )
+        if problems:
+            raise Misconfigured(problems)

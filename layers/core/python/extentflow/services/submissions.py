@@ -10,7 +10,7 @@ from extentflow.config.connector import ConnectorConfig
 from extentflow.config.connector_keys import AUTO, ENGINES, LAMBDA, SPARK
 from extentflow.config.worker import WorkerSettings
 from extentflow.discovery import Arrival, Dialect
-from extentflow.discovery.notifications import parse_notification
+from extentflow.discovery.notifications import ParsedNotification, parse_notification
 from extentflow.errors import ExtentflowError, Misconfigured
 from extentflow.jobs.preflight import skip_reason
 from extentflow.jobs.run import known_job
@@ -26,7 +26,7 @@ from extentflow.services.selections import Selections
 from extentflow.wiring.arrivals import ARRIVALS, DEAD, StackQueues
 from extentflow.wiring.functions import FUNCTIONS
 from extentflow.wiring.options import require_shared_ledger
-from extentflow.wording import either
+from extentflow.wording import either, plain
 
 DEAD_EXTENTS = ("extents_dlq_url", "extents_queue_url")
 DEAD_ARRIVALS = (DEAD, ARRIVALS)
@@ -125,7 +125,7 @@ class Submissions:
         parsed = parse_notification(document)
         problems = [str(problem) for problem in parsed.unparseable]
         if not problems and not parsed.arrivals:
-            problems = [f"{name} announces no object: {[*parsed.ignored, *parsed.tests]}"]
+            problems = [_no_object(name, parsed)]
         if problems:
             raise Misconfigured(problems)
         return self._announce([document])
@@ -254,3 +254,16 @@ def _takes_one_run(
         return False
     total = sum(version.size for version in versions)
     return config.engine == SPARK or total > settings.spark_threshold_bytes
+
+
+def _no_object(name: str, parsed: ParsedNotification) -> str:
+    """Return why a notification announces no object: a test, or other events."""
+    if parsed.ignored:
+        events = ", ".join(plain(one) for one in dict.fromkeys(parsed.ignored))
+        return f"{name} announces no object, but {events}; there is nothing to submit"
+    origin = next(filter(None, parsed.tests), "")
+    sender = f" ({plain(origin)})" if origin else ""
+    return (
+        f"{name} is a test notification{sender}, which a store sends when notifications are set up:"
+        " it announces no object, and there is nothing to submit"
+    )

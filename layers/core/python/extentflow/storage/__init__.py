@@ -19,11 +19,13 @@ from extentflow.model import ObjectVersion
 class Link:
     """One of several names of a file. `file` is the same for all of them.
 
-    `target` is the key that a symbolic link leads to; empty for a hard link.
+    `target` is the key that a symbolic link leads to; empty for a hard link. `problem` says why a
+    symbolic link is no name of any file here: nothing is to be read under its key.
     """
 
     file: str
     target: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,14 @@ class FileNames:
     _first: dict[str, str] = field(default_factory=dict)
 
     def is_another(self, key: str, link: Link | None) -> bool:
-        """Return whether a listed key is another name of a file that the listing has."""
+        """Return whether a listed key is another name of a file that the listing has.
+
+        Also where it is a name of no file.
+        """
         if link is None:
             return False
+        if link.problem:
+            return True
         if link.target and self.is_meant(link.target):
             return True
         return self._first.setdefault(link.file, key) != key

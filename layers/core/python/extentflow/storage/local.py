@@ -34,7 +34,9 @@ _NOT_FOUND = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errn
 
 
 class LocalStore:
-    """The ObjectStore port over directories; symbolic links out of a bucket are rejected.
+    """The ObjectStore port over directories.
+
+    Symbolic links out of a bucket are not read, and listed with their problem, as those to no file.
 
     Raises Misconfigured for an option that applies to S3 only.
     """
@@ -213,6 +215,19 @@ def _check_inside(root: Path, path: str, where: str) -> None:
         raise AccessDenied(f"{where} is a symbolic link out of its folder; move the file inside")
 
 
+def _link_problem(root: Path, path: str) -> str:
+    """Return why a symbolic link is no name of a file or directory below `root`, else ""."""
+    if not Path(os.path.realpath(path)).is_relative_to(root):
+        return "it leads out of its folder"
+    try:
+        Path(path).stat()
+    except OSError as exc:
+        if exc.errno not in _NOT_FOUND:
+            raise
+        return "it leads to no file"
+    return ""
+
+
 def _walk(
     bucket: str, root: Path, parent: str, prefix: str, after: bytes = b""
 ) -> Iterator[ListedObject]:
@@ -226,23 +241,33 @@ def _walk(
         # Neither is it a key after `after`, nor does it contain one.
         if name <= after and not (name.endswith(b"/") and after.startswith(name)):
             continue
-        where, found, target = _uri(bucket, key), None, ""
-        with _translate_errors(where):
-            if entry.is_symlink():
-                real = os.path.realpath(entry.path)
-                _check_inside(root, real, where)
-                target = os.path.relpath(real, root)
-            # It may have been deleted since the directory was read.
-            with contextlib.suppress(FileNotFoundError):
-                found = entry.stat()
         if entry.is_dir(follow_symlinks=False):
             if prefix.startswith(f"{key}/") or key.startswith(prefix):
                 yield from _walk(bucket, root, f"{key}/", prefix, after)
-        elif found is not None and stat.S_ISREG(found.st_mode) and key.startswith(prefix):
-            link = None
-            if target or found.st_nlink > 1:
-                link = Link(f"{found.st_dev:x}-{found.st_ino:x}", target)
-            yield ListedObject(bucket, key, _pin(found), found.st_size, found.st_ctime_ns, link)
+        elif key.startswith(prefix) and (found := _listed(bucket, root, entry, key)):
+            yield found
+
+
+def _listed(bucket: str, root: Path, entry: os.DirEntry[str], key: str) -> ListedObject | None:
+    """Return what a listing has of an entry that is no directory; None: nothing."""
+    target = ""
+    with _translate_errors(_uri(bucket, key)):
+        if entry.is_symlink():
+            if problem := _link_problem(root, entry.path):
+                if not os.path.lexists(entry.path):
+                    return None
+                return ListedObject(bucket, key, "", 0, link=Link("", problem=problem))
+            target = os.path.relpath(os.path.realpath(entry.path), root)
+        try:
+            found = entry.stat()
+        except FileNotFoundError:  # deleted since the directory was read
+            return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    link = None
+    if target or found.st_nlink > 1:
+        link = Link(f"{found.st_dev:x}-{found.st_ino:x}", target)
+    return ListedObject(bucket, key, _pin(found), found.st_size, found.st_ctime_ns, link)
 
 
 def _sort_key(entry: os.DirEntry[str]) -> bytes:

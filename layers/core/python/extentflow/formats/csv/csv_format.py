@@ -10,7 +10,6 @@ record  -- empty, or before the first record ------------> no record
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -54,7 +53,7 @@ from extentflow.formats.csv.csv_syntax import RecordSyntax, begin_with
 from extentflow.formats.inference import SAMPLE_WINDOW_BYTES, bounded, sampled_batches
 from extentflow.formats.lines import BOM, LineBlock, invalid_utf8_lines
 from extentflow.formats.text.line_format import LineFormat, LineReader, make_chunk
-from extentflow.formats.text.object_head import BGZF, ObjectHead
+from extentflow.formats.text.object_head import BGZF, ObjectHead, too_few_lines
 from extentflow.storage import RangeSource
 from extentflow.wording import again_command
 
@@ -588,7 +587,8 @@ class _CsvDecoder:
         """Return the fields of the first record behind `above` lines, and two offsets.
 
         They are those behind the lines above, and behind the record. Without a record, or where its
-        fields are not needed, there are no fields.
+        fields are not needed, there are no fields. UnsupportedFormat where there are fewer lines,
+        or the header would be one of them.
         """
         left, begin = above, 0
         for block in head.lines():
@@ -605,8 +605,12 @@ class _CsvDecoder:
                 return self._fields(head, own, block, line), begin, block.stop(line)
             if block.bad:
                 raise CorruptObject(f"{head.version.uri}: {block.bad[0].reason}")
-        # Fewer lines than there are above.
-        return [], sys.maxsize if left else begin, sys.maxsize if left else begin
+        # An empty object has no record anyway.
+        if own.skip_lines and left < above and (left or own.header):
+            setting = f"csv.header.skip.lines={own.skip_lines}"
+            expected = "the header" if own.header else "the first record"
+            raise too_few_lines(head.version.uri, above - left, setting, above=expected)
+        return [], begin, begin
 
     def _fields(self, head: ObjectHead, own: CsvOptions, block: LineBlock, line: int) -> list[str]:
         grammar = _grammar(own)

@@ -128,6 +128,18 @@ class ObjectHead:
             yield to_utf8(block, self.charset, self.syntax)
 
 
+def too_few_lines(uri: str, lines: int, setting: str, *, above: str) -> UnsupportedFormat:
+    """Return the refusal of an object all of whose lines, at least one, `setting` skips.
+
+    `above`: what the lines that are to be skipped stand above.
+    """
+    has = "1 line" if lines == 1 else f"{lines} lines"
+    return UnsupportedFormat(
+        f"{uri} has {has}, and {setting} skips all of them: no record would be delivered; set it to"
+        f" the number of lines above {above}"
+    )
+
+
 def _growing(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the first piece, then the others in windows whose size doubles."""
     size = 0

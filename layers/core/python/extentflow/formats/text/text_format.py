@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +14,7 @@ from extentflow.errors import CorruptObject
 from extentflow.formats import Chunk, FormatOptions, FormatSpec
 from extentflow.formats.lines import LineBlock, invalid_utf8_lines
 from extentflow.formats.text.line_format import LineFormat, LineReader, lines_except, make_chunk
-from extentflow.formats.text.object_head import ObjectHead
+from extentflow.formats.text.object_head import ObjectHead, too_few_lines
 
 _BINARY = pa.schema([("value", pa.binary())])
 _STRING = pa.schema([("value", pa.string())])
@@ -72,15 +71,22 @@ class _TextDecoder:
 
 
 def _offset_behind(head: ObjectHead, lines: int) -> int:
-    """Return the offset behind the first `lines` lines."""
+    """Return the offset behind the first `lines` lines.
+
+    UnsupportedFormat where an object has fewer; an empty object has no record anyway.
+    """
+    left = lines
     for block in head.lines() if lines else ():
         if block.bad:
             where = f"{head.version.uri}: a line of the header, at byte {block.bad[0].location}"
             raise CorruptObject(f"{where}: {block.bad[0].reason}; set record.max.bytes")
-        if lines <= len(block):
-            return block.stop(lines - 1)
-        lines -= len(block)
-    return sys.maxsize if lines else 0
+        if left <= len(block):
+            return block.stop(left - 1)
+        left -= len(block)
+    if left < lines:
+        setting = f"text.header.lines={lines}"
+        raise too_few_lines(head.version.uri, lines - left, setting, above="the first record")
+    return 0
 
 
 TEXT = FormatSpec(
