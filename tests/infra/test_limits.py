@@ -5,14 +5,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 from aws_cdk.assertions import Template
 from infra.config import Bucket, BucketNotification, Stage
+from tests.infra.conftest import Templates
 from tests.support.synthesis import (
     IN_A_VPC,
-    ON_SPARK,
     PLAIN,
     STAGES,
     Bench,
@@ -87,9 +88,21 @@ def roles(template: Template) -> Iterator[tuple[str, list[int], list[int]]]:
         yield name, inline, [size(policies[one]["PolicyDocument"]) for one in attached]
 
 
-@pytest.fixture(params=[IN_A_VPC, ON_SPARK], ids=["vpc", "spark"])
-def template(request: pytest.FixtureRequest, bench: Bench) -> Template:
-    return large(bench, request.param, announced=BucketNotification.EVENTBRIDGE)
+@pytest.fixture(scope="module")
+def large_templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """Synthesise each large stage once: that takes seconds, and tests only read it."""
+
+    @cache
+    def template(name: str) -> Template:
+        bench = Bench.at(tmp_path_factory.mktemp(name))
+        return large(bench, STAGES[name], announced=BucketNotification.EVENTBRIDGE)
+
+    return template
+
+
+@pytest.fixture(params=["vpc", "spark"])
+def template(request: pytest.FixtureRequest, large_templates: Templates) -> Template:
+    return large_templates(request.param)
 
 
 def test_policies_of_60_topics_30_connectors_and_60_buckets_fit(template: Template) -> None:
@@ -102,8 +115,10 @@ def test_policies_of_60_topics_30_connectors_and_60_buckets_fit(template: Templa
         assert len(managed) <= MOST_MANAGED, name
 
 
-def test_a_divided_role_allows_exactly_what_it_would_allow_in_one_policy(bench: Bench) -> None:
-    template = large(bench, IN_A_VPC, announced=BucketNotification.EVENTBRIDGE)
+def test_a_divided_role_allows_exactly_what_it_would_allow_in_one_policy(
+    large_templates: Templates,
+) -> None:
+    template = large_templates("vpc")
 
     granted = [
         (statement["Sid"].rstrip("0123456789"), str(resource))

@@ -204,15 +204,14 @@ def test_workers_write_the_connectors_topics_and_their_own_ids(bench: Bench) -> 
     ]
 
 
-@pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
 @pytest.mark.parametrize("bus", ["arn:aws:events:eu-west-1:111122223333:event-bus/theirs", "ours"])
-def test_ends_of_jobs_are_reported_to_one_bus(bench: Bench, service: str, bus: str) -> None:
+def test_ends_of_jobs_are_reported_to_one_bus(bench: Bench, bus: str) -> None:
     template = bench.template(replace(PLAIN, event_bus=bus))
 
-    (reported,) = resources(template, service, "events:PutEvents")
-
-    assert reported == bus or reported["Fn::Join"][1][-1] == f":event-bus/{bus}"
-    assert environment(function(template, service))["EXTENTFLOW_EVENT_BUS"] == bus
+    for service in IN_VPC:
+        (reported,) = resources(template, service, "events:PutEvents")
+        assert reported == bus or reported["Fn::Join"][1][-1] == f":event-bus/{bus}", service
+        assert environment(function(template, service))["EXTENTFLOW_EVENT_BUS"] == bus, service
 
 
 @pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
@@ -258,10 +257,7 @@ def test_no_function_may_change_an_object_unless_a_connector_does(templates: Tem
         assert not CHANGES & actions(templates("plain"), service)
 
 
-@pytest.mark.parametrize("service", ["planner", "worker", "reconciler"])
-def test_objects_are_changed_below_the_prefixes_of_connectors_that_do(
-    bench: Bench, service: str
-) -> None:
+def test_objects_are_changed_below_the_prefixes_of_connectors_that_do(bench: Bench) -> None:
     connector = "topic: t\naws.s3.bucket.name: landing\n"
     for name, keys in {
         "tags": "after.completion: tag\nafter.completion.tag: delivered=yes\n",
@@ -272,14 +268,15 @@ def test_objects_are_changed_below_the_prefixes_of_connectors_that_do(
         bench.write(f"connectors/{name}.yaml", text)
     template = bench.template(replace(IN_A_VPC, network=None))
 
-    assert resources(template, service, "s3:PutObjectVersionTagging") == [
-        "arn:aws:s3:::landing/tags/*"
-    ]
-    assert resources(template, service, "s3:PutObject") == ["arn:aws:s3:::landing/done/*"]
-    assert resources(template, service, "s3:DeleteObject") == [
-        "arn:aws:s3:::landing/deletes/*",
-        "arn:aws:s3:::landing/moves/*",
-    ]
+    for service in IN_VPC:
+        assert resources(template, service, "s3:PutObjectVersionTagging") == [
+            "arn:aws:s3:::landing/tags/*"
+        ], service
+        assert resources(template, service, "s3:PutObject") == ["arn:aws:s3:::landing/done/*"]
+        assert resources(template, service, "s3:DeleteObject") == [
+            "arn:aws:s3:::landing/deletes/*",
+            "arn:aws:s3:::landing/moves/*",
+        ], service
 
 
 def test_only_workers_read_tags_for_headers(bench: Bench) -> None:

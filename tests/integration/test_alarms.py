@@ -170,7 +170,7 @@ OURS = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
     [
         (None, False),  # on the connector's topic
         pytest.param(ResourceType.TRANSACTIONAL_ID, True, marks=pytest.mark.soak),
-        (ResourceType.GROUP, True),
+        pytest.param(ResourceType.GROUP, True, marks=pytest.mark.soak),
         pytest.param(ResourceType.TOPIC, True, marks=pytest.mark.soak),  # on the progress topic
     ],
     ids=["records", "transactional-id", "group", "progress"],

@@ -6,7 +6,6 @@ What is imported here is collected here, with the fixtures of this module.
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from tests.contracts.sink import SinkContract
 from tests.integration import test_semantics as semantics
 from tests.integration import test_topic_positions as positions
-from tests.integration.conftest import Deliver, MakeTopic
+from tests.integration.conftest import MakeTopic
 from tests.integration.test_sink_kafka import (
     QUICK,
     KafkaCluster,
@@ -30,10 +29,6 @@ from tests.integration.test_topic_consumer import (
     test_records_that_retention_deleted_are_an_error_and_the_gap_can_be_accepted,
 )
 from tests.integration.test_topic_positions import objects
-from tests.integration.test_worker_death import (
-    pool,
-    test_killed_workers_are_replaced_without_waiting_for_their_leases,
-)
 from tests.support.columnar_topics import Reading, Topics
 from tests.support.delivery import Delivery
 
@@ -44,13 +39,11 @@ from extentflow_local.stack.stack import Stack
 
 __all__ = [
     "objects",
-    "pool",
     "test_a_killed_process_leaves_nothing_visible_but_what_it_committed",
     "test_a_pending_transaction_is_waited_for_and_never_taken_for_nothing",
     "test_a_record_that_the_broker_rejects_is_never_taken_for_delivered",
     "test_a_transaction_that_timed_out_counts_as_fenced",
     "test_from_the_latest_records_on_nothing_is_skipped",
-    "test_killed_workers_are_replaced_without_waiting_for_their_leases",
     "test_records_that_retention_deleted_are_an_error_and_the_gap_can_be_accepted",
     "test_records_up_to_the_topics_limit_are_committed",
 ]
@@ -114,11 +107,6 @@ def delivery(delivery: Delivery, bootstrap_servers: str) -> Delivery:
     """A delivery to the release's broker; objects and ledger are those of the stack."""
     delivery.changes["bootstrap_servers"] = bootstrap_servers
     return delivery
-
-
-@pytest.fixture
-def deliver(deliver: Deliver, bootstrap_servers: str) -> Deliver:
-    return partial(deliver, bootstrap_servers=bootstrap_servers)
 
 
 @pytest.mark.parametrize("clause", CLAUSES)

@@ -260,6 +260,7 @@ def test_a_stop_hands_back_within_seconds_and_the_next_start_resumes(
 
 
 @pytest.mark.outage
+@pytest.mark.soak
 def test_killed_python_workers_lose_and_double_nothing(
     spark: SparkSession, queued: Delivery, tmp_path: Path, s3_proxy: FaultProxy
 ) -> None:

@@ -8,6 +8,8 @@ from tests.laws.laws import FormatCase, Sample
 
 WINDOWS = st.integers(1_000, 200_000)
 BATCHES = st.integers(50, 5_000)
+# Of cuts and faults per sample, `make test` tries few, `make soak` all that are worth trying.
+MANY = pytest.mark.soak
 
 
 def _ends(case: FormatCase, sample: Sample) -> range:
@@ -21,8 +23,9 @@ def test_the_whole_object_is_what_others_read_in_it(case: FormatCase, small: Sam
     assert result.locations == sorted(set(result.locations))
 
 
-def test_every_cut_yields_everything_once(case: FormatCase, small: Sample) -> None:
-    for cut in laws.some(_ends(case, small), 40):
+@pytest.mark.parametrize("most", [15, pytest.param(40, marks=MANY)])
+def test_every_cut_yields_everything_once(case: FormatCase, small: Sample, most: int) -> None:
+    for cut in laws.some(_ends(case, small), most):
         laws.any_partition_yields_everything_once(case, small, (cut,), 7, 2)
 
 
@@ -66,18 +69,22 @@ def test_a_plan_is_a_partition(case: FormatCase, small: Sample) -> None:
         laws.a_plan_is_a_partition(case, small, target)
 
 
-def test_a_fault_in_any_read_surfaces(case: FormatCase, small: Sample) -> None:
+@pytest.mark.parametrize(("most", "cuts"), [(6, 2), pytest.param(12, 5, marks=MANY)])
+def test_a_fault_in_any_read_surfaces(
+    case: FormatCase, small: Sample, most: int, cuts: int
+) -> None:
     size = len(small.body)
-    assert laws.every_fault_surfaces(case, small, (0, size), (2, 1), most=12) > 0
-    assert laws.every_fault_surfaces(case, small, (0, size), (64, 2), most=12) > 0
-    for location in laws.some(_ends(case, small), 5):
-        laws.every_fault_surfaces(case, small, (0, location), (4, 2), most=5)
-        laws.every_fault_surfaces(case, small, (location, size), (4, 2), most=5)
+    assert laws.every_fault_surfaces(case, small, (0, size), (2, 1), most=most) > 0
+    assert laws.every_fault_surfaces(case, small, (0, size), (64, 2), most=most) > 0
+    for location in laws.some(_ends(case, small), cuts):
+        laws.every_fault_surfaces(case, small, (0, location), (4, 2), most=cuts)
+        laws.every_fault_surfaces(case, small, (location, size), (4, 2), most=cuts)
 
 
-def test_a_stream_that_just_ends_is_an_error(case: FormatCase, small: Sample) -> None:
+@pytest.mark.parametrize("most", [25, pytest.param(60, marks=MANY)])
+def test_a_stream_that_just_ends_is_an_error(case: FormatCase, small: Sample, most: int) -> None:
     size = len(small.body)
-    for stop in laws.some(range(size), 60):
+    for stop in laws.some(range(size), most):
         laws.a_silent_end_is_an_error(case, small, (0, size), stop)
 
 

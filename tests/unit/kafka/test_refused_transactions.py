@@ -166,9 +166,8 @@ def delivered(address: str, folder: Path, *words: str) -> tuple[int, str]:
     return ran.returncode, ran.stderr
 
 
-@pytest.mark.parametrize(
-    "refused", [*cases("no coordinator"), pytest.param("records", marks=pytest.mark.variant)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("refused", ["no coordinator", "records"])
 def test_a_run_names_a_cluster_without_transactions_and_then_delivers_at_least_once(
     refused: str, tmp_path: Path
 ) -> None:

@@ -48,7 +48,12 @@ ONE_EXTENT = b"abc"
 @pytest.mark.parametrize(
     ("scenario", "schedules"),
     [
-        pytest.param(Scenario(UNREST, most=2), 1_300, id="two workers, slots and extents"),
+        pytest.param(
+            Scenario(UNREST, most=2),
+            1_300,
+            id="two workers, slots and extents",
+            marks=EXHAUSTIVE,
+        ),
         pytest.param(
             Scenario(UNREST, most=3),
             6_000,
@@ -117,7 +122,7 @@ ONE_EXTENT = b"abc"
             Scenario({DELAY: 1, ARRIVE: 1, PAUSE: 1}, most=3, body=ONE_EXTENT),
             2_000,
             id="requests arrive late while others work",
-            marks=EXHAUSTIVE,
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Scenario({LATE: 2, ARRIVE: 1, **ENDS}, most=2, body=b"abcde", extent_bytes=5),
@@ -139,6 +144,7 @@ ONE_EXTENT = b"abc"
             Scenario({SWITCH: 2, CRASH: 1}, most=3, body=ONE_EXTENT, workers=1, evicted=True),
             300,
             id="a driver takes the slots of its workers",
+            marks=EXHAUSTIVE,
         ),
     ],
 )
@@ -230,8 +236,8 @@ def test_at_least_once_loses_nothing(rations: Mapping[str, int], schedules: int)
     "seeds",
     [
         range(30),
-        pytest.param(range(30, 150), marks=EXHAUSTIVE),
-        pytest.param(range(150, 500), marks=pytest.mark.soak),
+        pytest.param(range(30, 60), marks=EXHAUSTIVE),
+        pytest.param(range(60, 500), marks=pytest.mark.soak),
     ],
     ids=str,
 )

@@ -71,7 +71,9 @@ def test_trap_t17_peak_memory_does_not_grow_with_the_row_group(tmp_path: Path) -
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux' VmHWM")
 @pytest.mark.long
-@pytest.mark.parametrize("dictionary", ["dictionary", "plain"])
+@pytest.mark.parametrize(
+    "dictionary", [pytest.param("dictionary", marks=pytest.mark.soak), "plain"]
+)
 def test_one_row_group_that_unpacks_to_a_gibibyte_is_streamed(
     dictionary: str, tmp_path: Path
 ) -> None:
