@@ -11,9 +11,8 @@ INPUTS ?= 1000000
 BROKERS ?= 1
 LEDGER ?= dynamodb
 KILLS ?= 0
-# Processes that share the tests of a suite, and of one whose tests mostly wait for servers.
+# Processes that share the tests of a suite. More than cores: each starts its own servers, and many tests wait.
 PROCESSES ?= 3
-WAITING ?= $(shell echo $$(($(PROCESSES) + 1)))
 BIN := .venv/bin
 STAMP := .venv/.installed
 DEPS := build/layers/deps.json
@@ -22,7 +21,7 @@ CLASSES := build/jvm/spark.jsa
 LIBRARY := $(shell find layers/core/python/extentflow jobs -type f -not -path '*/__pycache__/*')
 CDK := node_modules/.bin/cdk
 # Each suite writes its results to build/test/.
-PYTEST = $(BIN)/pytest -q --numprocesses $(if $(filter integration rest soak,$@),$(WAITING),$(PROCESSES)) --junitxml=build/test/$@.xml --dist
+PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --junitxml=build/test/$@.xml --dist
 # Markers that `make test` deselects (pyproject.toml) and `make test-all` runs.
 LEFT_OUT := $(shell sed -nE 's/^ +"-m=not \((.*)\)",.*/\1/p' pyproject.toml)
 SHELL := /bin/bash
