@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 from tests.support.golden import Golden
+from tests.support.memory_runtime import BUCKET, MemoryRuntime
 
 from extentflow.columnar import BatchFacts
 from extentflow.columnar.groups import encoded_groups
@@ -110,3 +111,28 @@ def test_names_of_columns_may_have_the_characters_of_lists() -> None:
         "h": ("c: d",),
         "i": ("*x",),
     }
+
+
+def test_rows_that_are_all_bad_go_to_the_dead_letter_queue() -> None:
+    """Trap: the topic of no record was asked for, which groups do without, and never existed."""
+    runtime = MemoryRuntime()
+    for topic in ("orders.numbers", "orders.others", "dead"):
+        runtime.cluster.create_topic(topic)
+    runtime.put_connector(
+        topic="orders",
+        input__format="csv",
+        csv__schema="id:int64,name:string",
+        extent__bytes="1000",
+        errors__tolerance="all",
+        errors__deadletterqueue__topic__name="dead",
+        columnar__encoding="parquet",
+        columnar__groups="numbers: id; others: *",
+    )
+    runtime.memory_store.put(BUCKET, "c/a.csv", b"id,name\nx,a\ny,b\n")
+    config, revision = runtime.connectors.latest("c")
+    version = runtime.memory_store.head(BUCKET, "c/a.csv")
+
+    runtime.run(runtime.planner().register(runtime.requests.make(config, revision, version, 1)), 0)
+
+    assert len(runtime.cluster.read_committed("dead")) == 2
+    assert not runtime.cluster.read_committed("orders.numbers")

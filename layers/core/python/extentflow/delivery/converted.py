@@ -163,6 +163,8 @@ class ConvertedChunk:
 
     def by_topic(self) -> Iterator[tuple[Records, Sequence[int]]]:
         """Yield the records of each topic in their order, with their places in the chunk."""
+        if not len(self.records.values):
+            return  # with column groups, the topic of no record need not exist
         if self.topics is None:
             yield self.records, range(len(self.records.values))
             return
