@@ -26,5 +26,6 @@ is the subject of `functions/` and `extentflow`.
     connectors     stored at deployment, by provider/
     alarms         alarms: metrics and thresholds
     dashboard      the dashboard, with the state of all alarms
+    plan           what a stage needs of its account, for `extentflow doctor --stage`
     stack          the whole stack
 """

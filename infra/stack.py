@@ -18,6 +18,7 @@ from infra.functions import RETRY_SECONDS, SharedFunctionSettings
 from infra.kept_logs import KeptLogs
 from infra.layers import Layers
 from infra.network import Network
+from infra.plan import plan
 from infra.project import Project
 from infra.queues import WorkQueue
 from infra.spark import SparkApplication
@@ -43,6 +44,7 @@ class ExtentflowStack(cdk.Stack):
         )
         for key, value in stage.tags.items():
             cdk.Tags.of(self).add(key, value)
+        self.template_options.metadata = plan(stage).metadata()
         self._stage = stage
         self._arrivals = WorkQueue(self, "Arrivals")
         self._extents = WorkQueue(self, "Extents")
